@@ -350,6 +350,11 @@ export class RemoteExecutor {
       if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
   }
 
+  /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */
+  lookAt(run: Run): number {
+    return this.#lookAt.get(run) ?? this.#options.clock.now() + PARK_MS
+  }
+
   /** Parks a run of which nothing is left to do here. */
   parkIfIdle(run: Run): void {
     const { clock, park, lines } = this.#options
@@ -358,8 +363,7 @@ export class RemoteExecutor {
     const waiting = run.count(REMOTE) + run.count(PAUSED) + run.count(FOLLOWING)
     if (run.unfinished > waiting || (run.count(FOLLOWING) > 0 && !lines.followsOnlyItself(run))) return
     if (run.count(UNFUNDED) > 0) return
-    const now = clock.now()
-    park(run, Math.min(this.#lookAt.get(run) ?? now + PARK_MS, now + PARK_MS))
+    park(run, Math.min(this.lookAt(run), clock.now() + PARK_MS))
   }
 
   /** The run is neither parked nor ended before the work is done. */

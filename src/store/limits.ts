@@ -1,7 +1,8 @@
-// Limits. Whatever changes one raises the project's version, so that workers check again what they have
-// been allowed under the old one.
+// Limits. Whatever changes one raises the project's version, so that workers check again what they have been allowed under
+// the old one, and makes the chunks ready that were parked under it.
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
+import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -11,7 +12,7 @@ const NAMES_MAX = 500
 
 export async function insertLimit(tx: Writer, limit: LimitRow): Promise<void> {
   await tx.insertInto('limits').values(limit).execute()
-  await raiseVersion(tx, limit.project_id)
+  await changed(tx, limit.project_id)
 }
 
 export type LimitChange = Partial<Pick<LimitRow, 'amount' | 'action' | 'description' | 'notify_at'>>
@@ -31,7 +32,7 @@ export async function updateLimit(
     .forUpdate()
     .executeTakeFirst()
   if (!known || Object.keys(change).length === 0) return known
-  await raiseVersion(tx, project_id)
+  await changed(tx, project_id)
   return await tx
     .updateTable('limits')
     .set(change)
@@ -48,7 +49,7 @@ export async function deleteLimit(tx: Writer, project_id: string, id: string): P
     .where('project_id', '=', project_id)
     .executeTakeFirst()
   if (result.numDeletedRows === 0n) return false
-  await raiseVersion(tx, project_id)
+  await changed(tx, project_id)
   return true
 }
 
@@ -77,12 +78,25 @@ export async function listLimits(
 
 /** 0 for a project that never had a limit. */
 export async function readLimitVersion(db: Reader, project_id: string): Promise<number> {
-  const row = await db
-    .selectFrom('limit_versions')
-    .select('version')
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
-  return row?.version ?? 0
+  return (await versionOf(db, project_id).executeTakeFirst())?.version ?? 0
+}
+
+function versionOf(db: Reader, project_id: string) {
+  return db.selectFrom('limit_versions').select('version').where('project_id', '=', project_id)
+}
+
+/**
+ * Until when a chunk is parked that was to wait until `runAt` for limits of this version: not at all, if they have changed.
+ * Locks what each change of a limit changes first, so that it sees the chunk parked, or this sees it done.
+ */
+export async function overLimitUntil(
+  tx: Writer,
+  project_id: string,
+  version: number,
+  runAt: number,
+): Promise<number> {
+  const row = await versionOf(tx, project_id).forShare().executeTakeFirst()
+  return (row?.version ?? 0) === version ? runAt : 0
 }
 
 interface LimitQuery {
@@ -150,7 +164,7 @@ function limitsOf(rows: readonly LimitRow[]): Limit[] {
   return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
 }
 
-async function raiseVersion(tx: Writer, project_id: string): Promise<void> {
+async function changed(tx: Writer, project_id: string): Promise<void> {
   await tx
     .insertInto('limit_versions')
     .values({ project_id, version: 1 })
@@ -158,6 +172,7 @@ async function raiseVersion(tx: Writer, project_id: string): Promise<void> {
       oc.column('project_id').doUpdateSet((eb) => ({ version: eb('limit_versions.version', '+', 1) })),
     )
     .execute()
+  await wakeOverLimit(tx, project_id)
 }
 
 export function toLimit(row: LimitRow): Limit {

@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
 import { addQueuedBatch } from '../../test/support/queued-batch.ts'
 import { temporaryDisk } from '../../test/support/temporary-disk.ts'
+import { addLimit } from '../../test/support/test-books.ts'
 import { BlobMissing, BlobStoreFailed, type Blobs } from '../blobs/blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
@@ -63,6 +64,17 @@ describe('a chunk that cannot be opened', () => {
     await world.look()
     assert.deepEqual((await world.chunks())[2], ['parked', 'usage_limit', 5_000])
     assert.deepEqual(world.openedChunks(), [0, 1])
+  })
+
+  test('is not parked under limits that have changed since they were checked', async () => {
+    await using world = await makeWorld()
+    world.prepare = async ({ claim }) => {
+      if (claim.idx !== 2) return null
+      await world.commit((tx) => addLimit(tx, claim.project_id, { amount: 1 }))
+      return { retryAt: world.clock.now() + 5_000 }
+    }
+    await world.look()
+    assert.deepEqual((await world.chunks())[2], ['parked', 'usage_limit', 0])
   })
 
   test('is parked for longer when its input is missing, because it has to be restored', async () => {

@@ -19,6 +19,7 @@ import {
   waitingEntities,
 } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk } from '../store/chunks.ts'
+import { overLimitUntil } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { StatementRejected, type Store, type Writer } from '../store/store.ts'
 import type { ChunkReader } from './chunk-reader.ts'
@@ -305,7 +306,8 @@ export class Claimer {
       const postponed = await this.#options.prepare(run, input.limit_version)
       // If the session expired meanwhile, another worker may have claimed the chunk.
       const isOurs = claim.worker_id === this.#options.sessionId()
-      if (postponed) await this.#park(run.results.lease, postponed.retryAt, 'usage_limit')
+      if (postponed)
+        await this.#park(run.results.lease, postponed.retryAt, 'usage_limit', run.limitsSeen.version)
       if (isOurs && !postponed) this.#options.onOpened(run)
       else notOpened(postponed ? 'parked' : 'lost')
     } catch (error) {
@@ -334,11 +336,18 @@ export class Claimer {
     if (rejected !== 'accepted') this.#options.leases.suspect()
   }
 
-  async #park(claim: ChunkRow, runAt: number, reason: string): Promise<void> {
+  async #park(
+    claim: ChunkRow,
+    runAt: number,
+    reason: string,
+    limitVersion: number | null = null,
+  ): Promise<void> {
     const { store, clock } = this.#options
-    const parked = await store.write((tx) =>
-      parkChunk(tx, store.claimSql, claim, runAt - clock.now(), reason),
-    )
+    const parked = await store.write(async (tx) => {
+      const until =
+        limitVersion === null ? runAt : await overLimitUntil(tx, claim.project_id, limitVersion, runAt)
+      return await parkChunk(tx, store.claimSql, claim, until - clock.now(), reason)
+    })
     // A commit whose answer was lost may have changed the row: the chunk is then released as a stray.
     if (parked !== 'accepted') this.#options.leases.suspect()
   }

@@ -6,7 +6,9 @@ import { addQueuedBatch } from '../../test/support/queued-batch.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
 import { moveBatch } from '../store/batches.ts'
-import { updateLimit } from '../store/limits.ts'
+import { wakeOverLimit } from '../store/chunks.ts'
+import { addReservations } from '../store/ledger.ts'
+import { deleteLimit, updateLimit } from '../store/limits.ts'
 
 const MINUTE_MS = 60_000
 const DAY_MS = 24 * 60 * MINUTE_MS
@@ -34,6 +36,97 @@ test('eight identical lines that a batch API refuses take one batch there, and e
   await world.until(() => world.ended.length === 1, 100)
   const { completed, failed } = await world.batch()
   assert.deepEqual([api.batches.length, completed, failed], [1, 0, 8])
+})
+
+test('a chunk with lines at a batch API and others that wait for a limit is left alone, ever longer', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 4 })
+  const { store, project_id, clock, api } = world
+  const limit = await store.write((tx) => addLimit(tx, project_id, { amount: 50 }))
+  await world.handedOver()
+  assert.ok(api.batches[0]!.contents.length < 4, 'the limit has room for some')
+  const epoch = async (): Promise<number> => (await world.chunks())[0]!.epoch
+  await clock.advance(30_000)
+  const before = await epoch()
+  await clock.advance(MINUTE_MS)
+  const claims = (await epoch()) - before
+  assert.ok(claims <= 2, `it was claimed ${claims} times in a minute`)
+  const [chunk] = await world.chunks()
+  assert.deepEqual([chunk?.state, chunk?.parked_reason], ['parked', 'usage_limit'])
+
+  // Raised, it takes effect at once.
+  await store.write((tx) => updateLimit(tx, project_id, limit, { amount: 100_000 }))
+  await clock.advance(2_000)
+  assert.deepEqual(api.batches.flatMap(({ contents }) => contents).sort(), ['l1', 'l2', 'l3', 'l4'])
+  for (const batch of api.open) api.complete(batch)
+  await world.until(() => world.ended.length === 1, 100)
+  assert.equal((await world.batch()).completed, 4)
+})
+
+test('a limit that is raised while a chunk is being parked for it takes effect at once', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 4 })
+  const { store, project_id, clock, api } = world
+  const limit = await store.write((tx) => addLimit(tx, project_id, { amount: 50 }))
+  await world.handedOver()
+  await clock.advance(30_000)
+  let isParking = false
+  world.inWrite = async (tx) => {
+    const parked = tx.selectFrom('chunks').select('idx').where('state', '=', 'parked')
+    if (isParking || (await parked.executeTakeFirst()) === undefined) return
+    isParking = true
+    throw new Error('no answer, and no effect')
+  }
+  await store.write((tx) => wakeOverLimit(tx, project_id))
+  await world.until(() => isParking, 100)
+  await store.write((tx) => updateLimit(tx, project_id, limit, { amount: 100_000 }))
+  await clock.advance(5_000)
+  assert.deepEqual(api.batches.flatMap(({ contents }) => contents).sort(), ['l1', 'l2', 'l3', 'l4'])
+})
+
+test('a batch that may have been created is looked for twice a minute at least, also if other lines wait for a limit', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 4 })
+  const { store, project_id, clock, api } = world
+  await store.write((tx) => addLimit(tx, project_id, { amount: 50 }))
+  api.settleMs = 5 * MINUTE_MS
+  const looks = [clock.now()]
+  api.onCall = ({ kind }) => {
+    if (kind === 'create') throw errorAnswer(500, { message: 'oops' })
+    if (kind === 'find') looks.push(clock.now())
+  }
+  await world.worker.start()
+  await clock.advance(api.settleMs)
+  const gaps = looks.slice(1).map((at, i) => at - looks[i]!)
+  assert.ok(gaps.length > 10 && Math.max(...gaps) < 32_000, gaps.join(' '))
+})
+
+test('a chunk whose other lines follow one at a batch API is left alone, too, while it waits for a limit', async () => {
+  const content = (line: number): string => (line < 3 ? 'the same' : `l${line}`)
+  await using world = await remoteWorld({ chunks: 1, lines: 4, dedupe: 'all', content })
+  const { store, project_id, clock, api } = world
+  await store.write((tx) => addLimit(tx, project_id, { amount: 50 }))
+  await world.handedOver()
+  assert.deepEqual(api.batches[0]!.contents, ['the same'])
+  const epoch = async (): Promise<number> => (await world.chunks())[0]!.epoch
+  await clock.advance(30_000)
+  const before = await epoch()
+  await clock.advance(MINUTE_MS)
+  const claims = (await epoch()) - before
+  assert.ok(claims <= 2, `it was claimed ${claims} times in a minute`)
+})
+
+test('a chunk that waits for a limit is sent as soon as the limit is deleted', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 1 })
+  const { store, project_id, clock, api } = world
+  const id = await store.write((tx) => addLimit(tx, project_id, { amount: 1_000 }))
+  const batch_id = (await world.batch()).id
+  const others = { batch_id, idx: 99, project_id, entity: '', cost_nanos: 0, tokens: 990 }
+  await store.write((tx) => addReservations(tx, [others]))
+  await world.worker.start()
+  await clock.advance(30_000)
+  const [chunk] = await world.chunks()
+  assert.deepEqual([chunk?.state, chunk?.parked_reason, api.uploads], ['parked', 'usage_limit', 0])
+  assert.ok(await store.write((tx) => deleteLimit(tx, project_id, id)))
+  await clock.advance(2_000)
+  assert.equal(api.batches.length, 1)
 })
 
 for (const { code, status } of [

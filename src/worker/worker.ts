@@ -34,6 +34,7 @@ import type { FinishRules } from '../results/finish.ts'
 import { Recorder, type RunEnd } from '../results/recorder.ts'
 import { readBatchStatuses } from '../store/batches.ts'
 import { parkChunk, releaseChunk, wakeOverLimit } from '../store/chunks.ts'
+import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
 import { wakeIfEnded } from '../store/remote-batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
@@ -214,7 +215,7 @@ export class Worker {
     // What keeps lines back.
     const gate = new LimitGate({
       ...{ store, clock, random, lines, funds, settle, runs },
-      park: (run, runAt) => this.#park(run, runAt, 'usage_limit'),
+      park: (run, runAt) => this.#park(run, Math.min(runAt, executor.lookAt(run)), 'usage_limit'),
       onLost: (run) => this.#lose(run),
     })
     const executor = new RemoteExecutor({
@@ -491,7 +492,12 @@ export class Worker {
     const { store, clock } = this.#options
     run.park()
     void this.#recorder.park(run, async (tx, lease) => {
-      const until = reason === 'paused' ? await pausedUntil(tx, run.claim, [...run.models], runAt) : runAt
+      const until =
+        reason === 'paused'
+          ? await pausedUntil(tx, run.claim, [...run.models], runAt)
+          : reason === 'usage_limit'
+            ? await overLimitUntil(tx, run.claim.project_id, run.limitsSeen.version, runAt)
+            : runAt
       const afterMs = until - clock.now()
       const parked = await parkChunk(tx, store.claimSql, lease, afterMs, reason, model, storedTries(run))
       if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)

@@ -66,6 +66,7 @@ import {
   renewSession,
   requeueExpiredLeases,
 } from '../../src/store/leases.ts'
+import { overLimitUntil } from '../../src/store/limits.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
 import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
@@ -87,6 +88,7 @@ import {
   renewCompletion,
 } from '../../src/store/uploads.ts'
 import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/workers.ts'
+import { addLimit } from '../support/test-books.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {
@@ -576,6 +578,26 @@ export function storeConformance(
         [[0, null, 2]],
       )
     })
+
+    testSideBySide(
+      'a limit that is changed while a chunk is being parked for it finds the chunk parked',
+      async (store, other, contention) => {
+        const { batch } = await seed(store, 'a', 1)
+        const worker_id = await open(store)
+        const [claim] = await store.write((tx) => claimChunks(tx, order(worker_id)))
+        await store.write((tx) => addLimit(tx, 'proj_a', { amount: 1 }))
+        const changing = await store.write(async (tx) => {
+          assert.equal(await overLimitUntil(tx, 'proj_a', 1, NOW), NOW)
+          const begun = begin(other.write((inner) => addLimit(inner, 'proj_a', { amount: 2 })))
+          await contention()
+          await parkChunk(tx, store.claimSql, claim!, HOUR_MS, 'usage_limit')
+          return begun
+        })
+        await changing.done
+        assert.equal((await readChunk(store.read, batch.id, 0))?.state, 'ready')
+        assert.equal(await store.write((tx) => overLimitUntil(tx, 'proj_a', 1, NOW)), 0)
+      },
+    )
 
     test('the chunk of a line is found by its number', async (store) => {
       const { batch } = await seed(store, 'a', 3)

@@ -47,7 +47,7 @@ export function errorAnswer(
 
 export class FakeBatchApi implements BatchApi {
   readonly lineMetadata = false
-  readonly settleMs = 1_000
+  settleMs = 1_000
   readonly batches: FakeRemoteBatch[] = []
   /** How many files were offered, whatever became of them. */
   uploads = 0

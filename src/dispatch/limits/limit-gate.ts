@@ -98,11 +98,9 @@ export class LimitGate {
     const waits = positions.filter(
       (position) => run.stateOf(position) === UNFUNDED && !run.isAllowed(position),
     )
-    if (waits.length === 0 || waits.length < run.unfinished) {
-      this.#parks.delete(nameOf(run))
-      return null
-    }
-    return { retryAt: this.#parkUntil(run) }
+    if (waits.length > 0 && waits.length === run.unfinished) return { retryAt: this.#parkUntil(run) }
+    if (waits.length === 0) this.#parks.delete(nameOf(run))
+    return null
   }
 
   /**
@@ -276,8 +274,8 @@ export class LimitGate {
     const isSettled = !results.hasFresh && !results.journalling && !funds.isShort(run.claim.project_id)
     // A batch API's results, for which a run has to be claimed again, may be what holds the room.
     const waiting = run.count(UNFUNDED) + run.count(REMOTE) + run.count(PAUSED) + run.count(FOLLOWING)
-    if (isSettled && run.isIdle && run.count(UNFUNDED) > 0 && waiting === unfinished)
-      park(run, this.#parkUntil(run))
+    if (waiting < unfinished) this.#parks.delete(nameOf(run))
+    else if (isSettled && run.isIdle && run.count(UNFUNDED) > 0) park(run, this.#parkUntil(run))
   }
 
   /** Marks the lines that are allowed and reserved; lines that no limit can ever allow end. */
