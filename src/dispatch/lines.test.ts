@@ -370,6 +370,31 @@ test('lines that a batch API left wait for their backoff before a model server g
   assert.deepEqual(world.server.sent, ['l1', 'l2'])
 })
 
+for (const [where, waits, taken] of [
+  ['a model server', UNSENT, IN_FLIGHT],
+  ['a batch API', UNSUBMITTED, REMOTE],
+] as const) {
+  test(`a line that is due for ${where} stays due when the clock is set back`, async () => {
+    const remote = batchApi()
+    const upstreams = waits === UNSENT ? {} : { upstreams: () => [remote] }
+    await using world = await lineWorld({ lines: 1, ...upstreams })
+    world.maySend = false
+    await world.start()
+    const { run, lines } = world
+    const now = world.clock.now()
+    const result = { kind: 'throttled', status: 429, reason: 'slow down' } as const
+    run.move(0, taken, 'it is sent')
+    lines.missed(run, 0, result, 'server', { upstream: remote, at: now, now })
+    world.skewMs = 60_000
+    lines.placeAll(run, 'the upstreams of its model have changed')
+    assert.equal(run.stateOf(0), waits)
+    world.skewMs = 0
+    lines.placeAll(run, 'the upstreams of its model have changed')
+    assert.equal(world.broken.length, 0)
+    assert.equal(run.stateOf(0), waits)
+  })
+}
+
 test('lines that a batch API left together are due together, however long placing them takes', async () => {
   const remote = batchApi()
   await using world = await lineWorld({ lines: 2, upstreams: () => [remote] })

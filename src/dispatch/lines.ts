@@ -194,6 +194,8 @@ export class Lines {
       run.move(position, to, cause)
       if (run.batch.dedupe !== null && to !== PAUSED && to !== UNFUNDED && run.triesOf(position))
         this.#duplicates.lead(run, position)
+      // A line that is due stays due, also if the clock is set back: its backoff has ended.
+      if ((to === UNSENT || to === UNSUBMITTED) && run.dueOf(position) !== 0) run.setDue(position, 0)
       if (to === RETRYING) this.#retries.add(run, position, run.dueOf(position))
       else if (to === UNSUBMITTED) this.#options.turn.touch(run)
       else if (to === UNSENT) {
