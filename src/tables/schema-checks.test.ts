@@ -147,6 +147,15 @@ test('a table that is closed ends its check at once', async () => {
   waits.close()
 })
 
+test('a table that is closed before its process has loaded ends its check, too', async () => {
+  const check = new SchemaChecks().begin('a', object(SLOW))
+  const running = check.verdicts([JSON.stringify(SLOW_ANSWER)])
+  // Its turn has come, and the process is starting.
+  await new Promise(setImmediate)
+  check.close()
+  await assert.rejects(running, /were closed/)
+})
+
 test('a slow table of one project holds up no other project', async () => {
   const checks = new SchemaChecks({ answerMs: 60_000, tableMs: 60_000 })
   const slow = times(3, () => checks.begin('a', object(SLOW)))

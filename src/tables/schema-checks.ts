@@ -54,7 +54,7 @@ export class SchemaChecks {
     return new SchemaCheck(this, project_id, schema)
   }
 
-  /** Runs `act` with the project's process, in its turn. */
+  /** Runs `act` with the project's process, in its turn. Throws when the check is closed meanwhile. */
   async use<T>(check: SchemaCheck, act: (checking: CheckProcess) => Promise<T>): Promise<T> {
     const { project_id, closed } = check
     return await this.#queue.run(
@@ -64,7 +64,9 @@ export class SchemaChecks {
         const checking = this.#processOf(project_id)
         checking.busyWith = check
         try {
-          return await act(checking)
+          const result = await act(checking)
+          closed.throwIfAborted()
+          return result
         } finally {
           checking.busyWith = null
         }
@@ -187,7 +189,6 @@ export class SchemaCheck {
     if (leftMs <= 0) return 'late'
     const begun = steadyClock.now()
     const reply = await checking.ask(order, leftMs * BUSY)
-    this.closed.throwIfAborted()
     // Of a process that crashed nobody knows how much it has used.
     this.#usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
     return reply
