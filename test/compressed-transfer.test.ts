@@ -90,6 +90,20 @@ test('a download is compressed for a caller that accepts it, under an ETag of it
   assert.deepEqual([head.status, head.headers['content-encoding'], head.body.length], [200, 'zstd', 0])
 })
 
+test('a strict client, and one that forwards answers as LiteLLM does, gets them as they are', async () => {
+  await using service = await TestService.start(CONFIG)
+  const batch = await service.run(CONTENT)
+  for (const [name, value] of [
+    ['x-offpeak-compat', 'openai'],
+    ['x-stainless-raw-response', 'stream'],
+    ['user-agent', 'litellm/1.106.2'],
+  ] as const)
+    for (const path of [`/v1/files/${batch.output_file_id}/content`, `/v1/batches/${batch.id}/results`]) {
+      const { status, headers } = await get(service, path, { 'accept-encoding': 'gzip, zstd', [name]: value })
+      assert.deepEqual([status, headers['content-encoding']], [200, undefined], `${name} ${path}`)
+    }
+})
+
 test('a body that expands beyond the limit is cut off, and one that is broken is refused', async () => {
   await using service = await TestService.start(
     `${CONFIG}\nlimits: {file_bytes_max: 1MiB, line_bytes_max: 1MiB}`,

@@ -17,7 +17,7 @@ export function compressAnswer(request: FastifyRequest, reply: FastifyReply, pay
   if (['content-encoding', 'content-length', 'accept-ranges'].some((name) => reply.hasHeader(name)))
     return payload
   reply.header('vary', 'accept-encoding')
-  const encoding = encodingFor(request.headers['accept-encoding'])
+  const encoding = encodingFor(request)
   if (encoding === null || request.method === 'HEAD') return payload
   reply.header('content-encoding', encoding)
   return encode(content(), encoding)
@@ -33,10 +33,22 @@ export type Encoding = 'zstd' | 'gzip'
 
 const PREFERRED: readonly Encoding[] = ['zstd', 'gzip']
 
-/** Null: as it is. */
-export function encodingFor(accept: string | undefined): Encoding | null {
+/**
+ * Of calls by programs that forward the answer: LiteLLM's proxy, which asks for the raw response of OpenAI's SDK, passes
+ * on the header `Content-Encoding` with content that it has decompressed.
+ */
+function isForwarded(headers: FastifyRequest['headers']): boolean {
+  return headers['x-stainless-raw-response'] === 'stream' || /\blitellm\//i.test(headers['user-agent'] ?? '')
+}
+
+/** Null: as it is, which strict clients always get. */
+export function encodingFor({
+  headers,
+  compat,
+}: Pick<FastifyRequest, 'headers' | 'compat'>): Encoding | null {
+  if (compat === 'openai' || isForwarded(headers)) return null
   const weights = new Map<string, number>()
-  for (const item of (accept ?? '').split(',')) {
+  for (const item of (headers['accept-encoding'] ?? '').split(',')) {
     const [name = '', ...parameters] = item.split(';').map((part) => part.trim().toLowerCase())
     const q = parameters.find((parameter) => parameter.startsWith('q='))
     if (name !== '') weights.set(name, q === undefined ? 1 : Number(q.slice(2)))

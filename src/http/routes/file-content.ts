@@ -52,10 +52,10 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
       const id = fileIdOf(request.params.file_id)
       const file = await readFile(store.read, callerOf(request).project_id, id, clock.now())
       if (!file) throw new ApiError('file_not_found')
-      const { 'if-range': condition, range: wanted, 'accept-encoding': accept } = request.headers
+      const { 'if-range': condition, range: wanted } = request.headers
       // A range is one of the bytes as they are.
       const isSmall = file.bytes < ENCODED_BYTES_MIN
-      const encoding = wanted !== undefined || isSmall ? null : encodingFor(accept)
+      const encoding = wanted !== undefined || isSmall ? null : encodingFor(request)
       const etag = etagOf(file.id)
       const encodedEtag = etagOf(file.id, encoding)
       reply.header('vary', 'accept-encoding')
