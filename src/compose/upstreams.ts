@@ -232,6 +232,7 @@ function backendMaker(
         api_key,
         timeout_ms,
         connections_max: concurrency_max,
+        sharesConnections: upstream.connections === 'shared',
         budget,
         headers,
         api_key_file,

@@ -146,7 +146,7 @@ export type OpenAiUpstream = OpenAiClient & {
   )
 
 /** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover'> {
+export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover' | 'connections'> {
   type: 'openai-batch'
   base_url: string
   /** What is asked of it, as it spells it. */
@@ -188,6 +188,8 @@ interface OpenAiClient extends UpstreamBase {
   proxy: string | null
   /** `dns`: each address of its name is an upstream of its own. */
   discover: 'dns' | null
+  /** Whether a connection to it serves one project only. */
+  connections: 'per-project' | 'shared'
   /** The server's name for the model. */
   model: string
   timeout_ms: number

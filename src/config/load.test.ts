@@ -44,6 +44,7 @@ const NO_CONNECTION_KEYS = {
   client_key_file: null,
   proxy: null,
   discover: null,
+  connections: 'per-project',
 }
 
 describe('without a file', () => {

@@ -333,6 +333,7 @@ const OPENAI_KEYS = section({
   client_key_file: optional(READABLE_FILE),
   proxy: optional(PROXY),
   discover: optional(oneOf(['dns'] as const)),
+  connections: byDefault('per-project', oneOf(['per-project', 'shared'] as const)),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   live: optional(LIVE),

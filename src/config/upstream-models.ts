@@ -71,6 +71,7 @@ export function upstreamModels(
         client_key_file: null,
         proxy: null,
         discover: null,
+        connections: 'per-project',
       },
     ],
     spill: { when_down_ms: 60_000, when_at_risk: true },

@@ -42,8 +42,9 @@ async function serve(t: TestContext, onRequest: (arrival: Arrival, open: Readonl
   }
 }
 
-function poolOf(t: TestContext, base_url: string, connections_max: number) {
-  const backend = openaiBackend({ name: 'upstream', base_url, timeout_ms: 10_000, connections_max })
+function poolOf(t: TestContext, base_url: string, connections_max: number, sharesConnections = false) {
+  const options = { name: 'upstream', base_url, timeout_ms: 10_000, connections_max, sharesConnections }
+  const backend = openaiBackend(options)
   t.after(() => backend.close())
   return async (project_id: string, asks: string): Promise<string> => {
     const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: asks }] }))
@@ -121,4 +122,20 @@ test('connections that other projects left idle make room, and there are never m
   for (let i = 0; i < 40; i++) assert.equal(await many(`project ${i}`, `${i}`), `${i}`)
   // Three of the first pool, and of the second no more than one project would have had.
   await shrinks(3 + 2)
+})
+
+test('many projects that take turns open a connection each, and a few together where connections are shared', async (t) => {
+  const sockets = new Set<Socket>()
+  const { base_url } = await serve(t, ({ socket, asks }) => {
+    sockets.add(socket)
+    socket.write(answerTo(asks))
+  })
+  const opened = async (sharesConnections: boolean): Promise<number> => {
+    sockets.clear()
+    const ask = poolOf(t, base_url, 2, sharesConnections)
+    for (let i = 0; i < 60; i++) assert.equal(await ask(`project ${i % 20}`, `${i}`), `${i}`)
+    return sockets.size
+  }
+  assert.equal(await opened(false), 60)
+  assert.ok((await opened(true)) <= 2)
 })

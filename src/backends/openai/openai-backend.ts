@@ -26,6 +26,8 @@ export interface OpenAiBackendOptions {
   timeout_ms: number
   /** Connections open at once; calls beyond it wait for one. */
   connections_max: number
+  /** Whether a connection may serve several projects: the server never takes one request's answer for another's. */
+  sharesConnections?: boolean
   /** What answers may take in memory, those of other backends of this process included. */
   budget?: ResponseMemory
   /** A file that holds the key instead; read again when it changes. */
@@ -133,7 +135,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     ...(traffic && { readTraffic: () => traffic.read() }),
 
     send(call) {
-      const { body, project_id, signal, endpoint } = call
+      const { body, signal, endpoint } = call
+      const project_id = options.sharesConnections ? '' : call.project_id
       if (signal?.aborted) return Promise.resolve(broken('upstream_unavailable', 'aborted'))
       return new Promise((resolve, reject) => {
         const exchange = new Exchange(headOf(call), body, project_id, (outcome) => {
