@@ -67,3 +67,17 @@ test('without secrets every text stays as it is', () => {
   assert.equal(none.redact('a text'), 'a text')
   assert.equal(none.mayBeIn(Buffer.from('a text')), false)
 })
+
+test('a key is found wherever it begins in an answer, and nothing else is', () => {
+  const key = 'skproj0123456789abcdefghijKLMNOPQRST'
+  const { mayBeIn } = secretsOf([key])
+  const written = [key, Buffer.from(key).toString('hex'), Buffer.from(`key: ${key}`).toString('base64')]
+  for (const one of written)
+    for (let before = 0; before < 64; before++) {
+      const around = 'x'.repeat(before)
+      assert.ok(mayBeIn(Buffer.from(around + one)), `${one} at ${before}, the last`)
+      assert.ok(mayBeIn(Buffer.from(`${around}${one} and more`)), `${one} at ${before}`)
+      assert.equal(mayBeIn(Buffer.from(`${around}${one.slice(0, -3)}...`)), false)
+    }
+  assert.equal(mayBeIn(Buffer.alloc(0)), false)
+})

@@ -24,14 +24,39 @@ export function secretsOf(secrets: readonly (string | null | undefined)[]): Secr
   const plain = [...new Set(words)].filter((word) => word.length >= SECRET_LENGTH_MIN)
   const keys = plain.filter((word) => word.length >= KEY_LENGTH_MIN)
   const known = [...new Set([...plain, ...keys.flatMap(encodings)])]
-  const traces = known.map((word) => Buffer.from(longestRun(word)))
   const redactWhole = redactor(known)
   const redactPieces = pieceRedactor(keys)
   return {
     redact: (text) => redactPieces(redactWhole(text)),
     redactKeys: redactor(known.filter((word) => word.length >= KEY_LENGTH_MIN)),
-    mayBeIn: (bytes) => traces.some((trace) => bytes.includes(trace)),
+    mayBeIn: finderOf([...new Set(known.map(longestRun))].map((trace) => Buffer.from(trace))),
   }
+}
+
+/** So many bytes that follow each other. */
+const GRAM = 4
+const GRAM_HASH_BITS = 18
+
+/**
+ * Whether one of `traces` may be in bytes. Each answer is searched, so it is read in steps: the shortest trace has as many
+ * grams as a step has bytes, and so one of them begins where a step does.
+ */
+function finderOf(traces: readonly Buffer[]): Secrets['mayBeIn'] {
+  const step = Math.min(...traces.map(({ length }) => length)) - GRAM + 1
+  if (step < GRAM) return (bytes) => traces.some((trace) => bytes.includes(trace))
+  const isOfTrace = new Uint8Array(2 ** GRAM_HASH_BITS)
+  for (const trace of traces)
+    for (let at = 0; at + GRAM <= trace.length; at++) isOfTrace[gramHash(trace, at)] = 1
+  return (bytes) => {
+    for (let at = 0; at + GRAM <= bytes.length; at += step)
+      if (isOfTrace[gramHash(bytes, at)] === 1) return traces.some((trace) => bytes.includes(trace))
+    return false
+  }
+}
+
+function gramHash(bytes: Buffer, at: number): number {
+  const gram = bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)
+  return Math.imul(gram, 0x9e3779b1) >>> (32 - GRAM_HASH_BITS)
 }
 
 function redactor(words: readonly string[]): (text: string) => string {
