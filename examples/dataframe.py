@@ -15,7 +15,7 @@ from openai import OpenAI
 
 client = OpenAI(
     base_url=os.environ.get("OFFPEAK_BASE_URL", "http://127.0.0.1:8080") + "/v1",
-    api_key=os.environ.get("OFFPEAK_API_KEY") or Path("offpeak-data/api-key").read_text().strip(),
+    api_key=os.environ.get("OFFPEAK_API_KEY") or Path("offpeak-data/api-key-openai").read_text().strip(),
 )
 
 frame = pd.DataFrame({"text": ["Arrived broken.", "Does what it says.", "Never again."]})

@@ -114,7 +114,7 @@ ${paint('bold', 'Real answers, from any OpenAI-compatible server (vLLM, SGLang, 
   npx offpeak serve --upstream http://127.0.0.1:8000/v1
 
 ${paint('bold', 'From your code, with the OpenAI SDK:')}
-  const client = new OpenAI({ baseURL: 'http://127.0.0.1:8080/v1', apiKey })  // offpeak-data/api-key
+  const client = new OpenAI({ baseURL: 'http://127.0.0.1:8080/v1', apiKey })  // offpeak-data/api-key-openai
   const file = await client.files.create({ purpose: 'batch', file: fs.createReadStream('input.jsonl') })
   await client.batches.create({ input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' })
 `)

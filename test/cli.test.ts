@@ -156,9 +156,10 @@ describe('the command line', { timeout: 120_000 }, () => {
     return { custom_id, method: 'POST', url: '/v1/chat/completions', body }
   }
 
-  test('the ready line names the address, and the first key is for its owner alone', async () => {
+  test('the ready line names the address, and the first keys are for their owner alone', async () => {
     assert.match(service.ready, /^offpeak listening on http:\/\/127\.0\.0\.1:\d+$/)
-    assert.equal((await stat(at('service/api-key'))).mode & 0o777, 0o600)
+    for (const name of ['api-key', 'api-key-openai'])
+      assert.equal((await stat(at(`service/${name}`))).mode & 0o777, 0o600)
   })
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -166,7 +167,11 @@ describe('the command line', { timeout: 120_000 }, () => {
       const args = ['serve', '--config', 'quick.yaml', '--data', 'ending', '--port', '0']
       const { code, err } = await (await start(...args)).end(signal)
       assert.equal(code, 0, err)
-      if (signal === 'SIGTERM') assert.match(err, /its API key is in .*ending\/api-key/)
+      if (signal === 'SIGTERM')
+        assert.match(
+          err,
+          /its API key is in .*ending\/api-key\n.*strict clients in .*ending\/api-key-openai\n/,
+        )
       else assert.doesNotMatch(err, /API key/)
     })
   }

@@ -85,7 +85,7 @@ log: {level: trace}
     const rows = (await logged).trimEnd().split('\n')
     assert.ok(rows.length > 10)
     const records = rows
-      .filter((row) => !row.startsWith('offpeak: created the project'))
+      .filter((row) => !row.startsWith('offpeak: created '))
       .map((row): { msg: string; time: number; level: number } => JSON.parse(row))
     assert.ok(records.every(({ msg, time, level }) => msg !== undefined && time > 0 && level > 0))
     assert.ok(records.some(({ msg }) => msg === 'batch ended'))

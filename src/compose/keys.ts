@@ -7,7 +7,14 @@ import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import { isScope, SCOPES, type Scope } from '../domain/api-key.ts'
+import {
+  COMPAT_MODES,
+  type CompatMode,
+  isScope,
+  PROJECT_SCOPES,
+  SCOPES,
+  type Scope,
+} from '../domain/api-key.ts'
 import { unixSeconds } from '../domain/clock.ts'
 import { type KeyWithProject, listKeys, readKey, readProjectByName, revokeKey } from '../store/projects.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
@@ -59,25 +66,33 @@ function scopesOf(row: KeyWithProject): Scope[] {
   return Array.isArray(list) ? list.filter((one) => typeof one === 'string' && isScope(one)) : []
 }
 
-// The first start of a service creates a project, and an API key for it in the data folder.
+// The first start of a service creates a project, and API keys for it in the data folder.
 
 const PROJECT = 'default'
 
 /**
- * Creates the project `default` and a key with every scope, unless `DIR/api-key` exists. Processes that share a
- * PostgreSQL database may each have a data folder of their own: only the first of them creates a key.
+ * Creates the project `default`, a key with every scope in `DIR/api-key` and one for strict OpenAI clients in
+ * `DIR/api-key-openai`, each unless its file exists. Processes that share a PostgreSQL database may each have a data
+ * folder of their own: only the first of them creates keys.
  */
-export async function ensureFirstKey(config: Config, store: OpenStore): Promise<void> {
-  const path = apiKeyPath(config)
-  if (existsSync(path)) return
+export async function ensureFirstKeys(config: Config, store: OpenStore): Promise<void> {
+  const missing = [null, ...COMPAT_MODES].filter((compat) => !existsSync(apiKeyPath(config, compat)))
+  if (missing.length === 0) return
   if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
+  for (const compat of missing) await createFirstKey(config, store, compat)
+}
+
+async function createFirstKey(config: Config, store: OpenStore, compat: CompatMode | null): Promise<void> {
+  const path = apiKeyPath(config, compat)
   const plan = config.plans.keys().next().value
   if (plan === undefined) throw new Error('the configuration names no plan')
   const { key } = await createKey(store, store.clock, config.region, {
     project: PROJECT,
     plan,
-    name: 'made at the first start',
-    scopes: SCOPES,
+    compat,
+    ...(compat === null
+      ? { name: 'made at the first start', scopes: SCOPES }
+      : { name: `made at the first start, for clients of ${compat}`, scopes: PROJECT_SCOPES }),
   })
   await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
   // Of processes that start at the same time, the first link wins, and no reader sees a partly written key.

@@ -4,6 +4,7 @@
 import { chmodSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { apiKeyPath, type Config } from '../config/config.ts'
+import { COMPAT_MODES } from '../domain/api-key.ts'
 
 const OTHERS_MAY = 0o077
 const STICKY = 0o1000
@@ -29,7 +30,7 @@ export function closeToOthers(config: Config): OpenToOthers[] {
   }
   if (database.kind === 'sqlite')
     for (const rest of ['', '-wal', '-shm']) found.push(closed(`${database.path}${rest}`, 0o600))
-  found.push(closed(apiKeyPath({ data_dir }), 0o600))
+  for (const compat of [null, ...COMPAT_MODES]) found.push(closed(apiKeyPath(config, compat), 0o600))
   const open = found.filter((one) => one !== null)
   // With database and blobs elsewhere, a data folder created by an orchestrator contains nothing secret.
   return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)

@@ -20,7 +20,7 @@ import { liveSessions } from '../store/leases.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
 import { listenForReload, type ReloadAnswer, reloaded, replaceModels } from './control-socket.ts'
 import { forkWorkers, type WorkerProcesses, workerCount } from './fork-worker.ts'
-import { ensureFirstKey } from './keys.ts'
+import { ensureFirstKeys } from './keys.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
 import { type ProcessRegistration, register } from './process-registration.ts'
@@ -70,7 +70,7 @@ export async function serve(
     registration = await register(stores, configured, makeLog(configured))
     const { end } = registration
     if (options.embedded?.alone) await waitUntilAlone(configured, stores, registration, options)
-    await ensureFirstKey(configured, stores.store)
+    await ensureFirstKeys(configured, stores.store)
     await asked
     const config = served.complete(configured)
     const models = modelsById(config.models)

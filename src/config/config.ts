@@ -3,6 +3,7 @@
 // contains secrets: never log it whole.
 
 import { join } from 'node:path'
+import type { CompatMode } from '../domain/api-key.ts'
 import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
@@ -196,7 +197,10 @@ interface OpenAiClient extends UpstreamBase {
   headers: Readonly<Record<string, string>>
 }
 
-/** The file into which the first start of a service writes its first key. */
-export function apiKeyPath({ data_dir }: { data_dir: string }): string {
-  return join(data_dir, 'api-key')
+/**
+ * The files into which the first start of a service writes its first keys: `api-key`, whose answers are in the API's own
+ * form, and one for each other form.
+ */
+export function apiKeyPath({ data_dir }: { data_dir: string }, compat: CompatMode | null = null): string {
+  return join(data_dir, compat === null ? 'api-key' : `api-key-${compat}`)
 }

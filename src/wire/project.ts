@@ -1,6 +1,6 @@
 // Projects, their API keys and quotas as the API shows them, and sessions of the console.
 import { type Static, Type } from 'typebox'
-import { SCOPES, type Scope } from '../domain/api-key.ts'
+import { COMPAT_MODES, SCOPES, type Scope } from '../domain/api-key.ts'
 import { timestamp } from './list.ts'
 
 // An API key as the API shows it, and the request that issues one.
@@ -15,6 +15,9 @@ const KEY = {
   project_id: Type.String(),
   project: Type.String({ description: "The project's name." }),
   scopes: Type.Array(ScopeName),
+  compat: Type.Union([Type.Enum([...COMPAT_MODES]), Type.Null()], {
+    description: 'The clients whose form its answers have; null: the usual form.',
+  }),
   created: timestamp('when it was issued.'),
   last_used_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
     description: 'Unix seconds, to about a minute; null when it has not been used.',
@@ -40,6 +43,9 @@ export const CreateApiKey = Type.Object(
         description:
           'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out.',
       }),
+    ),
+    compat: Type.Optional(
+      Type.Enum([...COMPAT_MODES], { description: 'Answers as strict clients of that API expect them.' }),
     ),
     project_id: Type.Optional(
       Type.String({

@@ -69,7 +69,7 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
   if (flags.json) return printJson(stdout, all)
   printTable(
     stdout,
-    ['ID', 'PROJECT', 'PLAN', 'CREATED', 'REVOKED', 'NAME', 'SCOPES'],
+    ['ID', 'PROJECT', 'PLAN', 'CREATED', 'REVOKED', 'NAME', 'COMPAT', 'SCOPES'],
     all.map((key) => [
       key.id,
       key.project,
@@ -77,6 +77,7 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
       humanTime(key.created),
       humanTime(key.revoked_at),
       key.name ?? '-',
+      key.compat ?? '-',
       key.scopes.join(' '),
     ]),
   )

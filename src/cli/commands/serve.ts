@@ -51,8 +51,8 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
   const { stdout, stderr } = shell.terminal
   const signal = shell.interruption()
   const config = await shell.launch.loadConfig(flags)
-  const keyPath = apiKeyPath(config)
-  const hadKey = existsSync(keyPath)
+  const [keyPath, strictKeyPath] = [apiKeyPath(config), apiKeyPath(config, 'openai')]
+  const [hadKey, hadStrictKey] = [existsSync(keyPath), existsSync(strictKeyPath)]
   const running = await shell.launch.serve(config, {
     role,
     upstream: flags.upstream,
@@ -61,9 +61,13 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
     tell: (text) => writeLine(stderr, `offpeak: ${text}`),
     reload: () => shell.launch.loadConfig(flags),
   })
-  if (!hadKey && existsSync(keyPath)) {
+  if (!hadKey && existsSync(keyPath))
     writeLine(stderr, `offpeak: created the project "default"; its API key is in ${keyPath}`)
-  }
+  if (!hadStrictKey && existsSync(strictKeyPath))
+    writeLine(
+      stderr,
+      `offpeak: created an API key for OpenAI's SDKs and other strict clients in ${strictKeyPath}`,
+    )
   writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
   await Promise.race([aborted(signal), running.stopped])
   if (!signal.aborted) throw new Failure('the service stopped unexpectedly; see its log for the reason')

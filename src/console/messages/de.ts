@@ -361,6 +361,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'keys.new': 'Neuer Schlüssel',
   'keys.create': 'Schlüssel anlegen',
   'keys.name': 'Name',
+  'keys.strict': 'Für Clients, die nur die Antworten von OpenAI kennen',
   'keys.plan': 'Tarif',
   'keys.planHint': 'Ein Tarif der Konfiguration.',
   'keys.quotas': 'Quoten',

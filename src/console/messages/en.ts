@@ -357,6 +357,7 @@ export const messages = {
   'keys.new': 'New key',
   'keys.create': 'Create key',
   'keys.name': 'Name',
+  'keys.strict': 'For clients that know the answers of OpenAI only',
   'keys.plan': 'Plan',
   'keys.planHint': 'A plan of the configuration.',
   'keys.quotas': 'Quotas',

@@ -36,8 +36,9 @@ export function Keys(): View {
     {
       title: t('keys.key'),
       main: true,
-      cell: ({ id, name, project }) => [
+      cell: ({ id, name, project, compat }) => [
         h('strong', null, visibleText(name ?? project)),
+        compat === null ? null : [' ', h(Badge, { tone: 'idle', text: compat })],
         h('div', { class: 'muted small mono' }, id),
       ],
     },
@@ -140,6 +141,7 @@ function CreateKey({
   const session = useSession()
   const [name, setName] = useState('')
   const [project, setProject] = useState(session?.project.id ?? '')
+  const [strict, setStrict] = useState(false)
   const [chosen, setChosen] = useState<readonly Scope[]>(scopes.filter((scope) => !POWERS.includes(scope)))
   const action = useAction()
   const create = (): void =>
@@ -148,6 +150,7 @@ function CreateKey({
       const made = await post<{ key: string }>('/v1/keys', {
         scopes: chosen,
         ...(name.trim() === '' ? {} : { name: name.trim() }),
+        ...(strict ? { compat: 'openai' } : {}),
         ...other,
       })
       onCreated(made.key)
@@ -185,6 +188,7 @@ function CreateKey({
             onInput: setProject,
           })
         : null,
+      h(CheckField, { label: t('keys.strict'), checked: strict, onInput: setStrict }),
       h('fieldset', { class: 'fieldset two' }, [
         h('legend', { class: 'legend' }, t('keys.scopes')),
         ...scopes.map((scope) =>

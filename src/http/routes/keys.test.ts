@@ -46,6 +46,19 @@ describe('keys', () => {
     assert.deepEqual(made.json.scopes, ['batches:read', 'files:read'])
   })
 
+  test('a key for strict clients says so, and its answers have their form', async () => {
+    await using server = await testServer()
+    const { key } = await server.issue({ scopes: ['keys:read', 'keys:write'] })
+    const made = await server.call('POST', '/v1/keys', { key, body: { compat: 'openai' } })
+    const usual = await server.call('POST', '/v1/keys', { key, body: {} })
+    assert.deepEqual([made.json.compat, usual.json.compat], ['openai', null])
+    assert.equal((await server.call('GET', `/v1/keys/${made.id}`, { key })).json.compat, 'openai')
+    const strict = await server.call('GET', '/v1/batches/batch_x', { key: String(made.json.key) })
+    assert.equal(strict.error.param, null)
+    const unknown = await server.call('POST', '/v1/keys', { key, body: { compat: 'other' } })
+    assert.equal(unknown.outcome, '400 invalid_request')
+  })
+
   test('a key gives no scope that it has not itself', async () => {
     await using server = await testServer()
     const { key } = await server.issue({ scopes: ['keys:write', 'batches:read'] })

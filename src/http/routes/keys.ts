@@ -70,7 +70,11 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     async handler(request) {
       refuseIdempotencyKey(request.headers)
       const caller = callerOf(request)
-      const { name, scopes = PROJECT_SCOPES.filter((scope) => caller.scopes.has(scope)) } = request.body
+      const {
+        name,
+        compat,
+        scopes = PROJECT_SCOPES.filter((scope) => caller.scopes.has(scope)),
+      } = request.body
       const lacking = scopes.filter((scope) => !caller.scopes.has(scope))
       if (lacking.length > 0)
         throw new ApiError(
@@ -82,7 +86,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
       const project_id = request.body.project_id ?? caller.project_id
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
       const quotas = plans.get(plan)?.quotas
-      const order = { project, plan, scopes, name }
+      const order = { project, plan, scopes, name, compat }
       const { id, key } = await createKey(store, clock, region, order, async (tx) => {
         if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
       })
@@ -163,6 +167,7 @@ function showKey(row: KeyWithProject): ApiKeyObject {
     project_id: row.project_id,
     project: row.project_name,
     scopes: scopesOf(row),
+    compat: row.compat,
     created: unixSeconds(row.created),
     last_used_at: seconds(row.last_used_at),
     revoked_at: seconds(row.revoked_at),
