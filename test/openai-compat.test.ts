@@ -2,7 +2,7 @@
 // it without a change.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import OpenAI, { toFile } from 'openai'
+import OpenAI, { AzureOpenAI, toFile } from 'openai'
 import { createKey } from '../src/admin/create-key.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { showBatch } from '../src/http/routes/batches.ts'
@@ -64,6 +64,23 @@ test('a strict client sees IDs, nulls, times and usage as OpenAI has them', asyn
     assert.equal(error.param, null)
     return true
   })
+})
+
+test("the SDK's client for Azure runs a batch, with any key", async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const client = new AzureOpenAI({ endpoint: service.url, apiKey: service.key, apiVersion: '2024-10-21' })
+  const file = await client.files.create({ file: await jsonl([line('a'), line('b')]), purpose: 'batch' })
+  assert.match(file.id, /^file-/)
+  const made = await client.batches.create({ ...ORDER, input_file_id: file.id })
+  await service.ended(made.id)
+  const done = await client.batches.retrieve(made.id)
+  assert.deepEqual([done.status, done.request_counts?.completed, done.failed_at], ['completed', 2, null])
+  const content = await (await client.files.content(String(done.output_file_id))).text()
+  assert.equal(content.trimEnd().split('\n').length, 2)
+  const listed = await client.batches.list({ limit: 1 })
+  assert.equal(listed.data[0]?.id, made.id)
+  assert.equal((await client.files.delete(file.id)).deleted, true)
 })
 
 test('a batch that waits is in progress once it is validated, and validating before', async () => {

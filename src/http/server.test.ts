@@ -53,6 +53,20 @@ test('a path without the version gets a 404 with the right path', async () => {
   const answer = await server.call('GET', '/files')
   assert.equal(answer.outcome, '404 unknown_endpoint')
   assert.equal(answer.error.message, 'There is no GET /files. Did you mean /v1/files?')
+  for (const path of [
+    '/v1/chat/completions',
+    '/chat/completions',
+    '/openai/deployments/m/chat/completions',
+  ]) {
+    const live = await server.call('POST', path, { body: { model: 'sim-1', messages: [] } })
+    assert.equal(live.outcome, '404 unknown_endpoint')
+    assert.match(
+      String(live.error.message),
+      /in batches only.*"url":"\/v1\/chat\/completions".*POST \/v1\/batches/,
+    )
+  }
+  const embedding = await server.call('POST', '/v1/embeddings', { key: null, body: {} })
+  assert.match(String(embedding.error.message), /"endpoint":"\/v1\/embeddings"/)
   assert.equal((await server.call('GET', '/nothing')).error.message, 'There is no GET /nothing.')
 })
 

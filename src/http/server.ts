@@ -11,6 +11,7 @@ import fastify, {
 } from 'fastify'
 import { AnonymousRecords, HttpRecords } from '../audit/call-records.ts'
 import type { CompatMode } from '../domain/api-key.ts'
+import { type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
@@ -30,6 +31,7 @@ import { type Caller, compatOfHeader } from './access/caller.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
+import { urlOfCall } from './request/azure-call.ts'
 import { checkBodyHeaders, checkNoBody, parseJson } from './request/check-body.ts'
 import { checkShape } from './request/check-shape.ts'
 import { compressAnswer } from './response/compress.ts'
@@ -129,7 +131,7 @@ export function buildServer(deps: ServerDependencies): App {
       requireHostHeader: false,
     },
     return503OnClosing: false,
-    rewriteUrl: ({ url = '/' }) => routableUrl(url),
+    rewriteUrl: (request) => routableUrl(urlOfCall(request)),
     frameworkErrors: (error, request, reply) => sendError(error, request, reply),
     clientErrorHandler: (error, socket) => {
       const apiError = errorOfBrokenHttp(error)
@@ -318,10 +320,12 @@ export function buildServer(deps: ServerDependencies): App {
 
   app.setNotFoundHandler((request) => {
     const path = pathOf(request)
-    const allowed = routes.methodsOf(path)
+    const allowed = routes.methodsOf(request.url.split('?', 1)[0] ?? '')
     if (allowed.length === 0) {
       const meant = routes.methodsOf(`/v1${path}`).length > 0 ? ` Did you mean /v1${path}?` : ''
-      throw new ApiError('unknown_endpoint', `There is no ${request.method} ${path}.${meant}`)
+      const endpoint = endpointPathOf(request.url.split('?', 1)[0] ?? '')
+      const inBatches = endpoint === null ? '' : ` ${batchOnly(endpoint)}`
+      throw new ApiError('unknown_endpoint', `There is no ${request.method} ${path}.${meant}${inBatches}`)
     }
     throw new MethodNotAllowed(allowed)
   })
@@ -335,6 +339,16 @@ export function buildServer(deps: ServerDependencies): App {
 /** In place of Fastify's own compilers, which are not used and would be loaded. */
 function noDefault(): never {
   throw new Error('the server has compilers of its own')
+}
+
+/** What a caller does who wants an answer at once. */
+function batchOnly(endpoint: EndpointPath): string {
+  return (
+    'Requests are answered in batches only. Write each as a line of a file, ' +
+    `{"custom_id":"1","method":"POST","url":"${endpoint}","body":{…}}, upload it with POST /v1/files and purpose=batch, ` +
+    `and call POST /v1/batches with {"input_file_id":"file_…","endpoint":"${endpoint}","completion_window":"24h"}. ` +
+    'The command line does all of it: offpeak run requests.jsonl.'
+  )
 }
 
 function pathOf({ originalUrl }: FastifyRequest): string {

@@ -22,12 +22,7 @@ const NO_ID: Record<string, string> = {
 }
 
 /** Public endpoints that answer browsers alone, or to a key in the body. */
-const ASKS_FOR_MORE = new Set([
-  '/',
-  '/console/session',
-  '/console/assets/:version/*',
-  '/v1/batch-apis/webhook',
-])
+const ASKS_FOR_MORE = new Set(['/console/session', '/console/assets/:version/*', '/v1/batch-apis/webhook'])
 
 function fill(url: string, ids: Record<string, string>): string {
   return url.replace(/:(\w+)|\*/g, (text, name) => ids[name ?? text] ?? text)

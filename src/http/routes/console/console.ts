@@ -175,9 +175,7 @@ function consolePage({ version, files }: PreparedAssets, path: string, signedIn:
 `
 }
 
-/**
- * GET /: leads a browser to the console. Anything else that asks is told, as ever, that there is no such endpoint.
- */
+/** GET /: leads a browser to the console, and tells other callers where everything is. */
 export function rootRoute(app: App): void {
   route(app, {
     method: 'GET',
@@ -185,10 +183,16 @@ export function rootRoute(app: App): void {
     access: 'public',
     doc: null,
     accepts: {},
-    async handler({ headers, method }, reply) {
-      if (!headers.accept?.includes('text/html'))
-        throw new ApiError('unknown_endpoint', `There is no ${method} /.`)
-      return reply.redirect('/console')
+    async handler({ headers }, reply) {
+      reply.header('vary', 'accept')
+      if (headers.accept?.includes('text/html')) return reply.redirect('/console')
+      return {
+        service: 'offpeak',
+        api: '/v1',
+        reference: '/docs',
+        openapi: '/openapi.json',
+        console: '/console',
+      }
     },
   })
 }

@@ -252,11 +252,13 @@ describe('signing in to the console', () => {
     assert.equal(writes, 0)
   })
 
-  test('/ leads browsers to the console, and nobody else', async () => {
+  test('/ leads browsers to the console, and tells others where everything is', async () => {
     await using server = await testServer()
     const browser = await fetch(server.url, { redirect: 'manual', headers: { accept: 'text/html,*/*' } })
     assert.equal(browser.status, 302)
     assert.equal(browser.headers.get('location'), '/console')
-    assert.equal((await server.call('GET', '/')).outcome, '404 unknown_endpoint')
+    const { json } = await server.call('GET', '/', { key: null })
+    for (const path of ['reference', 'openapi', 'console'].map((name) => String(json[name])))
+      assert.equal((await server.call('GET', path, { key: null })).status, 200, path)
   })
 })
