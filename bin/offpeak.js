@@ -14,7 +14,7 @@ if (major < 24 || (major === 24 && minor < 15)) {
   process.exit(1)
 }
 // Answered without loading the commands, which takes longer than all the rest.
-if (process.argv.length === 3 && ['-V', '--version'].includes(process.argv[2])) {
+if (process.argv.length === 3 && ['-v', '-V', '--version'].includes(process.argv[2])) {
   console.log(JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version)
   process.exit(0)
 }

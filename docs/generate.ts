@@ -1,6 +1,6 @@
 // Writes the pages that are made from code: `npm run docs`. A test fails when one that is kept in the tree is out of
-// date; api-reference.md is not kept, it is made for each package.
-import { readFileSync, writeFileSync } from 'node:fs'
+// date; api-reference.md and the man page are not kept, they are made for each package.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { CONFIG_FILE } from '../src/config/schema.ts'
 import { RULES, type Shape } from '../src/config/shape.ts'
 import { ERRORS, type ErrorRow } from '../src/domain/errors.ts'
@@ -91,4 +91,10 @@ if (import.meta.main) {
   // Loads the whole service, which those who import this file do not need.
   const { apiReference } = await import('./generate-api.ts')
   writeFileSync(new URL('api-reference.md', import.meta.url), await apiReference())
+  const { manPage } = await import('./generate-man.ts')
+  const { version }: { version: string } = JSON.parse(
+    readFileSync(new URL('../package.json', import.meta.url), 'utf8'),
+  )
+  mkdirSync(new URL('../man', import.meta.url), { recursive: true })
+  writeFileSync(new URL('../man/offpeak.1', import.meta.url), await manPage(version))
 }

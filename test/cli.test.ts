@@ -16,7 +16,7 @@ import { keys } from '../src/compose/keys.ts'
 import { serve } from '../src/compose/serve.ts'
 import { sim } from '../src/compose/sim.ts'
 import { loadConfig } from '../src/config/load.ts'
-import { configText } from '../src/config/shown-config.ts'
+import { shownConfig } from '../src/config/shown-config.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
 import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
@@ -100,7 +100,7 @@ describe('the command line', { timeout: 120_000 }, () => {
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, cwd: folder, overrides }),
         serve,
         reload: (config) => askToReload(config.data_dir),
-        configText: async (config) => configText(config),
+        shownConfig: async (config) => shownConfig(config),
         keys,
         sim,
         doctor,

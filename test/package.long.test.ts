@@ -73,12 +73,13 @@ describe('the package', () => {
     const others = inFolders.filter((path) => !path.endsWith('.js'))
     const unexpected = others.filter(
       (path) =>
-        !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/|dist\/LICENSES\.txt$)/.test(
+        !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/|dist\/LICENSES\.txt$|man\/offpeak\.1$)/.test(
           path,
         ),
     )
     assert.deepEqual(unexpected, [])
-    assert.ok(others.includes('docs/api-reference.md'), 'it is made for the package')
+    for (const made of ['docs/api-reference.md', 'man/offpeak.1'])
+      assert.ok(others.includes(made), `${made} is made for the package`)
     const neverShipped = /^(src|test|bench)\/|\.test\.js$|offpeak-data|\.env|\.npmrc/
     assert.deepEqual(
       paths.filter((path) => neverShipped.test(path)),

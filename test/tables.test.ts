@@ -114,6 +114,9 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.equal(lines[1], '1,good,4 characters,')
     assert.match(lines[2] ?? '', /^2,bad,,"?\w+: .*no such words here/)
     assert.equal(lines[3], '3,fine,4 characters,')
+    const { batch_id } = JSON.parse(await text('out.csv.offpeak-run.json'))
+    const read = await offpeak(service, 'results', batch_id, '-o', at('read.csv'))
+    assert.equal(read.code, 3, read.err)
   })
 
   test('in which no row can be answered is written with the reasons, and the exit code is 1', async () => {

@@ -107,7 +107,7 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
         loadConfig: refuse,
         serve: refuse,
         reload: refuse,
-        configText: refuse,
+        shownConfig: refuse,
         keys: refuse,
         sim: refuse,
         doctor: refuse,

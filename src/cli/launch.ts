@@ -20,7 +20,7 @@ export interface Launch {
   /** Has the services that use the data folder reload; what each answers, by process ID. */
   reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
   /** The configuration as a person may see it. */
-  configText(config: Config): Promise<string>
+  shownConfig(config: Config): Promise<object>
   keys(config: Config): Promise<KeyRing>
   sim(options: SimOrder): Promise<Running>
   /** Opens the stores without repairing anything. */

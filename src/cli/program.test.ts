@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
+import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { Command } from 'commander'
 import { launchOnly } from '../../test/fakes/launch-only.ts'
+import { capturedTerminal } from '../../test/fakes/terminal.ts'
 import { systemClock } from '../domain/clock.ts'
-import { loadCommands } from './program.ts'
+import { loadCommands, runProgram } from './program.ts'
 import type { Shell } from './shell.ts'
 
 async function namesAdded(name: string | undefined): Promise<string[]> {
@@ -15,13 +20,14 @@ async function namesAdded(name: string | undefined): Promise<string[]> {
 
 test('a call of one command loads its file alone, and each command is found by its name', async () => {
   const all = await namesAdded(undefined)
-  for (const name of all) {
+  for (const name of all.filter((one) => one !== 'completion')) {
     const added = await namesAdded(name)
     assert.ok(added.includes(name), name)
     assert.ok(added.length <= 3, `${name} loads ${added}`)
   }
   assert.deepEqual(await namesAdded('no-such-command'), all, 'suggestions need all names')
   assert.deepEqual(await namesAdded('--help'), all)
+  assert.deepEqual(await namesAdded('completion'), all)
 })
 
 test('every function that adds a command is among them', async () => {
@@ -46,6 +52,61 @@ test('docs/ name every command and every option', async () => {
     ...(words.has(command.name()) ? [] : [path]),
   ]
   assert.deepEqual(unnamed(program, 'offpeak'), [])
+})
+
+test('a quiet command prints its result alone, and errors all the same', async () => {
+  const run = async (...args: string[]) => {
+    const terminal = capturedTerminal()
+    const code = await runProgram(args, { ...shell, terminal, version: '1.2.3', withStack: false })
+    return { code, out: terminal.out(), err: terminal.err() }
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-quiet-'))
+  try {
+    const table = join(folder, 'rows.csv')
+    await writeFile(table, 'text\na\nb\n')
+    const prepare = [
+      'prepare',
+      table,
+      '--model',
+      'm',
+      '--prompt',
+      '{{text}}',
+      '-o',
+      join(folder, 'out.jsonl'),
+    ]
+    assert.match((await run(...prepare)).err, /2 lines/)
+    assert.deepEqual(await run(...prepare, '--quiet'), { code: 0, out: '', err: '' })
+    const failed = await run('-q', ...prepare)
+    assert.match(failed.err, /unknown option '-q'/)
+    const missing = await run(...prepare.slice(0, 1), join(folder, 'none.csv'), ...prepare.slice(2), '-q')
+    assert.deepEqual([missing.code, missing.out], [1, ''])
+    assert.match(missing.err, /none\.csv/)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
+
+test('-v, -V and --version print the version', async () => {
+  for (const name of ['-v', '-V', '--version']) {
+    const terminal = capturedTerminal()
+    assert.equal(await runProgram([name], { ...shell, terminal, version: '1.2.3', withStack: false }), 0)
+    assert.equal(terminal.out(), '1.2.3\n')
+  }
+})
+
+test('the version is printed without loading the program', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-version-'))
+  try {
+    await cp(new URL('../../bin', import.meta.url), join(folder, 'bin'), { recursive: true })
+    await writeFile(join(folder, 'package.json'), '{"version":"1.2.3","type":"module"}')
+    for (const name of ['-v', '-V', '--version'])
+      assert.equal(
+        execFileSync(process.execPath, [join(folder, 'bin/offpeak.js'), name], { encoding: 'utf8' }),
+        '1.2.3\n',
+      )
+  } finally {
+    await rm(folder, { recursive: true })
+  }
 })
 
 const shell: Shell = {

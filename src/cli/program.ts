@@ -1,4 +1,5 @@
 // Declares every command, runs one, and turns its outcome into an exit code and an error message.
+import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
 import type { Environment, Shell } from './shell.ts'
 import { EXIT_FAILED, exitCode, failureText } from './terminal/failure.ts'
@@ -17,11 +18,14 @@ export interface ProgramOptions extends Omit<Shell, 'exit' | 'env'> {
 export async function runProgram(args: readonly string[], options: ProgramOptions): Promise<number> {
   const { stderr } = options.terminal
   let code = 0
+  const quiet = { isOn: false }
   const shell: Shell = {
     launch: options.launch,
     access: options.access,
     env: options.env ?? {},
-    terminal: options.terminal,
+    terminal: Object.create(options.terminal, {
+      stderr: { get: () => (quiet.isOn ? NOBODY : stderr) },
+    }),
     clock: options.clock,
     interruption: options.interruption,
     exit(chosen) {
@@ -29,8 +33,12 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     },
   }
   try {
-    const program = await buildProgram(args[0], shell, options.version)
-    await program.parseAsync([...args], { from: 'user' })
+    const program = await buildProgram(args[0], shell, options)
+    for (const command of leavesOf(program))
+      command
+        .option('-q, --quiet', 'print nothing but results and errors')
+        .on('option:quiet', () => (quiet.isOn = true))
+    await program.parseAsync(args[0] === '-V' ? ['--version'] : [...args], { from: 'user' })
     return code
   } catch (error) {
     if (error instanceof CommanderError) {
@@ -43,11 +51,21 @@ export async function runProgram(args: readonly string[], options: ProgramOption
   }
 }
 
-async function buildProgram(name: string | undefined, shell: Shell, version: string): Promise<Command> {
-  const { stdout, stderr } = shell.terminal
+/** Where messages go of a command that is to be quiet. */
+const NOBODY = new Writable({ write: (_bytes, _encoding, done) => done() })
+
+function leavesOf(command: Command): Command[] {
+  return command.commands.flatMap((one) => (one.commands.length === 0 ? [one] : leavesOf(one)))
+}
+
+async function buildProgram(
+  name: string | undefined,
+  shell: Shell,
+  { version, terminal: { stdout, stderr } }: Pick<ProgramOptions, 'version' | 'terminal'>,
+): Promise<Command> {
   const program = new Command('offpeak')
     .description('Batch inference on your own machines: a JSONL file in, every line answered or explained.')
-    .version(version, '-V, --version', 'print the version')
+    .version(version, '-v, --version', 'print the version')
     .helpOption('-h, --help', 'show help')
     .exitOverride()
     .configureOutput({
@@ -79,7 +97,7 @@ function usageText({ message }: CommanderError): string {
 }
 
 // Loads the files of commands. A call of one command loads its file alone, which takes a fifth of the time that all of
-// them take; the help, and the suggestions for a misspelt command, need all.
+// them take; the help, completion, and the suggestions for a misspelt command need all.
 
 type AddCommand = (program: Command, shell: Shell) => void
 
@@ -110,10 +128,11 @@ const FILES: readonly [names: readonly string[], load: () => Promise<AddCommand>
   [['rekey'], async () => (await import('./commands/stores.ts')).addRekey],
   [['migrate-data'], async () => (await import('./commands/stores.ts')).addMigrateData],
   [['sim'], async () => (await import('./commands/sim.ts')).addSim],
+  [['completion'], async () => (await import('./commands/completion.ts')).addCompletion],
 ]
 
 /** Adds the command `name`; without one, or when there is none of that name, every command. */
 export function loadCommands(name: string | undefined): Promise<AddCommand[]> {
-  const named = FILES.filter(([names]) => name !== undefined && names.includes(name))
+  const named = FILES.filter(([names]) => name !== undefined && name !== 'completion' && names.includes(name))
   return Promise.all((named.length > 0 ? named : FILES).map(([, load]) => load()))
 }

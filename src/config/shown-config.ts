@@ -1,9 +1,7 @@
 // The configuration in force as `offpeak config show` prints it and operators read it: everything but secrets. Keys are
 // declared to be secret where they are described (schema.ts). A text under a name that is not described there, such as a
 // key that was looked up in the environment, is hidden unless it is listed here; URLs are shown without their secrets.
-import { stringify } from 'yaml'
 import { HIDDEN, withoutUrlSecrets } from '../domain/secret-text.ts'
-import type { Config } from './config.ts'
 import { CONFIG_FILE } from './schema.ts'
 import { RULES, type Shape } from './shape.ts'
 
@@ -44,13 +42,9 @@ export function isSecretKey(name: string): boolean {
   return KEYS.get(name) ?? true
 }
 
+/** In the units of the service: milliseconds, bytes, pico-dollars per token. */
 export function shownConfig(config: object): Record<string, unknown> {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, shown(name, value)]))
-}
-
-/** YAML with the units of the service: milliseconds, bytes, pico-dollars per token. */
-export function configText(config: Config): string {
-  return stringify(shownConfig(config))
 }
 
 function shown(name: string, value: unknown): unknown {

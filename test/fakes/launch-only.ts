@@ -7,7 +7,7 @@ const nothing = {
   loadConfig: never,
   serve: never,
   reload: never,
-  configText: never,
+  shownConfig: never,
   keys: never,
   sim: never,
   doctor: never,

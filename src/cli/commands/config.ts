@@ -4,7 +4,8 @@ import type { Command } from 'commander'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples, withConfig } from '../terminal/option-values.ts'
+import { examples, withConfig, withJson } from '../terminal/option-values.ts'
+import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 /** Drawn by `npm run docs`. */
@@ -23,10 +24,12 @@ export function addConfig(program: Command, shell: Shell): void {
       await shell.launch.loadConfig({ config: file })
       writeLine(stdout, `${file} is valid.`)
     })
-  withConfig(config.command('show'))
+  withConfig(withJson(config.command('show')))
     .description('print the configuration in force, with defaults filled in and secrets hidden')
-    .action(async (flags: ConfigFlags) => {
-      stdout.write(await shell.launch.configText(await shell.launch.loadConfig(flags)))
+    .action(async (flags: ConfigFlags & { json?: boolean }) => {
+      const shown = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
+      if (flags.json) printJson(stdout, shown)
+      else stdout.write((await import('yaml')).stringify(shown))
     })
   config
     .command('schema')

@@ -14,6 +14,7 @@ import { joinAnswers, resultRows, type Target } from '../tables/join-answers.ts'
 import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
 import { checkBy, readSchema } from '../tables/prompt-template.ts'
+import { EXIT_LINES_FAILED } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
@@ -72,6 +73,7 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
       const files = { output: join(folder, 'answers.jsonl'), errors: join(folder, 'errors.jsonl') }
       await downloadResults(client, batch, files, { pace, clock: shell.clock, signal })
       const { rows, failed } = await write(files, schema, target, flags)
+      shell.exit(failed === 0 && isTerminal(batch.status) ? 0 : EXIT_LINES_FAILED)
       if (flags.json) return printJson(stdout, { id, status: batch.status, table: target.path, rows, failed })
       if (!isTerminal(batch.status))
         writeLine(stderr, `${id} is ${batch.status}; the table holds the answers that are finished so far.`)
