@@ -1,175 +1,102 @@
-// Reads the database on a connection of its own, and says what a transaction has changed of what the invariants are about.
+// What is committed of what the invariants are about, kept by the trace (trace.ts), and what a transaction has changed of it.
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
-import { BATCH_STATUSES, type BatchStatus } from '../../src/domain/batch.ts'
-
-export interface ChunkState {
-  /** Its batch and its index. */
-  key: string
-  state: string
-  epoch: number
-  worker_id: string | null
-  /** Its finished lines and their cost. */
-  counted: string
-}
-
-export interface BatchState {
-  id: string
-  status: BatchStatus
-  hasStarted: boolean
-  paused: boolean
-}
+import { type Change, type TracedBatch, type TracedChunk, type TracedPart, traceReader } from './trace.ts'
 
 /** A part of a journal that a transaction has committed; `wrapped_key` is null if its blob has no row. */
-export interface CommittedPart {
-  batch_id: string
-  idx: number
-  journal_blob: string
-  byte_start: number
-  byte_end: number
+export interface CommittedPart extends TracedPart {
   wrapped_key: string | null
   bytes: number
 }
 
-export interface Change<T> {
-  before: T | undefined
+/** A row before and after a transaction. */
+export interface Changed<T> {
+  before: T
   after: T
 }
 
 export interface Changes {
+  /** Each change of a row, in order. */
+  steps: readonly Change[]
+  /** New ones. */
   sessions: readonly string[]
-  batches: readonly Change<BatchState>[]
-  chunks: readonly Change<ChunkState>[]
   parts: readonly CommittedPart[]
+  /** Not new ones. */
+  batches: readonly Changed<TracedBatch>[]
+  chunks: readonly Changed<TracedChunk>[]
 }
 
-const NOTHING: Changes = { sessions: [], batches: [], chunks: [], parts: [] }
-
 export class CommittedState {
-  readonly connection: DatabaseSync
-  readonly #version: StatementSync
-  readonly #sessionRows: StatementSync
-  readonly #batchRows: StatementSync
-  readonly #chunkRows: StatementSync
-  readonly #partRows: StatementSync
-  readonly #sessionRow: StatementSync
-  readonly #pausedModels: StatementSync
-  #seen: unknown = null
+  readonly #connection: DatabaseSync
+  readonly #trace: () => Change[]
+  readonly #blobRow: StatementSync
   readonly #sessions = new Set<string>()
-  readonly batches = new Map<string, BatchState>()
-  readonly chunks = new Map<string, ChunkState>()
+  readonly batches = new Map<string, TracedBatch>()
+  /** By batch and index. */
+  readonly chunks = new Map<string, TracedChunk>()
   /** Projects and models that are paused. */
-  pausedModels: ReadonlySet<string> = new Set()
-  readonly #parts = new Set<string>()
+  readonly pausedModels = new Set<string>()
 
   constructor(path: string) {
-    this.connection = new DatabaseSync(path, { readOnly: true })
-    const prepare = (sql: string): StatementSync => this.connection.prepare(sql)
-    this.#version = prepare('PRAGMA data_version')
-    this.#sessionRows = prepare('SELECT id FROM workers')
-    this.#batchRows = prepare('SELECT id, status, in_progress_at, paused_at FROM batches')
-    this.#chunkRows = prepare(
-      'SELECT batch_id, idx, state, epoch, worker_id, completed, failed, cost_nanos FROM chunks',
-    )
-    this.#partRows = prepare(
-      `SELECT batch_id, idx, journal_blob, byte_start, byte_end, wrapped_key, bytes
-       FROM journal_parts LEFT JOIN blobs ON blobs.key = journal_blob ORDER BY journal_parts.rowid`,
-    )
-    this.#sessionRow = prepare('SELECT 1 FROM workers WHERE id = ?')
-    this.#pausedModels = prepare('SELECT project_id, model FROM paused_models')
-    for (const rows of [this.#sessionRows, this.#batchRows, this.#chunkRows, this.#partRows])
-      rows.setReturnArrays(true)
+    this.#connection = new DatabaseSync(path, { readOnly: true })
+    this.#trace = traceReader(this.#connection)
+    this.#blobRow = this.#connection.prepare('SELECT wrapped_key, bytes FROM blobs WHERE key = ?')
   }
 
   isLive(session: string): boolean {
-    return this.#sessionRow.get(session) !== undefined
+    return this.#sessions.has(session)
   }
 
   /** What has changed since the last call. */
   changes(): Changes {
-    const version = this.#version.get()?.data_version
-    if (version === this.#seen) return NOTHING
-    this.#seen = version
-    this.pausedModels = new Set(this.#pausedModels.all().map((row) => `${row.project_id} ${row.model}`))
+    const steps = this.#trace()
+    const sessions: string[] = []
+    const parts: CommittedPart[] = []
+    const batches = new Map<string, TracedBatch | undefined>()
+    const chunks = new Map<string, TracedChunk | undefined>()
+    for (const { kind, was, is } of steps) {
+      if (kind === 'session') {
+        if (is !== null) sessions.push(is.id)
+        keep(this.#sessions, was?.id, is?.id)
+      } else if (kind === 'paused_model') keep(this.pausedModels, was?.name, is?.name)
+      else if (kind === 'batch') note(this.batches, batches, (is ?? was)?.id, is)
+      else if (kind === 'chunk') note(this.chunks, chunks, (is ?? was)?.of, is)
+      else if (kind === 'journal_part' && is !== null) parts.push(this.#withBlob(is))
+    }
     return {
-      sessions: this.#newSessions(),
-      batches: this.#changedBatches(),
-      chunks: this.#changedChunks(),
-      parts: this.#newParts(),
+      ...{ steps, sessions, parts },
+      batches: changed(this.batches, batches),
+      chunks: changed(this.chunks, chunks),
     }
   }
 
   close(): void {
-    this.connection.close()
+    this.#connection.close()
   }
 
-  #newSessions(): string[] {
-    const opened: string[] = []
-    for (const [id] of rowsOf(this.#sessionRows.all())) {
-      if (this.#sessions.has(String(id))) continue
-      this.#sessions.add(String(id))
-      opened.push(String(id))
-    }
-    return opened
-  }
-
-  #changedBatches(): Change<BatchState>[] {
-    const changed: Change<BatchState>[] = []
-    for (const [id, text, in_progress_at, paused_at] of rowsOf(this.#batchRows.all())) {
-      const before = this.batches.get(String(id))
-      const hasStarted = in_progress_at !== null
-      const paused = paused_at !== null
-      if (before && before.status === text && before.hasStarted === hasStarted && before.paused === paused)
-        continue
-      const status = BATCH_STATUSES.find((one) => one === text)
-      if (!status) throw new Error(`batch ${id} is ${text}`)
-      const after = { id: String(id), status, hasStarted, paused }
-      this.batches.set(after.id, after)
-      changed.push({ before, after })
-    }
-    return changed
-  }
-
-  #changedChunks(): Change<ChunkState>[] {
-    const changed: Change<ChunkState>[] = []
-    for (const [batch_id, idx, state, epoch, worker, completed, failed, cost] of rowsOf(
-      this.#chunkRows.all(),
-    )) {
-      const key = `${batch_id} ${idx}`
-      const before = this.chunks.get(key)
-      const counted = `${completed} ${failed} ${cost}`
-      const worker_id = worker === null ? null : String(worker)
-      if (before && before.state === state && before.epoch === epoch)
-        if (before.worker_id === worker_id && before.counted === counted) continue
-      const after = { key, state: String(state), epoch: Number(epoch), worker_id, counted }
-      this.chunks.set(key, after)
-      changed.push({ before, after })
-    }
-    return changed
-  }
-
-  #newParts(): CommittedPart[] {
-    const fresh: CommittedPart[] = []
-    for (const [batch_id, idx, journal, byte_start, byte_end, wrapped_key, bytes] of rowsOf(
-      this.#partRows.all(),
-    )) {
-      const key = `${batch_id} ${idx} ${journal}`
-      if (this.#parts.has(key)) continue
-      this.#parts.add(key)
-      fresh.push({
-        batch_id: String(batch_id),
-        idx: Number(idx),
-        journal_blob: String(journal),
-        byte_start: Number(byte_start),
-        byte_end: Number(byte_end),
-        wrapped_key: wrapped_key === null ? null : String(wrapped_key),
-        bytes: Number(bytes),
-      })
-    }
-    return fresh
+  #withBlob(part: TracedPart): CommittedPart {
+    const row = this.#blobRow.get(part.journal_blob)
+    return { ...part, wrapped_key: row ? String(row.wrapped_key) : null, bytes: Number(row?.bytes) }
   }
 }
 
-/** Rows of a statement that returns arrays. */
-function rowsOf(rows: unknown[]): unknown[][] {
-  return rows.filter(Array.isArray)
+function keep(set: Set<string>, was: string | undefined, is: string | undefined): void {
+  if (was !== undefined) set.delete(was)
+  if (is !== undefined) set.add(is)
+}
+
+/** `first`: by key, what a row was before its first change. */
+function note<T>(rows: Map<string, T>, first: Map<string, T | undefined>, key = '', is: T | null): void {
+  if (!first.has(key)) first.set(key, rows.get(key))
+  if (is === null) rows.delete(key)
+  else rows.set(key, is)
+}
+
+/** The rows that were there before and are there now. */
+function changed<T>(rows: ReadonlyMap<string, T>, first: ReadonlyMap<string, T | undefined>): Changed<T>[] {
+  const found: Changed<T>[] = []
+  for (const [key, before] of first) {
+    const after = rows.get(key)
+    if (before !== undefined && after !== undefined) found.push({ before, after })
+  }
+  return found
 }

@@ -5,18 +5,12 @@ import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { scanJournal, spanOf } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
-import {
-  type BatchState,
-  type Change,
-  type ChunkState,
-  type CommittedPart,
-  CommittedState,
-} from './committed-state.ts'
+import { type Changed, type CommittedPart, CommittedState } from './committed-state.ts'
 import type { Machine } from './machine.ts'
 import type { SentRequest } from './model-server.ts'
 import type { Ask, PlannedLine, Plans } from './plans.ts'
 import type { Tally } from './tally.ts'
-import { Behaviour, traceReader } from './trace.ts'
+import { Behaviour, type TracedBatch, type TracedChunk } from './trace.ts'
 
 /** An attempt at a request. */
 interface Attempt {
@@ -39,7 +33,6 @@ export class InvariantChecker {
   readonly #plans: Plans
   readonly #tally: Tally
   readonly #behaviour = new Behaviour()
-  readonly #steps: ReturnType<typeof traceReader>
   readonly #now: () => number
   /** The machine that opened each session, and the last one of each machine. */
   readonly #machineOf = new Map<string, string>()
@@ -60,7 +53,6 @@ export class InvariantChecker {
 
   constructor(options: { path: string; sealed: SealedBlobs; plans: Plans; now: () => number; tally: Tally }) {
     this.#state = new CommittedState(options.path)
-    this.#steps = traceReader(this.#state.connection)
     this.#sealed = options.sealed
     this.#plans = options.plans
     this.#now = options.now
@@ -118,7 +110,7 @@ export class InvariantChecker {
       const last = attempts.at(-1)
       if (last && last.state !== 'failed' && last.session !== null && this.#state.isLive(last.session))
         this.#violate(`${machine.name} sent ${request} again, which is ${last.state} on ${last.machine}`)
-      const session = this.#chunkOf(only)?.worker_id ?? null
+      const session = this.#chunkOf(only)?.session ?? null
       this.#attempts.set(request, [{ machine: machine.name, session, state: 'in flight' }])
       return
     }
@@ -131,7 +123,7 @@ export class InvariantChecker {
     this.#attempts.set(request, [...flying, { machine: machine.name, session, state: 'in flight' }])
   }
 
-  #chunkOf(line: PlannedLine): ChunkState | undefined {
+  #chunkOf(line: PlannedLine): TracedChunk | undefined {
     return this.#state.chunks.get(this.#plans.chunkKey(line))
   }
 
@@ -153,9 +145,9 @@ export class InvariantChecker {
 
   /** A worker has finished its graceful shutdown. */
   onStopped({ name: machine }: Machine): void {
-    for (const { key, state, worker_id } of this.#state.chunks.values())
-      if (state === 'leased' && worker_id !== null && this.#machineOf.get(worker_id) === machine)
-        this.#violate(`${machine} has stopped and still leases ${key}`)
+    for (const { of, state, session } of this.#state.chunks.values())
+      if (state === 'leased' && session !== null && this.#machineOf.get(session) === machine)
+        this.#violate(`${machine} has stopped and still leases ${of}`)
     if (this.#lost.has(machine)) return
     // The answer of one line may be lost while another line has it.
     for (const request of this.#answered.get(machine) ?? [])
@@ -199,8 +191,9 @@ export class InvariantChecker {
 
   async #checkTransaction(machine: string): Promise<void> {
     this.#tally.count('checked: transactions')
-    for (const why of this.#behaviour.transaction(this.#steps())) this.#violate(`${machine}: ${why}`)
-    const { sessions, batches, chunks, parts } = this.#state.changes()
+    const { steps, sessions, batches, chunks, parts } = this.#state.changes()
+    if (steps.length === 0) return
+    for (const why of this.#behaviour.transaction(steps)) this.#violate(`${machine}: ${why}`)
     for (const session of sessions) {
       this.#machineOf.set(session, machine)
       this.#sessionOf.set(machine, session)
@@ -211,43 +204,42 @@ export class InvariantChecker {
     this.#notePauses()
   }
 
-  #checkBatch({ before, after: { id, status: to } }: Change<BatchState>): void {
-    const from = before?.status
-    if (!before || from === undefined || from === to) return
+  #checkBatch({
+    before: { status: from },
+    after: { id, status: to, hasStarted },
+  }: Changed<TracedBatch>): void {
+    if (from === to) return
     if (isTerminal(from)) this.#violate(`${id} left ${from} for ${to}`)
     // One transaction may start a batch and end it.
-    else if (from === 'queued' && this.#state.batches.get(id)?.hasStarted && canTransition('in_progress', to))
-      return
+    else if (from === 'queued' && hasStarted && canTransition('in_progress', to)) return
     else if (!canTransition(from, to)) this.#violate(`${id} went from ${from} to ${to}`)
   }
 
-  #checkChunk(machine: string, { before, after }: Change<ChunkState>): void {
-    const { key } = after
-    if (!before) return
+  #checkChunk(machine: string, { before, after }: Changed<TracedChunk>): void {
+    const { of: key } = after
     if (after.epoch < before.epoch) this.#violate(`the epoch of ${key} decreased`)
     if (before.state === 'sealed' && after.state !== 'sealed')
       this.#violate(`${key} was sealed and is ${after.state}`)
     if (before.state === 'leased' && after.state === 'parked') this.#checkParking(machine, before)
-    const isCommitted =
-      before.counted !== after.counted || (after.state === 'sealed' && before.state !== 'sealed')
-    if (!isCommitted) return
-    const lessee = before.worker_id === null ? undefined : this.#machineOf.get(before.worker_id)
+    const isCounted = before.counted !== after.counted || before.cost_nanos !== after.cost_nanos
+    if (!isCounted && (after.state !== 'sealed' || before.state === 'sealed')) return
+    const lessee = before.session === null ? undefined : this.#machineOf.get(before.session)
     if (before.state !== 'leased' || lessee !== machine)
       this.#violate(`${machine} committed to ${key}, which was ${before.state} to ${lessee}`)
   }
 
-  #checkParking(machine: string, { key, worker_id }: ChunkState): void {
+  #checkParking(machine: string, { of: key, session }: TracedChunk): void {
     for (const line of this.#plans.linesOfChunk(key)) {
       if (this.#plans.ask(line.request).lines.length > 1) continue
       const attempt = this.#attempts.get(line.request)?.at(-1)
-      if (attempt?.state === 'in flight' && attempt.session === worker_id)
+      if (attempt?.state === 'in flight' && attempt.session === session)
         this.#violate(`${machine} parked ${key} while ${line.request} was in flight`)
     }
   }
 
   #notePauses(): void {
     const paused = new Set(this.#state.pausedModels)
-    for (const { id, paused: isPaused } of this.#state.batches.values()) if (isPaused) paused.add(id)
+    for (const { id, isPaused } of this.#state.batches.values()) if (isPaused) paused.add(id)
     for (const one of this.#pausedSince.keys()) if (!paused.has(one)) this.#pausedSince.delete(one)
     for (const one of paused) if (!this.#pausedSince.has(one)) this.#pausedSince.set(one, this.#now())
   }

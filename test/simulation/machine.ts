@@ -4,7 +4,7 @@
 import type { Blobs, StoredBlob } from '../../src/blobs/blobs.ts'
 import { BlobStoreFailed } from '../../src/blobs/blobs.ts'
 import type { Clock } from '../../src/domain/clock.ts'
-import { StatementRejected, type Store, type Writer } from '../../src/store/store.ts'
+import type { Store, Writer } from '../../src/store/store.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
@@ -33,8 +33,6 @@ export interface MachineOptions {
   storeFaults: () => StoreFaults
   store: Store
   blobs: Blobs
-  /** What of a transaction the database refuses to store, if there can be any in this run. */
-  refuses: (tx: Writer) => Promise<boolean>
   /** Called around each transaction that this machine commits. */
   observe: <T>(machine: Machine, write: () => Promise<T>) => Promise<T>
   onCrash: (machine: Machine) => void
@@ -88,10 +86,7 @@ export class Machine {
       claimSql: store.claimSql,
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
-        this.#step(
-          () => observe(this, () => store.writeAsyncCommit((tx) => this.#takes(tx, change))),
-          databaseError,
-        ),
+        this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
       maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
       check: () => store.check(),
       migrate: () => store.migrate(),
@@ -169,18 +164,12 @@ export class Machine {
     return new Promise<never>(() => {})
   }
 
-  async #takes<T>(tx: Writer, change: (tx: Writer) => Promise<T>): Promise<T> {
-    const value = await change(tx)
-    if (await this.#options.refuses(tx)) throw new StatementRejected(new Error('this text cannot be stored'))
-    return value
-  }
-
   #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
     const { store, observe, storeFaults } = this.#options
     const fits = async (tx: Writer): Promise<T> => {
-      if (!storeFaults().isFull) return await this.#takes(tx, change)
+      if (!storeFaults().isFull) return await change(tx)
       const before = await blobRows(tx)
-      const value = await this.#takes(tx, change)
+      const value = await change(tx)
       if ((await blobRows(tx)) > before) {
         this.#options.tally.count('stores: full')
         throw databaseError('it is full')

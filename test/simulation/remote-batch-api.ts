@@ -123,10 +123,6 @@ export class RemoteBatchApi {
     return this.#habits.cannotList
   }
 
-  get saysNul(): boolean {
-    return this.#habits.saysNul
-  }
-
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
     const { calls, onOffered } = this.#options

@@ -199,11 +199,6 @@ export class Servers {
     return this.#machines.get(machine)?.version !== this.#configured.version
   }
 
-  /** Whether any batch API says U+0000. */
-  get saysNul(): boolean {
-    return this.apis.some((api) => api.saysNul)
-  }
-
   /** Whether a machine is to reload now: its configuration is old, or somebody asks for it. */
   reloads(machine: Machine): boolean {
     return this.isOutdated(machine)

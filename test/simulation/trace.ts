@@ -1,8 +1,9 @@
-// What the code does to the rows that the models are about (model/), as steps of the models: triggers write each change of
-// a row into a table, in its transaction, and a trace is checked one transaction at a time. A change that is no step of
-// model/Steps.tla is a violation, and so is a state that breaks an invariant of the models.
-import { DatabaseSync } from 'node:sqlite'
+// What the code does to the rows that the invariants are about: triggers write each change of a row into a table, in its
+// transaction. The rows that the models are about (model/) are checked one transaction at a time: a change that is no step
+// of model/Steps.tla is a violation, and so is a state that breaks an invariant of the models.
+import type { DatabaseSync } from 'node:sqlite'
 import { CHUNK_STEPS, REMOTE_BATCH_STEPS } from '../../model/steps.ts'
+import type { BatchStatus } from '../../src/domain/batch.ts'
 import { UNRECORDED_STATES } from '../../src/domain/remote-batch.ts'
 
 /** `of`: batch and index. */
@@ -13,8 +14,9 @@ export interface TracedChunk {
   seq: number
   reservation_seq: number
   session: string | null
-  /** Lines that are committed. */
+  /** Lines that are committed, and what they cost. */
   counted: number
+  cost_nanos: number
   lines: number
   remote_batches: number
   parked_reason: string | null
@@ -41,11 +43,30 @@ export interface TracedReservation {
   tokens: number
 }
 
+export interface TracedBatch {
+  id: string
+  status: BatchStatus
+  hasStarted: number
+  isPaused: number
+}
+
+export interface TracedPart {
+  batch_id: string
+  idx: number
+  journal_blob: string
+  byte_start: number
+  byte_end: number
+}
+
 interface Rows {
   chunk: TracedChunk
   remote_batch: TracedRemoteBatch
   reservation: TracedReservation
   session: { id: string }
+  batch: TracedBatch
+  journal_part: TracedPart
+  /** A project and a model. */
+  paused_model: { name: string }
 }
 
 /** A row was made, changed or deleted. */
@@ -73,11 +94,13 @@ const TRACED: readonly {
       reservation_seq: 'row.reservation_seq',
       session: 'row.worker_id',
       counted: 'row.completed + row.failed',
+      cost_nanos: 'row.cost_nanos',
       lines: 'row.line_count',
       remote_batches: 'row.remote_batches',
       parked_reason: 'row.parked_reason',
     },
-    columns: 'state, epoch, commit_seq, reservation_seq, worker_id, completed, failed, remote_batches',
+    columns:
+      'state, epoch, commit_seq, reservation_seq, worker_id, completed, failed, cost_nanos, remote_batches',
   },
   {
     kind: 'remote_batch',
@@ -106,11 +129,39 @@ const TRACED: readonly {
     columns: 'cost_nanos, tokens',
   },
   { kind: 'session', table: 'workers', fields: { id: 'row.id' }, columns: 'id' },
+  {
+    kind: 'batch',
+    table: 'batches',
+    fields: {
+      id: 'row.id',
+      status: 'row.status',
+      hasStarted: 'row.in_progress_at IS NOT NULL',
+      isPaused: 'row.paused_at IS NOT NULL',
+    },
+    columns: 'status, in_progress_at, paused_at',
+  },
+  {
+    kind: 'journal_part',
+    table: 'journal_parts',
+    fields: {
+      batch_id: 'row.batch_id',
+      idx: 'row.idx',
+      journal_blob: 'row.journal_blob',
+      byte_start: 'row.byte_start',
+      byte_end: 'row.byte_end',
+    },
+    columns: 'journal_blob',
+  },
+  {
+    kind: 'paused_model',
+    table: 'paused_models',
+    fields: { name: "row.project_id || ' ' || row.model" },
+    columns: 'model',
+  },
 ]
 
 /** Has a database that is empty yet keep a trace. */
-export function keepTrace(path: string): void {
-  const db = new DatabaseSync(path)
+export function keepTrace(db: DatabaseSync): void {
   db.exec('CREATE TABLE trace (number INTEGER PRIMARY KEY, kind TEXT, was TEXT, "is" TEXT)')
   for (const { kind, table, fields, columns } of TRACED) {
     const row = (name: 'OLD' | 'NEW'): string => {
@@ -127,7 +178,6 @@ export function keepTrace(path: string): void {
       db.exec(`CREATE TRIGGER "trace ${table} ${event}" AFTER ${event} ON ${table}
         BEGIN INSERT INTO trace (kind, was, "is") VALUES ('${kind}', ${was}, ${is}); END`)
   }
-  db.close()
 }
 
 /** Returns the changes since its last call. */
@@ -157,8 +207,7 @@ export class Behaviour {
       if (change.kind === 'chunk') this.#chunk(change.was, change.is)
       else if (change.kind === 'remote_batch') this.#remoteBatch(change.was, change.is)
       else if (change.kind === 'reservation') this.#reservation(change.was, change.is)
-      else if (change.is !== null) this.#sessions.add(change.is.id)
-      else if (change.was !== null) this.#sessions.delete(change.was.id)
+      else if (change.kind === 'session') this.#session(change.was, change.is)
       const row = change.is ?? change.was
       if (row !== null && 'of' in row) touched.add(row.of)
     }
@@ -166,6 +215,11 @@ export class Behaviour {
       for (const [of, { state }] of this.#chunks) if (state === 'leased') touched.add(of)
     for (const of of touched) this.#checkChunk(of)
     return this.#found
+  }
+
+  #session(was: Rows['session'] | null, is: Rows['session'] | null): void {
+    if (is !== null) this.#sessions.add(is.id)
+    else if (was !== null) this.#sessions.delete(was.id)
   }
 
   #chunk(was: TracedChunk | null, is: TracedChunk | null): void {

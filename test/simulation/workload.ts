@@ -23,7 +23,6 @@ import { insertTask } from '../../src/store/tasks.ts'
 import type { TestClock } from '../fakes/clock.ts'
 import { type BatchStyle, InputLines, TOKENS_MEAN } from './input-lines.ts'
 import type { PlannedBatch, PlannedLine } from './plans.ts'
-import { POISON, type RefusedTexts } from './refused-texts.ts'
 import { resultLines } from './result-lines.ts'
 import { SIM_MODEL, SIM_MODELS, SIM_PLAN, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -41,7 +40,6 @@ export interface WorkloadOptions {
   random: SeededRandom
   clock: TestClock
   changes: UpstreamChanges
-  refused: RefusedTexts
   trace: (what: string, kind?: string) => void
 }
 
@@ -64,7 +62,6 @@ export class Workload {
   readonly #more: SeededRandom
   readonly #clock: TestClock
   readonly #changes: UpstreamChanges
-  readonly #refused: RefusedTexts
   readonly #inputs: InputLines
   readonly #trace: WorkloadOptions['trace']
   /** As the API sees it. */
@@ -73,13 +70,12 @@ export class Workload {
   /** Whether a lane has more lines than a worker claims. */
   readonly isCrowded: boolean
 
-  constructor({ run, seed, random, clock, changes, refused, trace }: WorkloadOptions) {
+  constructor({ run, seed, random, clock, changes, trace }: WorkloadOptions) {
     this.#run = run
     this.#random = random
     this.#more = seededRandom(seed + 0x30de)
     this.#clock = clock
     this.#changes = changes
-    this.#refused = refused
     this.#inputs = new InputLines(seed, random)
     this.#trace = trace
     const { store, checker } = run
@@ -313,7 +309,6 @@ export class Workload {
     for (let i = 0; i < count; i++) {
       const { json, line } = this.#inputs.line(name, lines.length, chunk, style)
       lines.push(line)
-      if (line.entity === POISON) this.#refused.hasPoison = true
       text += `${json}\n`
     }
     texts.push(text)

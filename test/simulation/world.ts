@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
 import type { Log } from '../../src/domain/log.ts'
@@ -21,7 +22,7 @@ import { Machine, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { Plans } from './plans.ts'
-import { RefusedTexts } from './refused-texts.ts'
+import { refuseTexts } from './refused-texts.ts'
 import { SEALING, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Servers } from './servers.ts'
@@ -127,7 +128,10 @@ async function emptyDatabase(): Promise<string> {
     const store = sqliteStore({ path })
     await store.migrate()
     await store.close()
-    keepTrace(path)
+    const db = new DatabaseSync(path)
+    keepTrace(db)
+    refuseTexts(db)
+    db.close()
     return path
   })()
   return await template
@@ -151,7 +155,6 @@ class World {
   readonly #changes: UpstreamChanges
   readonly #servers: Servers
   readonly #workload: Workload
-  readonly #refused = new RefusedTexts()
   readonly #damage: JournalDamage
   readonly #hasDamage: boolean
   /** The steps in which no worker runs. */
@@ -198,9 +201,8 @@ class World {
     const run = { ...common, servers }
     this.run = run
     this.#servers = servers
-    this.#refused.hasNul = servers.saysNul
     const trace = (what: string, kind?: string): void => this.#trace(what, kind)
-    this.#workload = new Workload({ run, seed, random, clock, changes, refused: this.#refused, trace })
+    this.#workload = new Workload({ run, seed, random, clock, changes, trace })
     this.#damage = new JournalDamage(run, this.#more)
     this.#hasDamage = this.#more.chance(DAMAGE_CHANCE)
     const from = this.#more.int(0, 40)
@@ -449,7 +451,6 @@ class World {
     return new Machine({
       ...{ name, clock: this.#clock, random: this.#random, store, blobs, tally },
       storeFaults: () => this.#storeFaults,
-      refuses: this.#refused.areIn,
       observe: (self, write) => checker.observe(self.name, write),
       onCrash: (self) => {
         this.#trace(`${self.name} has crashed or stopped`, 'machine crashed or stopped')
