@@ -21,6 +21,18 @@ test('of two batches that a batch API made of one call the second is cancelled',
   assert.equal(run.count(REMOTE), 1)
 })
 
+test('a batch that may still come into being is created again only when the batch API has settled', async () => {
+  await using world = await makeWorld()
+  const { creations, creation, clock } = world
+  await creations.pursue({ ...creation, isNew: true })
+  await clock.advance(creation.api.settleMs - 1)
+  assert.equal((await creations.pursue(creation)).kind, 'later')
+  assert.equal(world.created, 1)
+  await clock.advance(1)
+  await creations.pursue(creation)
+  assert.equal(world.created, 2)
+})
+
 /** A batch that is to be created at a batch API, which never answers that it was. */
 async function makeWorld() {
   const world = await queuedBatch({ chunks: 1, lines: 1 })
@@ -68,7 +80,7 @@ async function makeWorld() {
   }
   return Object.assign(
     known,
-    { run, row, creations, creation },
+    { run, row, creations, creation, clock },
     {
       [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](),
     },

@@ -44,6 +44,16 @@ test('finished lines of an open chunk are journalled after the flush interval, t
   assert.equal(world.journals.length, 1)
 })
 
+test('a flush also commits lines that finish while it writes a journal', async () => {
+  await using world = await makeWorld({ lines: 3 })
+  const [chunk] = world.chunks
+  world.record(chunk!, [0])
+  const flushed = world.recorder.flush()
+  world.record(chunk!, [1])
+  await flushed
+  assert.deepEqual(world.settled, ['0: 1', '0: 2'])
+})
+
 test('a chunk whose worker crashed after a journal is continued by the next worker', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks

@@ -23,7 +23,7 @@ export const MUTANTS: readonly Mutant[] = [
     replace: `    .where('commit_seq', '=', lease.commit_seq)
     .where('state', '=', 'leased')
   if (seal)`,
-    seed: 6,
+    seed: 9,
   },
   {
     bug: 'lines are settled without their journal',
@@ -55,14 +55,13 @@ export const MUTANTS: readonly Mutant[] = [
   if (seal)`,
     replace: `    .where('state', '=', 'leased')
   if (seal)`,
-    seed: 6,
+    seed: 11,
   },
   {
     bug: 'a chunk that is being requeued goes on sending',
     file: 'src/worker/worker.ts',
     find: '    run.park()\n',
     replace: '',
-    seed: 6,
   },
   {
     bug: 'a journal counts its lines twice in every total',
@@ -135,7 +134,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: 'await Promise.all([...this.#writing, ...journals, this.#commits.running])\n',
     replace: 'return void (await Promise.all([...this.#writing, ...journals, this.#commits.running]))\n',
-    seed: 14,
+    test: 'src/results/recorder.test.ts',
   },
   {
     bug: 'blobs of a commit are not written again, however long the commit is refused',
@@ -149,7 +148,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: 'return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs',
     replace: 'return waitedMs',
-    seed: 49,
+    seed: 52,
   },
   {
     bug: 'a worker that stops does not requeue its chunks',
@@ -173,7 +172,6 @@ export const MUTANTS: readonly Mutant[] = [
     replace: `    const again = null as Entry | null
     if (again === null) return null
     const isAvoided`,
-    seed: 6,
   },
   {
     bug: 'deleted result files keep their content',
@@ -186,7 +184,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: "if (!(await this.#isLeased(run))) return 'lost'",
     replace: 'await this.#isLeased(run)\n        throw error',
-    seed: 36,
+    seed: 18,
   },
   {
     bug: 'a connection to a model server is shared between projects',
@@ -377,7 +375,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/remote/creation.ts',
     find: 'if (ageMs < api.settleMs) {',
     replace: 'if (ageMs < 0) {',
-    seed: 51,
+    test: 'src/remote/creation.test.ts',
   },
   {
     bug: 'the second of two batches that a batch API made of one call goes on',

@@ -166,7 +166,9 @@ export class RemoteBatchApi {
       async *lines(file_id, signal) {
         const file = await call(() => api.#files.get(file_id), signal)
         if (!file) throw answeredWith(404, 'no such file')
-        const dripMs = api.#habits.drips ? api.#options.late.int(0, DRIP_MS_MAX) / file.content.length : 0
+        const { late, hasFaults } = api.#options
+        const drips = api.#habits.drips && hasFaults()
+        const dripMs = drips ? late.int(0, DRIP_MS_MAX) / file.content.length : 0
         for (const line of file.content) {
           if (dripMs > 0) await calls.drip(machine, dripMs, signal)
           yield Buffer.from(line)
@@ -177,11 +179,10 @@ export class RemoteBatchApi {
     }
   }
 
-  /** Nothing goes on for ever any more. */
+  /** What goes on for ever, or is reported late, ends soon. */
   endFaults(): void {
     const { clock } = this.#options
-    for (const batch of this.batches)
-      if (batch.endsAt === Number.POSITIVE_INFINITY) batch.endsAt = clock.now() + WORK_MS_MAX
+    for (const batch of this.batches) batch.endsAt = Math.min(batch.endsAt, clock.now() + WORK_MS_MAX)
   }
 
   #batch(id: string): RemoteBatch | undefined {
