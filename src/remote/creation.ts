@@ -70,8 +70,8 @@ interface CreationsOptions {
   /** Whether the lease certainly holds. */
   isCertain: () => boolean
   isPaused: (run: Run, model: string) => boolean
-  /** Whether a limit on lines of the run is passed by what is spent and reserved. */
-  isOverLimit: (run: Run) => Promise<boolean>
+  /** Whether a limit on lines of the run that are charged to that day is passed by what is spent and reserved. */
+  isOverLimit: (run: Run, day: number | null) => Promise<boolean>
   /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
   mayGiveUp: (row: RemoteBatchRow, failing_since: number, isStopped: boolean) => boolean
 }
@@ -102,7 +102,7 @@ export class Creations {
     try {
       // A worker that crashed may have uploaded it.
       const known = isNew ? null : await api.findFile(row.id, signal)
-      if (!isNew && (await this.#options.isOverLimit(run))) {
+      if (!isNew && (await this.#options.isOverLimit(run, row.day))) {
         if (known !== null) await api.remove(known)
         return { kind: 'unsent' }
       }
@@ -165,7 +165,7 @@ export class Creations {
     if (this.#hasStopped(run)) return NOT_SENT
     if (this.#isPaused(creation)) return this.#whenResumed()
     // What may be there already is in flight.
-    if (found !== null && (await this.#options.isOverLimit(run))) return { kind: 'unsent' }
+    if (found !== null && (await this.#options.isOverLimit(run, row.day))) return { kind: 'unsent' }
     return await this.#create(creation, row.file_id ?? '')
   }
 

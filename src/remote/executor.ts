@@ -58,8 +58,8 @@ interface ExecutorOptions {
   /** Whether the lease certainly holds. */
   isCertain: () => boolean
   isPaused: (run: Run, model: string) => boolean
-  /** Whether a limit on lines of the run is passed by what is spent and reserved. */
-  isOverLimit: (run: Run) => Promise<boolean>
+  /** Whether a limit on lines of the run that are charged to that day is passed by what is spent and reserved. */
+  isOverLimit: (run: Run, day: number | null) => Promise<boolean>
   isAtRisk: (batch_id: string) => boolean
   outagePatienceMs: number
   /** The first line of a run was handed over, and its batch was queued. */

@@ -221,7 +221,7 @@ export class Worker {
     const executor = new RemoteExecutor({
       ...{ store, clock, log, random, lanes, lines, turn, funds, answers, isPaused, onBegun, settle },
       isCertain: () => session.isCertain,
-      isOverLimit: (run) => gate.isOver(run),
+      isOverLimit: (run, day) => gate.isOver(run, day),
       isAtRisk: (batch_id) => this.#atRisk.includes(batch_id),
       outagePatienceMs: retry.outage_patience_ms,
       observe: { attempted },

@@ -156,6 +156,16 @@ for (const [days, hours] of SET)
     assert.deepEqual(world.days(), [first, first + days])
   })
 
+test('lines are over the limit of the day to which they are charged, also when another day has begun', async () => {
+  await using world = await makeWorld({ lines: 1, roomFor: 2 })
+  const [run] = world.runs as [Run]
+  const day = dayOf(world.clock.now())
+  await world.open(run)
+  await world.spend(2, day)
+  world.skewMs = 2 * HOUR_MS
+  assert.deepEqual([await world.gate.isOver(run, day), await world.gate.isOver(run, null)], [true, false])
+})
+
 interface WorldOptions {
   chunks?: number
   lines: number

@@ -7,7 +7,7 @@
 // estimated that the reserved funds do not cover the next line (reserved-funds.ts). A project without a matching limit
 // costs one indexed read.
 import type { Clock } from '../../domain/clock.ts'
-import { dayOf } from '../../domain/days.ts'
+import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { counted } from '../../domain/spend.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
@@ -161,11 +161,15 @@ export class LimitGate {
     )
   }
 
-  /** Whether what is spent and reserved passes a limit on lines of the run. */
-  async isOver({ claim, entities, limitsSeen }: Run): Promise<boolean> {
+  /**
+   * Whether what is spent and reserved passes a limit on lines of the run that are charged to that day; null: to the day
+   * on which they end.
+   */
+  async isOver({ claim, entities, limitsSeen }: Run, day: number | null): Promise<boolean> {
     if (limitsSeen.version === 0) return false
     const { store, clock } = this.#options
-    return (await overcommittedLimits(store.read, claim.project_id, entities, clock.now())).length > 0
+    const at = day === null ? clock.now() : startOfDay(day)
+    return (await overcommittedLimits(store.read, claim.project_id, entities, at)).length > 0
   }
 
   /**
