@@ -47,7 +47,7 @@ const WORKERS_SHARED_MAX = 64
 const ALL_MODELS: ModelChoice = { exceptModels: [] }
 
 /**
- * Leases the chunks that should run next: first those that may miss their deadline, then, one by one, the chunk with
+ * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline, then, one by one, the chunk with
  * the earliest deadline of the project with the fewest leased chunks. A small batch therefore never waits for another
  * project's large one. Chunks that another claim has locked are skipped.
  */
@@ -135,7 +135,7 @@ function readyRemote(db: Pick<Reader, 'selectFrom'>, onlyBatches: readonly strin
   return onlyBatches ? query.where('batch_id', 'in', onlyBatches) : query
 }
 
-/** Whether there is anything to claim, without taking the write lock. */
+/** Whether `claimChunks` would find anything, without taking the write lock. */
 export async function hasReadyChunk(
   db: Reader,
   exceptProjects: readonly string[] = [],
@@ -143,6 +143,7 @@ export async function hasReadyChunk(
   onlyBatches?: readonly string[],
 ): Promise<boolean> {
   let query = db.selectFrom('chunks').select('idx').where('state', '=', sql.lit('ready')).limit(1)
+  query = query.where('remote_batches', '=', sql.lit(0))
   if (exceptProjects.length > 0) query = query.where('project_id', 'not in', exceptProjects)
   if (onlyBatches) query = query.where('batch_id', 'in', onlyBatches)
   return (await ofModels(query, models).executeTakeFirst()) !== undefined
@@ -225,6 +226,7 @@ function firstReady(db: Pick<Writer, 'selectFrom'>, at_most: number) {
     .selectFrom('chunks')
     .select(['batch_id', 'idx'])
     .where('state', '=', sql.lit('ready'))
+    .where('remote_batches', '=', sql.lit(0))
     .orderBy('deadline')
     .orderBy('batch_id')
     .orderBy('idx')
@@ -351,6 +353,7 @@ export async function claimOfEntities(
       .selectFrom('chunks')
       .select(['batch_id', 'idx'])
       .where('state', '=', sql.lit('ready'))
+      .where('remote_batches', '=', sql.lit(0))
       .where('project_id', '=', order.project_id)
       .where('entity', '=', entity)
       .where((eb) => isOfModels(eb, order.models))

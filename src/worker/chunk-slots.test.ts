@@ -6,8 +6,18 @@ const MEMORY = 1_000
 
 function chunks(count: number, model: string | null, project_id = 'a', bytes = 1) {
   return Array.from({ length: count }, () => ({
-    claim: { project_id, model },
+    claim: { project_id, model, remote_batches: 0 },
     bytes: Buffer.alloc(bytes),
+    remoteWork: 0,
+  }))
+}
+
+/** Chunks for which results of batch APIs are being read. */
+function reading(count: number, bytes = 1) {
+  return chunks(count, 'm', 'a', bytes).map(({ claim, ...chunk }) => ({
+    ...chunk,
+    claim: { ...claim, remote_batches: 1 },
+    remoteWork: 1,
   }))
 }
 
@@ -31,6 +41,19 @@ test('beyond the memory limit, some memory is left for projects without open chu
   assert.deepEqual(state(MEMORY), [false, false])
   assert.deepEqual(state(1.5 * MEMORY), [false, true])
   assert.deepEqual(chunkSlots([], 0).hasRoom, true, 'one chunk is always opened')
+})
+
+test('chunks for which results of batch APIs are read leave slots and memory to others, and others to them', () => {
+  const slots = (...runs: ReturnType<typeof chunks>) => {
+    const { hasRoom, taken, holders, mayRead } = chunkSlots(runs, MEMORY)
+    return { hasRoom, taken, holders: [...holders.keys()], mayRead }
+  }
+  const free = { hasRoom: true, taken: [], holders: [] }
+  assert.deepEqual(slots(...reading(64)), { ...free, mayRead: false })
+  assert.deepEqual(slots(...reading(1, MEMORY)), { ...free, mayRead: false })
+  assert.deepEqual(slots(...reading(1, MEMORY / 4)), { ...free, mayRead: true })
+  assert.equal(slots(...chunks(1, 'm', 'a', MEMORY)).mayRead, true)
+  assert.equal(slots(...chunks(1, 'm', 'a', 1.5 * MEMORY)).mayRead, false)
 })
 
 test('lists the projects with open chunks by model', () => {

@@ -1,5 +1,6 @@
 // How many chunks a worker may have open at once. Each model has its own slots, so that batches of a slow server cannot
-// fill a worker. The last slots, and the last of the memory, are for projects without open chunks.
+// fill a worker. The last slots, and the last of the memory, are for projects without open chunks. Chunks for which results
+// of batch APIs are being read have slots and memory of their own: such an API may take hours to deliver them.
 import type { Run } from '../dispatch/run.ts'
 
 /** Open chunks of one model; chunks with lines of several models count as a model of their own. */
@@ -9,6 +10,8 @@ const EXTRA_PER_MODEL = 16
 const OPEN_CHUNKS_MAX = 512
 /** Further memory, as a share, for projects without open chunks and models without open chunks. */
 const EXTRA_MEMORY_SHARE = 0.5
+/** As much again for results of batch APIs. */
+const RESULTS_MEMORY_SHARE = 0.5
 
 /** Null stands for chunks of several models. */
 type SlotModel = string | null
@@ -18,6 +21,8 @@ interface ChunkSlots {
   hasRoom: boolean
   /** Whether the slots for projects without open chunks are taken as well. */
   full: boolean
+  /** Whether a chunk may be opened to read results of a batch API. */
+  mayRead: boolean
   /** Models of which only projects without an open chunk of the model may open another one. */
   taken: SlotModel[]
   /** Models of which no further chunk is opened. */
@@ -26,15 +31,24 @@ interface ChunkSlots {
   holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
 }
 
-type SlotUser = Pick<Run, 'bytes'> & { claim: { project_id: string; model: string | null } }
+type SlotUser = Pick<Run, 'bytes' | 'remoteWork'> & {
+  claim: { project_id: string; model: string | null; remote_batches: number }
+}
 
 export function chunkSlots(runs: Iterable<SlotUser>, memoryBytes: number): ChunkSlots {
   const counts = new Map<SlotModel, number>()
   const holders = new Map<SlotModel, Set<string>>()
   let open = 0
   let bytes = 0
-  for (const { claim, bytes: input } of runs) {
-    const { model, project_id } = claim
+  let reading = 0
+  let readingBytes = 0
+  for (const { claim, bytes: input, remoteWork } of runs) {
+    const { model, project_id, remote_batches } = claim
+    if (remote_batches > 0 && remoteWork > 0) {
+      reading++
+      readingBytes += input.length
+      continue
+    }
     open++
     bytes += input.length
     counts.set(model, (counts.get(model) ?? 0) + 1)
@@ -42,9 +56,12 @@ export function chunkSlots(runs: Iterable<SlotUser>, memoryBytes: number): Chunk
   }
   const atLeast = (count: number): SlotModel[] =>
     [...counts].filter(([, of]) => of >= count).map(([model]) => model)
+  const full = open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + EXTRA_MEMORY_SHARE))
+  const readsEnough = reading >= PER_MODEL_MAX || readingBytes >= memoryBytes * RESULTS_MEMORY_SHARE
   return {
     hasRoom: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
-    full: open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + EXTRA_MEMORY_SHARE)),
+    full,
+    mayRead: !full && (reading === 0 || !readsEnough),
     taken: atLeast(PER_MODEL_MAX),
     packed: atLeast(PER_MODEL_MAX + EXTRA_PER_MODEL),
     holders,

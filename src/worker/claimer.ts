@@ -158,11 +158,11 @@ export class Claimer {
     return await this.#claimForEntities()
   }
 
-  /** Claims chunks whose remote batches have ended, whatever else there is. */
+  /** Claims chunks of which batch APIs have lines, whatever else there is: most have results to be read. */
   async #claimEnded(): Promise<boolean> {
     const { store, runs, memoryBytes, onlyBatches } = this.#options
     const only = onlyBatches && [...onlyBatches]
-    if (chunkSlots(runs(), memoryBytes).full || !(await hasReadyRemote(store.read, only))) return false
+    if (!chunkSlots(runs(), memoryBytes).mayRead || !(await hasReadyRemote(store.read, only))) return false
     const claims = await this.#lease((tx, worker_id) =>
       claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX, only),
     )

@@ -269,6 +269,19 @@ test('an output that never ends is read no longer than the window, and as long a
   assert.deepEqual([completed, failed], [1, 2])
 })
 
+test('a batch API that takes its time to deliver results keeps no line from a server', async () => {
+  await using world = await remoteWorld({ chunks: 8, lines: 2, concurrency: 1, memoryBytes: 600 })
+  const { api, worker, upstream, remote, store, sealed, clock } = world
+  await worker.start()
+  await world.until(() => api.batches.length === 8 && worker.status.openChunks === 0, 10)
+  api.endlessAfter = 1
+  for (const batch of api.batches) api.complete(batch)
+  await clock.advance(10_000)
+  worker.setUpstreams(new Map([['m', [upstream, remote]]]), new Map())
+  await addQueuedBatch(store, sealed, { chunks: 1, lines: 1 }, clock.now())
+  await world.until(() => world.server.inFlight.length === 1, 10)
+})
+
 test('results that are being read when a worker shuts down are left to the next one', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
   const { api, store, clock } = world

@@ -15,6 +15,7 @@ export interface WorkerWorldOptions extends BatchSize {
   /** Of the scripted server. */
   concurrency?: number
   retry?: Partial<RetryPolicy>
+  memoryBytes?: number
   /** Beside the scripted server, or instead of it. */
   upstreams?: (server: ModelServer) => Upstream[]
 }
@@ -84,7 +85,7 @@ export async function workerWorld(options: WorkerWorldOptions) {
     leaseMs: 60_000,
     drainMs: DRAIN_MS,
     flushIntervalMs: 1_000,
-    memoryBytes: 1_000_000,
+    memoryBytes: options.memoryBytes ?? 1_000_000,
     answers: new ResponseMemory(1_000_000),
     blobFreshMs: 120_000,
     tasks: { plan: () => assert.fail('the batch has its chunks already') },
