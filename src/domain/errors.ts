@@ -371,6 +371,10 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
+export function isErrorCode(code: unknown): code is ErrorCode {
+  return typeof code === 'string' && Object.hasOwn(ERRORS, code)
+}
+
 /** What may accompany a code on the wire; times in Unix seconds. */
 interface ErrorDetails {
   param?: string

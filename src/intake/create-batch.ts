@@ -168,7 +168,7 @@ function windowOf(plan: Plan, text: string): { text: string; ms: number } {
     throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
   const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
   if (!window) {
-    const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}.`
+    const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}; the operator of the service adds others to \`plans.${plan.name}.completion_windows\` in the configuration.`
     throw new ApiError('plan_lacks_feature', message, { param })
   }
   return window

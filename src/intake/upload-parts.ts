@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
-import { ApiError, ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { ApiError, ERRORS, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
@@ -347,8 +347,4 @@ function failureOf(text: string): ApiError {
   const { code, message, param } = Object(JSON.parse(text))
   if (!isErrorCode(code)) throw new Error(`an upload failed with the code ${code}, which is not known here`)
   return new ApiError(code, String(message), typeof param === 'string' ? { param } : {})
-}
-
-function isErrorCode(code: unknown): code is ErrorCode {
-  return typeof code === 'string' && code in ERRORS
 }

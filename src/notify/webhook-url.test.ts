@@ -16,6 +16,8 @@ test('what is no URL, not https, or holds a password is refused', () => {
     'https://u:p@example.com',
     'https://',
   ]
+  for (const url of ['http://example.com/', 'https://10.0.0.1/'])
+    assert.throws(() => webhookUrl(url, false), /operator .* `webhooks\.allow_private_networks: true`/)
   for (const url of [...refused, `https://example.com/${'a'.repeat(2048)}`])
     assert.throws(() => webhookUrl(url, false), { code: 'invalid_request', details: { param: 'url' } }, url)
 })

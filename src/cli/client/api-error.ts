@@ -1,7 +1,7 @@
 // An error answer of the API as a message: what it says, of which call, and the advice from the table of errors.
 import Type from 'typebox'
 import { Value } from 'typebox/value'
-import { ERRORS } from '../../domain/errors.ts'
+import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { visible } from '../../domain/text.ts'
 import { Failure } from '../terminal/failure.ts'
 
@@ -78,8 +78,28 @@ function readError(text: string) {
   return Value.Check(ErrorAnswer, parsed) ? parsed.error : null
 }
 
-/** The advice for an error code; null when this version does not know the code. */
+/** Where the table's advice names calls and fields of the API. Null: the message says it all. */
+const ADVICE: Partial<Record<ErrorCode, string | null>> = {
+  invalid_request: null,
+  method_not_allowed: 'Check OFFPEAK_BASE_URL.',
+  range_not_satisfiable: null,
+  request_not_found: 'Check the ID; each line of a result file has one.',
+  model_not_found: 'Choose a model that "offpeak models list" shows.',
+  endpoint_not_supported:
+    'Choose a model that serves it; "offpeak models get ID" shows the `endpoints` of one.',
+  idempotency_cache_not_requested: null,
+  upload_completing: 'Wait a moment, then look whether the file is there.',
+  webhook_disabled: 'Delete the webhook, and create it again.',
+  rate_limit_exceeded: 'Wait a moment and run the command again.',
+  usage_limit_exceeded: 'Raise the limit with "offpeak limits set", or wait until its window ends.',
+  quota_exceeded:
+    'Follow the advice in the message; "offpeak quotas" shows each quota and how much of it is used.',
+  service_unavailable: 'Wait a moment and run the command again.',
+}
+
+/** The advice for an error code; null when there is none, or this version does not know the code. */
 export function adviceFor(code: string): string | null {
-  const row = Object.entries(ERRORS).find(([name]) => name === code)
-  return row === undefined ? null : row[1].advice
+  if (!isErrorCode(code)) return null
+  const here = ADVICE[code]
+  return here === undefined ? ERRORS[code].advice : here
 }

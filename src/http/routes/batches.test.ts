@@ -158,7 +158,7 @@ test('a completion window that the plan lacks is a 403 that names the plan', asy
   const file = await server.processedFile()
   const answer = await server.call('POST', '/v1/batches', order(file, { completion_window: '4h' }))
   assert.equal(answer.outcome, '403 plan_lacks_feature')
-  assert.match(String(answer.error.message), /"payg"/)
+  assert.match(String(answer.error.message), /"payg".* `plans\.payg\.completion_windows`/)
   const { key } = await server.issue({ project: 'big', plan: 'enterprise' })
   const theirs = await server.processedFile({ key })
   const short = await server.call('POST', '/v1/batches', {
