@@ -72,6 +72,18 @@ test('a limit that says too little or too much is refused before it is sent', as
   assert.match((await offpeak(service, 'limits', 'set', 'lim_x')).err, /there is nothing to change/)
 })
 
+test('a cap in dollars says which models it does not hold back', async () => {
+  const priced = configFor('http://127.0.0.1:1/v1')
+  const config = priced.replace('models:', 'models:\n  - id: free\n    upstreams: [{type: sim}]')
+  await using service = await TestService.start(config, { worker: false })
+  const dollars = await offpeak(service, 'limits', 'create', '--project', '--usd', '1')
+  assert.match(dollars.out, /^lim_\w+\n$/)
+  assert.match(dollars.err, /models without a price cost nothing, .*: free\./)
+  assert.equal((await offpeak(service, 'limits', 'create', '--project', '--tokens', '1')).err, '')
+  await using all = await TestService.start(priced, { worker: false })
+  assert.equal((await offpeak(all, 'limits', 'create', '--project', '--usd', '1')).err, '')
+})
+
 test('usage is a table, with a bar for each cap', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))

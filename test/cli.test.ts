@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -19,6 +20,7 @@ import { loadConfig } from '../src/config/load.ts'
 import { shownConfig } from '../src/config/shown-config.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { capturedTerminal } from './fakes/terminal.ts'
+import { testUpstream } from './fakes/upstream.ts'
 import { cleanEnv, OFFPEAK } from './support/offpeak-process.ts'
 
 interface Ended {
@@ -98,7 +100,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     const code = await runProgram(args, {
       launch: {
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env, cwd: folder, overrides }),
-        serve,
+        serve: (config, options) => serve(config, options, (name) => env[name]),
         reload: (config) => askToReload(config.data_dir),
         shownConfig: async (config) => shownConfig(config),
         keys,
@@ -469,6 +471,50 @@ describe('the command line', { timeout: 120_000 }, () => {
     const { code, err } = await offpeak(['run', lines, '--upstream', `${url}/v1`, '--data', 'sim'])
     assert.equal(code, 0, err)
     assert.equal((await sim.end('SIGTERM')).code, 0)
+  })
+
+  test('a run asks a server with its key, for the model that --model names', async () => {
+    await using upstream = await testUpstream()
+    upstream.models = { object: 'list', data: [{ id: 'real', object: 'model' }] }
+    const sent: (string | undefined)[] = []
+    upstream.server.on('request', ({ headers }) => sent.push(headers.authorization))
+    const path = await input('keyed.jsonl', line('a', 'gpt-4o'), line('b', 'gpt-4o'))
+    const original = await readFile(path, 'utf8')
+    const command = [
+      'run',
+      path,
+      '--upstream',
+      upstream.base_url,
+      '--upstream-key-env',
+      'SERVER_KEY',
+      '--data',
+      'keyed',
+    ]
+    const run = (...more: string[]) => offpeak([...command, ...more], { SERVER_KEY: 'sk-test' })
+
+    const estimate = await run('--estimate')
+    assert.match(estimate.out, /^There is no model gpt-4o: .* Models here: real;/m)
+    const unknown = await run()
+    assert.equal(unknown.code, 1)
+    assert.match(unknown.err, /^models here: real; --model NAME runs the file with one of them$/m)
+    assert.match((await run('--model', 'other')).err, /there is no model "other"; models here are real/)
+    assert.equal(upstream.calls.length, 0)
+
+    const named = await run('--model', 'real')
+    assert.equal(named.code, 0, named.err)
+    assert.match(named.err, /^model: {3}real, in place of gpt-4o in 2 lines$/m)
+    assert.deepEqual(
+      upstream.calls.map(({ body }) => body.model),
+      ['real', 'real'],
+    )
+    assert.ok(sent.length > 2 && sent.every((header) => header === 'Bearer sk-test'))
+    assert.equal(await readFile(path, 'utf8'), original)
+    assert.equal(existsSync(at('keyed.out.jsonl.offpeak-run')), false)
+    // The copy with the other model is the same each time: the run is known to be paid for.
+    assert.equal((await run('--model', 'real')).code, 4)
+
+    assert.match((await offpeak(command)).err, /the variable SERVER_KEY is not set/)
+    assert.match((await offpeak(['run', path, '--upstream-key-env', 'SERVER_KEY'])).err, /give both/)
   })
 
   test('a mistake is told in one line, with a way out', async () => {

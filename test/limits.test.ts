@@ -328,7 +328,11 @@ test('a dry run says what a batch may cost and which limits it meets, and create
   await using service = await TestService.start(
     configFor(upstream.base_url).replace('models:', `models:\n  - id: free\n    upstreams: [{type: sim}]`),
   )
-  const lines = [...many(3, 'user:a'), ...many(2, null, 'f', { model: 'free' })]
+  const lines = [
+    ...many(3, 'user:a'),
+    ...many(2, null, 'f', { model: 'free' }),
+    ...many(1, null, 'n', { model: 'none' }),
+  ]
   const file = await service.upload(jsonl(lines))
   await limit(service, { scope: 'entity_type', entity_type: 'user', metric: 'cost_usd', amount: 0.000001 })
   const response = await submit(service, file.id, '?dry_run=true')
@@ -336,10 +340,10 @@ test('a dry run says what a batch may cost and which limits it meets, and create
   const estimate = await read<BatchEstimate>(response)
   assert.equal(estimate.object, 'batch.estimate')
   assert.equal(estimate.accepted, false)
-  assert.equal(estimate.lines, 5)
+  assert.equal(estimate.lines, 6)
   // 8 × 100 + 5 × 400 nano-dollars, three times; the model without a price is free, and it is said.
   assert.equal(estimate.cost_usd, 0.0000084)
-  assert.deepEqual(estimate.unpriced_models, ['free'])
+  assert.deepEqual([estimate.unpriced_models, estimate.unknown_models], [['free'], ['none']])
   assert.deepEqual(
     estimate.limits.map((one) => [one.entity, one.needed, one.exceeds]),
     [['user:a', 0.0000084, true]],

@@ -50,7 +50,10 @@ export async function serve(
 ): Promise<Running> {
   const { upstreamKeyEnv, reload } = options
   const key = upstreamKeyEnv === undefined ? null : variable(upstreamKeyEnv)
-  if (key === undefined) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
+  if (upstreamKeyEnv !== undefined && options.upstream === undefined)
+    throw new Failure('--upstream-key-env names the key of the server that --upstream names; give both')
+  if (key === undefined || key === '')
+    throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
   const complete = async (config: Config): Promise<Config> =>
     options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
   const load = reload && (async () => await complete(await reload()))

@@ -269,6 +269,11 @@ export const BatchEstimate = Type.Object(
     unpriced_models: Type.Array(Type.String(), {
       description: 'Models without a price: their lines cost 0.',
     }),
+    unknown_models: Type.Optional(
+      Type.Array(Type.String(), {
+        description: 'Names that no model has: their lines fail, and cost nothing.',
+      }),
+    ),
     limits: Type.Array(
       Type.Object({
         limit: LimitObject,
@@ -308,6 +313,7 @@ export const BatchEstimate = Type.Object(
           },
         ],
         unpriced_models: [],
+        unknown_models: [],
         limits: [],
       },
     ],

@@ -67,6 +67,12 @@ export const LimitObject = Type.Object(
     description: Type.Optional(Type.String()),
     notify_at: NotifyAt,
     created: timestamp('when it was made.'),
+    unpriced_models: Type.Optional(
+      Type.Array(Type.String(), {
+        description:
+          'In the answer that made a limit of `cost_usd`: the models without a price, if any. Their lines cost 0, so the cap holds none of them back.',
+      }),
+    ),
   },
   {
     title: 'Limit',

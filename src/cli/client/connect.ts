@@ -62,7 +62,11 @@ function listens({ host, port }: Config['listen']): Promise<boolean> {
 /** Connects to the remote service, or starts an embedded one that `close` stops. */
 export async function connectOrEmbed(
   shell: Shell,
-  flags: ConfigFlags & { upstream?: string | undefined; estimate?: boolean | undefined },
+  flags: ConfigFlags & {
+    upstream?: string | undefined
+    upstreamKeyEnv?: string | undefined
+    estimate?: boolean | undefined
+  },
   signal: AbortSignal,
   engine: RunEngine | null = null,
 ): Promise<Connection> {
@@ -80,7 +84,8 @@ export async function connectOrEmbed(
   const now = shell.clock.now()
   const config = engine?.apply(given, now) ?? given
   const early = engine === null || flags.estimate ? null : await startEngine(config, now)
-  const options = { upstream: flags.upstream, early }
+  const { upstream, upstreamKeyEnv } = flags
+  const options = { upstream, upstreamKeyEnv, early }
   const service = await embed(shell.launch, config, options).catch((error: unknown) => {
     early?.stop()
     throw error
@@ -136,7 +141,7 @@ export async function embed(
   {
     alone = false,
     ...options
-  }: Pick<ServeOptions, 'upstream' | 'early' | 'tell' | 'signal'> & { alone?: boolean },
+  }: Pick<ServeOptions, 'upstream' | 'upstreamKeyEnv' | 'early' | 'tell' | 'signal'> & { alone?: boolean },
 ): Promise<Embedded> {
   const quiet: Config = {
     ...config,

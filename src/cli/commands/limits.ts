@@ -12,6 +12,7 @@ import { Failure } from '../terminal/failure.ts'
 import { humanBytes, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
 import { commaList, examples, fraction } from '../terminal/option-values.ts'
 import { printTable } from '../terminal/table.ts'
+import { writeLine } from '../terminal/terminal.ts'
 
 interface TermFlags extends ApiFlags {
   action?: string
@@ -43,7 +44,16 @@ export function addLimits(program: Command, shell: Shell): void {
       const headers = { 'idempotency-key': `cli-${randomUUID()}` }
       return (client) => client.post(LimitObject, '/v1/limits', body, headers)
     },
-    show: showId,
+    show(shell, made) {
+      showId(shell, made)
+      const { unpriced_models: models = [] } = made
+      if (models.length > 0)
+        writeLine(
+          shell.terminal.stderr,
+          `offpeak: lines of models without a price cost nothing, so this cap does not hold them back: ${models.join(', ')}. ` +
+            'Their price is set in the configuration (models[].price); a cap in tokens holds for all.',
+        )
+    },
   })
   create
     .option('--entity <type:id>', 'limit this entity')

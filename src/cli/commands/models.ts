@@ -66,8 +66,14 @@ export async function checkModel(client: ApiClient, { model }: { model?: string 
     await client.get(AnyObject, modelPath(model))
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error
-    const others = await client.list(ModelObject, '/v1/models', NAMED_MAX)
-    const names = others.map(({ id }) => id).join(', ')
-    throw new Failure(`there is no model "${model}"; models here are ${names || 'none'}`)
+    throw new Failure(`there is no model "${model}"; models here are ${await modelNames(client)}`)
   }
+}
+
+/** `a, b and 3 more`: what lines can name. */
+export async function modelNames(client: ApiClient): Promise<string> {
+  const found = await client.list(ModelObject, '/v1/models', NAMED_MAX + 1)
+  if (found.length === 0) return 'none'
+  const names = found.slice(0, NAMED_MAX).map(({ id }) => id)
+  return `${names.join(', ')}${found.length > NAMED_MAX ? ' and others ("offpeak models list")' : ''}`
 }

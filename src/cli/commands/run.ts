@@ -28,12 +28,14 @@ import {
   pairs,
   withConfig,
   withJson,
+  withUpstream,
 } from '../terminal/option-values.ts'
 import { type ProgressView, progressView, uploadLine } from '../terminal/progress-view.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
-import { checkModel } from './models.ts'
+import { ModelOverride } from './model-override.ts'
+import { checkModel, modelNames } from './models.ts'
 import {
   explained,
   type RunOrder,
@@ -51,6 +53,7 @@ import {
   startTableJob,
   type TableFlags,
   type TableJob,
+  tableFolder,
   tableOnly,
   withTable,
 } from './table-job.ts'
@@ -65,6 +68,7 @@ interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
   entity?: string
   dedupe?: DedupeFlag
   upstream?: string
+  upstreamKeyEnv?: string
   prefix: string
   estimate?: boolean
   again?: boolean
@@ -83,11 +87,10 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
     .addOption(dedupeOption())
-    .option('--upstream <url>', 'use the models of this OpenAI-compatible server')
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
     .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
-  withTable(withEngineFlags(run)).option(
+  withTable(withEngineFlags(withUpstream(run))).option(
     '--prefix <text>',
     'table: put this before the names of the new columns',
     '',
@@ -99,7 +102,8 @@ export function addRun(program: Command, shell: Shell): void {
     'offpeak run input.jsonl --model path/to/model.gguf     # starts llama.cpp for the run',
     'offpeak run input.jsonl --engine vllm --model Qwen/Qwen3-8B',
     'offpeak run input.jsonl --estimate',
-    'offpeak run input.jsonl --upstream http://127.0.0.1:8000/v1',
+    'offpeak run input.jsonl --upstream http://127.0.0.1:8000/v1 --model Qwen/Qwen3-8B',
+    'offpeak run input.jsonl --upstream https://provider.example/v1 --upstream-key-env PROVIDER_KEY',
     'OFFPEAK_BASE_URL=https://batch.example OFFPEAK_API_KEY=… offpeak run input.jsonl',
   ).addHelpText(
     'after',
@@ -120,8 +124,11 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
   const view = progressView(shell.terminal.stderr, shell.clock)
   if (given.discard) return await discardRun(shell, input, given, view, signal)
   const table = await isTable(input, given)
-  // An estimate of a file of requests writes nothing.
-  const unlock = given.estimate && !table ? () => {} : await lockRun(outputOf(input, given, table))
+  // An estimate of a file of requests as it is writes nothing.
+  const unlock =
+    given.estimate && !table && given.model === undefined
+      ? () => {}
+      : await lockRun(outputOf(input, given, table))
   try {
     await runLocked(shell, input, given, table, view, signal)
   } finally {
@@ -140,13 +147,20 @@ async function runLocked(
   const engine = await runEngine(given, table ? null : input, shell.env)
   const flags = engine === null ? given : forEngine(given, engine)
   const job = await tableJob(input, flags, table, view, signal)
+  const override = !table && flags.model !== undefined ? new ModelOverride(flags.model) : undefined
+  const output = outputOf(input, flags, table)
   try {
+    const requests = (await override?.write(input, tableFolder(output))) ?? input
     const connection = await connectOrEmbed(shell, flags, signal, engine)
     try {
       const watch = { view, pace: connection.pace, clock: shell.clock, signal }
       const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')
-      const order = { ...orderFor(input, flags, connection.target, job), ...(server !== '' && { server }) }
-      await runConnected(shell, connection, order, job, watch, flags)
+      const order = {
+        ...orderFor(input, flags, connection.target, job),
+        ...(override && { input: requests }),
+        ...(server !== '' && { server }),
+      }
+      await runConnected(shell, connection, order, { job, override }, watch, flags)
     } catch (error) {
       if (!(error instanceof Interrupted)) throw error
       if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
@@ -158,6 +172,7 @@ async function runLocked(
   } finally {
     view.stop()
     await job?.clear()
+    if (override) await removeTableFolder(output)
   }
 }
 
@@ -262,7 +277,7 @@ async function runConnected(
   { terminal, exit }: Shell,
   connection: Connection,
   order: RunOrder,
-  job: TableJob | undefined,
+  { job, override }: { job: TableJob | undefined; override: ModelOverride | undefined },
   watch: Watch,
   flags: RunFlags,
 ): Promise<void> {
@@ -271,7 +286,7 @@ async function runConnected(
     const estimate = await estimateRun(connection, order, watch)
     view.stop()
     if (flags.json) printJson(terminal.stdout, estimate)
-    else printEstimate(terminal.stdout, estimate)
+    else printEstimate(terminal.stdout, estimate, await modelNames(connection.client))
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
   let joined: WrittenRows | undefined
@@ -292,7 +307,11 @@ async function runConnected(
   view.stop()
   const table = job && joined && { path: job.target.path, ...joined }
   if (flags.json) printJson(terminal.stdout, summary(report, order, table))
-  else printReport(terminal, report, order, table)
+  else {
+    printReport(terminal, report, order, override?.text ?? null, table)
+    if (report.failures.some(({ code }) => code === 'model_not_found'))
+      writeLine(terminal.stderr, `models here: ${await modelNames(connection.client)}${HOW_TO_NAME_ONE}`)
+  }
   exit(exitFor(report, table))
 }
 
@@ -318,7 +337,7 @@ export function orderFor(
     target,
     window: flags.window,
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
-    ...(job === undefined || flags.model === undefined ? {} : { model: flags.model }),
+    ...(flags.model === undefined ? {} : { model: flags.model }),
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
   }
 }
@@ -341,6 +360,7 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
   return {
     batch_id: batch.id,
     status: batch.status,
+    ...(order.model === undefined ? {} : { model: order.model }),
     request_counts: batch.request_counts,
     cost_usd: batch.cost_usd,
     duration_ms: durationMs,
@@ -352,7 +372,13 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
 }
 
 /** Prints the report to stderr; stdout is for data. */
-function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder, table?: WrittenTable): void {
+function printReport(
+  { stderr }: Terminal,
+  report: RunReport,
+  order: RunOrder,
+  model: string | null,
+  table?: WrittenTable,
+): void {
   const { batch, durationMs, failures } = report
   const { completed, failed } = batch.request_counts
   writeLine(
@@ -361,6 +387,7 @@ function printReport({ stderr }: Terminal, report: RunReport, order: RunOrder, t
       `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
+  if (model !== null) writeLine(stderr, `model:   ${model}`)
   if (table !== undefined) {
     const without = table.failed === 0 ? '' : `, ${table.failed} without an answer: see the column "error"`
     writeLine(stderr, `table: ${table.path} (${counted(table.rows, 'row')}${without})`)
@@ -396,14 +423,23 @@ async function estimateRun(
   }
 }
 
-function printEstimate(output: Output, estimate: BatchEstimate): void {
-  const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits, unpriced_models } = estimate
+const HOW_TO_NAME_ONE = '; --model NAME runs the file with one of them'
+
+/** `names`: the models that there are. */
+function printEstimate(output: Output, estimate: BatchEstimate, names: string): void {
+  const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits } = estimate
+  const { unpriced_models, unknown_models = [] } = estimate
   writeLine(
     output,
     `${counted(lines, 'line')}, about ${counted(input_tokens, 'input token')}, at most ${counted(output_tokens_max, 'output token')}: at most ${humanUsd(cost_usd)}.`,
   )
   if (unpriced_models.length > 0)
     writeLine(output, `These models have no price and count as free: ${unpriced_models.join(', ')}.`)
+  if (unknown_models.length > 0)
+    writeLine(
+      output,
+      `There is no model ${unknown_models.join(', ')}: lines that name it fail. Models here: ${names}${HOW_TO_NAME_ONE}.`,
+    )
   writeLine(output, '')
   printTable(
     output,

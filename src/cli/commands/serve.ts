@@ -6,7 +6,7 @@ import { sleep } from '../../domain/clock.ts'
 import type { ConfigFlags, Role } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples, withConfig } from '../terminal/option-values.ts'
+import { examples, withConfig, withUpstream } from '../terminal/option-values.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 interface ServeFlags extends ConfigFlags {
@@ -39,12 +39,6 @@ function listening(command: Command): Command {
       .option('--host <address>', 'address to listen on (default: 127.0.0.1)')
       .option('--port <number>', 'port to listen on, 0 for any free one (default: 8080)'),
   )
-}
-
-function withUpstream(command: Command): Command {
-  return command
-    .option('--upstream <url>', 'serve every model that this OpenAI-compatible server lists')
-    .option('--upstream-key-env <name>', 'the variable that holds the API key of that server')
 }
 
 async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<void> {

@@ -34,7 +34,7 @@ interface TableOrder extends TableFlags {
   prefix: string
 }
 
-function tableFolder(output: string): string {
+export function tableFolder(output: string): string {
   return `${output}.offpeak-run`
 }
 
@@ -121,7 +121,7 @@ export function withTable(command: Command): Command {
   return command
     .option(
       '--model <id>',
-      'table: the model that answers; or a GGUF file, or with --engine a name, of the model to start',
+      'the model that answers, whichever a file of requests names; or a GGUF file, or with --engine a name, of the model to start',
     )
     .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
     .option('--prompt-file <file>', 'table: a file with the prompt')
@@ -165,8 +165,8 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
 
 /** The names of options that only a table has, of those that are given. */
 export function tableOnly(flags: TableFlags): string[] {
-  const { system, schema, image, param, limit, delimiter: cells, spreadsheet, model } = flags
-  const given = { model, system, schema, image, param, limit, delimiter: cells, spreadsheet }
+  const { system, schema, image, param, limit, delimiter: cells, spreadsheet } = flags
+  const given = { system, schema, image, param, limit, delimiter: cells, spreadsheet }
   return Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
 }
 

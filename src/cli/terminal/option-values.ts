@@ -87,6 +87,12 @@ export function pointInTime(text: string): number {
 }
 
 /** Adds the two options of every command that reads the configuration. */
+export function withUpstream(command: Command): Command {
+  return command
+    .option('--upstream <url>', 'use every model that this OpenAI-compatible server lists')
+    .option('--upstream-key-env <name>', 'the variable that holds the API key of that server')
+}
+
 export function withConfig(command: Command): Command {
   return command
     .option('--config <file>', 'configuration file (default: offpeak.yaml if there is one)')

@@ -278,6 +278,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'limits.nobody': 'Noch nichts ausgegeben.',
   'limits.more': 'und {n} weitere',
   'limits.spent': 'Ausgegeben von {name}',
+  'limits.unpriced': 'Modelle ohne Preis kosten nichts, daher hält dieses Limit sie nicht auf: {models}',
   'limits.scope': 'Für',
   'limits.scope.entity': 'Eine Entity',
   'limits.scope.entity_type': 'Jede Entity einer Art',

@@ -276,6 +276,7 @@ export const messages = {
   'limits.nobody': 'Nothing spent yet.',
   'limits.more': 'and {n} more',
   'limits.spent': 'Spent by {name}',
+  'limits.unpriced': 'Models without a price cost nothing, so this limit does not hold them back: {models}',
   'limits.scope': 'For',
   'limits.scope.entity': 'One entity',
   'limits.scope.entity_type': 'Each entity of a type',

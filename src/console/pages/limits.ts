@@ -11,7 +11,7 @@ import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.ts'
 import { ConfirmDialog, Dialog } from '../parts/dialog.ts'
 import { SelectField, TextField } from '../parts/field.ts'
-import { Empty, FailureNotice, Loading } from '../parts/notice.ts'
+import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.ts'
 import { Page } from '../parts/page.ts'
 import { visibleText } from '../parts/text.ts'
 import { Time } from '../parts/time.ts'
@@ -41,6 +41,7 @@ export function Limits(): View {
   const spent = useResource(readSpent, [])
   const [edited, edit] = useState<LimitObject | 'new' | null>(null)
   const [removed, askToRemove] = useState<LimitObject | null>(null)
+  const [unpriced, setUnpriced] = useState<readonly string[]>([])
   const done = (): void => {
     edit(null)
     askToRemove(null)
@@ -52,6 +53,9 @@ export function Limits(): View {
   const data = limits.data?.data
   return h(Page, { title: t('limits.title'), lead: t('limits.lead'), actions: create }, [
     h(FailureNotice, { failure: limits.failure ?? spent.failure, retry: limits.reload }),
+    unpriced.length === 0
+      ? null
+      : h(Notice, { tone: 'warn' }, t('limits.unpriced', { models: unpriced.join(', ') })),
     !data
       ? limits.failure
         ? null
@@ -72,7 +76,14 @@ export function Limits(): View {
             ),
           ),
     edited
-      ? h(LimitDialog, { limit: edited === 'new' ? null : edited, onClose: () => edit(null), onDone: done })
+      ? h(LimitDialog, {
+          limit: edited === 'new' ? null : edited,
+          onClose: () => edit(null),
+          onDone: (saved) => {
+            setUnpriced(saved.unpriced_models ?? [])
+            done()
+          },
+        })
       : null,
     removed
       ? h(ConfirmDialog, {
@@ -207,7 +218,7 @@ function LimitDialog({
 }: {
   limit: LimitObject | null
   onClose: () => void
-  onDone: () => void
+  onDone: (saved: LimitObject) => void
 }): View {
   const [scope, setScope] = useState<string>(limit?.scope ?? 'entity')
   const [name, setName] = useState(limit?.entity ?? limit?.entity_type ?? '')
@@ -231,11 +242,10 @@ function LimitDialog({
       description: description.trim() === '' ? null : description.trim(),
     }
     const fixed = { scope, metric, window, ...(scope === 'project' ? {} : { [scope]: name.trim() }) }
-    const saved = await saving.run(async () => {
-      if (limit) await post(`/v1/limits/${limit.id}`, changed)
-      else await post<LimitObject>('/v1/limits', { ...fixed, ...changed } as CreateLimit)
+    await saving.run(async () => {
+      const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
+      onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
     })
-    if (saved) onDone()
   }
   const option = (value: string, key: MessageKey): readonly [string, string] => [value, t(key)]
   return h(

@@ -5,6 +5,7 @@ import { entityOf } from '../../domain/entity.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../../domain/limit.ts'
+import type { Model } from '../../domain/model.ts'
 import { usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { sumOf } from '../../domain/spend.ts'
@@ -118,7 +119,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         usableInput(await readFile(store.read, caller.project_id, input_file_id, clock.now()))
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
-        return showEstimate(shownFileId(input_file_id, view), projection, limitProjections)
+        return showEstimate(shownFileId(input_file_id, view), projection, limitProjections, deps.models)
       }
       const call = {
         project_id: caller.project_id,
@@ -158,9 +159,10 @@ function showEstimate(
   input_file_id: string,
   projection: BatchProjection,
   limitProjections: readonly LimitProjection[],
+  models: ReadonlyMap<string, Model>,
 ): BatchEstimate {
   const { groups, total, lines } = projection
-  const unpriced = groups.flatMap(({ priced, model }) => (priced || model === null ? [] : [model]))
+  const unpriced = new Set(groups.flatMap(({ priced, model }) => (priced || model === null ? [] : [model])))
   return {
     object: 'batch.estimate',
     input_file_id,
@@ -179,7 +181,8 @@ function showEstimate(
       bytes_per_token: tokens.bytes_per_token,
       cost_usd: usd(spend.cost_nanos),
     })),
-    unpriced_models: [...new Set(unpriced)],
+    unpriced_models: [...unpriced].filter((model) => models.has(model)),
+    unknown_models: [...unpriced].filter((model) => !models.has(model)),
     limits: limitProjections.map(showLimitProjection),
   }
 }

@@ -19,7 +19,8 @@ test('a limit is shown as it was created, and blocks by default', async () => {
     description: 'Ask finance.',
     notify_at: [0.5, 0.8],
   })
-  const { id, created, ...rest } = made.json
+  const { unpriced_models, ...limit } = made.json
+  const { id, created, ...rest } = limit
   assert.match(String(id), /^lim_/)
   assert.equal(created, Math.floor(server.clock.now() / 1000))
   assert.deepEqual(rest, {
@@ -33,7 +34,8 @@ test('a limit is shown as it was created, and blocks by default', async () => {
     description: 'Ask finance.',
     notify_at: [0.5, 0.8],
   })
-  assert.deepEqual((await server.call('GET', `/v1/limits/${id}`)).json, made.json)
+  assert.deepEqual((await server.call('GET', `/v1/limits/${id}`)).json, limit)
+  assert.deepEqual(unpriced_models, ['free'])
   const tokens = await create(server, {
     scope: 'entity_type',
     entity_type: 'team',
@@ -46,6 +48,7 @@ test('a limit is shown as it was created, and blocks by default', async () => {
     [tokens.json.entity_type, tokens.json.amount, tokens.json.action, tokens.json.notify_at],
     ['team', 0, 'notify', []],
   )
+  assert.equal('unpriced_models' in tokens.json, false)
 })
 
 test('an invalid combination is a 400 that names the parameter', async () => {

@@ -4,6 +4,7 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import type { Limit } from '../../domain/limit.ts'
+import type { Model } from '../../domain/model.ts'
 import { usd } from '../../domain/money.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { limitChange, newLimitRow } from '../../ledger/make-limit.ts'
@@ -31,9 +32,9 @@ const Query = Type.Object({
   entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
 })
 
-type Deps = Pick<RouteDependencies, 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
+type Deps = Pick<RouteDependencies, 'models' | 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
 
-export function limitRoutes(app: App, { plans, store, wake, idempotency }: Deps): void {
+export function limitRoutes(app: App, { models, plans, store, wake, idempotency }: Deps): void {
   route(app, {
     method: 'POST',
     url: '/v1/limits',
@@ -70,7 +71,7 @@ export function limitRoutes(app: App, { plans, store, wake, idempotency }: Deps)
         const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
         await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
         await insertLimit(tx, row)
-        return JSON.stringify(showLimit(toLimit(row)))
+        return JSON.stringify({ ...showLimit(toLimit(row)), ...unpricedModels(row.metric, models) })
       })
       return sendOnce(reply, answer)
     },
@@ -183,4 +184,9 @@ export function showLimit(limit: Limit): LimitObject {
     notify_at: [...notify_at],
     created: unixSeconds(limit.created),
   }
+}
+
+function unpricedModels(metric: string, models: ReadonlyMap<string, Model>): { unpriced_models?: string[] } {
+  const unpriced = [...models.values()].filter(({ priced }) => !priced).map(({ id }) => id)
+  return metric === 'cost_usd' && unpriced.length > 0 ? { unpriced_models: unpriced } : {}
 }

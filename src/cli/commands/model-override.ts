@@ -1,0 +1,70 @@
+// `run --model` over a file of requests: the requests ask this model, whichever the file names. The copy that is uploaded
+// is deleted at the end of the run; the lines of a run that is resumed are the same again, byte for byte.
+import { createReadStream, createWriteStream } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { LineScanner } from '../../jsonl/line-scan.ts'
+import { hasByteOrderMark } from '../../jsonl/line-scan-span.ts'
+import { byteLines } from '../client/byte-lines.ts'
+import { counted } from '../terminal/format.ts'
+
+const NEWLINE = Buffer.from('\n')
+const NAMED_MAX = 3
+
+/** The model that a run sets in its requests. */
+export class ModelOverride {
+  readonly model: string
+  /** How many lines name each of the other models; null: none. */
+  readonly #replaced = new Map<string | null, number>()
+
+  constructor(model: string) {
+    this.model = model
+  }
+
+  /** Writes `input` into `folder` with this model in every request; the path of the copy. */
+  async write(input: string, folder: string): Promise<string> {
+    await mkdir(folder, { recursive: true })
+    const path = join(folder, basename(input))
+    await pipeline(this.lines(createReadStream(input)), createWriteStream(path))
+    return path
+  }
+
+  /** Lines that are no requests stay as they are: the service says what is wrong with them. */
+  async *lines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+    const scanner = new LineScanner({ validated: true })
+    const name = Buffer.from(JSON.stringify(this.model))
+    for await (const bytes of byteLines(input)) {
+      const line = scanner.scan(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
+      if (!line.ok || line.body.model === this.model) {
+        yield Buffer.concat([bytes, NEWLINE])
+        continue
+      }
+      const { span, model, model_spans } = line.body
+      this.#replaced.set(model, (this.#replaced.get(model) ?? 0) + 1)
+      const pieces: Uint8Array[] = []
+      let at = 0
+      for (const { start, end } of model_spans) {
+        pieces.push(bytes.subarray(at, start), name)
+        at = end
+      }
+      if (model_spans.length === 0) {
+        at = span.start + 1
+        const isEmpty = bytes.toString('utf8', at, span.end - 1).trim() === ''
+        pieces.push(bytes.subarray(0, at), Buffer.from('"model":'), name, Buffer.from(isEmpty ? '' : ','))
+      }
+      yield Buffer.concat([...pieces, bytes.subarray(at), NEWLINE])
+    }
+  }
+
+  /** `sim-1, in place of gpt-4o in 300 lines`; null where the file named no other model. */
+  get text(): string | null {
+    if (this.#replaced.size === 0) return null
+    const all = [...this.#replaced].sort(([, a], [, b]) => b - a)
+    const parts = all
+      .slice(0, NAMED_MAX)
+      .map(([model, lines]) => `${model ?? 'no model'} in ${counted(lines, 'line')}`)
+    const more = all.length - parts.length
+    return `${this.model}, in place of ${parts.join(', ')}${more > 0 ? ` and ${more} others` : ''}`
+  }
+}
