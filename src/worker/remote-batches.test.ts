@@ -237,6 +237,24 @@ for (const what of ['does not know the batches that it takes', 'never has the re
     assert.deepEqual([created, (await world.batch()).failed], [3, 3])
   })
 
+test('what a batch API has answered counts when its batch is cancelled before that is known here', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: DAY_MS } })
+  const { api, store, clock } = world
+  await world.handedOver()
+  api.complete(api.batches[0]!)
+  let isDown = true
+  api.onCall = () => {
+    if (isDown) throw errorAnswer(500, { message: 'oops' })
+  }
+  const { id } = await world.batch()
+  await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+  await clock.advance(5_000)
+  isDown = false
+  await world.until(() => world.ended.length > 0, 100)
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [3, 0])
+})
+
 /** Patient with batch APIs that do not answer, in a window in which a batch may take 6 s to be cancelled. */
 const SHORT = { windowMs: 2 * MINUTE_MS, retry: { outage_patience_ms: DAY_MS } }
 

@@ -390,7 +390,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/store/chunk-claims.ts',
     find: "(chunks.remote_batches = 0 AND (chunks.state = 'ready'",
     replace: "((chunks.state = 'ready'",
-    seed: 50,
+    test: 'src/worker/remote-batches.test.ts',
   },
   {
     bug: 'a chunk is parked before the batch API has what it was told to',
