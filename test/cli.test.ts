@@ -301,7 +301,8 @@ describe('the command line', { timeout: 120_000 }, () => {
     const ended: object = JSON.parse(await ask('batches', 'cancel', batch_id, '--json'))
     const counts = { total: 2, completed: 0, failed: 2 }
     assert.partialDeepStrictEqual(ended, { status: 'cancelled', request_counts: counts, cost_usd: 0 })
-    await ask('results', batch_id, '-o', at('fixed.csv'))
+    const unanswered = await offpeak(['results', batch_id, '-o', at('fixed.csv'), ...own])
+    assert.equal(unanswered.code, 3, unanswered.err)
     assert.match(await readFile(at('fixed.csv'), 'utf8'), /batch_cancelled/)
     await ask('retry', batch_id, '--merge', at('fixed.merged'))
     assert.match(await readFile(at('fixed.merged'), 'utf8'), /"custom_id":"b"/)
