@@ -76,6 +76,8 @@ const IDLE_STEPS = { min: 20, max: 60 }
 const END_MS_MAX = 90_000
 /** How long tasks, and what is to be tidied up at batch APIs, may take when all batches have ended. */
 const TIDY_MS_MAX = 120_000
+/** The same after hours without a worker: what has failed for so long is tried again every 15 minutes. */
+const TIDY_DAY_MS_MAX = 1_000_000
 
 /** What a worker logs when it has lost a lease. */
 const LOST = /worker lease expired|taken over by another worker/
@@ -148,6 +150,7 @@ class World {
   readonly #random: SeededRandom
   /** Of what was added later, so that it does not change the rest of a run. */
   readonly #more: SeededRandom
+  readonly #isDay: boolean
   readonly #start: number
   readonly #clock: TestClock
   readonly #master = masterKeyFromText(randomBytes(32).toString('base64'), 'the simulation')
@@ -165,6 +168,7 @@ class World {
   #machines = 0
 
   constructor(seed: number, isDay: boolean, path: string) {
+    this.#isDay = isDay
     this.#random = seededRandom(seed)
     this.#more = seededRandom(seed + 0xadded)
     const random = this.#random
@@ -313,7 +317,7 @@ class World {
       for (const one of late) this.run.checker.violations.push(one)
       return late.length > 0 || (await this.#workload.allEnded())
     })
-    await this.#recover(TIDY_MS_MAX, () => this.#isTidy())
+    await this.#recover(this.#isDay ? TIDY_DAY_MS_MAX : TIDY_MS_MAX, () => this.#isTidy())
     for (const slot of this.#slots) await this.#end(slot.machine, () => slot.worker.stop())
     if (this.#api) await this.#end(this.#api.machine, this.#api.stop)
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
