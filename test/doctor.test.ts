@@ -166,7 +166,7 @@ test('a blob that rotted is named, with what is lost and what to do', async () =
   assert.equal(code, 1)
   assert.match(
     out,
-    /^damage {2}blob .*\n +lost with it: batch_\w+ \(output\)\n +Restore this blob from a backup/,
+    /^damage {2,}blob .*\n +lost with it: batch_\w+ \(output\)\n +Restore this blob from a backup/,
   )
   assert.match(out, /1 finding of damage/)
   const found = await books(service)

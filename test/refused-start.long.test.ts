@@ -75,10 +75,7 @@ describe('a start without what it needs', () => {
     assert.match(service.log, /the database \S+ is damaged \(database disk image is malformed\)/)
     const { code, said } = await doctor(crash)
     assert.equal(code, 1)
-    assert.match(
-      said,
-      /^damage {2}the database: .*\n +Stop the service and restore the database from a backup/,
-    )
+    assert.match(said, /^damage +the database: .*\n +Stop the service and restore the database from a backup/)
   })
 
   test('with all of it back, everything is there', async () => {

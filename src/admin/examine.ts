@@ -24,8 +24,8 @@ const DANGLING_MAX = 1_000
 const SAMPLE = 20
 
 export interface Finding {
-  /** Damage needs somebody; a note explains itself. */
-  level: 'damage' | 'note'
+  /** Damage needs a backup, what is not set the right key; a note explains itself. */
+  level: 'damage' | 'not set' | 'note'
   about: 'database' | 'master_key' | 'blob' | 'orphans'
   /** The blob's key, where it is about one. */
   blob?: string
@@ -151,7 +151,7 @@ async function problemOf(
 function strangeKey(id: string, count: number, ours: string | null): Finding {
   const have = ours === null ? 'there is none' : `the one at hand is ${ours}`
   return {
-    level: 'damage',
+    level: 'not set',
     about: 'master_key',
     problem: `${count} blobs open under master key ${id} alone, and ${have}`,
     advice: 'Bring that key back: restore DIR/master-key, or set OFFPEAK_MASTER_KEY to what it held.',

@@ -59,6 +59,12 @@ export class BlobStoreFailed extends Error {
     })
     this.name = 'BlobStoreFailed'
   }
+
+  /** Whether there is no space left. */
+  get isFull(): boolean {
+    const { cause } = this
+    return cause instanceof Error && 'code' in cause && ['ENOSPC', 'EDQUOT'].includes(String(cause.code))
+  }
 }
 
 /** Whether the content itself is wrong, as opposed to a failure of the store. */

@@ -102,7 +102,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
     if (error instanceof DatabaseFailure) return null
     if (!(error instanceof MasterKeyError || error instanceof Failure)) throw error
     tell({
-      level: 'damage',
+      level: 'not set',
       about: 'master_key',
       problem: error.message,
       advice: 'Without the key that sealed them, blobs cannot be decrypted: restore it from a backup.',

@@ -9,7 +9,7 @@ import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blobs.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import { DatabaseFull, type Store, type Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { TakeBytes } from './incoming.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
@@ -136,14 +136,14 @@ export async function receiveUpload(
 }
 
 /**
- * Runs `commit`, and `discard` if it throws an ApiError. After any other error the commit may have taken effect all the
- * same, or be delayed and need the content; without a commit the sweep deletes it.
+ * Runs `commit`, and `discard` if it throws an ApiError or the database is full. After any other error the commit may have
+ * taken effect all the same, or be delayed and need the content; without a commit the sweep deletes it.
  */
 export async function commitOrDiscard<T>(commit: () => Promise<T>, discard: () => Promise<void>): Promise<T> {
   try {
     return await commit()
   } catch (error) {
-    if (error instanceof ApiError) await discard()
+    if (error instanceof ApiError || error instanceof DatabaseFull) await discard()
     throw error
   }
 }

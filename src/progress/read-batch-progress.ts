@@ -17,7 +17,7 @@ export interface BatchProgress {
 
 /** By ID, for the unfinished ones among `batches`. */
 export async function readBatchProgress(
-  store: Pick<Store, 'read' | 'claimSql'>,
+  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
   batches: readonly BatchRow[],
   now: number,
   models: ReadonlyMap<string, Model>,
@@ -41,7 +41,7 @@ export async function readBatchProgress(
 }
 
 async function readReasons(
-  store: Pick<Store, 'read' | 'claimSql'>,
+  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
   batches: readonly BatchRow[],
   now: number,
   models: ReadonlyMap<string, Model>,
@@ -62,7 +62,10 @@ async function readReasons(
     chunks: leased.reduce((sum, { chunks }) => sum + chunks, 0),
     batches: new Set(leased.map(({ batch_id }) => batch_id)).size,
   }
-  const surroundings = { now, hasWorker: isWorkerRunning, laneReports, leased: underWay, models }
+  const surroundings = {
+    ...{ now, hasWorker: isWorkerRunning, storesFail: store.failing !== null, laneReports, leased: underWay },
+    models,
+  }
   return new Map(
     batches.map((batch) => [
       batch.id,

@@ -42,6 +42,7 @@ function reason(groups: readonly ChunkGroup[], more: Partial<Surroundings> = {},
   const idle = {
     now: NOW,
     hasWorker: true,
+    storesFail: false,
     laneReports: [],
     leased: { chunks: 0, batches: 0 },
     models: new Map(),
@@ -62,6 +63,9 @@ test('a queued batch says how much is under way before it', () => {
 test('without a worker the reason is no_worker, whatever else is wrong', () => {
   const laneReports = [report()]
   assert.equal(reason([chunks()], { hasWorker: false, laneReports })?.code, 'no_worker')
+  const full = reason([chunks()], { hasWorker: false, storesFail: true, laneReports })
+  assert.match(full?.message ?? '', /^The storage of the service is full or fails/)
+  assert.notEqual(reason([chunks()], { storesFail: true })?.code, 'no_worker', 'workers have other storage')
 })
 
 test('a report counts if unfinished chunks need its model', () => {

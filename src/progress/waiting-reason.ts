@@ -25,6 +25,8 @@ export interface WaitingReason {
 export interface Surroundings {
   now: number
   hasWorker: boolean
+  /** The database takes no writes, so workers cannot say that they are there. */
+  storesFail: boolean
   laneReports: readonly LaneReport[]
   /** The leased chunks of all projects. */
   leased: { chunks: number; batches: number }
@@ -35,7 +37,7 @@ export interface Surroundings {
 export function waitingReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
-  { now, hasWorker, laneReports, leased, models }: Surroundings,
+  { now, hasWorker, storesFail, laneReports, leased, models }: Surroundings,
   remote: readonly RemoteWork[] = [],
 ): WaitingReason | null {
   const { status } = batch
@@ -46,6 +48,12 @@ export function waitingReason(
   if (isMoving(batch, now)) return null
   if (start_after !== null && now < start_after)
     return { code: 'not_before', message: `It starts at ${timeText(start_after)}.`, until: start_after }
+  if (!hasWorker && storesFail)
+    return {
+      code: 'no_worker',
+      message:
+        'The storage of the service is full or fails; nothing is sent until its operator has fixed that.',
+    }
   if (!hasWorker)
     return { code: 'no_worker', message: 'No worker is running; nothing is sent until one does.' }
   if (status === 'validating') return null

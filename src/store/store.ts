@@ -36,6 +36,8 @@ export interface Store {
    * process; a power failure may lose the last moments.
    */
   writeAsyncCommit<T>(change: (tx: Writer) => Promise<T>): Promise<T>
+  /** Why the last transaction of this process failed, if its database or the storage of that was the cause. */
+  readonly failing: DatabaseFailure | null
   /**
    * Deletes the records of HTTP calls made before `keep_from` (Unix ms). PostgreSQL makes the partitions of the next
    * months and drops a month's partition when all of it is older.
@@ -70,6 +72,9 @@ export class DatabaseFailure extends Error {
   }
 }
 
+/** Nothing more can be written: what was to be committed is not. */
+export class DatabaseFull extends DatabaseFailure {}
+
 /** It has to be restored; to call again does not help. */
 export class DatabaseDamaged extends DatabaseFailure {}
 
@@ -78,5 +83,29 @@ export class StatementRejected extends Error {
   constructor(cause: unknown) {
     super(`the database refuses a statement: ${cause instanceof Error ? cause.message : cause}`, { cause })
     this.name = 'StatementRejected'
+  }
+}
+
+/** For adapters: how the transactions of a store end. */
+export class Writes {
+  /** As the port has it. */
+  failing: DatabaseFailure | null = null
+  readonly #named: (error: unknown) => unknown
+
+  /** `named`: an error as the port names it. */
+  constructor(named: (error: unknown) => unknown) {
+    this.#named = named
+  }
+
+  async watch<T>(write: Promise<T>): Promise<T> {
+    try {
+      const value = await write
+      this.failing = null
+      return value
+    } catch (cause) {
+      const error = this.#named(cause)
+      this.failing = error instanceof DatabaseFailure ? error : null
+      throw error
+    }
   }
 }

@@ -88,6 +88,9 @@ export class Machine {
       writeAsyncCommit: (change) =>
         this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
       maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
+      get failing() {
+        return store.failing
+      },
       check: () => store.check(),
       migrate: () => store.migrate(),
       close: () => store.close(),

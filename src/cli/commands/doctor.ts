@@ -84,20 +84,24 @@ async function examine(shell: Shell, flags: ExamineFlags): Promise<void> {
       tell(finding) {
         findings.push(finding)
         if (flags.json) return
-        const colour = finding.level === 'damage' ? 'red' : 'yellow'
-        writeLine(stdout, `${paint(colour, finding.level.padEnd(6))}  ${sentence(finding)}`)
+        const colour = finding.level === 'note' ? 'yellow' : 'red'
+        writeLine(stdout, `${paint(colour, finding.level.padEnd(7))}  ${sentence(finding)}`)
         if (finding.affects.length > 0)
-          writeLine(stdout, `        lost with it: ${finding.affects.join(', ')}`)
-        writeLine(stdout, `        ${finding.advice}`)
+          writeLine(stdout, `         lost with it: ${finding.affects.join(', ')}`)
+        writeLine(stdout, `         ${finding.advice}`)
       },
     }),
   )
   const damaged = findings.filter(({ level }) => level === 'damage').length
-  if (damaged > 0) shell.exit(EXIT_FAILED)
-  if (flags.json) return printJson(stdout, { ok: damaged === 0, ...examined, findings })
+  const isKeySet = findings.every(({ level }) => level !== 'not set')
+  const ok = damaged === 0 && isKeySet
+  if (!ok) shell.exit(EXIT_FAILED)
+  if (flags.json) return printJson(stdout, { ok, ...examined, findings })
   const { blobs, opened, bytes_opened } = examined
   const extent = `${counted(blobs, 'blob')}, ${opened} opened (${humanBytes(bytes_opened)})`
-  if (damaged === 0) writeLine(stdout, `Nothing is damaged: the database is sound; ${extent}.`)
+  if (!isKeySet && damaged === 0)
+    writeLine(stdout, `No damage was found, and without the master key blobs cannot be read; ${extent}.`)
+  else if (damaged === 0) writeLine(stdout, `Nothing is damaged: the database is sound; ${extent}.`)
   else writeLine(stdout, `${counted(damaged, 'finding')} of damage; ${extent}.`)
 }
 

@@ -2,7 +2,7 @@
 import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
-import { DatabaseDamaged, DatabaseFailure } from '../../store/store.ts'
+import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 
 /** The one error with a header of its own. */
 export class MethodNotAllowed extends ApiError {
@@ -43,6 +43,8 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
 // Turns known exceptions of a request into an ApiError; any other exception is an internal error.
 
 const STORE_RETRY_S = 5
+const STORES_FULL =
+  'The storage of the service is full: nothing can be stored until its operator frees space; its log names the disk.'
 
 /** Fastify's own errors, by their code. */
 const FASTIFY: Record<string, () => ApiError> = {
@@ -61,8 +63,10 @@ const FASTIFY: Record<string, () => ApiError> = {
 function apiErrorOf(error: unknown): ApiError | undefined {
   if (error instanceof ApiError) return error
   if (error instanceof DatabaseDamaged) return undefined
-  if (error instanceof BlobStoreFailed || error instanceof DatabaseFailure)
-    return new ApiError('service_unavailable', undefined, {}, STORE_RETRY_S)
+  if (error instanceof BlobStoreFailed || error instanceof DatabaseFailure) {
+    const isFull = error instanceof BlobStoreFailed ? error.isFull : error instanceof DatabaseFull
+    return new ApiError('service_unavailable', isFull ? STORES_FULL : undefined, {}, STORE_RETRY_S)
+  }
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined

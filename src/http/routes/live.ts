@@ -154,7 +154,7 @@ interface Project {
 }
 
 interface LiveFeedOptions {
-  store: Pick<Store, 'read' | 'claimSql'>
+  store: Pick<Store, 'read' | 'claimSql' | 'failing'>
   clock: Clock
   region: string
   models: ReadonlyMap<string, Model>

@@ -1,7 +1,7 @@
 // Classifies errors of PostgreSQL: whether to retry, and what to tell the operator.
 // Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 
-import { DatabaseFailure, StatementRejected } from '../store.ts'
+import { DatabaseFailure, DatabaseFull, StatementRejected } from '../store.ts'
 
 /** Conflicts with another transaction; a retry may succeed. */
 const CONFLICTS = new Set([
@@ -32,6 +32,8 @@ const REJECTIONS = new Set([
   '28P01', // invalid_password
   '3D000', // invalid_catalog_name: there is no such database
 ])
+
+const DISK_FULL = '53100'
 
 /** Messages of the driver without a code. */
 const BROKEN =
@@ -71,6 +73,8 @@ export function isUnavailable(error: unknown): boolean {
 
 /** The error as the port names it, if the server cannot be reached or does not answer. */
 export function outageFailure(error: unknown): unknown {
+  if (error instanceof Error && codeOf(error) === DISK_FULL)
+    return new DatabaseFull(`cannot grow: its disk is full (${error.message})`, 'Free space there.', error)
   if (!(error instanceof Error) || !isUnavailable(error)) return error
   return new DatabaseFailure(
     `cannot be reached (${error.message || codeOf(error)})`,

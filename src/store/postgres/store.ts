@@ -11,7 +11,7 @@ import {
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import { DatabaseFailure, type Store, type Writer } from '../store.ts'
+import { DatabaseFailure, type Store, type Writer, Writes } from '../store.ts'
 import {
   answeringPool,
   connectingPool,
@@ -47,22 +47,26 @@ export function postgresStore({
   const address = readAddress(url)
   const pool = openPool(address)
   const patience = { clock, for_ms: patience_ms }
+  const writes = new Writes((error) => asRejected(outageFailure(error)))
   const writer = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: answeringPool(pool) }) })
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
     // A subquery is evaluated once per statement, so an index can be searched by it.
     claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
-    write: (change) => withRetries(patience, () => transactInMonths(writer, change), remedyOf).catch(refuse),
+    write: (change) => writes.watch(withRetries(patience, () => transactInMonths(writer, change), remedyOf)),
     writeAsyncCommit: (change) => {
       const unsynced = async (tx: Writer) => {
         await sql`SET LOCAL synchronous_commit = off`.execute(tx)
         return await change(tx)
       }
-      return withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf).catch(refuse)
+      return writes.watch(withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf))
+    },
+    get failing() {
+      return writes.failing
     },
     maintainHttpRequests: (now, keep_from) =>
-      withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf).catch(refuse),
+      writes.watch(withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf)),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
@@ -144,10 +148,6 @@ class OutcomeUnknown extends DatabaseFailure {
     super('did not answer a commit', 'The transaction may have taken effect.', cause)
     this.name = 'OutcomeUnknown'
   }
-}
-
-function refuse(error: unknown): never {
-  throw asRejected(outageFailure(error))
 }
 
 function remedyOf(error: unknown): Remedy {

@@ -5,10 +5,11 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
+import { sql } from 'kysely'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { openSession, renewSession, requeueExpiredLeases } from '../leases.ts'
-import type { Store } from '../store.ts'
+import { DatabaseFull, type Store } from '../store.ts'
 import { sqliteStore } from './store.ts'
 
 storeConformance('SQLite', emptySqlite)
@@ -31,6 +32,36 @@ describe('SQLite', () => {
     assert.deepEqual(await Promise.all(exits), [0, 0, 0])
     const rows = await database.open().read.selectFrom('workers').select('id').execute()
     assert.equal(rows.length, 30)
+  })
+
+  it('a full disk is named in each transaction that meets it, and the next one with space succeeds', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await store.migrate()
+    const pages = (max: string) => store.write((tx) => sql.raw(`PRAGMA max_page_count = ${max}`).execute(tx))
+    const insert = (id: string) =>
+      store.write(async (tx) => {
+        const project = { id, name: id.repeat(100_000), plan: 'payg', created: 1 }
+        await tx.insertInto('projects').values(project).execute()
+      })
+    // As large as it is.
+    await pages('1')
+    for (let i = 0; i < 2; i++) {
+      await assert.rejects(insert('proj_1'), (error) => {
+        assert.ok(error instanceof DatabaseFull, String(error))
+        assert.match(error.message, /offpeak\.db cannot grow: its disk is full .*Free space there/)
+        return true
+      })
+      assert.ok(store.failing instanceof DatabaseFull)
+    }
+    await pages('1000000')
+    await insert('proj_2')
+    assert.equal(store.failing, null)
+    const rows = await store.read.selectFrom('projects').select('id').execute()
+    assert.deepEqual(
+      rows.map(({ id }) => id),
+      ['proj_2'],
+    )
   })
 
   it('an asynchronous commit waits for the lock of another writer without blocking the event loop', async () => {

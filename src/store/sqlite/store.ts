@@ -21,7 +21,7 @@ import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import { DatabaseFailure, type Store } from '../store.ts'
+import { DatabaseFailure, type Store, Writes } from '../store.ts'
 import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
 import { asRejected, codeOf } from './database-failure.ts'
 import { makeOwnFile } from './own-file.ts'
@@ -48,12 +48,16 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   // Kysely opens the connection at its first use: most processes never write asynchronously.
   const asyncWriter = connect(path, leaseNow, UNHURRIED)
   const oneAtATime = queue()
+  const writes = new Writes(asRejected)
   return {
     read: reader,
     claimSql: { now: sql<number>`offpeak_now()` },
-    write: (change) => oneAtATime(() => writer.transaction().execute(change)).catch(refuse),
+    write: (change) => writes.watch(oneAtATime(() => writer.transaction().execute(change))),
     writeAsyncCommit: (change) =>
-      whenFree(() => oneAtATime(() => asyncWriter.transaction().execute(change))).catch(refuse),
+      writes.watch(whenFree(() => oneAtATime(() => asyncWriter.transaction().execute(change)))),
+    get failing() {
+      return writes.failing
+    },
     check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
@@ -71,10 +75,6 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
       await writer.destroy()
     },
   }
-}
-
-function refuse(error: unknown): never {
-  throw asRejected(error)
 }
 
 async function checkDatabase(db: Kysely<Schema>): Promise<string[]> {
@@ -170,5 +170,14 @@ class LocklessCompiler extends SqliteQueryCompiler {
 class ImmediateDriver extends SqliteDriver {
   override async beginTransaction(connection: DatabaseConnection): Promise<void> {
     await connection.executeQuery(CompiledQuery.raw('begin immediate'))
+  }
+
+  /** SQLite itself has rolled back a transaction that found the disk full: what failed is to be told, not this. */
+  override async rollbackTransaction(connection: DatabaseConnection): Promise<void> {
+    try {
+      await super.rollbackTransaction(connection)
+    } catch (error) {
+      if (!(error instanceof Error && /no transaction is active/.test(error.message))) throw error
+    }
   }
 }
