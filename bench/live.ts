@@ -9,7 +9,7 @@
 //
 //   node bench/live.ts [--day-s 600] [--days 2] [--engine h100,seats,cache,slow] [--draws 12] [--seed 1]
 //                      [--policy fcfs] [--trace 30]
-import type { EngineOptions } from '../src/backends/sim/engine/engine-settings.ts'
+import type { EngineOptions } from '../src/backends/sim/engine/engine.ts'
 import { LiveShare } from '../src/dispatch/live/live-share.ts'
 import { Bench, option, rounded } from './harness.ts'
 import {

@@ -1,5 +1,6 @@
 // Lines beside live requests on one server, over real HTTP in real time: the simulated engine, read and used through a
 // proxy that notes what the worker was told and what it sent. Events are compared with each other, never with a time.
+
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -8,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
-import type { EngineOptions } from '../src/backends/sim/engine/engine-settings.ts'
+import type { EngineOptions } from '../src/backends/sim/engine/engine.ts'
 import { simServer } from '../src/backends/sim/sim-server.ts'
 import { line, TestService } from './service.ts'
 

@@ -3,8 +3,6 @@
 // that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is copied
 // out of it once.
 
-import { GrowingBytes } from './growing-bytes.ts'
-
 /** The server spoke, but not HTTP as it is written, or more of it than is taken. */
 export class ResponseError extends Error {
   /** What it said; '' where that says nothing more. */
@@ -356,4 +354,60 @@ function isBlank(c: number): boolean {
 function timeoutOf(value: string): number | null {
   const timeout = /(?:^|[\s,])timeout=(\d{1,6})/i.exec(value)
   return timeout === null ? null : Number(timeout[1])
+}
+
+// `GrowingBytes` gathers pieces in one buffer, so that many small pieces cost no more than a few large ones.
+
+const CAPACITY_MIN = 1024
+/** Up to this size, room for all that may come is made at once; more has to come first. */
+const CAPACITY_AT_ONCE_MAX = 256 * 1024
+
+class GrowingBytes {
+  #buffer: Buffer = NOTHING
+  #length = 0
+
+  get length(): number {
+    return this.#length
+  }
+
+  /** What it takes in memory. */
+  get capacity(): number {
+    return this.#buffer.length
+  }
+
+  /** What was gathered, until more is added. */
+  get view(): Buffer {
+    return this.#buffer.subarray(0, this.#length)
+  }
+
+  /** Adds `bytes[at, end)`; `length_max`: more than this in all will never come. */
+  add(bytes: Buffer, at: number, end: number, length_max: number): void {
+    const needed = this.#length + end - at
+    if (needed > this.#buffer.length) {
+      const capacity = Math.max(needed, Math.min(length_max, this.#roomFor(length_max)))
+      const grown = Buffer.allocUnsafeSlow(capacity)
+      this.#buffer.copy(grown, 0, 0, this.#length)
+      this.#buffer = grown
+    }
+    bytes.copy(this.#buffer, this.#length, at, end)
+    this.#length = needed
+  }
+
+  #roomFor(length_max: number): number {
+    if (length_max <= CAPACITY_AT_ONCE_MAX) return length_max
+    return Math.max(CAPACITY_MIN, 2 * this.#buffer.length)
+  }
+
+  /** Hands everything over, without much room behind it, and begins anew. */
+  take(): Buffer {
+    const { view } = this
+    const isTight = this.#buffer.length - this.#length <= this.#length >> 3
+    this.clear()
+    return isTight ? view : Buffer.from(view)
+  }
+
+  clear(): void {
+    this.#buffer = NOTHING
+    this.#length = 0
+  }
 }

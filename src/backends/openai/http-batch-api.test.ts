@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { after, before, beforeEach, test } from 'node:test'
 import { BatchApiError } from '../batch-api/batch-api.ts'
-import { HttpBatchApi } from './http-batch-api.ts'
+import { dialectOf, HttpBatchApi } from './http-batch-api.ts'
 
 /** What a batch API, and a server beside it, answer to a path: a file, or where it redirects to. */
 let redirects: Record<string, string> = {}
@@ -187,4 +187,13 @@ test('no answer is read beyond a bound; of an error, the beginning says what it 
   await assert.rejects(one.read('b'), /answered 500/)
   await one.close()
   assert.ok(sent < 64 * 1024 * 1024, `${sent} bytes were sent`)
+})
+
+test('Together takes uploads at a path and with fields of its own; whatever is not known speaks as OpenAI', () => {
+  const together = dialectOf('https://api.together.ai/v1')
+  assert.equal(together.upload_path, '/files/upload')
+  assert.equal(together.file_purpose, 'batch-api')
+  assert.deepEqual(together.upload_fields('a.jsonl'), { file_name: 'a.jsonl', file_type: 'jsonl' })
+  const cell = dialectOf('http://cell:8080/v1')
+  assert.deepEqual([cell.upload_path, cell.file_purpose, cell.pollMsMin], ['/files', 'batch', 0])
 })

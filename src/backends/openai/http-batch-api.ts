@@ -1,16 +1,13 @@
 // A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
 // far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
 // as well, some redirect to where results lie. seen-batch.ts has those of a batch.
-import type { Dispatcher } from 'undici'
+import type { Dispatcher, FormData } from 'undici'
 import type { BatchApi, BatchApiError, NewBatch, SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
-import { type BatchApiDialect, dialectOf } from './batch-api-dialects.ts'
 import { brokenCall, notUnderstood, refusedCall } from './batch-api-failure.ts'
 import { KeyFile } from './key-file.ts'
-import { linesOf } from './lines-of.ts'
-import { multipartFile } from './multipart-file.ts'
-import { atLeastSpeed, ERROR_BYTES_MAX, JSON_BYTES_MAX, readText } from './read-body.ts'
+import { atLeastSpeed, ERROR_BYTES_MAX, JSON_BYTES_MAX, linesOf, readText } from './read-body.ts'
 import { createdMs, idOf, seenBatch } from './seen-batch.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
@@ -86,9 +83,12 @@ export class HttpBatchApi implements BatchApi {
   async upload(name: string, content: readonly Uint8Array[], signal?: AbortSignal): Promise<string> {
     const { upload_path, upload_fields } = this.#dialect
     const filename = fileName(name)
+    const { FormData } = await import('undici')
+    const body = new FormData()
     const fields = { purpose: this.#purpose, ...upload_fields(filename) }
-    const form = multipartFile(`----${name}`, fields, filename, content)
-    const { json } = await this.#call('POST', upload_path, { ...form, signal })
+    for (const [key, value] of Object.entries(fields)) body.append(key, value)
+    body.append('file', new Blob([Buffer.concat(content)], { type: 'application/jsonl' }), filename)
+    const { json } = await this.#call('POST', upload_path, { body, signal })
     const id = isRecord(json) ? idOf(json.id) : null
     if (id === null) throw notUnderstood('an uploaded file without an ID')
     return id
@@ -337,7 +337,7 @@ export class HttpBatchApi implements BatchApi {
 }
 
 interface CallOptions {
-  body?: Buffer
+  body?: Buffer | FormData
   headers?: Readonly<Record<string, string>>
   signal?: AbortSignal | undefined
   search?: URLSearchParams
@@ -364,4 +364,46 @@ function parsed(text: string): unknown {
   } catch {
     return null
   }
+}
+
+// Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the
+// differences for readers.
+
+interface BatchApiDialect {
+  /** The `purpose` of uploaded files. */
+  file_purpose: string
+  upload_path: string
+  /** Fields of the upload's form beside `purpose` and `file`. */
+  upload_fields: (filename: string) => Readonly<Record<string, string>>
+  /** How long a batch is left alone between two looks at least (ms). */
+  pollMsMin: number
+}
+
+const OPENAI: BatchApiDialect = {
+  file_purpose: 'batch',
+  upload_path: '/files',
+  upload_fields: () => ({}),
+  pollMsMin: 0,
+}
+const TOGETHER: BatchApiDialect = {
+  file_purpose: 'batch-api',
+  upload_path: '/files/upload',
+  upload_fields: (file_name) => ({ file_name, file_type: 'jsonl' }),
+  // It asks for half a minute to a minute.
+  pollMsMin: 30_000,
+}
+/** Providers count looks against rate limits; their batches take minutes at least. */
+const HOSTED_POLL_MS = 5_000
+
+const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {
+  'api.openai.com': { ...OPENAI, pollMsMin: HOSTED_POLL_MS },
+  'api.groq.com': { ...OPENAI, pollMsMin: HOSTED_POLL_MS },
+  'api.doubleword.ai': { ...OPENAI, pollMsMin: HOSTED_POLL_MS },
+  'api.together.ai': TOGETHER,
+  'api.together.xyz': TOGETHER,
+}
+
+/** Another Offpeak, and whatever is not known, speaks as OpenAI does. */
+export function dialectOf(base_url: string): BatchApiDialect {
+  return DIALECTS[new URL(base_url).hostname] ?? OPENAI
 }

@@ -1,13 +1,11 @@
-// Which models a server offers, and what it says of them.
+// Lists the models that a server offers, with their endpoints, context windows and base models.
 import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
-import type { EndpointPath } from '../../domain/endpoint.ts'
+import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
 import { isRecord } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { JSON_BYTES_MAX, readText } from './read-body.ts'
-import { servedEndpoints } from './served-endpoints.ts'
-import { type ServedFacts, servedFacts } from './served-facts.ts'
 import { serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
@@ -117,4 +115,94 @@ function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   const mark = 'code' in error && typeof error.code === 'string' ? error.code : error.name
   return error.message || mark
+}
+
+// Servers name the endpoints of a model in different fields of their lists of models:
+// - `endpoints`, `supported_endpoints`: paths (this service and its simulator, LiteLLM, GitHub)
+// - `capabilities`: words, or words that are true (Infinity, Mistral)
+// - `type`: a word (LM Studio, Together)
+
+const GENERATES: readonly EndpointPath[] = ['/v1/chat/completions', '/v1/completions', '/v1/responses']
+
+const WORDS: Readonly<Record<string, readonly EndpointPath[]>> = {
+  chat: GENERATES,
+  completion: GENERATES,
+  completion_chat: GENERATES,
+  language: GENERATES,
+  llm: GENERATES,
+  vlm: GENERATES,
+  embed: ['/v1/embeddings'],
+  embedding: ['/v1/embeddings'],
+  embeddings: ['/v1/embeddings'],
+  rerank: ['/v1/rerank'],
+  score: ['/v1/score'],
+}
+
+/** Null where the server says nothing that is understood. */
+function servedEndpoints(model: Readonly<Record<string, unknown>>): EndpointPath[] | null {
+  const paths = [model.endpoints, model.supported_endpoints]
+    .flatMap(words)
+    .map(endpointPathOf)
+    .filter((path) => path !== null)
+  const said = [model.capabilities, model.type].flatMap(words)
+  const meant = said.flatMap((word) => (Object.hasOwn(WORDS, word) ? (WORDS[word] ?? []) : []))
+  const served = paths.length > 0 ? paths : meant
+  return served.length === 0 ? null : [...new Set(served)]
+}
+
+function words(value: unknown): string[] {
+  if (typeof value === 'string') return [value.toLowerCase()]
+  if (Array.isArray(value)) return value.filter((one) => typeof one === 'string')
+  return isRecord(value) ? Object.keys(value).filter((key) => value[key] === true) : []
+}
+
+// Servers describe a model in different fields as well:
+// - `max_model_len`: vLLM, SGLang; `meta.n_ctx`, in older versions `meta.n_ctx_train` alone: llama.cpp
+// - `context_window`, `context_length`, `loaded_context_length`, `max_context_length`: this service, Groq, OpenRouter,
+//   Together, LM Studio, Mistral
+// - `max_input_tokens`, and `max_output_tokens` beside it: LiteLLM
+// - `parent`: the model that a LoRA adapter belongs to, `root`: the weights behind a name (vLLM, SGLang)
+
+const WINDOW_MIN = 16
+const WINDOW_MAX = 2 ** 30
+
+interface ServedFacts {
+  /** Tokens of input and output together; null where the server does not say. */
+  context_window: number | null
+  /** Of a LoRA adapter: the ID of its base model. */
+  parent: string | null
+  /** Two IDs with the same root are names of one model. */
+  root: string | null
+}
+
+export function servedFacts(model: Readonly<Record<string, unknown>>): ServedFacts {
+  const meta = isRecord(model.meta) ? model.meta : {}
+  const windows = [
+    model.max_model_len,
+    meta.n_ctx,
+    model.context_window,
+    model.loaded_context_length,
+    model.context_length,
+    model.max_context_length,
+    meta.n_ctx_train,
+    sumOf(model.max_input_tokens, model.max_output_tokens),
+  ]
+  return {
+    context_window: windows.find(isWindow) ?? null,
+    parent: textOf(model.parent),
+    root: textOf(model.root),
+  }
+}
+
+/** What no model has would have every line refused, or none. */
+function isWindow(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= WINDOW_MIN && Number(value) <= WINDOW_MAX
+}
+
+function sumOf(input: unknown, output: unknown): unknown {
+  return typeof input === 'number' && typeof output === 'number' ? input + output : input
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === 'string' && value !== '' ? value : null
 }

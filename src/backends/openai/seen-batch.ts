@@ -3,8 +3,7 @@
 // numbers or text, and some leave metadata out of their lists.
 import type { SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
-import { notUnderstood } from './batch-api-failure.ts'
-import { blamedByBatch } from './blamed-lines.ts'
+import { blamedByBatch, notUnderstood } from './batch-api-failure.ts'
 
 /** How a batch ended, in the words of several batch APIs. */
 const ENDS: Readonly<Record<string, string>> = {

@@ -6,8 +6,7 @@
 // array, without the property).
 import { isRecord } from '../json-record.ts'
 import { GenerationBudget } from './generation-budget.ts'
-import { mergeSchemas, type Schema } from './merge-schemas.ts'
-import { sampleString } from './sample-string.ts'
+import { samplePattern } from './sample-pattern.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
 const DEPTH_GENEROUS = 3
@@ -267,4 +266,138 @@ function pick(values: readonly unknown[], random: SeededRandom): unknown {
 
 function isString(value: unknown): value is string {
   return typeof value === 'string'
+}
+
+// `mergeSchemas` folds two schemas that must both hold into one, as far as one schema can express it.
+
+type Schema = Record<string, unknown>
+
+const HIGHER = new Set(['minimum', 'exclusiveMinimum', 'minLength', 'minItems', 'minProperties'])
+const LOWER = new Set(['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems', 'maxProperties'])
+
+/** A schema whose instances both accept; where that cannot be expressed, `second` has its way. */
+function mergeSchemas(first: Schema, second: Schema, budget: GenerationBudget): Schema {
+  budget.steps(sizeOf(first) + sizeOf(second))
+  const merged: Schema = { ...first }
+  for (const [key, value] of Object.entries(second)) {
+    merged[key] = Object.hasOwn(first, key) ? both(key, first[key], value, budget) : value
+  }
+  return merged
+}
+
+function both(key: string, first: unknown, second: unknown, budget: GenerationBudget): unknown {
+  budget.steps(sizeOf(first) + sizeOf(second))
+  if (typeof first === 'number' && typeof second === 'number') {
+    if (HIGHER.has(key)) return Math.max(first, second)
+    if (LOWER.has(key)) return Math.min(first, second)
+  }
+  if (key === 'required' && Array.isArray(first) && Array.isArray(second)) {
+    return [...new Set([...first, ...second])]
+  }
+  if (key === 'enum' && Array.isArray(first) && Array.isArray(second)) {
+    const textOf = (value: unknown): string => {
+      const text = JSON.stringify(value) ?? ''
+      budget.steps(text.length >> 3)
+      return text
+    }
+    const kept = new Set(second.map(textOf))
+    return first.filter((value) => kept.has(textOf(value)))
+  }
+  if (key === 'type') return bothTypes(first, second)
+  if (key === 'properties' && isRecord(first) && isRecord(second)) return bothProperties(first, second)
+  if (key === 'additionalProperties' && (first === false || second === false)) return false
+  return second
+}
+
+function sizeOf(value: unknown): number {
+  if (Array.isArray(value)) return value.length
+  return isRecord(value) ? Object.keys(value).length : 1
+}
+
+function bothTypes(first: unknown, second: unknown): unknown {
+  const other = [second].flat()
+  const kept = [first].flat().flatMap((type) => {
+    if (other.includes(type)) return [type]
+    // Every integer is a number.
+    const narrowed =
+      (type === 'number' && other.includes('integer')) || (type === 'integer' && other.includes('number'))
+    return narrowed ? ['integer'] : []
+  })
+  return kept.length === 1 ? kept[0] : kept
+}
+
+function bothProperties(first: Schema, second: Schema): Schema {
+  const merged: Schema = { ...first }
+  for (const [name, schema] of Object.entries(second)) {
+    const twice = Object.hasOwn(first, name)
+    merged[name] = twice ? { allOf: [first[name], schema] } : schema
+  }
+  return merged
+}
+
+// `sampleString` makes a string that a JSON Schema accepts: by its format, its pattern, its length.
+
+/** Longer demands than this are not met. */
+const LENGTH_MAX = 100_000
+
+/** `pattern` is met best-effort: lookarounds and back-references are not understood. */
+function sampleString(schema: Schema, random: SeededRandom, budget: GenerationBudget): string {
+  const least = typeof schema.minLength === 'number' ? Math.min(schema.minLength, LENGTH_MAX) : 0
+  const most = typeof schema.maxLength === 'number' ? schema.maxLength : Number.POSITIVE_INFINITY
+  budget.bytes(least)
+  if (typeof schema.pattern === 'string') {
+    const sample = samplePattern(schema.pattern, least, random, budget)
+    if (sample !== null) {
+      budget.bytes(sample.length)
+      return sample
+    }
+  }
+  if (typeof schema.format === 'string') {
+    const sample = sampleFormat(schema.format, random)
+    if (sample !== null) return sample
+  }
+  const text = `simulated ${random.next().toString(36)}`
+  const long = text.length >= least ? text : text.padEnd(least, ' simulated')
+  return long.length <= most ? long : long.slice(0, most)
+}
+
+function sampleFormat(format: string, random: SeededRandom): string | null {
+  const two = (min: number, max: number): string => String(random.between(min, max)).padStart(2, '0')
+  const hex = (length: number): string =>
+    Array.from({ length }, () => random.between(0, 15).toString(16)).join('')
+  const date = (): string => `20${two(10, 39)}-${two(1, 12)}-${two(1, 28)}`
+  const time = (): string => `${two(0, 23)}:${two(0, 59)}:${two(0, 59)}Z`
+  switch (format) {
+    case 'date-time':
+      return `${date()}T${time()}`
+    case 'date':
+      return date()
+    case 'time':
+      return time()
+    case 'duration':
+      return `PT${random.between(1, 59)}M`
+    case 'email':
+    case 'idn-email':
+      return `simulated.${hex(6)}@example.com`
+    case 'hostname':
+    case 'idn-hostname':
+      return `host-${hex(4)}.example.com`
+    case 'ipv4':
+      return `192.0.2.${random.between(1, 254)}`
+    case 'ipv6':
+      return `2001:db8::${random.between(1, 9999)}`
+    case 'uri':
+    case 'url':
+    case 'iri':
+    case 'uri-reference':
+    case 'iri-reference':
+      return `https://example.com/${hex(8)}`
+    case 'uuid':
+      return `${hex(8)}-${hex(4)}-4${hex(3)}-a${hex(3)}-${hex(12)}`
+    case 'json-pointer':
+      return `/${hex(4)}`
+    case 'regex':
+      return `^${hex(4)}$`
+  }
+  return null
 }

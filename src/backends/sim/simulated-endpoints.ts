@@ -1,15 +1,16 @@
-// What the simulator answers at each endpoint: always the same for the same bytes. A text has the same vector and the
+// The simulator answers each endpoint, and always answers the same bytes alike. A text has the same vector and the
 // same score wherever it stands.
+
+import { hash } from 'node:crypto'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { isRecord } from '../json-record.ts'
 import { GenerationBudget } from './generation-budget.ts'
-import type { SeededRandom } from './seeded-random.ts'
+import { randomOfHash, type SeededRandom } from './seeded-random.ts'
 import type { SimSettings } from './sim-options.ts'
 import { contentTokens, count, invalid, readSimBody, readSimRequest, refuseOverlong } from './sim-request.ts'
 import { SIM_CREATED, type SimulatedAnswer, simulatedAnswer } from './simulated-answer.ts'
 import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
-import { scoreOf, vectorJson, vectorOf } from './simulated-vector.ts'
 
 interface SimCall {
   body: Uint8Array
@@ -238,4 +239,38 @@ function usageJson(
   if (!with_usage) return ''
   const total = prompt_tokens + completion_tokens
   return `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${total}}`
+}
+
+// Vectors and scores of simulated models: they follow from the model and the text alone.
+
+/** The digits of a 32-bit float. */
+const DIGITS = 7
+
+/** A unit vector. */
+function vectorOf(model: string, text: string, dimensions: number): Float32Array<ArrayBuffer> {
+  const random = randomOfHash(hash('sha256', `${model}\n${text}`, 'hex'))
+  const vector = new Float32Array(dimensions)
+  let squares = 0
+  for (let i = 0; i < dimensions; i++) {
+    const value = random.fraction() - random.fraction()
+    vector[i] = value
+    squares += value * value
+  }
+  const length = Math.sqrt(squares) || 1
+  for (let i = 0; i < dimensions; i++) vector[i]! /= length
+  return vector
+}
+
+function vectorJson(vector: Float32Array): string {
+  return `[${Array.from(vector, (value) => Number(value.toPrecision(DIGITS))).join(',')}]`
+}
+
+/** From 0 to 1: what the texts share of their words, with a little that is theirs alone. */
+function scoreOf(model: string, query: string, document: string): number {
+  const wanted = new Set(query.toLowerCase().split(/\W+/).filter(Boolean))
+  const words = new Set(document.toLowerCase().split(/\W+/).filter(Boolean))
+  const shared = [...wanted].filter((word) => words.has(word)).length
+  const own = randomOfHash(hash('sha256', `${model}\n${query}\n${document}`, 'hex')).fraction()
+  const score = (0.9 * shared) / Math.max(1, wanted.size) + 0.1 * own
+  return Number(score.toPrecision(DIGITS))
 }

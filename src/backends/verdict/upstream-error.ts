@@ -8,8 +8,6 @@
 // The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses into
 // the body: it may be nested without limit.
 import { isRecord } from '../json-record.ts'
-import { parseBody } from './parse-body.ts'
-import { withoutTags } from './without-tags.ts'
 
 export interface UpstreamError {
   /** One line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
@@ -112,4 +110,77 @@ function oneLine(text: string, length_max: number): string {
     .trim()
   // The cut may split a surrogate pair.
   return (line.length > length_max ? `${line.slice(0, length_max - 1)}…` : line).toWellFormed()
+}
+
+// The text of an error page is found in one pass: a regular expression that backtracks could take minutes on a page
+// that was made for that.
+
+/** What stands between these is not text. */
+const UNSEEN = ['style', 'script']
+
+/** `page` without tags and comments, a blank in place of each. A `<` that begins no tag is text. */
+export function withoutTags(page: string): string {
+  // Of ASCII alone: other letters may change their length.
+  const lower = page.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
+  let text = ''
+  let at = 0
+  for (;;) {
+    const open = page.indexOf('<', at)
+    if (open === -1) return text + page.slice(at)
+    const end = endOfTag(lower, open)
+    text += end === open + 1 ? page.slice(at, end) : `${page.slice(at, open)} `
+    at = end
+  }
+}
+
+/** The index behind what begins at `open`, which is the next one for a `<` that begins no tag. */
+function endOfTag(page: string, open: number): number {
+  if (page.startsWith('<!--', open)) return behind(page, '-->', open + 4)
+  if (!/[a-z/!?]/.test(page[open + 1] ?? '')) return open + 1
+  const unseen = UNSEEN.find((name) => page.startsWith(name, open + 1))
+  if (unseen === undefined) return behind(page, '>', open)
+  const close = page.indexOf(`</${unseen}`, open)
+  return close === -1 ? page.length : behind(page, '>', close)
+}
+
+/** The end of the page where `mark` is missing: it was cut there. */
+function behind(page: string, mark: string, from: number): number {
+  const at = page.indexOf(mark, from)
+  return at === -1 ? page.length : at + mark.length
+}
+
+// Deeply nested JSON is not parsed: a body of brackets alone takes fifty times its size in memory, and a second for every
+// few megabytes.
+
+const BYTES_MAX = 4 * 1024 * 1024
+/** Far more than a request may nest, which a server may quote. */
+const DEPTH_MAX = 1000
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+
+/** What `body` holds; undefined where that is no JSON, or where it is too large or nested too deep to be parsed. */
+export function parseBody(body: Buffer): unknown {
+  if (body.length > BYTES_MAX || nestsTooDeep(body)) return undefined
+  try {
+    return JSON.parse(body.toString())
+  } catch {
+    return undefined
+  }
+}
+
+function nestsTooDeep(body: Buffer): boolean {
+  let depth = 0
+  let inText = false
+  for (let i = 0; i < body.length; i++) {
+    const c = body[i]!
+    if (inText) {
+      if (c === BACKSLASH) i++
+      else if (c === QUOTE) inText = false
+    } else if (c === QUOTE) inText = true
+    // Brackets and braces differ in this bit alone.
+    else if ((c | 0x20) === 0x7b && ++depth > DEPTH_MAX) return true
+    else if ((c | 0x20) === 0x7d) depth--
+  }
+  return false
 }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { Engine } from './engine.ts'
-import { type EngineOptions, engineSettings } from './engine-settings.ts'
+import { Engine, type EngineOptions, engineSettings } from './engine.ts'
 
 const PLAIN: EngineOptions = { step_ms: 10, seq_ms: 1, prefill_token_ms: 0.1, block_tokens: 16 }
 

@@ -4,10 +4,7 @@ import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../domain/clock.ts'
 import { isRecord } from '../../json-record.ts'
 import { errorText } from '../simulator.ts'
-import { Engine } from './engine.ts'
-import { engineMetrics } from './engine-metrics.ts'
-import type { EngineSettings } from './engine-settings.ts'
-import { streamedAnswer } from './streamed-answer.ts'
+import { Engine, type EngineSettings, type EngineStats } from './engine.ts'
 
 /** Bytes of English text per token, about. */
 const TOKEN_BYTES = 4
@@ -123,4 +120,69 @@ function blockKeys(request: Record<string, unknown>, prompt_tokens: number, bloc
   for (let i = 0; i < count; i++)
     keys.push(hash('sha1', (keys[i - 1] ?? '') + text.slice(i * bytes, (i + 1) * bytes), 'base64'))
   return keys
+}
+
+// The simulated engine's state as vLLM's /metrics shows it. The cache's usage has both names: vLLM called it
+// gpu_cache_usage_perc before it was kv_cache_usage_perc.
+// https://docs.vllm.ai/en/latest/usage/metrics/
+
+function engineMetrics(stats: EngineStats, model: string): string {
+  const label = `{engine="0",model_name=${JSON.stringify(model)}}`
+  const metric = (kind: 'gauge' | 'counter', name: string, help: string, value: number): string =>
+    `# HELP vllm:${name} ${help}\n# TYPE vllm:${name} ${kind}\nvllm:${name}${label} ${value}\n`
+  return [
+    metric('gauge', 'num_requests_running', 'Number of requests in the running batch.', stats.running),
+    metric('gauge', 'num_requests_waiting', 'Number of requests waiting to be processed.', stats.waiting),
+    metric('gauge', 'kv_cache_usage_perc', 'KV-cache usage. 1 means 100 percent usage.', stats.kv_usage),
+    metric('gauge', 'gpu_cache_usage_perc', 'The same under its earlier name.', stats.kv_usage),
+    metric('counter', 'num_preemptions_total', 'Preemptions of requests.', stats.preemptions),
+    metric('counter', 'prompt_tokens_total', 'Prompt tokens computed.', stats.prompt_tokens),
+    metric('counter', 'generation_tokens_total', 'Tokens generated.', stats.generation_tokens),
+    metric('counter', 'prefix_cache_queries_total', 'Prompt tokens looked up.', stats.prefix_queries),
+    metric('counter', 'prefix_cache_hits_total', 'Prompt tokens found in the cache.', stats.prefix_hits),
+  ].join('')
+}
+
+// A finished answer as a stream of events, a piece for each token, as a client sees it that asks for `stream: true`.
+
+interface StreamedAnswer {
+  /** The event of one more token. */
+  piece(tokens: number): string
+  /** What comes after the last token: the rest, the reason, the usage where it was asked for, and the end. */
+  end(): string
+}
+
+function streamedAnswer(text: string, withUsage: boolean): StreamedAnswer {
+  const answer: Record<string, unknown> = JSON.parse(text)
+  const { id, created, model, usage, choices } = answer
+  const choice: unknown = Array.isArray(choices) ? choices[0] : null
+  const first = isRecord(choice) ? choice : {}
+  const message = isRecord(first.message) ? first.message : null
+  const content = message === null ? first.text : message.content
+  const words = typeof content === 'string' ? content.split(/(?<= )/) : []
+  const object = message === null ? 'text_completion' : 'chat.completion.chunk'
+  let sent = 0
+
+  const event = (value: object): string =>
+    `data: ${JSON.stringify({ id, object, created, model, ...value })}\n\n`
+  const chunk = (words: string, finish_reason: unknown): string => {
+    const delta = message === null ? { text: words } : { delta: deltaOf(words) }
+    return event({ choices: [{ index: 0, ...delta, logprobs: null, finish_reason }] })
+  }
+  const deltaOf = (words: string): object => ({
+    ...(sent === 0 ? { role: 'assistant' } : {}),
+    ...(Array.isArray(message?.tool_calls) ? { tool_calls: message.tool_calls } : { content: words }),
+  })
+
+  return {
+    piece(tokens) {
+      const piece = chunk(words.slice(sent, tokens).join(''), null)
+      sent = tokens
+      return piece
+    },
+    end() {
+      const last = chunk(words.slice(sent).join(''), first.finish_reason)
+      return `${last}${withUsage ? event({ choices: [], usage }) : ''}data: [DONE]\n\n`
+    },
+  }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { trafficOf } from './traffic-metrics.ts'
+import { trafficOf } from './traffic-reader.ts'
 
 test("vLLM's metrics are read, the cache's usage under either of its names", () => {
   const text = (cache: string): string =>

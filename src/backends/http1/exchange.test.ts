@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { requestHead } from './request-head.ts'
+import { requestHead } from './exchange.ts'
 
 test('the head names host, path and headers, and lacks only the length', () => {
   const head = requestHead('host:8000', '/v1/chat/completions?a=b', new Map([['x-team', 'batch']]))

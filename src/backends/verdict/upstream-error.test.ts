@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { withoutTags } from './without-tags.ts'
+import { withoutTags } from './upstream-error.ts'
 
 const cases: [name: string, page: string, text: string][] = [
   ['tags go', '<p class="a">Bad<br/>Gateway</p>', ' Bad Gateway '],

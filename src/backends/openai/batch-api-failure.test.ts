@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { blamedByBatch, blamedByCall } from './blamed-lines.ts'
+import { blamedByBatch, blamedByCall } from './batch-api-failure.ts'
 
 const same = (text: string): string => text
 const ID = `req_${'0123456789abcdefghijklmnopqrstuvw'}`
