@@ -474,48 +474,40 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.equal((await sim.end('SIGTERM')).code, 0)
   })
 
-  test('a run asks a server with its key, for the model that --model names', async () => {
+  test('a run asks the model that --model names, and names those that there are', async () => {
+    const path = await input('named.jsonl', line('a', 'gpt-4o'), line('b', 'gpt-4o'))
+    const original = await readFile(path, 'utf8')
+    const run = (...more: string[]) => offpeak(['run', path, ...more], access)
+    const estimate = await run('--estimate')
+    assert.match(estimate.out, /^There is no model gpt-4o: .* Models here: sim-1;/m)
+    const unknown = await run()
+    assert.equal(unknown.code, 1)
+    assert.match(unknown.err, /^models here: sim-1; --model NAME runs the file with one of them$/m)
+
+    const named = await run('--model', 'sim-1')
+    assert.equal(named.code, 0, named.err)
+    assert.match(named.err, /^model: {3}sim-1, in place of gpt-4o in 2 lines$/m)
+    assert.equal((await readFile(at('named.out.jsonl'), 'utf8')).match(/"model":"sim-1"/g)?.length, 2)
+    assert.equal(await readFile(path, 'utf8'), original)
+    assert.equal(existsSync(at('named.out.jsonl.offpeak-run')), false)
+    // The copy with the other model is the same each time: the run is known to be paid for.
+    assert.equal((await run('--model', 'sim-1')).code, 4)
+  })
+
+  test('a run sends the key of --upstream-key-env to the server of --upstream', async () => {
     await using upstream = await testUpstream()
     upstream.models = { object: 'list', data: [{ id: 'real', object: 'model' }] }
     const sent: (string | undefined)[] = []
     upstream.server.on('request', ({ headers }) => sent.push(headers.authorization))
-    const path = await input('keyed.jsonl', line('a', 'gpt-4o'), line('b', 'gpt-4o'))
-    const original = await readFile(path, 'utf8')
-    const command = [
-      'run',
-      path,
-      '--upstream',
-      upstream.base_url,
-      '--upstream-key-env',
-      'SERVER_KEY',
-      '--data',
-      'keyed',
-    ]
-    const run = (...more: string[]) => offpeak([...command, ...more], { SERVER_KEY: 'sk-test' })
-
-    const estimate = await run('--estimate')
-    assert.match(estimate.out, /^There is no model gpt-4o: .* Models here: real;/m)
-    const unknown = await run()
-    assert.equal(unknown.code, 1)
-    assert.match(unknown.err, /^models here: real; --model NAME runs the file with one of them$/m)
-    assert.match((await run('--model', 'other')).err, /there is no model "other"; models here are real/)
-    assert.equal(upstream.calls.length, 0)
-
-    const named = await run('--model', 'real')
-    assert.equal(named.code, 0, named.err)
-    assert.match(named.err, /^model: {3}real, in place of gpt-4o in 2 lines$/m)
-    assert.deepEqual(
-      upstream.calls.map(({ body }) => body.model),
-      ['real', 'real'],
-    )
-    assert.ok(sent.length > 2 && sent.every((header) => header === 'Bearer sk-test'))
-    assert.equal(await readFile(path, 'utf8'), original)
-    assert.equal(existsSync(at('keyed.out.jsonl.offpeak-run')), false)
-    // The copy with the other model is the same each time: the run is known to be paid for.
-    assert.equal((await run('--model', 'real')).code, 4)
-
-    assert.match((await offpeak(command)).err, /the variable SERVER_KEY is not set/)
-    assert.match((await offpeak(['run', path, '--upstream-key-env', 'SERVER_KEY'])).err, /give both/)
+    const path = await input('keyed.jsonl', line('a', 'gpt-4o'))
+    const key = ['--upstream-key-env', 'SERVER_KEY']
+    const run = ['run', path, '--upstream', upstream.base_url, ...key, '--model', 'real', '--data', 'keyed']
+    const { code, err } = await offpeak(run, { SERVER_KEY: 'sk-test' })
+    assert.equal(code, 0, err)
+    assert.equal(upstream.calls[0]?.body.model, 'real')
+    assert.ok(sent.length > 1 && sent.every((header) => header === 'Bearer sk-test'))
+    assert.match((await offpeak(run)).err, /the variable SERVER_KEY is not set/)
+    assert.match((await offpeak(['run', path, ...key])).err, /give both/)
   })
 
   test('a mistake is told in one line, with a way out', async () => {
