@@ -3,9 +3,10 @@
 // third less (docs/performance.md). Names stay as they are written, for stack traces.
 //
 //   npm run build
-import { copyFileSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { build, type Plugin } from 'esbuild-wasm'
+import { buildConsole } from './src/http/routes/console/build-console.ts'
 
 const ROOT = import.meta.dirname
 const SRC = join(ROOT, 'src')
@@ -16,16 +17,14 @@ const ENTRIES = [
   'main.ts',
   'compose/worker-process.ts',
   'intake/streaming-validation-thread.ts',
-  'http/routes/console/prepare-assets-process.ts',
   'tables/schema-check-process.ts',
 ]
-/** Compiled before by tsc: what prepareAssets reads. */
-const CONSOLE = ['console', 'domain']
-
 /** Loaded only when needed, or found by their files. */
 const EXTERNAL = [
   ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'cli-progress', 'mustache'],
   ...['csv-parse', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
+  // What makes the console in a clone, which a package comes with.
+  'esbuild-wasm',
   // Fastify's own compilers, in place of which the server has others.
   ...['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
 ]
@@ -62,10 +61,9 @@ const places: Plugin = {
   },
 }
 
-for (const name of readdirSync(DIST))
-  if (!CONSOLE.includes(name)) rmSync(join(DIST, name), { recursive: true })
-for (const file of ['console.css', 'icon.svg'])
-  copyFileSync(join(SRC, 'console', file), join(DIST, 'console', file))
+rmSync(DIST, { recursive: true, force: true })
+const { files, inputs } = await buildConsole()
+for (const [path, text] of Object.entries(files)) write(`console/${path}`, text)
 const { metafile } = await build({
   entryPoints: ENTRIES.map((path) => ({
     in: join(SRC, path),
@@ -98,7 +96,7 @@ for (const path of ENTRIES.filter((entry) => entry.includes('/'))) {
   const flat = relative(dirname(path), path.replace(/^.*\//, '')).replace(/ts$/, 'js')
   write(path.replace(/ts$/, 'js'), `import ${JSON.stringify(flat)}\n`)
 }
-write('LICENSES.txt', licenses(Object.keys(metafile.inputs)))
+write('LICENSES.txt', licenses([...Object.keys(metafile.inputs), ...inputs]))
 
 /** The notices of the packages that became part of dist/. */
 function licenses(inputs: readonly string[]): string {

@@ -1,13 +1,13 @@
 // The package as it is published: its list of files, and that it works where it is installed, without a clone.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { globSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { buildConsole } from '../src/http/routes/console/build-console.ts'
 import { cleanEnv } from './support/offpeak-process.ts'
 
 const run = promisify(execFile)
@@ -58,18 +58,14 @@ describe('the package', () => {
     assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
     const code = inFolders.filter((path) => path.endsWith('.js'))
     // Names of other files end with a hash of their content.
-    const named = code.filter((path) => !/^dist\/[\w-]+-[A-Z0-9]{8}\.js$/.test(path))
-    const served = named.filter((path) => /^dist\/(console|domain)\//.test(path))
+    const named = code.filter((path) => !/^dist\/(console\/)?[\w.-]+-[A-Z0-9]{8}\.js$/.test(path))
+    const served = named.filter((path) => path.startsWith('dist/console/'))
     assert.deepEqual(named.filter((path) => !served.includes(path)).sort(), [
-      ...['dist/compose/worker-process.js', 'dist/http/routes/console/prepare-assets-process.js'],
-      ...['dist/intake/streaming-validation-thread.js', 'dist/main.js', 'dist/prepare-assets-process.js'],
+      ...['dist/compose/worker-process.js', 'dist/intake/streaming-validation-thread.js', 'dist/main.js'],
       ...['dist/schema-check-process.js', 'dist/streaming-validation-thread.js'],
       ...['dist/tables/schema-check-process.js', 'dist/worker-process.js'],
     ])
-    const console = globSync('src/console/**/*.ts', { cwd: ROOT })
-      .filter((path) => !path.endsWith('.test.ts') && !path.endsWith('.d.ts'))
-      .map((path) => path.replace(/^src/, 'dist').replace(/\.ts$/, '.js'))
-    assert.deepEqual(served.filter((path) => path.startsWith('dist/console/')).sort(), console.sort())
+    assert.deepEqual(served, ['dist/console/app.js'], 'all pages in one script')
     const others = inFolders.filter((path) => !path.endsWith('.js'))
     const unexpected = others.filter(
       (path) =>
@@ -87,21 +83,14 @@ describe('the package', () => {
     )
   })
 
-  test('has a console that is compiled by leaving types away, and changes nothing else', async () => {
-    const words = async (path: string) =>
-      new Set((await readFile(join(ROOT, path), 'utf8')).match(/[\p{ID_Start}_$#][\p{ID_Continue}$]*/gu))
-    for (const { path } of packed.files.filter((file) =>
-      /^dist\/(console|domain)\/.*\.js$/.test(file.path),
-    )) {
-      const source = await words(path.replace(/^dist/, 'src').replace(/js$/, 'ts'))
-      const added = [...(await words(path))].filter((word) => word !== 'js' && !source.has(word))
-      assert.deepEqual(added, [], path)
-    }
+  test('comes with the console that a clone makes of its sources', async () => {
+    for (const [path, text] of Object.entries((await buildConsole()).files))
+      assert.equal(await readFile(join(ROOT, 'dist/console', path), 'utf8'), text, path)
   })
 
   test('keeps the notices of the packages that became part of it', async () => {
     const text = await readFile(join(ROOT, 'dist/LICENSES.txt'), 'utf8')
-    for (const name of ['fastify', 'kysely', 'typebox'])
+    for (const name of ['fastify', 'kysely', 'preact', 'typebox', 'uplot'])
       assert.match(text, new RegExp(`^${name} \\d.*\\(MIT\\)$`, 'm'))
     assert.ok((text.match(/Permission is hereby granted|Redistribution and use/g) ?? []).length > 20)
   })

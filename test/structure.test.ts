@@ -92,7 +92,7 @@ interface SourceFile {
   imports: string[]
 }
 
-const SOURCES: SourceFile[] = globSync('src/**/*.ts', { cwd: ROOT })
+const SOURCES: SourceFile[] = globSync('src/**/*.{ts,tsx}', { cwd: ROOT })
   .map((path) => path.replaceAll('\\', '/'))
   .filter((path) => !isTestCode(path))
   .sort()
@@ -164,7 +164,7 @@ describe('the structure of src/', () => {
     assert.deepEqual(wrong, [])
   })
 
-  /** Modules that a browser can run: they import nothing. `SHARED` in prepare-assets.ts serves them. */
+  /** Modules that a browser can run: they import nothing. They become part of its script. */
   const SHARED_WITH_CONSOLE = ['src/domain/event.ts']
 
   test('the console runs in a browser: of the rest of src/ it uses types and a few tables', () => {

@@ -1,14 +1,25 @@
-// Which page an address shows. A page is loaded when it is first opened.
+// Which page an address shows.
 
+import type { ComponentType } from 'preact'
 import type { Scope } from '../domain/api-key.ts'
-import type { Component } from './h.ts'
 import type { MessageKey } from './i18n.ts'
-import type { IconName } from './parts/icon.ts'
+import { Audit, AuditRecord } from './pages/audit.tsx'
+import { Batch } from './pages/batch.tsx'
+import { Batches } from './pages/batches.tsx'
+import { Keys } from './pages/keys.tsx'
+import { Limits } from './pages/limits.tsx'
+import { Line } from './pages/line.tsx'
+import { NewBatch } from './pages/new-batch.tsx'
+import { Servers } from './pages/servers.tsx'
+import { Settings } from './pages/settings.tsx'
+import { Usage } from './pages/usage.tsx'
+import { Webhooks } from './pages/webhooks.tsx'
+import type { IconName } from './parts/icon.tsx'
 import type { PageParams } from './router.ts'
 
 export interface PageEntry {
   pattern: RegExp
-  load: () => Promise<Component<PageParams>>
+  page: ComponentType<PageParams>
   nav?: {
     path: string
     title: MessageKey
@@ -21,35 +32,35 @@ export interface PageEntry {
 export const PAGES: readonly PageEntry[] = [
   {
     pattern: /^\/batches$/,
-    load: async () => (await import('./pages/batches.ts')).Batches,
+    page: Batches,
     nav: { path: '/batches', title: 'nav.batches', icon: 'batches', scopes: ['batches:read'] },
   },
   {
     pattern: /^\/batches\/(?<id>[^/]+)$/,
-    load: async () => (await import('./pages/batch.ts')).Batch,
+    page: Batch,
   },
   {
     pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/,
-    load: async () => (await import('./pages/line.ts')).Line,
+    page: Line,
   },
   {
     pattern: /^\/new$/,
-    load: async () => (await import('./pages/new-batch.ts')).NewBatch,
+    page: NewBatch,
     nav: { path: '/new', title: 'nav.new', icon: 'plus', scopes: ['batches:write'] },
   },
   {
     pattern: /^\/usage$/,
-    load: async () => (await import('./pages/usage.ts')).Usage,
+    page: Usage,
     nav: { path: '/usage', title: 'nav.usage', icon: 'usage', scopes: ['usage:read', 'limits:read'] },
   },
   {
     pattern: /^\/limits$/,
-    load: async () => (await import('./pages/limits.ts')).Limits,
+    page: Limits,
     nav: { path: '/limits', title: 'nav.limits', icon: 'limits', scopes: ['limits:read'] },
   },
   {
     pattern: /^\/webhooks$/,
-    load: async () => (await import('./pages/webhooks.ts')).Webhooks,
+    page: Webhooks,
     nav: {
       path: '/webhooks',
       title: 'nav.webhooks',
@@ -59,7 +70,7 @@ export const PAGES: readonly PageEntry[] = [
   },
   {
     pattern: /^\/audit$/,
-    load: async () => (await import('./pages/audit.ts')).Audit,
+    page: Audit,
     nav: {
       path: '/audit',
       title: 'nav.audit',
@@ -69,21 +80,21 @@ export const PAGES: readonly PageEntry[] = [
   },
   {
     pattern: /^\/audit\/(?<id>[^/]+)$/,
-    load: async () => (await import('./pages/audit.ts')).AuditRecord,
+    page: AuditRecord,
   },
   {
     pattern: /^\/keys$/,
-    load: async () => (await import('./pages/keys.ts')).Keys,
+    page: Keys,
     nav: { path: '/keys', title: 'nav.keys', icon: 'keys', scopes: ['keys:read', 'operator'] },
   },
   {
     pattern: /^\/servers$/,
-    load: async () => (await import('./pages/servers.ts')).Servers,
+    page: Servers,
     nav: { path: '/servers', title: 'nav.servers', icon: 'servers', scopes: ['operator'] },
   },
   {
     pattern: /^\/settings$/,
-    load: async () => (await import('./pages/settings.ts')).Settings,
+    page: Settings,
     nav: { path: '/settings', title: 'nav.settings', icon: 'settings', scopes: [] },
   },
 ]

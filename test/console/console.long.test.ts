@@ -44,6 +44,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     browser = await launchChromium()
     upstream = await testUpstream(answer)
     service = await TestService.start(configFor(upstream.base_url))
+    // In a clone whose console has changed the first page waits for the build.
+    await fetch(`${service.url}/console`)
     const issue = (scopes: readonly (typeof SCOPES)[number][]) =>
       createKey(service.stores.store, service.stores.store.clock, service.config.region, {
         project: 'team',

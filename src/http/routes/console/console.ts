@@ -1,15 +1,12 @@
 // GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
 // Nothing comes from elsewhere, and the page's policy lets it load nothing else.
-import { type ChildProcess, fork } from 'node:child_process'
 import { createReadStream } from 'node:fs'
-import { getCompileCacheDir } from 'node:module'
 import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/auth.ts'
 import { MethodNotAllowed } from '../../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../../route.ts'
-import { FIRST_BUNDLE } from './bundle.ts'
-import type { PreparedAssets } from './prepare-assets.ts'
+import { type ConsoleAssets, consoleAssets } from './assets.ts'
 
 const POLICY = [
   "default-src 'none'",
@@ -42,17 +39,13 @@ const PREPARED_AFTER_MS = 1_000
 type Deps = Pick<RouteDependencies, 'clock' | 'prepareConsole'>
 
 export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps): void {
-  const assets = new ConsoleAssets()
   let cancel = (): void => {}
   app.addHook('onListen', async () => {
     if (!prepareConsole) return
     // Whoever asks for a page meets the same error.
-    cancel = clock.after(PREPARED_AFTER_MS, () => void assets.get().catch(() => {}))
+    cancel = clock.after(PREPARED_AFTER_MS, () => void consoleAssets().catch(() => {}))
   })
-  app.addHook('onClose', async () => {
-    cancel()
-    assets.close()
-  })
+  app.addHook('onClose', async () => cancel())
 
   for (const url of ['/console', '/console/*'])
     route(app, {
@@ -65,12 +58,11 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
         const { pathname } = new URL(url, 'http://console')
         const methods = app.routeTable.methodsOf(pathname)
         if (!methods.includes('GET')) throw new MethodNotAllowed(methods)
-        const path = pathname.slice('/console'.length)
         const signedIn = consoleTokenOf(headers.cookie) !== null
         return reply
           .headers(PAGE_HEADERS)
           .type('text/html; charset=utf-8')
-          .send(consolePage(await assets.get(), path, signedIn))
+          .send(consolePage(await consoleAssets(), signedIn))
       },
     })
 
@@ -90,7 +82,7 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
     doc: null,
     accepts: { params: Type.Object({ version: Type.String(), '*': Type.String() }) },
     async handler({ params, headers, method, originalUrl }, reply) {
-      const { files, version } = await assets.get()
+      const { files, version } = await consoleAssets()
       const asset = files.get(params['*'])
       if (!asset) throw new ApiError('unknown_endpoint', `There is no ${method} ${originalUrl}.`)
       // While versions are rolled out, a page may ask for the files of the one that is not here: no one keeps those.
@@ -102,58 +94,8 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
   })
 }
 
-/**
- * The console's files, prepared once in a process of its own: stripping types takes a few tenths of a second and the
- * memory of a compiler, which a thread would leave to the API.
- */
-class ConsoleAssets {
-  #prepared: Promise<PreparedAssets> | null = null
-  #process: ChildProcess | null = null
-
-  /** Prepares them, unless that was done or is being done. */
-  get(): Promise<PreparedAssets> {
-    this.#prepared ??= this.#prepare()
-    return this.#prepared
-  }
-
-  close(): void {
-    this.#process?.kill()
-  }
-
-  #prepare(): Promise<PreparedAssets> {
-    const file = import.meta.url.endsWith('.ts')
-      ? './prepare-assets-process.ts'
-      : './prepare-assets-process.js'
-    const cache = getCompileCacheDir()
-    const child = fork(new URL(file, import.meta.url), {
-      env: { ...process.env, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
-      serialization: 'advanced',
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    })
-    this.#process = child
-    // It alone does not keep the service running.
-    child.unref()
-    child.channel?.unref()
-    return new Promise((resolve: (prepared: PreparedAssets) => void, reject) => {
-      child.once('message', resolve)
-      child.once('error', reject)
-      child.once('exit', () => reject(new Error('the console was not prepared: its process exited')))
-    })
-  }
-}
-
-/** The module of an address below /console, where its name is not the first part of it. */
-const PAGE_MODULES: readonly (readonly [RegExp, string])[] = [
-  [/^\/batches\/[^/]+\/lines\//, 'line'],
-  [/^\/batches\/./, 'batch'],
-  [/^\/?$/, 'batches'],
-  [/^\/new$/, 'new-batch'],
-]
-
-/** The page that loads them. `path`: the address below /console; `signedIn`: whether the browser sent a cookie. */
-function consolePage({ version, files }: PreparedAssets, path: string, signedIn: boolean): string {
-  const [, name = /^\/(\w+)/.exec(path)?.[1]] = PAGE_MODULES.find(([pattern]) => pattern.test(path)) ?? []
-  const module = `pages/${name}.js`
+/** The page that loads them. `signedIn`: whether the browser sent a cookie. */
+function consolePage({ version }: ConsoleAssets, signedIn: boolean): string {
   const at = (path: string): string => `/console/assets/${version}/${path}`
   return `<!doctype html>
 <html lang="en" data-cookie="${signedIn ? 'yes' : 'no'}">
@@ -164,9 +106,7 @@ function consolePage({ version, files }: PreparedAssets, path: string, signedIn:
 <title>Offpeak</title>
 <link rel="icon" href="${at('icon.svg')}" type="image/svg+xml">
 <link rel="stylesheet" href="${at('console.css')}">
-<script type="module" src="${at(FIRST_BUNDLE)}"></script>${
-    signedIn && files.has(module) ? `\n<link rel="modulepreload" href="${at(module)}">` : ''
-  }
+<script type="module" src="${at('app.js')}"></script>
 </head>
 <body>
 <div id="app"><noscript>The console needs JavaScript. The same can be done with the command line and the API: <a href="/docs">/docs</a></noscript></div>

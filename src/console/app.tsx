@@ -1,0 +1,105 @@
+// The frame around every page: who is signed in, where one can go, and what went wrong.
+
+import type { VNode } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import type { ConsoleSession } from '../wire/project.ts'
+import { t } from './i18n.ts'
+import { matchPage, PAGES, type PageEntry } from './pages.ts'
+import { Icon } from './parts/icon.tsx'
+import { Empty } from './parts/notice.tsx'
+import { Page } from './parts/page.tsx'
+import { href, useAddress } from './router.ts'
+import { signOut, useLink, useSession } from './session.ts'
+import { LinkSignIn, SignIn } from './sign-in.tsx'
+
+export function App(): VNode {
+  const session = useSession()
+  const link = useLink()
+  if (link !== null) return <LinkSignIn link={link} session={session} />
+  if (!session) return <SignIn />
+  return (
+    <div class="shell">
+      <a class="skip" href="#main">
+        {t('skip')}
+      </a>
+      <Sidebar session={session} />
+      <CurrentPage session={session} key={session.api_key_id} />
+    </div>
+  )
+}
+
+function isOpen({ scopes }: NonNullable<PageEntry['nav']>, session: ConsoleSession): boolean {
+  return scopes.length === 0 || scopes.some((scope) => session.scopes.includes(scope))
+}
+
+function Sidebar({ session }: { session: ConsoleSession }): VNode {
+  const { path, visit } = useAddress()
+  const [open, setOpen] = useState(false)
+  useEffect(() => setOpen(false), [visit])
+  const shown = PAGES.flatMap(({ nav }) => nav ?? []).filter((nav) => isOpen(nav, session))
+  return (
+    <aside class={open ? 'sidebar open' : 'sidebar'}>
+      <div class="brand">
+        <a href={href('/batches')} class="brand-name">
+          <span class="brand-mark" aria-hidden="true" />
+          Offpeak
+        </a>
+        <span class="region" title={t('region')}>
+          {session.region}
+        </span>
+        <button
+          type="button"
+          class="icon-button menu"
+          aria-expanded={open}
+          aria-label={t('menu')}
+          onClick={() => setOpen(!open)}
+        >
+          <Icon name={open ? 'cross' : 'menu'} />
+        </button>
+      </div>
+      <nav class="nav" aria-label={t('menu')}>
+        {shown.map(({ path: to, title, icon }) => {
+          const current = path === to || path.startsWith(`${to}/`)
+          return (
+            <a
+              href={href(to)}
+              class={current ? 'nav-link current' : 'nav-link'}
+              {...(current ? { 'aria-current': 'page' as const } : {})}
+            >
+              <Icon name={icon} />
+              {t(title)}
+            </a>
+          )
+        })}
+      </nav>
+      <div class="account">
+        <div class="account-name">{session.project.name}</div>
+        <div class="account-plan">{session.project.plan}</div>
+        <button type="button" class="link" onClick={() => void signOut()}>
+          {t('signOut')}
+        </button>
+      </div>
+    </aside>
+  )
+}
+
+function CurrentPage({ session }: { session: ConsoleSession }): VNode {
+  const { path, visit } = useAddress()
+  const match = matchPage(path)
+  if (!match)
+    return (
+      <Page title={t('notFound.title')}>
+        <Empty title={t('notFound.text', { path })} />
+      </Page>
+    )
+  const { nav, page: Shown } = match.entry
+  if (nav && !isOpen(nav, session))
+    return (
+      <Page title={t(nav.title)}>
+        <Empty title={t('closed.title')}>
+          <p>{t('closed.text', { scopes: nav.scopes.join(', ') })}</p>
+        </Empty>
+      </Page>
+    )
+  return <Shown {...match.params} key={`${path} ${visit}`} />
+}

@@ -1,0 +1,159 @@
+// A chart of one or more series over time, drawn by uPlot in the colours of the page. Loaded when a page has one.
+
+import type { VNode } from 'preact'
+import { useEffect, useRef } from 'preact/hooks'
+import type uPlot from 'uplot'
+import { currentLocale } from './i18n.ts'
+
+export interface ChartSeries {
+  title: string
+  /** A custom property of the style sheet, such as `--accent`. */
+  color: string
+  values: readonly (number | null)[]
+}
+
+interface ChartProps {
+  /** What the chart shows, for those who do not see it. */
+  label: string
+  /** Unix seconds, ascending. */
+  times: readonly number[]
+  /** Drawn over one another in this order: of stacked values, the sum comes first. */
+  series: readonly ChartSeries[]
+  show: (value: number) => string
+  height?: number
+  /** Bars of this width in seconds; else areas. */
+  barS?: number
+}
+
+export function Chart({ label, times, series, show, height = 200, barS }: ChartProps): VNode {
+  const frame = useRef<HTMLDivElement>(null)
+  const chart = useRef<uPlot | null>(null)
+  const shape = JSON.stringify([series.map(({ title, color }) => [title, color]), height, barS])
+  const data = [[...times], ...series.map(({ values }) => [...values])] as uPlot.AlignedData
+  const latest = useRef(data)
+  latest.current = data
+  useEffect(() => {
+    const element = frame.current
+    if (!element) return
+    let ended = false
+    const draw = async (): Promise<void> => {
+      const { default: UPlot } = await import('uplot')
+      if (ended) return
+      chart.current?.destroy()
+      chart.current = new UPlot(options(UPlot, element, series, show, height, barS), latest.current, element)
+    }
+    void draw()
+    const resize = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }))
+    resize.observe(element)
+    const scheme = matchMedia('(prefers-color-scheme: dark)')
+    const redraw = (): void => void draw()
+    scheme.addEventListener('change', redraw)
+    return () => {
+      ended = true
+      resize.disconnect()
+      scheme.removeEventListener('change', redraw)
+      chart.current?.destroy()
+      chart.current = null
+    }
+  }, [shape])
+  useEffect(() => chart.current?.setData(data), [JSON.stringify(data)])
+  return (
+    <figure class="chart">
+      <div ref={frame} role="img" aria-label={label} style={{ minHeight: `${height}px` }} />
+      {series.length > 1 ? (
+        <figcaption class="legend">
+          {series.map(({ title, color }) => (
+            <span class="legend-item" key={title}>
+              <i style={{ background: `var(${color})` }} />
+              {title}
+            </span>
+          ))}
+        </figcaption>
+      ) : null}
+    </figure>
+  )
+}
+
+/** A custom property may name two colours; the browser says which of them holds here. */
+function colorOf(element: HTMLElement, name: string): string {
+  const probe = element.appendChild(document.createElement('span'))
+  probe.style.color = `var(${name})`
+  const { color } = getComputedStyle(probe)
+  probe.remove()
+  return color
+}
+
+function options(
+  UPlot: typeof uPlot,
+  element: HTMLElement,
+  series: readonly ChartSeries[],
+  show: (value: number) => string,
+  height: number,
+  barS: number | undefined,
+): uPlot.Options {
+  const axis = {
+    stroke: colorOf(element, '--muted'),
+    grid: { stroke: colorOf(element, '--line'), width: 1 },
+    ticks: { show: false },
+    font: `11px ${getComputedStyle(element).fontFamily}`,
+  }
+  const time = new Intl.DateTimeFormat(currentLocale(), {
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+  })
+  const day = new Intl.DateTimeFormat(currentLocale(), { month: 'short', day: 'numeric', timeZone: 'UTC' })
+  const at = (seconds: number): string => (barS === 86_400 ? day : time).format(seconds * 1000)
+  return {
+    width: element.clientWidth,
+    height,
+    padding: [10, 4, 0, 0],
+    // Days are those of the UTC calendar.
+    ...(barS ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
+    cursor: { drag: { x: false, y: false }, points: { size: 7 } },
+    legend: { show: false },
+    scales: {
+      x: barS ? { range: (_, min, max) => [min - barS * 0.6, max + barS * 0.6] } : {},
+      y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
+    },
+    axes: [
+      { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, splits) => splits.map(at) },
+      { ...axis, size: 56, space: 36, values: (_, splits) => splits.map(show) },
+    ],
+    series: [
+      {},
+      ...series.map(({ title, color: name }) => {
+        const color = colorOf(element, name)
+        return {
+          label: title,
+          stroke: color,
+          width: 1.5,
+          fill: barS ? color : color.replace(/^rgb\((.*)\)$/, 'rgba($1, 0.16)'),
+          points: { show: false },
+          ...(barS && UPlot.paths.bars
+            ? { paths: UPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) }
+            : {}),
+        }
+      }),
+    ],
+    hooks: { init: [(plot) => tip(plot, at, show)] },
+  }
+}
+
+/** The values under the pointer. */
+function tip(plot: uPlot, at: (seconds: number) => string, show: (value: number) => string): void {
+  const box = plot.over.appendChild(document.createElement('div'))
+  box.className = 'chart-tip'
+  plot.over.addEventListener('mouseleave', () => box.classList.remove('shown'))
+  plot.over.addEventListener('mousemove', () => {
+    const { idx, left = 0 } = plot.cursor
+    const moment = idx === null || idx === undefined ? undefined : plot.data[0][idx]
+    if (idx === null || idx === undefined || moment === undefined) return
+    const rows = plot.series
+      .slice(1)
+      .map(({ label }, i) => `${String(label)}  ${show(plot.data[i + 1]?.[idx] ?? 0)}`)
+    box.textContent = [at(moment), ...rows].join('\n')
+    box.classList.add('shown')
+    box.style.left = `${Math.min(left + 12, plot.over.clientWidth - box.offsetWidth)}px`
+  })
+}

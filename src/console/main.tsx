@@ -1,0 +1,11 @@
+import { render } from 'preact'
+import { App } from './app.tsx'
+import { applyPreferences } from './preferences.ts'
+import { watchAddress } from './router.ts'
+import { readSession } from './session.ts'
+
+const asked = readSession()
+await applyPreferences()
+watchAddress()
+await asked
+render(<App />, document.getElementById('app') ?? document.body)

@@ -1,0 +1,122 @@
+// The answers of a batch as a table, read on while it is scrolled.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import { type AnswerRow, answerRow } from '../answer-columns.ts'
+import { type ApiFailure, fetchApi, pathWith } from '../api.ts'
+import { parseExact } from '../exact-json.ts'
+import { count } from '../format.ts'
+import { t } from '../i18n.ts'
+import { FailureNotice } from '../parts/notice.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { VirtualRows } from '../parts/virtual-rows.tsx'
+import { href } from '../router.ts'
+
+const PAGE_LINES = 200
+
+class AnswerPages {
+  readonly #path: string
+  readonly #columns: readonly string[]
+  readonly #onChange: () => void
+  readonly #abort = new AbortController()
+  #after = 0
+  #reading = false
+  rows: AnswerRow[] = []
+  hasMore = true
+  failure: ApiFailure | null = null
+
+  constructor(batchId: string, columns: readonly string[], onChange: () => void) {
+    this.#path = `/v1/batches/${encodeURIComponent(batchId)}/results`
+    this.#columns = columns
+    this.#onChange = onChange
+  }
+
+  /** Reads on until there are rows up to `to`, or no more. */
+  async need(to: number): Promise<void> {
+    if (this.#reading) return
+    this.#reading = true
+    try {
+      while (this.hasMore && this.rows.length < to) {
+        const query = { after: this.#after, limit: PAGE_LINES, contiguous: 'true' }
+        const response = await fetchApi('GET', pathWith(this.#path, query), undefined, {
+          signal: this.#abort.signal,
+        })
+        const lines = (await response.text()).split('\n').filter((line) => line !== '')
+        this.rows = [...this.rows, ...lines.map((line) => answerRow(parseExact(line), this.#columns))]
+        this.#after = Number(response.headers.get('x-next-after'))
+        this.hasMore = response.headers.get('x-has-more') === 'true'
+        this.failure = null
+        this.#onChange()
+      }
+    } catch (error) {
+      if (this.#abort.signal.aborted) return
+      this.failure = error as ApiFailure
+      this.#onChange()
+    } finally {
+      this.#reading = false
+    }
+  }
+
+  end(): void {
+    this.#abort.abort()
+  }
+}
+
+export function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly string[] }): VNode {
+  const [, redraw] = useState({})
+  const pages = useMemo(
+    () => new AnswerPages(batch.id, columns, () => redraw({})),
+    [batch.id, columns.join('\n')],
+  )
+  useEffect(() => {
+    void pages.need(1)
+    return () => pages.end()
+  }, [pages])
+  const onSight = useCallback((_from: number, to: number) => void pages.need(to), [pages])
+  const row = (cells: readonly ComponentChildren[], role: 'cell' | 'columnheader'): VNode => (
+    <div class="answers-row" role="presentation" style={{ '--columns': String(columns.length) }}>
+      {cells.map((cell) => (
+        <div role={role} title={typeof cell === 'string' ? cell : undefined}>
+          {cell}
+        </div>
+      ))}
+    </div>
+  )
+  return (
+    <div class="stack tight answers">
+      <FailureNotice failure={pages.failure} retry={() => void pages.need(pages.rows.length + 1)} />
+      <VirtualRows
+        label={t('lines.answers')}
+        total={pages.rows.length + (pages.hasMore ? 1 : 0)}
+        head={row(['#', 'custom_id', ...columns], 'columnheader')}
+        row={(index) => {
+          const found = pages.rows[index]
+          if (!found) return row(['…'], 'cell')
+          const link = (
+            <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${found.line}`)}>
+              {visibleText(found.custom_id)}
+            </a>
+          )
+          const number = <span class="muted">{count(found.line)}</span>
+          return found.error === null
+            ? row(
+                [number, link, ...found.cells.map((text) => <span title={text}>{visibleText(text)}</span>)],
+                'cell',
+              )
+            : row(
+                [
+                  number,
+                  link,
+                  <span class="bad-text whole" title={found.error}>
+                    {visibleText(found.error)}
+                  </span>,
+                ],
+                'cell',
+              )
+        }}
+        onSight={onSight}
+      />
+    </div>
+  )
+}

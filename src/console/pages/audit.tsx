@@ -1,0 +1,253 @@
+// The audit: any request ID looked up, and the latest calls.
+
+import type { VNode } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import type { List } from '../../wire/list.ts'
+import type { HttpRequestRecord } from '../../wire/request-record.ts'
+import { fetchApi, getPage } from '../api.ts'
+import { later } from '../browser-clock.ts'
+import { parseExact, print } from '../exact-json.ts'
+import { duration } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { Button } from '../parts/button.tsx'
+import { SelectField, TextField } from '../parts/field.tsx'
+import { Facts } from '../parts/figures.tsx'
+import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { CodeBlock, visibleText } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { useAction, useResource } from '../resource.ts'
+import type { PageParams } from '../router.ts'
+import { href, navigate, replaceQuery, useAddress } from '../router.ts'
+
+const STATUSES = ['2xx', '4xx', '5xx'] as const
+const TYPING_MS = 250
+
+export function Audit(): VNode {
+  const [id, setId] = useState('')
+  const { query } = useAddress()
+  const filter = {
+    method: query.get('method') ?? '',
+    status: query.get('status') ?? '',
+    path: query.get('path') ?? '',
+    api_key_id: query.get('api_key_id') ?? '',
+  }
+  const name = JSON.stringify(filter)
+  const [path, setPath] = useState(filter.path)
+  useEffect(() => (path === filter.path ? undefined : later(TYPING_MS, () => replaceQuery({ path }))), [path])
+  const [more, setMore] = useState<{ name: string; pages: readonly List<HttpRequestRecord>[] }>({
+    name,
+    pages: [],
+  })
+  const calls = useResource(
+    (signal) => getPage<HttpRequestRecord>('/v1/requests', { limit: 50, ...filter }, { signal }),
+    [filter],
+  )
+  const pages = [...(calls.data ? [calls.data] : []), ...(more.name === name ? more.pages : [])]
+  const next = pages.at(-1)?.next_cursor
+  const loading = useAction()
+  const load = (): void =>
+    void loading.run(async () => {
+      const page = await getPage<HttpRequestRecord>('/v1/requests', {
+        limit: 100,
+        ...filter,
+        starting_after: next,
+      })
+      setMore({ name, pages: [...(more.name === name ? more.pages : []), page] })
+    })
+  const rows = pages.flatMap(({ data }) => data)
+  return (
+    <Page title={t('audit.title')} lead={t('audit.lead')}>
+      <form
+        class="filters"
+        role="search"
+        onSubmit={(event) => {
+          event.preventDefault()
+          if (id.trim() !== '') navigate(`/audit/${encodeURIComponent(id.trim())}`)
+        }}
+      >
+        <TextField label={t('audit.id')} value={id} onInput={setId} placeholder="req_…" mono />
+        <Button label={t('audit.find')} submit />
+      </form>
+      <Section title={t('audit.calls')}>
+        <div class="filters">
+          <TextField label={t('audit.path')} value={path} onInput={setPath} placeholder="/v1/batches" />
+          <SelectField
+            label={t('audit.method')}
+            value={filter.method}
+            options={[
+              ['', t('all')],
+              ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const),
+            ]}
+            onInput={(method) => replaceQuery({ method })}
+          />
+          <SelectField
+            label={t('batch.status')}
+            value={filter.status}
+            options={[
+              ['', t('all')],
+              ...STATUSES.map((one) => [one, t(`audit.${one}` satisfies MessageKey)] as const),
+            ]}
+            onInput={(status) => replaceQuery({ status })}
+          />
+        </div>
+        {filter.api_key_id === '' ? null : (
+          <div class="row">
+            <button
+              type="button"
+              class="chip"
+              title={t('lines.removeFilter')}
+              onClick={() => replaceQuery({ api_key_id: null })}
+            >
+              <span class="muted">{t('audit.key')}</span>
+              <span class="mono">{filter.api_key_id}</span>
+              <span aria-hidden="true">×</span>
+            </button>
+          </div>
+        )}
+        <FailureNotice failure={calls.failure ?? loading.failure} retry={calls.reload} />
+        {!calls.data ? (
+          calls.failure ? null : (
+            <Loading />
+          )
+        ) : rows.length === 0 ? (
+          <Empty title={t('nothingFound')} />
+        ) : (
+          <Table<HttpRequestRecord>
+            label={t('audit.calls')}
+            columns={COLUMNS()}
+            rows={rows}
+            keyOf={({ id }) => id}
+          />
+        )}
+        {next ? (
+          <div class="more">
+            <Button label={t('showMore')} busy={loading.busy} onClick={load} />
+          </div>
+        ) : null}
+      </Section>
+    </Page>
+  )
+}
+
+const COLUMNS = (): Column<HttpRequestRecord>[] => [
+  {
+    title: t('audit.call'),
+    main: true,
+    cell: ({ id, method, path }) => [
+      <a class="row-link mono" href={href(`/audit/${id}`)}>
+        {`${method} `}
+        {visibleText(path)}
+      </a>,
+      <div class="muted small mono">{id}</div>,
+    ],
+  },
+  {
+    title: t('batch.status'),
+    cell: ({ status_code }) => <Badge tone={status_code < 400 ? 'good' : 'bad'} text={String(status_code)} />,
+  },
+  {
+    title: t('audit.key'),
+    cell: ({ api_key_id }) =>
+      api_key_id ? (
+        <button
+          type="button"
+          class="link mono small"
+          title={t('audit.onlyKey', { id: api_key_id })}
+          onClick={() => replaceQuery({ api_key_id })}
+        >
+          {`…${api_key_id.slice(-8)}`}
+        </button>
+      ) : (
+        '–'
+      ),
+  },
+  { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
+  { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
+]
+
+interface AnyRecord {
+  kind: string
+  method?: string
+  path?: string
+  status_code?: number | null
+  api_key_id?: string | null
+  entity?: string | null
+  duration_ms?: number
+  created: number
+  batch_id?: string
+  line?: number
+  custom_id?: string
+}
+
+export function AuditRecord({ id }: PageParams): VNode {
+  const record = useResource(
+    async (signal) => {
+      const text = await (
+        await fetchApi('GET', `/v1/requests/${encodeURIComponent(id)}`, undefined, { signal })
+      ).text()
+      return { shown: JSON.parse(text) as AnyRecord, text: print(parseExact(text)) }
+    },
+    [id],
+  )
+  const shown = record.data?.shown
+  return (
+    <Page title={id} mono parent={{ href: href('/audit'), title: t('audit.title') }}>
+      <FailureNotice failure={record.failure} />
+      {!record.data || !shown ? (
+        record.failure ? null : (
+          <Loading />
+        )
+      ) : (
+        <>
+          <div class="card">
+            <Facts
+              facts={[
+                [
+                  t('audit.call'),
+                  shown.method ? (
+                    <span class="mono">
+                      {`${shown.method} `}
+                      {visibleText(shown.path ?? '')}
+                    </span>
+                  ) : null,
+                ],
+                [
+                  t('batch'),
+                  shown.batch_id ? (
+                    <a class="mono" href={href(`/batches/${shown.batch_id}`)}>
+                      {shown.batch_id}
+                    </a>
+                  ) : null,
+                ],
+                [
+                  t('audit.line'),
+                  shown.line ? (
+                    <a href={href(`/batches/${shown.batch_id}/lines/${shown.line}`)}>
+                      {String(shown.line)}
+                      {' · '}
+                      {visibleText(shown.custom_id ?? '')}
+                    </a>
+                  ) : null,
+                ],
+                [
+                  t('batch.status'),
+                  shown.status_code == null ? null : (
+                    <Badge tone={shown.status_code < 400 ? 'good' : 'bad'} text={String(shown.status_code)} />
+                  ),
+                ],
+                [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
+                [t('line.entity'), shown.entity ? visibleText(shown.entity) : null],
+                [t('line.duration'), shown.duration_ms === undefined ? null : duration(shown.duration_ms)],
+                [t('audit.when'), <Time at={shown.created} />],
+              ]}
+            />
+          </div>
+          <CodeBlock text={record.data.text} label={t('audit.record')} />
+        </>
+      )}
+    </Page>
+  )
+}

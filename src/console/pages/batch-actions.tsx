@@ -1,0 +1,156 @@
+// What can be done with a batch: retry what failed, pause and resume it, cancel it, download its results.
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
+import { pathWith, post } from '../api.ts'
+import { count } from '../format.ts'
+import { t } from '../i18n.ts'
+import { ended } from '../live.ts'
+import { Button } from '../parts/button.tsx'
+import { Dialog, FailureDialog } from '../parts/dialog.tsx'
+import { Menu } from '../parts/menu.tsx'
+import { FailureNotice } from '../parts/notice.tsx'
+import { useAction } from '../resource.ts'
+import { navigate } from '../router.ts'
+import { may } from '../session.ts'
+
+export function BatchActions({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
+  const { failed } = batch.request_counts
+  const isOpen = !ended(batch) && batch.status !== 'cancelling' && may('batches:write')
+  return (
+    <div class="actions">
+      {failed > 0 ? <RetryButton batch={batch} /> : null}
+      {isOpen ? <PauseButton batch={batch} reload={reload} /> : null}
+      {isOpen ? <CancelButton batch={batch} reload={reload} /> : null}
+      <Downloads batch={batch} />
+    </div>
+  )
+}
+
+export type FailedLines = Omit<RetryBatch, 'completion_window'>
+
+/** Runs failed lines again in a batch of their own, once this one has ended. `which`: all where it is absent. */
+export function RetryButton({
+  batch,
+  which,
+  quiet,
+}: {
+  batch: BatchObject
+  which?: FailedLines
+  quiet?: boolean
+}): VNode | null {
+  const action = useAction()
+  if (!may('batches:write')) return null
+  const retry = async (): Promise<void> => {
+    const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
+    navigate(`/batches/${created.id}`)
+  }
+  const run = (): void => void action.run(retry)
+  const waits = !ended(batch)
+  const title = waits ? t('retry.waits') : undefined
+  return (
+    <div class="retry">
+      {quiet ? (
+        <button type="button" class="link" disabled={waits || action.busy} title={title} onClick={run}>
+          {t('retry.these')}
+        </button>
+      ) : (
+        <Button
+          label={which ? t('retry.these') : t('retry.failed')}
+          icon="retry"
+          kind={which ? 'plain' : 'primary'}
+          busy={action.busy}
+          disabled={waits}
+          title={title}
+          onClick={run}
+        />
+      )}
+      <FailureDialog title={t('retry.failed')} action={action} />
+    </div>
+  )
+}
+
+function PauseButton({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
+  const action = useAction()
+  const paused = batch.paused_at !== undefined
+  const run = (): void =>
+    void action.run(async () => {
+      await post(`/v1/batches/${batch.id}/${paused ? 'resume' : 'pause'}`)
+      reload()
+    })
+  return (
+    <div>
+      <Button
+        label={t(paused ? 'pause.resume' : 'pause.pause')}
+        icon={paused ? 'play' : 'pause'}
+        title={paused ? undefined : t('pause.hint')}
+        busy={action.busy}
+        onClick={run}
+      />
+      <FailureDialog title={t(paused ? 'pause.resume' : 'pause.pause')} action={action} />
+    </div>
+  )
+}
+
+function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
+  const [asking, ask] = useState(false)
+  const action = useAction()
+  const cancel = async (): Promise<void> => {
+    const done = await action.run(async () => {
+      await post(`/v1/batches/${batch.id}/cancel`)
+      reload()
+    })
+    if (done) ask(false)
+  }
+  const { total, completed, failed } = batch.request_counts
+  return (
+    <div>
+      <Button label={t('cancel.batch')} kind="danger" onClick={() => ask(true)} />
+      {asking ? (
+        <Dialog
+          title={t('cancel.title')}
+          onClose={() => ask(false)}
+          foot={
+            <>
+              <Button label={t('cancel.keep')} onClick={() => ask(false)} />
+              <Button
+                label={t('cancel.batch')}
+                kind="danger"
+                busy={action.busy}
+                onClick={() => void cancel()}
+              />
+            </>
+          }
+        >
+          <p>{t('cancel.text', { n: Math.max(0, total - completed - failed) })}</p>
+          <FailureNotice failure={action.failure} />
+        </Dialog>
+      ) : null}
+    </div>
+  )
+}
+
+function Downloads({ batch }: { batch: BatchObject }): VNode | null {
+  const { completed, failed } = batch.request_counts
+  const done = completed + failed
+  const link = (href: string, name: string, title: string): VNode => (
+    <a class="menu-item" href={href} download={name}>
+      {title}
+    </a>
+  )
+  const file = (id: string | null | undefined, name: string, title: string): VNode | null =>
+    id && may('files:read') ? link(`/v1/files/${id}/content`, name, title) : null
+  const table = (query: Record<string, string>, name: string, title: string): VNode | null =>
+    done > 0 ? link(pathWith(`/v1/batches/${batch.id}/results`, query), name, title) : null
+  const n = count(done)
+  return (
+    <Menu label={t('download')} icon="download">
+      {table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n }))}
+      {table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n }))}
+      {file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output'))}
+      {file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors'))}
+      {file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input'))}
+    </Menu>
+  )
+}

@@ -1,0 +1,125 @@
+// How a batch got on: a chart of what finished when, and the statuses it went through.
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchTimeline } from '../../wire/batch-line.ts'
+import { get } from '../api.ts'
+import { Chart, type ChartSeries } from '../chart.tsx'
+import { duration, perSecond } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { ended } from '../live.ts'
+import { Section } from '../parts/page.tsx'
+import { Time } from '../parts/time.tsx'
+import { useResource } from '../resource.ts'
+
+const MEASURES = ['lines', 'tokens'] as const
+type Measure = (typeof MEASURES)[number]
+
+export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
+  const { completed, failed, total } = batch.request_counts
+  const step = ended(batch) ? batch.status : Math.floor(((completed + failed) / Math.max(total, 1)) * 50)
+  const timeline = useResource(
+    (signal) => get<BatchTimeline>(`/v1/batches/${batch.id}/timeline`, {}, { signal }),
+    [batch.id],
+  )
+  const [measure, setMeasure] = useState<Measure>('lines')
+  const [seen, setSeen] = useState(step)
+  if (seen !== step) {
+    setSeen(step)
+    timeline.reload()
+  }
+  const data = timeline.data
+  if (!data) return null
+  const choice = (
+    <div class="seg" role="group" aria-label={t('timeline.measure')}>
+      {MEASURES.map((name) => (
+        <button type="button" aria-pressed={name === measure} onClick={() => setMeasure(name)}>
+          {t(`timeline.${name}` satisfies MessageKey)}
+        </button>
+      ))}
+    </div>
+  )
+  const { times, series } = seriesOf(data, measure)
+  return (
+    <Section title={t('timeline.title')} aside={data.points.length > 1 ? choice : null}>
+      <div class="card stack">
+        {data.points.length > 1 ? (
+          <Chart
+            label={t(`timeline.${measure}` satisfies MessageKey)}
+            times={times}
+            series={series}
+            show={perSecond}
+            height={190}
+          />
+        ) : null}
+        <States states={data.states} />
+      </div>
+    </Section>
+  )
+}
+
+/** Intervals in which nothing finished are left out of the answer, and are zeros of the chart. */
+function seriesOf(
+  { points, interval_s }: BatchTimeline,
+  measure: Measure,
+): { times: number[]; series: ChartSeries[] } {
+  const first = points[0]?.at ?? 0
+  const slots = points.length === 0 ? 0 : Math.round((points[points.length - 1]!.at - first) / interval_s) + 1
+  const at = new Map(points.map((point) => [Math.round((point.at - first) / interval_s), point]))
+  const times = Array.from({ length: slots }, (_, i) => first + i * interval_s)
+  const values = (of: (point: BatchTimeline['points'][number]) => number): number[] =>
+    times.map((_, i) => {
+      const point = at.get(i)
+      return point ? of(point) / interval_s : 0
+    })
+  if (measure === 'tokens')
+    return {
+      times,
+      series: [
+        {
+          title: t('timeline.allTokens'),
+          color: '--fill-good',
+          values: values((point) => point.prompt_tokens + point.completion_tokens),
+        },
+        {
+          title: t('timeline.completionTokens'),
+          color: '--accent',
+          values: values((point) => point.completion_tokens),
+        },
+      ],
+    }
+  const anyFailed = points.some((point) => point.failed > 0)
+  return {
+    times,
+    series: [
+      {
+        title: t('timeline.finished'),
+        color: '--accent',
+        values: values((point) => point.completed + point.failed),
+      },
+      ...(anyFailed
+        ? [{ title: t('batch.failedLines'), color: '--fill-bad', values: values((point) => point.failed) }]
+        : []),
+    ],
+  }
+}
+
+function States({ states }: { states: BatchTimeline['states'] }): VNode {
+  return (
+    <ol class="states">
+      {states.map(({ status, at }, i) => {
+        const next = states[i + 1]
+        return (
+          <li class="state" key={status}>
+            <strong>{t(`status.${status}` as MessageKey)}</strong>
+            <div class="muted small">
+              <Time at={at} />
+              {next ? <span>{` · ${duration((next.at - at) * 1000)}`}</span> : null}
+            </div>
+          </li>
+        )
+      })}
+    </ol>
+  )
+}

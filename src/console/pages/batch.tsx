@@ -1,0 +1,204 @@
+// One batch: how far it is, why it waits, why lines failed and what to do, what it costs, and every line of it.
+
+import type { VNode } from 'preact'
+import { useEffect } from 'preact/hooks'
+import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
+import { get, post } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { t } from '../i18n.ts'
+import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
+import { CopyButton } from '../parts/button.tsx'
+import { Facts, Figures } from '../parts/figures.tsx'
+import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { BatchStatus, ProgressBar } from '../parts/status.tsx'
+import { Time } from '../parts/time.tsx'
+import { useResource } from '../resource.ts'
+import type { PageParams } from '../router.ts'
+import { href } from '../router.ts'
+import { may } from '../session.ts'
+import { BatchActions } from './batch-actions.tsx'
+import { ErrorGroups } from './batch-errors.tsx'
+import { Timeline } from './batch-timeline.tsx'
+import { Lines } from './line-browser.tsx'
+
+export function Batch({ id }: PageParams): VNode {
+  const read = useResource(
+    (signal) => get<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal }),
+    [id],
+  )
+  const { batches: pushed, state } = useLive()
+  const batch = read.data && latest(read.data, pushed)
+  useMissedEnds(batch ? [batch] : [], read.reload)
+  const hasEnded = batch !== null && ended(batch)
+  // The files of results are named once it has ended.
+  useEffect(() => {
+    if (hasEnded && read.data && !ended(read.data)) read.reload()
+  }, [hasEnded])
+  return (
+    <Page
+      title={shortId(id)}
+      mono
+      parent={{ href: href('/batches'), title: t('batches.title') }}
+      lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
+      actions={batch ? <BatchActions batch={batch} reload={read.reload} /> : null}
+    >
+      <FailureNotice failure={read.failure} retry={read.reload} />
+      {batch ? <Whole batch={batch} /> : read.failure ? null : <Loading rows={6} />}
+    </Page>
+  )
+}
+
+function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode {
+  return (
+    <div class="row">
+      <BatchStatus batch={batch} />
+      {ended(batch) ? null : (
+        <span class={live ? 'pulse' : 'pulse off'} title={t(live ? 'live.on' : 'live.off')} />
+      )}
+      <span>
+        {t('batch.created')} <Time at={batch.created} short />
+      </span>
+      <CopyButton text={batch.id} />
+    </div>
+  )
+}
+
+function Whole({ batch }: { batch: BatchObject }): VNode {
+  const { failed } = batch.request_counts
+  const waiting = batch.waiting_reason
+  return (
+    <div class="stack wide">
+      {waiting ? (
+        <Notice tone="warn" title={t('batch.waiting')}>
+          {waiting.message}
+          {waiting.model ? (
+            <>
+              {' '}
+              <code class="code">{waiting.model}</code>
+            </>
+          ) : null}
+        </Notice>
+      ) : null}
+      {batch.progress?.at_risk ? (
+        <Notice tone="warn" title={t('batch.atRisk')}>
+          {t('batch.atRiskText')} <Time at={batch.expires_at} />
+        </Notice>
+      ) : null}
+      <div class="card stack">
+        <ProgressBar counts={batch.request_counts} />
+        <Summary batch={batch} />
+      </div>
+      {failed > 0 ? <ErrorGroups batch={batch} /> : null}
+      <Timeline batch={batch} />
+      <Lines batch={batch} />
+      <Section title={t('batch.details')}>
+        <Details batch={batch} />
+      </Section>
+    </div>
+  )
+}
+
+function Summary({ batch }: { batch: BatchObject }): VNode {
+  const { total, completed, failed } = batch.request_counts
+  const done = completed + failed
+  const { lines_per_s = null, estimated_completion = null } = batch.progress ?? {}
+  const end = endedAt(batch)
+  const from = batch.in_progress_at ?? batch.created
+  const took = end === undefined ? null : Math.max(end - from, 0)
+  return (
+    <Figures
+      figures={[
+        {
+          title: t('batch.finished'),
+          value: count(done),
+          note: t('batch.ofTotal', { total, share: percent(done, total) }),
+        },
+        {
+          title: t('batch.failedLines'),
+          value:
+            failed === 0 ? (
+              '0'
+            ) : (
+              <a class="bad-text" href={`${href(`/batches/${batch.id}`)}?status=failed#lines`}>
+                {count(failed)}
+              </a>
+            ),
+          note: done === 0 ? null : t('batch.failedShare', { share: percent(failed, done) }),
+        },
+        took === null
+          ? {
+              title: t('batch.speed'),
+              value: lines_per_s === null ? '–' : perSecond(lines_per_s),
+              note:
+                estimated_completion === null
+                  ? null
+                  : t('batch.left', { time: duration(Math.max(0, estimated_completion * 1000 - now())) }),
+            }
+          : {
+              title: t('batch.took'),
+              value: duration(took * 1000),
+              note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
+            },
+        {
+          title: t('batch.cost'),
+          value: usd(batch.cost_usd),
+          exact: usdExact(batch.cost_usd),
+          note: <AgainstEstimate batch={batch} />,
+        },
+        ended(batch)
+          ? null
+          : {
+              title: t('batch.window'),
+              value: batch.completion_window,
+              note: [t('batch.ends'), ' ', <Time at={batch.expires_at} short />],
+            },
+      ]}
+    />
+  )
+}
+
+/** What the whole batch may cost at most, next to what it has cost. */
+function AgainstEstimate({ batch }: { batch: BatchObject }): VNode | null {
+  const estimate = useResource(async () => {
+    if (!may('batches:write')) return null
+    const { input_file_id, endpoint, completion_window, metadata } = batch
+    return await post<BatchEstimate>('/v1/batches?dry_run=true', {
+      input_file_id,
+      endpoint,
+      completion_window,
+      ...(metadata ? { metadata } : {}),
+    })
+  }, [batch.id])
+  const most = estimate.data?.cost_usd
+  if (most === undefined || most === 0) return null
+  return (
+    <span title={usdExact(most)}>
+      {batch.cost_usd > most
+        ? t('batch.estimated', { most: usd(most) })
+        : t('batch.ofEstimate', { share: percent(batch.cost_usd, most), most: usd(most) })}
+    </span>
+  )
+}
+
+function Details({ batch }: { batch: BatchObject }): VNode {
+  const file = (id: string | null | undefined): VNode | null => (id ? <span class="mono">{id}</span> : null)
+  return (
+    <div class="card">
+      <Facts
+        facts={[
+          ['ID', <span class="mono">{batch.id}</span>],
+          [t('batch.inputFile'), file(batch.input_file_id)],
+          [t('batch.outputFile'), file(batch.output_file_id)],
+          [t('batch.errorFile'), file(batch.error_file_id)],
+          [t('batch.endpoint'), <code class="code">{batch.endpoint}</code>],
+          [t('batch.window'), batch.completion_window],
+          [t('batch.ends'), <Time at={batch.expires_at} />],
+          [t('region'), batch.region],
+          ...Object.entries(batch.metadata ?? {}).map(([name, value]) => [name, value] as const),
+        ]}
+      />
+    </div>
+  )
+}

@@ -1,0 +1,245 @@
+// Batches: is it moving, what failed, what does it cost.
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { List } from '../../wire/list.ts'
+import type { ModelObject } from '../../wire/model.ts'
+import { get, getPage } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
+import { Button, LinkButton } from '../parts/button.tsx'
+import { SelectField, TextField } from '../parts/field.tsx'
+import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { Page } from '../parts/page.tsx'
+import { BatchStatus, ProgressBar } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { Time } from '../parts/time.tsx'
+import { useResource } from '../resource.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
+import { FirstBatch } from './first-batch.tsx'
+
+const PAGE = 50
+const STATUSES = [
+  'validating',
+  'queued',
+  'in_progress',
+  'cancelling',
+  'completed',
+  'failed',
+  'expired',
+  'cancelled',
+] as const
+
+export function Batches(): VNode {
+  const { query } = useAddress()
+  const status = query.get('status') ?? ''
+  const text = query.get('q') ?? ''
+  const model = query.get('model') ?? ''
+  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const { batches: pushed } = useLive()
+  const [more, setMore] = useState<readonly List<BatchObject>[]>([])
+  const first = useResource(
+    (signal) => getPage<BatchObject>('/v1/batches', { limit: PAGE, status, model }, { signal }),
+    [status, model],
+  )
+  const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
+  const rows = merged(
+    pages.flatMap(({ data }) => data),
+    pushed,
+    { status, model },
+  ).filter((batch) => matchesText(batch, text))
+  useMissedEnds(rows, first.reload)
+  const last = pages.at(-1)
+  const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
+  const loadMore = async (): Promise<void> => {
+    const next = await getPage<BatchObject>('/v1/batches', {
+      limit: PAGE,
+      status,
+      model,
+      starting_after: last?.next_cursor,
+    })
+    setMore([...more, next])
+  }
+  const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === '' && model === ''
+  return (
+    <Page
+      title={t('batches.title')}
+      actions={
+        may('batches:write') ? (
+          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+        ) : null
+      }
+    >
+      <FailureNotice failure={first.failure} retry={first.reload} />
+      {untouched ? (
+        <FirstBatch />
+      ) : (
+        <>
+          <div class="filters" role="search">
+            <TextField
+              label={t('search')}
+              type="search"
+              value={text}
+              placeholder={t('batches.searchHint')}
+              onInput={(value) => replaceQuery({ q: value })}
+            />
+            <SelectField
+              label={t('batch.status')}
+              value={status}
+              options={[
+                ['', t('all')],
+                ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
+              ]}
+              onInput={(value) => {
+                setMore([])
+                replaceQuery({ status: value })
+              }}
+            />
+            {offered.length > 1 || model !== '' ? (
+              <SelectField
+                label={t('line.model')}
+                value={model}
+                options={[['', t('all')], ...offered.map((id) => [id, id] as const)]}
+                onInput={(value) => {
+                  setMore([])
+                  replaceQuery({ model: value })
+                }}
+              />
+            ) : null}
+          </div>
+          {first.loading && !first.data ? (
+            <Loading rows={6} />
+          ) : rows.length === 0 ? (
+            <Empty title={t('nothingFound')}>
+              <p>{t('batches.noneMatch')}</p>
+            </Empty>
+          ) : (
+            <Table<BatchObject>
+              label={t('batches.title')}
+              columns={COLUMNS()}
+              rows={rows}
+              keyOf={({ id }) => id}
+            />
+          )}
+          {last?.has_more ? (
+            <div class="more">
+              <Button label={t('showMore')} onClick={() => void loadMore()} />
+            </div>
+          ) : null}
+        </>
+      )}
+    </Page>
+  )
+}
+
+/** What was read and what was pushed since, newest first. */
+function merged(
+  read: readonly BatchObject[],
+  pushed: ReadonlyMap<string, BatchObject>,
+  { status, model }: { status: string; model: string },
+): BatchObject[] {
+  const known = new Set(read.map(({ id }) => id))
+  const oldest = read.at(-1)?.id ?? ''
+  // What is pushed does not name its models.
+  const added = model === '' ? [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest) : []
+  return [...added, ...read.map((batch) => latest(batch, pushed))]
+    .filter((batch) => status === '' || batch.status === status)
+    .sort((a, b) => (a.id < b.id ? 1 : -1))
+}
+
+/** Every word has to occur: in the ID, the file or the metadata. */
+function matchesText(batch: BatchObject, text: string): boolean {
+  const inside = [batch.id, batch.input_file_id, ...Object.values(batch.metadata ?? {})]
+    .join('\n')
+    .toLowerCase()
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => inside.includes(word))
+}
+
+const COLUMNS = (): Column<BatchObject>[] => [
+  {
+    title: t('batch'),
+    main: true,
+    cell: (batch) => [
+      <a href={href(`/batches/${batch.id}`)} class="row-link mono" title={batch.id}>
+        {shortId(batch.id)}
+      </a>,
+      <div class="muted small">
+        {batch.metadata?.entity ? `${batch.metadata.entity} · ` : ''}
+        <Time at={batch.created} short />
+      </div>,
+    ],
+  },
+  {
+    title: t('batch.status'),
+    cell: (batch) => [
+      <BatchStatus batch={batch} />,
+      batch.waiting_reason ? (
+        <div class="muted small clip" title={batch.waiting_reason.message}>
+          {t(`waiting.${batch.waiting_reason.code}` as MessageKey)}
+        </div>
+      ) : null,
+    ],
+  },
+  {
+    title: t('batch.progress'),
+    width: '24%',
+    cell: ({ request_counts: counts, status }) => [
+      <div class="progress-line">
+        <span>{count(counts.completed + counts.failed)}</span>
+        <span class="muted">{`\u00a0/ ${count(counts.total)}`}</span>
+        <span class="muted push">
+          {status === 'validating' ? '' : percent(counts.completed + counts.failed, counts.total)}
+        </span>
+      </div>,
+      <ProgressBar counts={counts} thin />,
+    ],
+  },
+  {
+    title: t('batch.failedLines'),
+    align: 'end',
+    cell: ({ id, request_counts: { failed } }) =>
+      failed === 0 ? (
+        <span class="muted">0</span>
+      ) : (
+        <a href={`${href(`/batches/${id}`)}?status=failed`} class="bad-text">
+          {count(failed)}
+        </a>
+      ),
+  },
+  {
+    title: t('batch.speed'),
+    align: 'end',
+    cell: (batch) => <Speed batch={batch} />,
+  },
+  {
+    title: t('batch.cost'),
+    align: 'end',
+    cell: ({ cost_usd }) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
+  },
+]
+
+/** The rate and the time that is left; of a batch that has ended, how long it took. */
+function Speed({ batch }: { batch: BatchObject }): VNode {
+  if (ended(batch)) {
+    const end = endedAt(batch)
+    return <span class="muted">{end === undefined ? '' : duration((end - batch.created) * 1000)}</span>
+  }
+  const { lines_per_s = null, estimated_completion = null } = batch.progress ?? {}
+  return (
+    <div>
+      {lines_per_s === null ? '–' : perSecond(lines_per_s)}
+      {estimated_completion === null ? null : (
+        <div class="muted small">
+          {t('batch.left', { time: duration(Math.max(0, estimated_completion * 1000 - now())) })}
+        </div>
+      )}
+    </div>
+  )
+}

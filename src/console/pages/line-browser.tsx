@@ -1,0 +1,270 @@
+// The lines of a batch, with filters that are part of the address.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchLine, LineStatus } from '../../wire/batch-line.ts'
+import { schemaColumns } from '../answer-columns.ts'
+import { type ApiFailure, get } from '../api.ts'
+import { later } from '../browser-clock.ts'
+import { compact, count, duration, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { type LineFilter, LinePages } from '../line-pages.ts'
+import { ended } from '../live.ts'
+import { SelectField, TextField } from '../parts/field.tsx'
+import { Empty, FailureNotice } from '../parts/notice.tsx'
+import { Section } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { VirtualRows } from '../parts/virtual-rows.tsx'
+import { useResource } from '../resource.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
+import { AnswerTable } from './answer-table.tsx'
+import { type FailedLines, RetryButton } from './batch-actions.tsx'
+
+const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
+const TYPING_MS = 250
+const REFRESH_MS = 2_000
+const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
+
+/** Lines as a list, or their answers as a table where the requests ask for columns. */
+export function Lines({ batch }: { batch: BatchObject }): VNode {
+  const { query } = useAddress()
+  const columns = useResource(
+    async (signal) =>
+      may('files:read')
+        ? schemaColumns((await get<BatchLine>(`/v1/batches/${batch.id}/lines/1`, {}, { signal })).input)
+        : null,
+    [batch.id],
+  )
+  const asTable = query.get('view') === 'answers' && columns.data !== null
+  const choice = columns.data ? (
+    <div class="seg" role="group" aria-label={t('lines.view')}>
+      {(['lines', 'answers'] as const).map((view) => (
+        <button
+          type="button"
+          aria-pressed={asTable === (view === 'answers')}
+          onClick={() => replaceQuery({ view: view === 'answers' ? view : null })}
+        >
+          {t(view === 'answers' ? 'lines.answers' : 'lines.title')}
+        </button>
+      ))}
+    </div>
+  ) : null
+  return asTable && columns.data ? (
+    <Section title={t('lines.answers')} id="lines" aside={choice}>
+      <AnswerTable batch={batch} columns={columns.data} />
+    </Section>
+  ) : (
+    <LineBrowser batch={batch} choice={choice} />
+  )
+}
+
+function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | null }): VNode {
+  const { query } = useAddress()
+  const filter = readFilter(query)
+  const name = JSON.stringify(filter)
+  const { total, completed, failed } = batch.request_counts
+  const [, redraw] = useState({})
+  const pages = useMemo(
+    () => new LinePages(batch.id, filter, total, () => redraw({})),
+    [batch.id, name, total === 0],
+  )
+  useEffect(() => () => pages.end(), [pages])
+  const sight = useRef<readonly [number, number]>([0, 30])
+  const onSight = useCallback(
+    (from: number, to: number): void => {
+      sight.current = [from, to]
+      pages.need(from, to)
+    },
+    [pages],
+  )
+  const done = completed + failed
+  const seen = useRef(done)
+  useEffect(() => {
+    if (seen.current === done) return
+    // At most every two seconds while lines finish, and once when the last has.
+    return later(ended(batch) ? 0 : REFRESH_MS, () => {
+      seen.current = done
+      pages.refresh(...sight.current, total)
+    })
+  }, [ended(batch) || Math.floor(done / Math.max(1, total / 100)), pages])
+  const empty = pages.total === 0
+  const aside = pages.isComplete
+    ? t('lines.count', { n: pages.total })
+    : t('lines.atLeast', { n: Math.max(0, pages.total - 1) })
+  const retried = retriable(filter)
+  return (
+    <Section
+      title={t('lines.title')}
+      id="lines"
+      aside={
+        <div class="row">
+          {aside}
+          {choice}
+        </div>
+      }
+    >
+      <Filters
+        filter={filter}
+        retry={retried && failed > 0 && !empty ? <RetryButton batch={batch} which={retried} /> : null}
+      />
+      <FailureNotice failure={pages.failed as ApiFailure | null} retry={() => pages.need(...sight.current)} />
+      {empty ? (
+        <Empty title={t('nothingFound')}>
+          <p>{t('lines.noneMatch')}</p>
+        </Empty>
+      ) : (
+        <VirtualRows
+          key={name}
+          label={t('lines.title')}
+          total={pages.total}
+          head={HEAD()}
+          row={(index) => rowOf(batch.id, pages, index)}
+          onSight={onSight}
+        />
+      )}
+    </Section>
+  )
+}
+
+function readFilter(query: URLSearchParams): LineFilter {
+  const given = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]))
+  return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }
+}
+
+/** What retries exactly the failed lines that are shown; null where others are shown, or all failed ones. */
+function retriable({ status, code, ...filter }: LineFilter): FailedLines | null {
+  const which = { ...(code ? { codes: [code] } : {}), ...filter }
+  const isFiltered = Object.values(which).some((value) => value !== undefined && value !== '')
+  const onlyFailed = status === 'failed' || (status === undefined && (code || filter.message))
+  return isFiltered && onlyFailed ? which : null
+}
+
+function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null }): VNode {
+  const [text, setText] = useState(filter.custom_id ?? '')
+  useEffect(
+    () =>
+      text === (filter.custom_id ?? '')
+        ? undefined
+        : later(TYPING_MS, () => replaceQuery({ custom_id: text })),
+    [text],
+  )
+  const chips = (['code', 'message', 'model', 'entity'] as const).filter((name) => filter[name])
+  return (
+    <div class="stack tight">
+      <div class="filters" role="search">
+        <TextField
+          label="custom_id"
+          type="search"
+          value={text}
+          onInput={setText}
+          placeholder={t('lines.searchHint')}
+        />
+        <SelectField
+          label={t('batch.status')}
+          value={filter.status ?? ''}
+          options={[
+            ['', t('all')],
+            ...LINE_STATUSES.map((status) => [status, t(`line.${status}` satisfies MessageKey)] as const),
+          ]}
+          onInput={(value) => replaceQuery({ status: value, code: null, message: null })}
+        />
+        {retry}
+      </div>
+      {chips.length === 0 ? null : (
+        <div class="row">
+          {chips.map((name) => (
+            <button
+              type="button"
+              class="chip"
+              key={name}
+              title={t('lines.removeFilter')}
+              onClick={() => replaceQuery({ [name]: null })}
+            >
+              <span class="muted">{`${t(`line.${name}` satisfies MessageKey)} `}</span>
+              <span class="clip">{visibleText(filter[name] ?? '')}</span>
+              <span aria-hidden="true">{' ×'}</span>
+            </button>
+          ))}
+        </div>
+      )}
+    </div>
+  )
+}
+
+const cell = (name: string, children: ComponentChildren, title?: string): VNode => (
+  <div role="cell" class={`lines-${name}`} title={title}>
+    {children}
+  </div>
+)
+
+const HEAD = (): VNode[] =>
+  (
+    [
+      ['number', '#'],
+      ['id', 'custom_id'],
+      ['status', t('batch.status')],
+      ['model', t('line.model')],
+      ['result', t('line.result')],
+      ['time', t('line.duration')],
+      ['cost', t('batch.cost')],
+    ] as const
+  ).map(([name, title]) => (
+    <div role="columnheader" class={`lines-${name}`}>
+      {title}
+    </div>
+  ))
+
+const TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
+
+function rowOf(batchId: string, pages: LinePages, index: number): ComponentChildren {
+  const line = pages.at(index)
+  if (!line) return cell('number', <span class="muted">…</span>)
+  const { status, error, usage } = line
+  return [
+    cell('number', count(line.line)),
+    cell(
+      'id',
+      <a class="row-link mono" href={href(`/batches/${batchId}/lines/${line.line}`)}>
+        {visibleText(line.custom_id)}
+      </a>,
+      line.custom_id,
+    ),
+    cell('status', <Badge tone={TONES[status]} text={t(`line.${status}` satisfies MessageKey)} />),
+    cell('model', line.model === null ? '' : visibleText(line.model), line.model ?? ''),
+    cell(
+      'result',
+      error ? (
+        [<code class="code">{error.code}</code>, ' ', <span class="muted">{visibleText(error.message)}</span>]
+      ) : usage ? (
+        <span class="muted">
+          {t('line.tokens', {
+            prompt: compact(usage.prompt_tokens),
+            completion: compact(usage.completion_tokens),
+          })}
+        </span>
+      ) : (
+        ''
+      ),
+      error?.message ?? '',
+    ),
+    cell(
+      'time',
+      line.duration_ms === null
+        ? ''
+        : [
+            duration(line.duration_ms),
+            line.attempts > 1 ? (
+              <span class="warn-text" title={t('line.attempts')}>
+                {` ×${line.attempts}`}
+              </span>
+            ) : (
+              ''
+            ),
+          ],
+    ),
+    cell('cost', line.cost_usd === 0 ? '' : usd(line.cost_usd), usdExact(line.cost_usd)),
+  ]
+}

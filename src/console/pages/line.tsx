@@ -1,0 +1,185 @@
+// One line: what was asked beside what was answered, every attempt, and what it cost.
+
+import type { VNode } from 'preact'
+import type { BatchErrors, BatchLine } from '../../wire/batch-line.ts'
+import { fetchApi, get } from '../api.ts'
+import { isObject, parseExact, print } from '../exact-json.ts'
+import { count, duration, shortId, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { CopyButton, LinkButton } from '../parts/button.tsx'
+import { Figures } from '../parts/figures.tsx'
+import { Answer, Messages } from '../parts/messages.tsx'
+import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { CodeBlock, visibleText } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { useResource } from '../resource.ts'
+import type { PageParams } from '../router.ts'
+import { href } from '../router.ts'
+
+interface Loaded {
+  line: BatchLine
+  /** With every number as it was sent. */
+  exact: Record<string, unknown>
+}
+
+const TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
+
+export function Line({ id, line: number }: PageParams): VNode {
+  const path = `/v1/batches/${encodeURIComponent(id)}/lines/${encodeURIComponent(number)}`
+  const read = useResource(
+    async (signal): Promise<Loaded> => {
+      const text = await (await fetchApi('GET', path, undefined, { signal })).text()
+      const exact = parseExact(text)
+      return { line: JSON.parse(text) as BatchLine, exact: isObject(exact) ? exact : {} }
+    },
+    [path],
+  )
+  const loaded = read.data
+  const at = Number(number)
+  const neighbour = (n: number, title: MessageKey): VNode | null =>
+    n < 1 ? null : <LinkButton label={t(title)} href={href(`/batches/${id}/lines/${n}`)} />
+  return (
+    <Page
+      title={loaded ? loaded.line.custom_id : t('line.number', { n: at })}
+      mono
+      parent={{ href: href(`/batches/${id}`), title: shortId(id) }}
+      lead={loaded ? <Headline line={loaded.line} /> : null}
+      actions={[neighbour(at - 1, 'line.previous'), neighbour(at + 1, 'line.next')]}
+    >
+      <FailureNotice failure={read.failure} retry={read.reload} />
+      {loaded ? <Whole loaded={loaded} /> : read.failure ? null : <Loading rows={5} />}
+    </Page>
+  )
+}
+
+function Headline({ line }: { line: BatchLine }): VNode {
+  return (
+    <div class="row">
+      <Badge tone={TONES[line.status]} text={t(`line.${line.status}` satisfies MessageKey)} />
+      <span>{t('line.number', { n: line.line })}</span>
+      {line.model ? <span class="mono">{visibleText(line.model)}</span> : null}
+      {line.entity ? <span>{visibleText(line.entity)}</span> : null}
+    </div>
+  )
+}
+
+function Whole({ loaded: { line, exact } }: { loaded: Loaded }): VNode {
+  const input = isObject(exact.input) ? exact.input : null
+  const body = isObject(input?.body) ? input.body : null
+  const result = isObject(exact.result) ? exact.result : null
+  const response = isObject(result?.response) ? result.response : null
+  return (
+    <div class="stack wide">
+      {line.error ? <WhyFailed line={line} /> : null}
+      <div class="card">
+        <Figures
+          figures={[
+            { title: t('batch.cost'), value: usd(line.cost_usd), exact: usdExact(line.cost_usd) },
+            line.usage
+              ? {
+                  title: t('line.usage'),
+                  value: count(line.usage.total_tokens),
+                  note: t('line.tokens', {
+                    prompt: count(line.usage.prompt_tokens),
+                    completion: count(line.usage.completion_tokens),
+                  }),
+                }
+              : null,
+            line.duration_ms === null
+              ? null
+              : { title: t('line.duration'), value: duration(line.duration_ms) },
+            { title: t('line.attempts'), value: count(line.attempts) },
+          ]}
+        />
+      </div>
+      <div class="columns">
+        <Section
+          title={t('line.prompt')}
+          aside={input ? <CopyButton text={curlOf(body ?? input)} label={t('line.curl')} /> : null}
+        >
+          {body ? <Messages body={body} /> : <Notice>{t('line.noInput')}</Notice>}
+        </Section>
+        <Section title={t('line.answer')}>
+          {response ? (
+            <Answer body={response.body} asked={body} />
+          ) : line.error ? null : (
+            <Notice>{line.status === 'pending' ? t('line.pendingText') : t('line.noResult')}</Notice>
+          )}
+        </Section>
+      </div>
+      <Attempts line={line} />
+      <details class="raw">
+        <summary>{t('line.raw')}</summary>
+        <div class="columns">
+          {input ? <CodeBlock text={print(input)} label={t('line.prompt')} /> : null}
+          {result ? <CodeBlock text={print(result)} label={t('line.answer')} /> : null}
+        </div>
+      </details>
+      <p class="muted small">
+        {t('line.record')}{' '}
+        <a class="mono" href={href(`/audit/${line.id}`)}>
+          {line.id}
+        </a>
+      </p>
+    </div>
+  )
+}
+
+function WhyFailed({ line }: { line: BatchLine }): VNode {
+  const batchId = isObject(line.record) ? String(line.record.batch_id) : ''
+  const groups = useResource(
+    async () => (batchId === '' ? null : await get<BatchErrors>(`/v1/batches/${batchId}/errors`)),
+    [batchId],
+  )
+  const advice = groups.data?.groups.find(({ code }) => code === line.error?.code)?.advice
+  return (
+    <Notice tone="bad" title={line.error?.code}>
+      {visibleText(line.error?.message ?? '')}
+      {advice ? <div class="muted">{advice}</div> : null}
+    </Notice>
+  )
+}
+
+interface Attempt {
+  at: number
+  upstream: string
+  status: number | null
+  duration_ms: number
+  reason?: string
+}
+
+function Attempts({ line }: { line: BatchLine }): VNode | null {
+  const attempts = (line.record?.attempts ?? []) as Attempt[]
+  if (attempts.length === 0) return null
+  const columns: Column<Attempt>[] = [
+    { title: t('line.sent'), main: true, cell: ({ at }) => <Time at={at} /> },
+    { title: t('line.server'), cell: ({ upstream }) => visibleText(upstream) },
+    {
+      title: t('batch.status'),
+      cell: ({ status, reason }) => [
+        <Badge tone={reason ? 'bad' : 'good'} text={status === null ? t('line.noAnswer') : String(status)} />,
+        reason ? <div class="muted small">{visibleText(reason)}</div> : null,
+      ],
+    },
+    { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
+  ]
+  return (
+    <Section title={t('line.attempts')}>
+      <Table<Attempt>
+        label={t('line.attempts')}
+        columns={columns}
+        rows={attempts}
+        keyOf={({ at, upstream }) => `${at} ${upstream}`}
+      />
+    </Section>
+  )
+}
+
+/** To be sent to the model's own server: batches alone are served here. */
+function curlOf(body: Record<string, unknown>): string {
+  const text = print(body).replaceAll("'", String.raw`'\''`)
+  return `curl "$MODEL_SERVER/v1/chat/completions" -H 'Content-Type: application/json' -d '${text}'\n`
+}

@@ -1,0 +1,179 @@
+// Where the lines of a new batch come from: a file that is dropped, a table and a prompt, or an editor for a few lines.
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { ModelObject } from '../../wire/model.ts'
+import { fillPrompt, readTable, unknownColumns } from '../csv-rows.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { brokenAt } from '../json-place.ts'
+import { Button } from '../parts/button.tsx'
+import { SelectField, TextField } from '../parts/field.tsx'
+import { CodeBlock } from '../parts/text.tsx'
+
+/** The model that the service has where nothing is configured, and that the example names. */
+export const SIMULATOR = 'sim-1'
+
+interface SourceProps {
+  models: readonly ModelObject[]
+  onFile: (file: File) => void
+}
+
+const SOURCES = ['file', 'table', 'editor'] as const
+type Source = (typeof SOURCES)[number]
+
+export function BatchSource(props: SourceProps): VNode {
+  const [source, setSource] = useState<Source>('file')
+  const Form = { file: DropZone, table: TableForm, editor: EditorForm }[source]
+  return (
+    <div class="stack">
+      <div>
+        <div class="seg" role="group" aria-label={t('new.source')}>
+          {SOURCES.map((name) => (
+            <button type="button" aria-pressed={name === source} onClick={() => setSource(name)}>
+              {t(`new.${name}` satisfies MessageKey)}
+            </button>
+          ))}
+        </div>
+      </div>
+      <Form {...props} key={source} />
+    </div>
+  )
+}
+
+function DropZone({ onFile }: SourceProps): VNode {
+  const [over, setOver] = useState(false)
+  const take = (files: FileList | null | undefined): void => {
+    const file = files?.[0]
+    if (file) onFile(file)
+  }
+  return (
+    <label
+      class={over ? 'drop over' : 'drop'}
+      onDragOver={(event) => {
+        event.preventDefault()
+        setOver(true)
+      }}
+      onDragLeave={() => setOver(false)}
+      onDrop={(event) => {
+        event.preventDefault()
+        setOver(false)
+        take(event.dataTransfer?.files)
+      }}
+    >
+      <strong>{t('new.drop')}</strong>
+      <span class="muted">{t('new.dropHint')}</span>
+      <input
+        type="file"
+        class="hidden"
+        accept=".jsonl,.ndjson,application/jsonl"
+        onChange={(event) => take(event.currentTarget.files)}
+      />
+      <span class="button plain" aria-hidden="true">
+        {t('new.choose')}
+      </span>
+    </label>
+  )
+}
+
+function lineOf(model: string, number: number, content: string): string {
+  const body = { model, max_tokens: 256, messages: [{ role: 'user', content }] }
+  return JSON.stringify({ custom_id: `line-${number}`, method: 'POST', url: '/v1/chat/completions', body })
+}
+
+const asFile = (text: string, name: string): File => new File([text], name, { type: 'application/jsonl' })
+
+function TableForm({ models, onFile }: SourceProps): VNode {
+  const [text, setText] = useState('name,city\nAda,London\nGrace,New York\nKatherine,Hampton')
+  const [prompt, setPrompt] = useState('Greet {{name}} from {{city}} in one sentence.')
+  const [model, setModel] = useState(models[0]?.id ?? '')
+  const table = readTable(text)
+  const unknown = unknownColumns(prompt, table)
+  const lines = table.rows.map((row, i) => lineOf(model, i + 1, fillPrompt(prompt, table, row)))
+  const load = (files: FileList | null): void => void files?.[0]?.text().then(setText)
+  return (
+    <div class="columns">
+      <div class="stack">
+        <TextField
+          label={t('new.rows')}
+          value={text}
+          onInput={setText}
+          rows={7}
+          mono
+          hint={t('new.rowsHint')}
+        />
+        <label class="link">
+          {t('new.tableFile')}
+          <input
+            type="file"
+            class="hidden"
+            accept=".csv,.tsv,text/csv"
+            onChange={(event) => load(event.currentTarget.files)}
+          />
+        </label>
+        <TextField
+          label={t('new.prompt')}
+          value={prompt}
+          onInput={setPrompt}
+          rows={4}
+          hint={t('new.promptHint', { columns: table.columns.map((name) => `{{${name}}}`).join(' ') })}
+          error={unknown.length > 0 ? t('new.noColumn', { name: unknown.join(', ') }) : null}
+        />
+        <SelectField
+          label={t('line.model')}
+          value={model}
+          options={models.map(({ id }) => [id, id] as const)}
+          onInput={setModel}
+        />
+      </div>
+      <div class="stack">
+        <CodeBlock text={lines.slice(0, 3).join('\n\n') || t('new.noRows')} label={t('new.preview')} />
+        <div class="row">
+          <Button
+            label={t('new.use', { n: lines.length })}
+            kind="primary"
+            disabled={lines.length === 0 || unknown.length > 0}
+            onClick={() => onFile(asFile(lines.join('\n'), 'table.jsonl'))}
+          />
+        </div>
+      </div>
+    </div>
+  )
+}
+
+function EditorForm({ models, onFile }: SourceProps): VNode {
+  const model = models[0]?.id ?? SIMULATOR
+  const [text, setText] = useState(
+    [lineOf(model, 1, 'Why is the sky blue?'), lineOf(model, 2, 'Name three prime numbers.')].join('\n'),
+  )
+  const error = firstBadLine(text)
+  return (
+    <div class="stack">
+      <TextField label={t('new.editor')} value={text} onInput={setText} rows={10} mono error={error} />
+      <div class="row">
+        <Button
+          label={t('new.useLines')}
+          kind="primary"
+          disabled={error !== null || text.trim() === ''}
+          onClick={() => onFile(asFile(text, 'lines.jsonl'))}
+        />
+      </div>
+    </div>
+  )
+}
+
+function firstBadLine(text: string): string | null {
+  for (const [i, line] of text.split('\n').entries()) {
+    if (line.trim() === '') continue
+    const place = jsonProblem(line)
+    if (place) return t('new.badJson', { line: i + 1, column: place.column, message: place.message })
+  }
+  return null
+}
+
+/** Where a line stops being JSON; null where it is. */
+export function jsonProblem(line: string): { column: number; message: string } | null {
+  const at = brokenAt(line)
+  return at === null
+    ? null
+    : { column: at + 1, message: t('new.unexpected', { text: line.slice(at, at + 12) || '…' }) }
+}

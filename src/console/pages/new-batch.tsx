@@ -1,0 +1,317 @@
+// A new batch in three steps on one page: a file, what it would cost, and the order to run it.
+
+import type { VNode } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
+import type { FileObject } from '../../wire/file.ts'
+import type { List } from '../../wire/list.ts'
+import type { ModelObject } from '../../wire/model.ts'
+import { fetchApi, get, post, upload } from '../api.ts'
+import { later } from '../browser-clock.ts'
+import { bytes, compact, count, percent, usd, usdExact } from '../format.ts'
+import { t } from '../i18n.ts'
+import { Button } from '../parts/button.tsx'
+import { TextField } from '../parts/field.tsx'
+import { Figures } from '../parts/figures.tsx'
+import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { useAction, useResource } from '../resource.ts'
+import { currentAddress, navigate } from '../router.ts'
+import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
+
+const POLL_MS = 300
+const EXAMPLE = '/console/gsm8k.jsonl'
+/** Larger files are not read again to show their bad lines. */
+const SHOWN_BYTES_MAX = 64 * 1024 * 1024
+
+export function NewBatch(): VNode {
+  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const [local, setLocal] = useState<File | null>(null)
+  const [file, setFile] = useState<FileObject | null>(null)
+  const [share, setShare] = useState(0)
+  const action = useAction()
+  const abort = useRef(new AbortController())
+  useEffect(() => () => abort.current.abort(), [])
+
+  const take = (chosen: File, run = false): void => {
+    setLocal(chosen)
+    setFile(null)
+    setShare(0)
+    void action.run(async () => {
+      const form = new FormData()
+      form.set('purpose', 'batch')
+      form.set('file', chosen)
+      let uploaded = await upload<FileObject>('/v1/files', form, setShare, abort.current.signal)
+      while (uploaded.status === 'pending') {
+        await new Promise<void>((resolve) => later(POLL_MS, resolve))
+        uploaded = await get<FileObject>(`/v1/files/${uploaded.id}`, {}, { signal: abort.current.signal })
+      }
+      // The simulator costs nothing: nothing is to be decided.
+      if (run && uploaded.status === 'processed')
+        navigate(`/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded))).id}`)
+      else setFile(uploaded)
+    })
+  }
+  const offered = models.data?.data ?? []
+  useEffect(() => {
+    if (currentAddress().query.get('example') === null || offered.length === 0) return
+    const simulator = offered.find(({ id }) => id === SIMULATOR)
+    void exampleFile(simulator ?? offered[0]).then(
+      (example) => take(example, simulator !== undefined),
+      () => {},
+    )
+  }, [offered.length > 0])
+
+  const again = (): void => {
+    setLocal(null)
+    setFile(null)
+    action.clear()
+  }
+  return (
+    <Page title={t('new.title')} lead={t('new.lead')}>
+      {local === null ? (
+        models.loading && !models.data ? (
+          <Loading rows={3} />
+        ) : (
+          <BatchSource models={offered} onFile={take} />
+        )
+      ) : (
+        <div class="card row">
+          <div class="grow">
+            <strong>{visibleText(local.name)}</strong>
+            <div class="muted small">
+              {bytes(local.size)}
+              {file?.status === 'processed' ? ` · ${t('lines.count', { n: file.line_count })}` : ''}
+            </div>
+          </div>
+          {action.busy ? (
+            <span class="muted" role="status">
+              {share < 1 ? t('new.uploading', { share: percent(share, 1) }) : t('new.validating')}
+            </span>
+          ) : (
+            <Button label={t('new.other')} onClick={again} />
+          )}
+        </div>
+      )}
+      {action.busy && local ? (
+        <div class="progress thin">
+          <div class="progress-done" style={{ width: `${share * 100}%` }} />
+        </div>
+      ) : null}
+      <FailureNotice failure={action.failure} />
+      {file?.status === 'error' && local ? <BadLines file={file} local={local} /> : null}
+      {file?.status === 'processed' ? <Order file={file} /> : null}
+    </Page>
+  )
+}
+
+/** The example of the project, for a model that there is. */
+async function exampleFile(model: ModelObject | undefined): Promise<File> {
+  const text = await (await fetchApi('GET', EXAMPLE)).text()
+  const named = text.replaceAll(`"model":"${SIMULATOR}"`, `"model":${JSON.stringify(model?.id ?? SIMULATOR)}`)
+  return new File([named], 'gsm8k.jsonl')
+}
+
+function orderOf(file: FileObject, window = '24h', entity = ''): CreateBatch {
+  return {
+    input_file_id: file.id,
+    endpoint: '/v1/chat/completions',
+    completion_window: window,
+    ...(entity.trim() === '' ? {} : { metadata: { entity: entity.trim() } }),
+  }
+}
+
+interface BadLine {
+  line: number
+  column: number | null
+  code: string
+  message: string
+  text: string
+}
+
+function BadLines({ file, local }: { file: FileObject; local: File }): VNode {
+  const lines = useResource(
+    async () => (local.size > SHOWN_BYTES_MAX ? [] : (await local.text()).split('\n')),
+    [file.id],
+  )
+  const rows: BadLine[] = (file.errors ?? []).map(({ line, code, message }) => {
+    const text = lines.data?.[line - 1] ?? ''
+    return { line, code, message, text, column: columnOf(message, text) }
+  })
+  const columns: Column<BadLine>[] = [
+    {
+      title: t('new.place'),
+      width: '11rem',
+      main: true,
+      cell: ({ line, column }) =>
+        line === 0
+          ? t('new.wholeFile')
+          : column === null
+            ? t('line.number', { n: line })
+            : t('new.lineColumn', { line, column }),
+    },
+    {
+      title: t('new.problem'),
+      cell: ({ code, message }) => (
+        <div>
+          <code class="code">{code}</code>
+          <div>{visibleText(message)}</div>
+        </div>
+      ),
+    },
+    {
+      title: t('new.text'),
+      cell: ({ text, column }) => <code class="code excerpt">{visibleText(excerpt(text, column))}</code>,
+    },
+  ]
+  return (
+    <div class="stack">
+      <Notice tone="bad" title={t('new.invalid')}>
+        {visibleText(file.status_details ?? '')}
+      </Notice>
+      <Table<BadLine>
+        label={t('new.invalid')}
+        columns={columns}
+        rows={rows}
+        keyOf={({ line, code }) => `${line} ${code}`}
+      />
+    </div>
+  )
+}
+
+/** As the service says it, or else as it is found here. */
+function columnOf(message: string, text: string): number | null {
+  const { 1: named } = /^Column (\d+)\b/.exec(message) ?? []
+  return named === undefined ? (jsonProblem(text)?.column ?? null) : Number(named)
+}
+
+const EXCERPT = 80
+
+function excerpt(text: string, column: number | null): string {
+  const from = Math.max(0, (column ?? 1) - EXCERPT / 2)
+  return `${from > 0 ? '…' : ''}${text.slice(from, from + EXCERPT)}${text.length > from + EXCERPT ? '…' : ''}`
+}
+
+function Order({ file }: { file: FileObject }): VNode {
+  const [window, setWindow] = useState('24h')
+  const [entity, setEntity] = useState('')
+  const action = useAction()
+  const order = orderOf(file, window, entity)
+  const estimate = useResource(
+    (signal) => post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
+    [order],
+  )
+  const create = (): void =>
+    void action.run(async () => {
+      const batch = await post<BatchObject>('/v1/batches', order)
+      navigate(`/batches/${batch.id}`)
+    })
+  const submit = (event: Event): void => {
+    event.preventDefault()
+    create()
+  }
+  return (
+    <form class="stack wide" onSubmit={submit}>
+      <FailureNotice failure={estimate.failure} />
+      {estimate.data ? <Estimate estimate={estimate.data} /> : null}
+      <div class="form">
+        <div class="form-row">
+          <TextField
+            label={t('batch.window')}
+            value={window}
+            onInput={setWindow}
+            hint={t('new.windowHint')}
+          />
+          <TextField
+            label={t('line.entity')}
+            value={entity}
+            onInput={setEntity}
+            placeholder="team:search"
+            hint={t('new.entityHint')}
+          />
+        </div>
+        <FailureNotice failure={action.failure} />
+        <div class="row">
+          <Button
+            label={t('new.create')}
+            kind="primary"
+            submit
+            busy={action.busy}
+            disabled={estimate.data?.accepted === false}
+          />
+        </div>
+      </div>
+    </form>
+  )
+}
+
+type Group = BatchEstimate['groups'][number]
+
+function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
+  const columns: Column<Group>[] = [
+    {
+      title: t('line.model'),
+      main: true,
+      cell: ({ model }) => (model === null ? '–' : <span class="mono">{visibleText(model)}</span>),
+    },
+    { title: t('line.entity'), cell: ({ entity }) => (entity === null ? '–' : visibleText(entity)) },
+    { title: t('lines.title'), align: 'end', cell: ({ lines }) => count(lines) },
+    { title: t('new.inputTokens'), align: 'end', cell: ({ input_tokens }) => compact(input_tokens) },
+    {
+      title: t('new.outputTokens'),
+      align: 'end',
+      cell: ({ output_tokens_max }) => compact(output_tokens_max),
+    },
+    {
+      title: t('new.atMost'),
+      align: 'end',
+      cell: ({ cost_usd, priced }) =>
+        priced ? <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span> : t('new.unpriced'),
+    },
+  ]
+  return (
+    <Section title={t('new.estimate')}>
+      <div class="card">
+        <Figures
+          figures={[
+            { title: t('new.atMost'), value: usd(estimate.cost_usd), exact: usdExact(estimate.cost_usd) },
+            { title: t('lines.title'), value: count(estimate.lines) },
+            { title: t('new.inputTokens'), value: compact(estimate.input_tokens) },
+            { title: t('new.outputTokens'), value: compact(estimate.output_tokens_max) },
+          ]}
+        />
+      </div>
+      {estimate.limits.map(({ limit, entity, spent, open, needed, exceeds, resets_at }) => {
+        const shown = (value: number): string => (limit.metric === 'cost_usd' ? usd(value) : compact(value))
+        const values = {
+          spent: shown(spent),
+          open: shown(open),
+          needed: shown(needed),
+          amount: shown(limit.amount),
+        }
+        return (
+          <Notice
+            tone={exceeds ? 'bad' : 'info'}
+            title={`${t('new.limit')} ${entity ?? limit.entity ?? limit.entity_type ?? t('limits.project')}`}
+          >
+            {t('new.limitText', values)}{' '}
+            {exceeds ? (
+              <>
+                {t('limits.resets')} <Time at={resets_at} short />
+              </>
+            ) : null}
+          </Notice>
+        )
+      })}
+      <Table<Group>
+        label={t('new.estimate')}
+        columns={columns}
+        rows={estimate.groups}
+        keyOf={({ model, entity }) => `${model} ${entity}`}
+      />
+    </Section>
+  )
+}

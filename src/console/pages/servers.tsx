@@ -1,0 +1,248 @@
+// For operators: workers and model servers, the stores, and what waits for what.
+
+import type { VNode } from 'preact'
+import { useEffect } from 'preact/hooks'
+import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
+import { get } from '../api.ts'
+import { every } from '../browser-clock.ts'
+import { count, duration, percent, perSecond } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { Figures } from '../parts/figures.tsx'
+import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { useResource } from '../resource.ts'
+import { href } from '../router.ts'
+
+const POLL_MS = 2_000
+
+export function Servers(): VNode {
+  const status = useResource((signal) => get<ServiceStatus>('/v1/status', {}, { signal }), [])
+  useEffect(() => every(POLL_MS, status.reload), [])
+  const data = status.data
+  return (
+    <Page title={t('servers.title')} lead={t('servers.lead')}>
+      <FailureNotice failure={status.failure} retry={status.reload} />
+      {data ? <Whole status={data} /> : status.failure ? null : <Loading />}
+    </Page>
+  )
+}
+
+function Whole({ status }: { status: ServiceStatus }): VNode {
+  const { service, waiting, workers_alive } = status
+  return (
+    <div class="stack wide">
+      {workers_alive ? null : (
+        <Notice tone="bad" title={t('waiting.no_worker')}>
+          {t('servers.noWorker')}
+        </Notice>
+      )}
+      {waiting.length > 0 ? (
+        <Section title={t('servers.waiting')}>
+          {waiting.map(({ code, message, model, batches, example }) => (
+            <Notice tone="warn" title={t(`waiting.${code}` as MessageKey) || code}>
+              {visibleText(message)}
+              {model ? (
+                <>
+                  {' '}
+                  <code class="code">{visibleText(model)}</code>
+                </>
+              ) : null}{' '}
+              <a href={href(`/batches/${example}`)}>{t('servers.batches', { n: batches })}</a>
+            </Notice>
+          ))}
+        </Section>
+      ) : null}
+      {service ? <Service service={service} /> : null}
+    </div>
+  )
+}
+
+function Service({ service }: { service: NonNullable<ServiceStatus['service']> }): VNode {
+  const { workers, models, stores, queue } = service
+  const upstreams = workers.flatMap((worker) =>
+    worker.upstreams.map((upstream) => ({ ...upstream, worker: worker.id })),
+  )
+  const sum = (of: (upstream: UpstreamStatus) => number): number =>
+    upstreams.reduce((total, upstream) => total + of(upstream), 0)
+  const openBatches = queue.batches.reduce((total, { count }) => total + count, 0)
+  return (
+    <div class="stack wide">
+      <div class="card">
+        <Figures
+          figures={[
+            {
+              title: t('servers.throughput'),
+              value: perSecond(sum(({ lines_per_s }) => lines_per_s)),
+              note: t('servers.errorsRate', { rate: perSecond(sum(({ errors_per_s }) => errors_per_s)) }),
+            },
+            {
+              title: t('servers.inFlight'),
+              value: count(sum(({ in_flight }) => in_flight)),
+              note: t('servers.ofConcurrency', { n: sum(({ concurrency }) => concurrency) }),
+            },
+            {
+              title: t('servers.open'),
+              value: count(openBatches),
+              note: t('servers.chunks', {
+                ready: queue.chunks.ready,
+                leased: queue.chunks.leased,
+                parked: queue.chunks.parked,
+              }),
+            },
+            { title: t('servers.workers'), value: count(workers.length) },
+          ]}
+        />
+      </div>
+      {models.map(({ model, state, since, error }) => (
+        <Notice tone="bad" title={`${model}: ${state}`}>
+          {error ? visibleText(error) : null} <Time at={since} short />
+        </Notice>
+      ))}
+      <Section title={t('servers.upstreams')}>
+        <Table<UpstreamStatus & { worker: string }>
+          label={t('servers.upstreams')}
+          columns={UPSTREAMS()}
+          rows={upstreams}
+          keyOf={({ worker, model, upstream }) => `${worker} ${model} ${upstream}`}
+        />
+      </Section>
+      <Section title={t('servers.workers')}>
+        <Table<WorkerStatus>
+          label={t('servers.workers')}
+          columns={WORKERS()}
+          rows={workers}
+          keyOf={({ id }) => id}
+        />
+      </Section>
+      <Section title={t('servers.stores')}>
+        <div class="columns">
+          {stores.map(({ name, kind, ok, latency_ms, error }) => (
+            <div class="card stack tight">
+              <div class="section-head">
+                <h3>{t(`servers.${name}` satisfies MessageKey)}</h3>
+                <Badge tone={ok ? 'good' : 'bad'} text={t(ok ? 'servers.ok' : 'servers.failing')} />
+              </div>
+              <div class="muted">
+                {kind}
+                {latency_ms === null ? '' : ` · ${duration(latency_ms)}`}
+              </div>
+              {error ? <div class="bad-text">{visibleText(error)}</div> : null}
+            </div>
+          ))}
+        </div>
+      </Section>
+    </div>
+  )
+}
+
+/** Of a server that answers others too: how many lines it may have now, and what it says of itself. */
+function LiveShare({ live }: { live: NonNullable<UpstreamStatus['live']> }): VNode {
+  const { share, running, waiting, cache } = live
+  const said = [
+    running === null ? null : t('servers.live.running', { n: running }),
+    waiting === null ? null : t('servers.live.waiting', { n: waiting }),
+    cache === null ? null : t('servers.live.cache', { share: percent(cache, 1) }),
+  ].filter((text) => text !== null)
+  return (
+    <div class="muted small">
+      {t('servers.live.share', { n: share })}
+      {said.length === 0 ? null : ` · ${said.join(', ')}`}
+    </div>
+  )
+}
+
+/** Whether its hours let it take lines, and until when. */
+function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }): VNode {
+  if (hours === null) return <span class="muted">{t('servers.hours.always')}</span>
+  const { places, until } = hours
+  return (
+    <div>
+      <Badge
+        tone={places > 0 ? 'good' : 'idle'}
+        text={places > 0 ? t('servers.hours.open', { n: places }) : t('servers.hours.closed')}
+      />
+      {until === null ? null : (
+        <div class="muted small">
+          {t('servers.hours.until')} <Time at={until} short />
+        </div>
+      )}
+    </div>
+  )
+}
+
+const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
+  {
+    title: t('servers.upstream'),
+    main: true,
+    cell: ({ upstream, model, tier }) => [
+      <strong>{visibleText(model)}</strong>,
+      tier ? <span class="muted small">{` · ${t('servers.tier', { n: tier })}`}</span> : null,
+      <div class="muted small mono">{visibleText(upstream)}</div>,
+    ],
+  },
+  {
+    title: t('servers.inFlight'),
+    width: '22%',
+    cell: ({ in_flight, concurrency, concurrency_max, live }) => [
+      <div class="progress-line">
+        <span>{count(in_flight)}</span>
+        <span class="muted">{`\u00a0/ ${count(concurrency)}`}</span>
+        <span class="muted push">{t('servers.max', { n: concurrency_max })}</span>
+      </div>,
+      <div class="progress thin">
+        <div
+          class="progress-done"
+          style={{ width: `${Math.min(1, in_flight / Math.max(concurrency, 1)) * 100}%` }}
+        />
+      </div>,
+      live ? <LiveShare live={live} /> : null,
+    ],
+  },
+  { title: t('servers.throughput'), align: 'end', cell: ({ lines_per_s }) => perSecond(lines_per_s) },
+  {
+    title: t('servers.latency'),
+    align: 'end',
+    cell: ({ latency_ms }) => (latency_ms === null ? '–' : duration(latency_ms)),
+  },
+  {
+    title: t('servers.errors'),
+    align: 'end',
+    cell: ({ errors_per_s, last_error }) => (
+      <span class={errors_per_s > 0 ? 'bad-text' : 'muted'} title={last_error ?? undefined}>
+        {perSecond(errors_per_s)}
+      </span>
+    ),
+  },
+  {
+    title: t('servers.hours'),
+    cell: ({ hours }) => <Hours hours={hours ?? null} />,
+  },
+  {
+    title: t('servers.circuit'),
+    cell: ({ circuit }) => (
+      <Badge
+        tone={circuit === 'closed' ? 'good' : 'bad'}
+        text={t(`servers.circuit.${circuit}` satisfies MessageKey)}
+      />
+    ),
+  },
+]
+
+const WORKERS = (): Column<WorkerStatus>[] => [
+  { title: t('servers.worker'), main: true, cell: ({ id }) => <span class="mono">{id}</span> },
+  { title: t('servers.started'), cell: ({ started }) => <Time at={started} short /> },
+  { title: t('servers.openChunks'), align: 'end', cell: ({ open_chunks }) => count(open_chunks) },
+  {
+    title: t('servers.stores'),
+    cell: ({ stores_failing }) => (
+      <Badge
+        tone={stores_failing ? 'bad' : 'good'}
+        text={t(stores_failing ? 'servers.failing' : 'servers.ok')}
+      />
+    ),
+  },
+]

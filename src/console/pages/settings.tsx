@@ -1,0 +1,91 @@
+// How the console looks to this reader, and for operators the configuration in force.
+
+import type { VNode } from 'preact'
+import type { QuotasObject } from '../../wire/project.ts'
+import type { Settings as SettingsObject } from '../../wire/status.ts'
+import { get } from '../api.ts'
+import { print } from '../exact-json.ts'
+import { bytes, count } from '../format.ts'
+import { LANGUAGES, type MessageKey, t } from '../i18n.ts'
+import { SelectField } from '../parts/field.tsx'
+import { Facts } from '../parts/figures.tsx'
+import { FailureNotice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { CodeBlock } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { language, setLanguage, setTheme, THEMES, theme } from '../preferences.ts'
+import { useResource } from '../resource.ts'
+import { may, useSession } from '../session.ts'
+
+type Quota = readonly [string, QuotasObject['quotas']['uploads']]
+
+export function Settings(): VNode {
+  const session = useSession()
+  const operator = may('operator')
+  const settings = useResource(
+    async (signal) => (operator ? await get<SettingsObject>('/v1/settings', {}, { signal }) : null),
+    [],
+  )
+  const quotas = useResource((signal) => get<QuotasObject>('/v1/quotas', {}, { signal }), [])
+  const show = (name: string, value: number | null): string =>
+    value === null ? '–' : name === 'stored_bytes' ? bytes(value) : count(value)
+  const columns: Column<Quota>[] = [
+    { title: t('settings.quota'), main: true, cell: ([name]) => <code class="code">{name}</code> },
+    { title: t('settings.used'), align: 'end', cell: ([name, { used }]) => show(name, used) },
+    { title: t('nav.limits'), align: 'end', cell: ([name, { limit }]) => show(name, limit) },
+  ]
+  return (
+    <Page title={t('settings.title')}>
+      <div class="form form-row">
+        <SelectField
+          label={t('settings.theme')}
+          value={theme()}
+          options={THEMES.map((name) => [name, t(`settings.theme.${name}` satisfies MessageKey)] as const)}
+          onInput={(name) => setTheme(THEMES.find((known) => known === name) ?? 'auto')}
+        />
+        <SelectField
+          label={t('settings.language')}
+          value={language()}
+          options={Object.entries(LANGUAGES)}
+          onInput={setLanguage}
+        />
+      </div>
+      {session ? (
+        <Section title={t('settings.session')}>
+          <div class="card">
+            <Facts
+              facts={[
+                [t('keys.project'), session.project.name],
+                [t('keys.plan'), session.project.plan],
+                [t('audit.key'), <span class="mono">{session.api_key_id}</span>],
+                [t('keys.scopes'), session.scopes.join(', ')],
+                [t('settings.until'), session.expires_at === null ? null : <Time at={session.expires_at} />],
+                [t('region'), session.region],
+                [t('settings.version'), session.version],
+              ]}
+            />
+          </div>
+        </Section>
+      ) : null}
+      <FailureNotice failure={quotas.failure} />
+      {quotas.data ? (
+        <Section title={t('keys.quotas')}>
+          <Table<Quota>
+            label={t('keys.quotas')}
+            columns={columns}
+            rows={Object.entries(quotas.data.quotas)}
+            keyOf={([name]) => name}
+          />
+        </Section>
+      ) : null}
+      <FailureNotice failure={settings.failure} />
+      {settings.data ? (
+        <Section title={t('settings.configuration')}>
+          <p class="muted">{t('settings.configurationText')}</p>
+          <CodeBlock text={print(settings.data.configuration)} label={t('settings.configuration')} />
+        </Section>
+      ) : null}
+    </Page>
+  )
+}

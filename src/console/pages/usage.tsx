@@ -1,0 +1,268 @@
+// What was used and what it cost: by day, and by entity or model.
+
+import type { VNode } from 'preact'
+import type { UsageObject } from '../../wire/usage.ts'
+import { get, pathWith } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { Chart, type ChartSeries } from '../chart.tsx'
+import { compact, count, percent, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { LinkButton } from '../parts/button.tsx'
+import { SelectField } from '../parts/field.tsx'
+import { Figures } from '../parts/figures.tsx'
+import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { useResource } from '../resource.ts'
+import { replaceQuery, useAddress } from '../router.ts'
+
+type Row = NonNullable<UsageObject['groups']>[number]
+
+const PATH = '/v1/usage/entities'
+const DAY_S = 86_400
+const GROUPS = ['entity', 'model', 'entity_type', 'day'] as const
+const METRICS = ['cost', 'tokens'] as const
+type Metric = (typeof METRICS)[number]
+const RANGES = ['month', '30', '90'] as const
+const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
+const OTHERS = '--series-6'
+
+const dayText = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 10)
+
+/** The first days of this month and of the last, and today, by the UTC calendar. */
+function months(): { last: string; current: string; sameDayOfLast: string; tomorrow: string } {
+  const date = new Date(now())
+  const day = (month: number, of: number): string =>
+    dayText(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + month, of) / 1000)
+  return {
+    last: day(-1, 1),
+    current: day(0, 1),
+    sameDayOfLast: day(-1, date.getUTCDate() + 1),
+    tomorrow: day(0, date.getUTCDate() + 1),
+  }
+}
+
+export function Usage(): VNode {
+  const { query } = useAddress()
+  const by = GROUPS.find((name) => name === query.get('by')) ?? 'entity'
+  const metric = METRICS.find((name) => name === query.get('metric')) ?? 'cost'
+  const range = RANGES.find((name) => name === query.get('range')) ?? 'month'
+  const { last, current, sameDayOfLast, tomorrow } = months()
+  const start = range === 'month' ? current : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
+  const usage = useResource(
+    (signal) =>
+      get<UsageObject>(PATH, { start, end: tomorrow, group_by: by === 'day' ? by : `day,${by}` }, { signal }),
+    [start, tomorrow, by],
+  )
+  const before = useResource(
+    (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast }, { signal }),
+    [last, sameDayOfLast],
+  )
+  const data = usage.data
+  return (
+    <Page
+      title={t('usage.title')}
+      actions={
+        <LinkButton
+          label="CSV"
+          icon="download"
+          href={pathWith(PATH, {
+            start,
+            end: tomorrow,
+            group_by: by === 'day' ? by : `${by},day`,
+            format: 'csv',
+          })}
+          download={`usage-${start}.csv`}
+        />
+      }
+    >
+      <div class="filters">
+        <SelectField
+          label={t('usage.range')}
+          value={range}
+          options={RANGES.map((name) => [name, t(`usage.range.${name}` satisfies MessageKey)] as const)}
+          onInput={(value) => replaceQuery({ range: value })}
+        />
+        <SelectField
+          label={t('usage.by')}
+          value={by}
+          options={GROUPS.map((name) => [name, t(`usage.by.${name}` satisfies MessageKey)] as const)}
+          onInput={(value) => replaceQuery({ by: value })}
+        />
+        <SelectField
+          label={t('usage.metric')}
+          value={metric}
+          options={METRICS.map((name) => [name, t(`usage.metric.${name}` satisfies MessageKey)] as const)}
+          onInput={(value) => replaceQuery({ metric: value })}
+        />
+      </div>
+      <FailureNotice failure={usage.failure} retry={usage.reload} />
+      {!data ? (
+        usage.failure ? null : (
+          <Loading />
+        )
+      ) : (
+        <Report
+          usage={data}
+          before={range === 'month' ? before.data : null}
+          by={by}
+          metric={metric}
+          start={start}
+          end={tomorrow}
+        />
+      )}
+    </Page>
+  )
+}
+
+function Report({
+  usage,
+  before,
+  by,
+  metric,
+  start,
+  end,
+}: {
+  usage: UsageObject
+  before: UsageObject | null
+  by: (typeof GROUPS)[number]
+  metric: Metric
+  start: string
+  end: string
+}): VNode {
+  if (usage.lines === 0)
+    return (
+      <Empty title={t('usage.none')}>
+        <p>{t('usage.noneText')}</p>
+      </Empty>
+    )
+  const rows = usage.groups ?? []
+  const nameOf = (row: Row): string => row[by] ?? t('usage.unnamed')
+  const totals = new Map<string, Row>()
+  for (const row of rows) totals.set(nameOf(row), added(totals.get(nameOf(row)), row))
+  const sorted = [...totals].sort(([nameA, a], [nameB, b]) =>
+    by === 'day' ? (nameA < nameB ? 1 : -1) : b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
+  )
+  const columns: Column<readonly [string, Row]>[] = [
+    { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => visibleText(name) },
+    { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
+    {
+      title: t('batch.failedLines'),
+      align: 'end',
+      cell: ([, { failed }]) => (failed === 0 ? <span class="muted">0</span> : count(failed)),
+    },
+    {
+      title: t('line.usage'),
+      align: 'end',
+      cell: ([, { total_tokens }]) => <span title={count(total_tokens)}>{compact(total_tokens)}</span>,
+    },
+    {
+      title: t('batch.cost'),
+      align: 'end',
+      cell: ([, { cost_usd }]) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
+    },
+    {
+      title: t('usage.share'),
+      align: 'end',
+      cell: ([, { cost_usd }]) => <span class="muted">{percent(cost_usd, usage.cost_usd)}</span>,
+    },
+  ]
+  const change = before && before.cost_usd > 0 ? t('usage.lastMonth', { cost: usd(before.cost_usd) }) : null
+  const { times, series } = stacked(
+    rows,
+    by === 'day' ? [t('usage.all')] : sorted.map(([name]) => name),
+    by === 'day' ? () => t('usage.all') : nameOf,
+    metric,
+    { start, end },
+  )
+  return (
+    <div class="stack wide">
+      <div class="card stack">
+        <Figures
+          figures={[
+            {
+              title: t('batch.cost'),
+              value: usd(usage.cost_usd),
+              exact: usdExact(usage.cost_usd),
+              note: change,
+            },
+            {
+              title: t('lines.title'),
+              value: count(usage.lines),
+              note: usage.failed > 0 ? t('errors.lines', { n: usage.failed }) : null,
+            },
+            {
+              title: t('new.inputTokens'),
+              value: compact(usage.prompt_tokens),
+              exact: count(usage.prompt_tokens),
+            },
+            {
+              title: t('timeline.completionTokens'),
+              value: compact(usage.completion_tokens),
+              exact: count(usage.completion_tokens),
+            },
+          ]}
+        />
+        <Chart
+          label={t(metric === 'cost' ? 'usage.chart' : 'usage.chartTokens')}
+          times={times}
+          series={series}
+          show={metric === 'cost' ? usd : compact}
+          height={220}
+          barS={DAY_S}
+        />
+      </div>
+      <Section title={t(`usage.by.${by}` satisfies MessageKey)}>
+        <Table<readonly [string, Row]>
+          label={t('usage.title')}
+          columns={columns}
+          rows={sorted}
+          keyOf={([name]) => name}
+        />
+      </Section>
+    </div>
+  )
+}
+
+function added(a: Row | undefined, b: Row): Row {
+  if (!a) return b
+  const sum = (name: 'lines' | 'failed' | 'total_tokens' | 'cost_usd'): number => a[name] + b[name]
+  return {
+    ...a,
+    lines: sum('lines'),
+    failed: sum('failed'),
+    total_tokens: sum('total_tokens'),
+    cost_usd: sum('cost_usd'),
+  }
+}
+
+/** Each series is its own amount and that of all below it, so that drawing them in order stacks them. */
+function stacked(
+  rows: readonly Row[],
+  names: readonly string[],
+  nameOf: (row: Row) => string,
+  metric: Metric,
+  { start, end }: { start: string; end: string },
+): { times: number[]; series: ChartSeries[] } {
+  const first = Date.parse(start) / 1000
+  const days = Math.round((Date.parse(end) / 1000 - first) / DAY_S)
+  const times = Array.from({ length: days }, (_, i) => first + i * DAY_S)
+  const shown = names.slice(0, COLORS.length)
+  const layers = [...shown, ...(names.length > shown.length ? [t('usage.others')] : [])]
+  const amounts = layers.map(() => times.map(() => 0))
+  for (const row of rows) {
+    const day = Math.round((Date.parse(row.day ?? '') / 1000 - first) / DAY_S)
+    const at = shown.indexOf(nameOf(row))
+    const values = amounts[at < 0 ? layers.length - 1 : at]
+    const amount = metric === 'cost' ? row.cost_usd : row.total_tokens
+    if (values && day >= 0 && day < days) values[day] = (values[day] ?? 0) + amount
+  }
+  const sums = times.map((_, i) => amounts.map((values) => values[i] ?? 0))
+  const series = layers.map((title, layer) => ({
+    title,
+    color: COLORS[layer] ?? OTHERS,
+    values: sums.map((parts) => parts.slice(0, layer + 1).reduce((a, b) => a + b, 0) || null),
+  }))
+  return { times, series: series.reverse() }
+}

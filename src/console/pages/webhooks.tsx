@@ -1,0 +1,342 @@
+// Webhooks with their deliveries, and the events that they are told of.
+
+import type { VNode } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { EVENT_TYPES } from '../../domain/event.ts'
+import type {
+  DeliveryObject,
+  EventObject,
+  ReplayedDeliveries,
+  WebhookObject,
+  WebhookWithSecret,
+} from '../../wire/event.ts'
+import type { List } from '../../wire/list.ts'
+import { get, post, remove } from '../api.ts'
+import { every } from '../browser-clock.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { Button } from '../parts/button.tsx'
+import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
+import { CheckField, TextField } from '../parts/field.tsx'
+import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { visibleText } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { useAction, useResource } from '../resource.ts'
+import { href } from '../router.ts'
+import { may } from '../session.ts'
+
+export function Webhooks(): VNode {
+  const webhooks = useResource(
+    (signal) => get<List<WebhookObject>>('/v1/webhooks', { limit: 100 }, { signal }),
+    [],
+  )
+  const [creating, create] = useState(false)
+  const [secret, setSecret] = useState<string | null>(null)
+  const data = webhooks.data?.data
+  return (
+    <Page
+      title={t('webhooks.title')}
+      lead={t('webhooks.lead')}
+      actions={
+        may('webhooks:write') ? (
+          <Button label={t('webhooks.new')} icon="plus" kind="primary" onClick={() => create(true)} />
+        ) : null
+      }
+    >
+      <FailureNotice failure={webhooks.failure} retry={webhooks.reload} />
+      {!data ? (
+        webhooks.failure ? null : (
+          <Loading />
+        )
+      ) : data.length === 0 ? (
+        <Empty title={t('webhooks.none')}>
+          <p>{t('webhooks.noneText')}</p>
+        </Empty>
+      ) : (
+        data.map((webhook) => (
+          <Webhook webhook={webhook} reload={webhooks.reload} onSecret={setSecret} key={webhook.id} />
+        ))
+      )}
+      {may('events:read') ? <Events /> : null}
+      {creating ? (
+        <CreateDialog
+          onClose={() => create(false)}
+          onCreated={(made) => {
+            create(false)
+            setSecret(made.secret)
+            webhooks.reload()
+          }}
+        />
+      ) : null}
+      {secret === null ? null : (
+        <SecretDialog
+          title={t('webhooks.secret')}
+          text={t('webhooks.secretText')}
+          secret={secret}
+          onClose={() => setSecret(null)}
+        />
+      )}
+    </Page>
+  )
+}
+
+/** How often a delivery that is under way is asked for. */
+const PENDING_MS = 1_500
+
+const TONES = { delivered: 'good', failed: 'bad', pending: 'idle' } as const
+
+function Webhook({
+  webhook,
+  reload,
+  onSecret,
+}: {
+  webhook: WebhookObject
+  reload: () => void
+  onSecret: (secret: string) => void
+}): VNode {
+  const path = `/v1/webhooks/${webhook.id}`
+  const deliveries = useResource(
+    (signal) => get<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 }, { signal }),
+    [webhook.id],
+  )
+  const action = useAction()
+  const [removing, askToRemove] = useState(false)
+  const [queued, setQueued] = useState<number | null>(null)
+  const run = (act: () => Promise<void>): void => void action.run(act)
+  const replay = (event_id?: string): void =>
+    run(async () => {
+      setQueued((await post<ReplayedDeliveries>(`${path}/replay`, event_id ? { event_id } : {})).queued)
+      deliveries.reload()
+    })
+  const rows = deliveries.data?.data ?? []
+  const isPending = rows.some(({ status }) => status === 'pending')
+  useEffect(() => (isPending ? every(PENDING_MS, deliveries.reload) : undefined), [isPending])
+  const columns: Column<DeliveryObject>[] = [
+    {
+      title: t('webhooks.event'),
+      main: true,
+      cell: ({ event_type, event_id }) => [
+        <code class="code">{event_type}</code>,
+        <div class="muted small mono">{event_id}</div>,
+      ],
+    },
+    {
+      title: t('batch.status'),
+      cell: ({ status, last_error }) => [
+        <Badge tone={TONES[status]} text={t(`delivery.${status}` satisfies MessageKey)} />,
+        last_error ? <div class="muted small">{visibleText(last_error)}</div> : null,
+      ],
+    },
+    {
+      title: t('line.attempts'),
+      align: 'end',
+      cell: ({ attempts, last_status_code }) =>
+        `${attempts}${last_status_code === null ? '' : ` · ${last_status_code}`}`,
+    },
+    {
+      title: t('audit.when'),
+      align: 'end',
+      cell: ({ last_attempt_at, created }) => <Time at={last_attempt_at ?? created} short />,
+    },
+    ...(may('webhooks:write')
+      ? [
+          {
+            title: t('webhooks.replay'),
+            quiet: true,
+            align: 'end' as const,
+            cell: ({ event_id }: DeliveryObject) => (
+              <button type="button" class="link" onClick={() => replay(event_id)}>
+                {t('webhooks.replay')}
+              </button>
+            ),
+          },
+        ]
+      : []),
+  ]
+  const link = (label: string, onClick: () => void): VNode => (
+    <button type="button" class="link" disabled={action.busy} onClick={onClick}>
+      {label}
+    </button>
+  )
+  return (
+    <section class="card stack">
+      <div class="section-head">
+        <div class="grow">
+          <h2 class="mono">{visibleText(webhook.url)}</h2>
+          <div class="muted small">
+            {webhook.description ? (
+              <>
+                {visibleText(webhook.description)}
+                {' · '}
+              </>
+            ) : null}
+            {webhook.event_types ? webhook.event_types.join(', ') : t('webhooks.all')}
+          </div>
+        </div>
+        <Badge
+          tone={webhook.enabled ? 'good' : 'idle'}
+          text={t(webhook.enabled ? 'webhooks.enabled' : 'webhooks.disabled')}
+        />
+      </div>
+      {webhook.disabled_reason ? <Notice tone="warn">{visibleText(webhook.disabled_reason)}</Notice> : null}
+      {may('webhooks:write') ? (
+        <div class="row">
+          {webhook.enabled
+            ? link(t('webhooks.test'), () =>
+                run(async () => {
+                  await post(`${path}/test`)
+                  deliveries.reload()
+                }),
+              )
+            : null}
+          {link(t('webhooks.replayFailed'), () => replay())}
+          {link(t(webhook.enabled ? 'webhooks.disable' : 'webhooks.enable'), () =>
+            run(async () => {
+              await post(path, { enabled: !webhook.enabled })
+              reload()
+            }),
+          )}
+          {link(t('webhooks.rotate'), () =>
+            run(async () => onSecret((await post<WebhookWithSecret>(`${path}/rotate_secret`)).secret)),
+          )}
+          {link(t('remove'), () => askToRemove(true))}
+          {queued === null ? null : (
+            <span class="muted" role="status">
+              {t('webhooks.queued', { n: queued })}
+            </span>
+          )}
+        </div>
+      ) : null}
+      <FailureNotice failure={action.failure ?? deliveries.failure} />
+      {rows.length === 0 ? (
+        <p class="muted small">{t('webhooks.noDeliveries')}</p>
+      ) : (
+        <Table<DeliveryObject>
+          label={t('webhooks.deliveries')}
+          columns={columns}
+          rows={rows}
+          keyOf={({ id }) => id}
+        />
+      )}
+      {removing ? (
+        <ConfirmDialog
+          title={t('webhooks.removeTitle')}
+          text={webhook.url}
+          label={t('remove')}
+          onClose={() => askToRemove(false)}
+          act={async () => {
+            await remove(path)
+            reload()
+          }}
+        />
+      ) : null}
+    </section>
+  )
+}
+
+function CreateDialog({
+  onClose,
+  onCreated,
+}: {
+  onClose: () => void
+  onCreated: (webhook: WebhookWithSecret) => void
+}): VNode {
+  const [url, setUrl] = useState('')
+  const [description, setDescription] = useState('')
+  const [types, setTypes] = useState<readonly string[]>(EVENT_TYPES)
+  const action = useAction()
+  const create = (): void =>
+    void action.run(async () => {
+      const event_types = types.length === EVENT_TYPES.length ? null : types
+      onCreated(
+        await post<WebhookWithSecret>('/v1/webhooks', {
+          url: url.trim(),
+          event_types,
+          ...(description.trim() === '' ? {} : { description: description.trim() }),
+        }),
+      )
+    })
+  return (
+    <Dialog
+      title={t('webhooks.new')}
+      onClose={onClose}
+      onSubmit={create}
+      foot={
+        <>
+          <Button label={t('cancel')} onClick={onClose} />
+          <Button
+            label={t('webhooks.create')}
+            kind="primary"
+            submit
+            busy={action.busy}
+            disabled={types.length === 0}
+          />
+        </>
+      }
+    >
+      <TextField
+        label="URL"
+        type="url"
+        value={url}
+        onInput={setUrl}
+        required
+        placeholder="https://example.com/offpeak"
+        autoFocus
+      />
+      <TextField label={t('limits.description')} value={description} onInput={setDescription} />
+      <fieldset class="fieldset">
+        <legend class="legend">{t('webhooks.events')}</legend>
+        {EVENT_TYPES.map((type) => (
+          <CheckField
+            label={type}
+            checked={types.includes(type)}
+            onInput={(checked) =>
+              setTypes(EVENT_TYPES.filter((other) => (other === type ? checked : types.includes(other))))
+            }
+          />
+        ))}
+      </fieldset>
+      <FailureNotice failure={action.failure} />
+    </Dialog>
+  )
+}
+
+function Events(): VNode {
+  const events = useResource((signal) => get<List<EventObject>>('/v1/events', { limit: 20 }, { signal }), [])
+  const columns: Column<EventObject>[] = [
+    {
+      title: t('webhooks.event'),
+      main: true,
+      cell: ({ type, id }) => [<code class="code">{type}</code>, <div class="muted small mono">{id}</div>],
+    },
+    {
+      title: t('webhooks.about'),
+      cell: ({ data }) =>
+        typeof data.batch_id === 'string' ? (
+          <a class="mono" href={href(`/batches/${data.batch_id}`)}>
+            {data.batch_id}
+          </a>
+        ) : (
+          <span class="mono">{visibleText(String(data.entity ?? data.limit_id ?? ''))}</span>
+        ),
+    },
+    { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
+  ]
+  const rows = events.data?.data ?? []
+  return (
+    <Section title={t('webhooks.events')}>
+      <FailureNotice failure={events.failure} retry={events.reload} />
+      {events.data && rows.length === 0 ? <p class="muted">{t('webhooks.noEvents')}</p> : null}
+      {rows.length > 0 ? (
+        <Table<EventObject>
+          label={t('webhooks.events')}
+          columns={columns}
+          rows={rows}
+          keyOf={({ id }) => id}
+        />
+      ) : null}
+    </Section>
+  )
+}

@@ -1,0 +1,87 @@
+import type { ComponentChildren, VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import { later } from '../browser-clock.ts'
+import { t } from '../i18n.ts'
+import { Icon, type IconName } from './icon.tsx'
+
+interface ButtonProps {
+  label: ComponentChildren
+  icon?: IconName
+  kind?: 'primary' | 'danger' | 'plain' | 'quiet'
+  busy?: boolean
+  disabled?: boolean
+  submit?: boolean
+  title?: string
+  onClick?: () => void
+}
+
+export function Button({
+  label,
+  icon,
+  kind = 'plain',
+  busy,
+  disabled,
+  submit,
+  title,
+  onClick,
+}: ButtonProps): VNode {
+  return (
+    <button
+      type={submit ? 'submit' : 'button'}
+      class={`button ${kind}`}
+      disabled={disabled || busy}
+      aria-busy={busy ? 'true' : undefined}
+      title={title}
+      onClick={onClick}
+    >
+      {icon ? <Icon name={icon} /> : null}
+      <span>{label}</span>
+    </button>
+  )
+}
+
+interface LinkButtonProps {
+  label: ComponentChildren
+  href: string
+  icon?: IconName
+  kind?: 'primary' | 'plain' | 'quiet'
+  download?: boolean | string
+}
+
+export function LinkButton({ label, href, icon, kind = 'plain', download }: LinkButtonProps): VNode {
+  return (
+    <a
+      class={`button ${kind}`}
+      href={href}
+      {...(download ? { download: download === true ? '' : download } : {})}
+    >
+      {icon ? <Icon name={icon} /> : null}
+      <span>{label}</span>
+    </a>
+  )
+}
+
+const CONFIRMED_MS = 1_500
+
+/** Copies a text and says so. */
+export function CopyButton({ text, label }: { text: string; label?: string }): VNode {
+  const [copied, setCopied] = useState(false)
+  const copy = async (): Promise<void> => {
+    await navigator.clipboard.writeText(text)
+    setCopied(true)
+    later(CONFIRMED_MS, () => setCopied(false))
+  }
+  const name = label ?? t('copy')
+  return (
+    <button
+      type="button"
+      class={label ? 'button plain' : 'icon-button'}
+      title={copied ? t('copied') : name}
+      aria-label={label ? undefined : name}
+      onClick={() => void copy()}
+    >
+      <Icon name={copied ? 'check' : 'copy'} />
+      {label ? <span>{copied ? t('copied') : label}</span> : null}
+    </button>
+  )
+}

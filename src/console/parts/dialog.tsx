@@ -1,0 +1,135 @@
+// A question before something that cannot be undone, or a small form. The browser's own dialog keeps the focus
+// inside and closes on Escape.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useEffect, useId, useRef } from 'preact/hooks'
+import { t } from '../i18n.ts'
+import { useAction } from '../resource.ts'
+import { Button, CopyButton } from './button.tsx'
+import { FailureNotice } from './notice.tsx'
+import { CodeBlock, visibleText } from './text.tsx'
+
+/** A question, and the one thing that happens when the answer is yes. */
+export function ConfirmDialog({
+  title,
+  text,
+  label,
+  onClose,
+  act,
+}: {
+  title: string
+  text: string
+  label: string
+  onClose: () => void
+  act: () => Promise<void>
+}): VNode {
+  const action = useAction()
+  const confirm = async (): Promise<void> => {
+    if (await action.run(act)) onClose()
+  }
+  const foot = [
+    <Button label={t('cancel')} onClick={onClose} />,
+    <Button label={label} kind="danger" busy={action.busy} onClick={() => void confirm()} />,
+  ]
+  return (
+    <Dialog title={title} onClose={onClose} foot={foot}>
+      <p>{visibleText(text)}</p>
+      <FailureNotice failure={action.failure} />
+    </Dialog>
+  )
+}
+
+/** Why an action failed; nothing while it has not. */
+export function FailureDialog({
+  title,
+  action,
+}: {
+  title: string
+  action: Pick<ReturnType<typeof useAction>, 'failure' | 'clear'>
+}): VNode | null {
+  const { failure, clear } = action
+  if (!failure) return null
+  const foot = <Button label={t('close')} onClick={clear} />
+  return (
+    <Dialog title={title} onClose={clear} foot={foot}>
+      <FailureNotice failure={failure} />
+    </Dialog>
+  )
+}
+
+/** What is shown once and never again. */
+export function SecretDialog({
+  title,
+  text,
+  secret,
+  onClose,
+}: {
+  title: string
+  text: string
+  secret: string
+  onClose: () => void
+}): VNode {
+  const foot = [
+    <CopyButton text={secret} label={t('copy')} />,
+    <Button label={t('close')} kind="primary" onClick={onClose} />,
+  ]
+  return (
+    <Dialog title={title} onClose={onClose} foot={foot}>
+      <p>{text}</p>
+      <CodeBlock text={secret} label={title} />
+    </Dialog>
+  )
+}
+
+interface DialogProps {
+  title: string
+  onClose: () => void
+  children?: ComponentChildren
+  /** The buttons. */
+  foot?: ComponentChildren
+  onSubmit?: () => void
+}
+
+export function Dialog({ title, onClose, children, foot, onSubmit }: DialogProps): VNode {
+  const element = useRef<HTMLDialogElement>(null)
+  const id = useId()
+  useEffect(() => {
+    const dialog = element.current
+    const opener = document.activeElement
+    dialog?.showModal()
+    return () => {
+      dialog?.close()
+      // The browser gives the focus back only while the dialog is in the page.
+      if (opener instanceof HTMLElement && opener.isConnected) opener.focus()
+    }
+  }, [])
+  const body = [
+    <h2 id={id}>{title}</h2>,
+    <div class="dialog-body">{children}</div>,
+    foot ? <div class="dialog-foot">{foot}</div> : null,
+  ]
+  return (
+    <dialog
+      ref={element}
+      class="dialog"
+      aria-labelledby={id}
+      onCancel={(event) => {
+        event.preventDefault()
+        onClose()
+      }}
+    >
+      {onSubmit ? (
+        <form
+          onSubmit={(event) => {
+            event.preventDefault()
+            onSubmit()
+          }}
+        >
+          {body}
+        </form>
+      ) : (
+        body
+      )}
+    </dialog>
+  )
+}

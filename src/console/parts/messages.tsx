@@ -1,0 +1,141 @@
+// A chat as people read it: who said what, pictures, calls of tools, and reasoning. What has another shape is shown
+// as the JSON that it is.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { isObject, parseExact, print } from '../exact-json.ts'
+import { t } from '../i18n.ts'
+import { schemaProblems } from '../schema-check.ts'
+import { Notice } from './notice.tsx'
+import { CodeBlock, Prose, visibleText } from './text.tsx'
+
+type Json = Record<string, unknown>
+
+/** `body`: what was asked. */
+export function Messages({ body }: { body: Json }): VNode {
+  const { messages, ...rest } = body
+  if (!Array.isArray(messages)) return <CodeBlock text={print(body)} label={t('line.prompt')} />
+  return (
+    <div class="chat">
+      {messages.filter(isObject).map((message) => (
+        <Message message={message} />
+      ))}
+      <details class="raw">
+        <summary>{t('line.parameters')}</summary>
+        <CodeBlock text={print(rest)} label={t('line.parameters')} />
+      </details>
+    </div>
+  )
+}
+
+/** `body`: what was answered; `asked`: the request, whose schema the answer is checked against. */
+export function Answer({ body, asked }: { body: unknown; asked: Json | null }): VNode {
+  const choices = isObject(body) && Array.isArray(body.choices) ? body.choices.filter(isObject) : []
+  const chats = choices.filter(({ message }) => isObject(message))
+  if (chats.length === 0) return <CodeBlock text={print(body)} label={t('line.answer')} />
+  return (
+    <div class="chat">
+      {chats.map(({ message, finish_reason }) => (
+        <div class="stack tight">
+          <Message
+            message={isObject(message) ? message : {}}
+            reason={typeof finish_reason === 'string' ? finish_reason : ''}
+          />
+          <SchemaVerdict asked={asked} message={isObject(message) ? message : {}} />
+        </div>
+      ))}
+    </div>
+  )
+}
+
+function Message({ message, reason = '' }: { message: Json; reason?: string }): VNode {
+  const { role, content, reasoning_content, reasoning, refusal, tool_calls, tool_call_id } = message
+  const thought = [reasoning_content, reasoning].find((text) => typeof text === 'string' && text !== '')
+  return (
+    <article class={`message ${role === 'assistant' ? 'assistant' : ''}`}>
+      <header class="message-role">
+        {visibleText(String(role ?? ''))}
+        {typeof tool_call_id === 'string' ? <code class="code">{visibleText(tool_call_id)}</code> : null}
+        {reason ? (
+          <span class={reason === 'length' ? 'warn-text push' : 'muted push'}>{visibleText(reason)}</span>
+        ) : null}
+      </header>
+      {typeof thought === 'string' ? (
+        <details class="raw">
+          <summary>{t('line.reasoning')}</summary>
+          <Prose text={thought} />
+        </details>
+      ) : null}
+      {contentOf(content)}
+      {typeof refusal === 'string' && refusal !== '' ? (
+        <Notice tone="warn" title={t('line.declined')}>
+          <Prose text={refusal} />
+        </Notice>
+      ) : null}
+      {Array.isArray(tool_calls) ? tool_calls.filter(isObject).map((call) => <ToolCall call={call} />) : null}
+    </article>
+  )
+}
+
+function contentOf(content: unknown): ComponentChildren {
+  if (content === null || content === undefined) return null
+  if (typeof content === 'string') return textOf(content)
+  if (!Array.isArray(content)) return <CodeBlock text={print(content)} label={t('line.answer')} />
+  return content.filter(isObject).map((part) => {
+    const { type, text, image_url } = part
+    if (type === 'text' && typeof text === 'string') return <Prose text={text} />
+    const url = isObject(image_url) ? image_url.url : image_url
+    if (typeof url !== 'string') return <CodeBlock text={print(part)} label={String(type)} />
+    // Only a picture that is part of the request is drawn: the address of another would be called by looking.
+    return url.startsWith('data:image/') ? (
+      <img class="picture" src={url} alt={t('line.picture')} />
+    ) : (
+      <code class="code">{visibleText(url)}</code>
+    )
+  })
+}
+
+/** JSON is set as JSON, everything else as text. */
+function textOf(text: string): VNode {
+  const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
+  return parsed === null ? <Prose text={text} /> : <CodeBlock text={print(parsed)} label={t('line.answer')} />
+}
+
+function ToolCall({ call }: { call: Json }): VNode {
+  const { name, arguments: given } = isObject(call.function) ? call.function : call
+  const parsed = typeof given === 'string' ? parseExact(given) : given
+  return (
+    <div class="tool-call">
+      <div>
+        <span class="muted">{`${t('line.toolCall')} `}</span>
+        <code class="code">{visibleText(String(name ?? ''))}</code>
+      </div>
+      <CodeBlock text={parsed === null ? String(given) : print(parsed)} label={t('line.toolCall')} />
+    </div>
+  )
+}
+
+function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }): VNode | null {
+  const format = asked?.response_format
+  const schema = isObject(format) && isObject(format.json_schema) ? format.json_schema.schema : null
+  if (!isObject(schema) || typeof message.content !== 'string') return null
+  const problems = problemsOf(JSON.parse(print(schema)), message.content)
+  return problems.length === 0 ? (
+    <p class="good-text small">{t('line.schemaHolds')}</p>
+  ) : (
+    <Notice tone="warn" title={t('line.schemaBroken')}>
+      <ul>
+        {problems.slice(0, 20).map((problem) => (
+          <li>{visibleText(problem)}</li>
+        ))}
+      </ul>
+    </Notice>
+  )
+}
+
+function problemsOf(schema: unknown, text: string): string[] {
+  try {
+    return schemaProblems(schema, JSON.parse(text))
+  } catch {
+    return [t('line.notJson')]
+  }
+}

@@ -1,0 +1,75 @@
+// What went wrong, what a page waits for, and what a page without anything teaches.
+
+import type { ComponentChildren, VNode } from 'preact'
+import type { ApiFailure } from '../api.ts'
+import { t } from '../i18n.ts'
+import { href } from '../router.ts'
+
+export type Tone = 'good' | 'warn' | 'bad' | 'info'
+
+export function Notice({
+  tone = 'info',
+  title,
+  children,
+}: {
+  tone?: Tone
+  title?: ComponentChildren
+  children?: ComponentChildren
+}): VNode {
+  return (
+    <div class={`notice ${tone}`} role={tone === 'bad' ? 'alert' : 'status'}>
+      {title ? <strong>{title}</strong> : null}
+      <div>{children}</div>
+    </div>
+  )
+}
+
+export function FailureNotice({
+  failure,
+  retry,
+}: {
+  failure: ApiFailure | null
+  retry?: () => void
+}): VNode | null {
+  if (!failure) return null
+  return (
+    <Notice tone="bad">
+      <span>{failure.message}</span> <code class="code">{failure.code}</code>
+      {failure.requestId && failure.status !== 401 ? (
+        <>
+          {' '}
+          <a href={href(`/audit/${failure.requestId}`)} class="mono small">
+            {failure.requestId}
+          </a>
+        </>
+      ) : null}
+      {retry ? (
+        <>
+          {' '}
+          <button type="button" class="link" onClick={retry}>
+            {t('tryAgain')}
+          </button>
+        </>
+      ) : null}
+    </Notice>
+  )
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }): VNode {
+  return (
+    <div class="empty">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  )
+}
+
+export function Loading({ rows = 4 }: { rows?: number }): VNode {
+  return (
+    <div class="loading" role="status" aria-label={t('loading')}>
+      {Array.from({ length: rows }, () => (
+        <div class="loading-row" />
+      ))}
+    </div>
+  )
+}

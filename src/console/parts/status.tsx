@@ -1,0 +1,66 @@
+// The status of a batch as a coloured word. A batch with failed lines is never shown as a plain success.
+
+import type { VNode } from 'preact'
+import type { BatchObject } from '../../wire/batch.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import type { Tone } from './notice.tsx'
+
+export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string; title?: string }): VNode {
+  return (
+    <span class={`badge ${tone}`} title={title}>
+      {text}
+    </span>
+  )
+}
+
+type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
+
+function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {
+  const { failed, completed } = request_counts
+  if (status === 'completed') return failed === 0 ? 'good' : completed === 0 ? 'bad' : 'warn'
+  if (status === 'failed' || status === 'expired') return 'bad'
+  if (status === 'in_progress') return waiting_reason || progress?.at_risk ? 'warn' : 'info'
+  return 'idle'
+}
+
+function statusText(status: BatchObject['status']): string {
+  return t(`status.${status}` satisfies MessageKey)
+}
+
+export function BatchStatus({ batch }: { batch: StatusFields }): VNode {
+  const { failed, completed } = batch.request_counts
+  const partly = batch.status === 'completed' && failed > 0
+  const text = partly
+    ? completed === 0
+      ? t('status.allFailed')
+      : t('status.partlyFailed')
+    : statusText(batch.status)
+  return <Badge tone={statusTone(batch)} text={text} />
+}
+
+/** Finished and failed lines against all of them. */
+export function ProgressBar({
+  counts,
+  thin,
+}: {
+  counts: BatchObject['request_counts']
+  thin?: boolean
+}): VNode {
+  const { total, completed, failed } = counts
+  const share = (n: number): string => `${total === 0 ? 0 : Math.max((n / total) * 100, n > 0 ? 0.6 : 0)}%`
+  const label = t('batch.progressOf', { done: completed + failed, total, failed })
+  return (
+    <div
+      class={thin ? 'progress thin' : 'progress'}
+      role="progressbar"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={total}
+      aria-valuenow={completed + failed}
+      title={label}
+    >
+      <div class="progress-done" style={{ width: share(completed) }} />
+      <div class="progress-failed" style={{ width: share(failed) }} />
+    </div>
+  )
+}

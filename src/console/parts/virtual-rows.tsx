@@ -1,0 +1,71 @@
+// A list of any length of which only the rows in sight, and a few around them, are in the page. Where the whole would
+// be higher than a browser can lay out, the scroll bar stands for a share of the rows instead of a place in pixels.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+
+const ROW_PX = 38
+const AROUND = 8
+/** Firefox stops at about 17 million. */
+const HEIGHT_MAX_PX = 8_000_000
+
+interface VirtualRowsProps {
+  label: string
+  total: number
+  /** The headings of the columns. */
+  head: ComponentChildren
+  /** What a row shows; called for the rows in sight alone. */
+  row: (index: number) => ComponentChildren
+  /** Told which rows are in sight, `to` exclusive. */
+  onSight: (from: number, to: number) => void
+}
+
+export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsProps): VNode {
+  const scroller = useRef<HTMLDivElement>(null)
+  const [height, setHeight] = useState(600)
+  const [top, setTop] = useState(0)
+  const whole = total * ROW_PX
+  const laidOut = Math.min(whole, HEIGHT_MAX_PX)
+  const room = Math.max(1, laidOut - height)
+  // Where the view begins in a list of full height.
+  const virtualTop = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - height)
+  const first = Math.max(0, Math.floor(virtualTop / ROW_PX) - AROUND)
+  const last = Math.min(total, Math.ceil((virtualTop + height) / ROW_PX) + AROUND)
+  useLayoutEffect(() => {
+    const element = scroller.current
+    if (!element) return
+    const observer = new ResizeObserver(() => setHeight(element.clientHeight))
+    observer.observe(element)
+    return () => observer.disconnect()
+  }, [])
+  useEffect(() => onSight(first, last), [first, last, onSight])
+  const offset = first * ROW_PX - (virtualTop - top)
+  return (
+    <div class="lines" role="table" aria-label={label} aria-rowcount={total + 1}>
+      <div role="rowgroup">
+        <div class="lines-row lines-head" role="row" aria-rowindex={1}>
+          {head}
+        </div>
+      </div>
+      <div
+        class="lines-scroll"
+        ref={scroller}
+        tabIndex={0}
+        role="rowgroup"
+        aria-label={label}
+        onScroll={({ currentTarget }) => setTop(currentTarget.scrollTop)}
+        style={{ height: `${Math.min(Math.max(total, 1) * ROW_PX, 15.5 * ROW_PX)}px` }}
+      >
+        <div class="lines-whole" style={{ height: `${laidOut}px` }}>
+          <div class="lines-sight" style={{ transform: `translateY(${offset}px)` }}>
+            {Array.from({ length: Math.max(0, last - first) }, (_, i) => (
+              <div class="lines-row" role="row" key={first + i} aria-rowindex={first + i + 2}>
+                {row(first + i)}
+              </div>
+            ))}
+          </div>
+        </div>
+      </div>
+    </div>
+  )
+}

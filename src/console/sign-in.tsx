@@ -1,0 +1,92 @@
+import type { ComponentChildren, VNode } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import type { ConsoleSession } from '../wire/project.ts'
+import { t } from './i18n.ts'
+import { Button } from './parts/button.tsx'
+import { TextField } from './parts/field.tsx'
+import { FailureNotice } from './parts/notice.tsx'
+import { useAction } from './resource.ts'
+import { dismissLink, signIn, signInByLink } from './session.ts'
+
+export function SignIn(): VNode {
+  const [key, setKey] = useState('')
+  const action = useAction()
+  return (
+    <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
+      <TextField
+        label={t('signIn.apiKey')}
+        type="password"
+        value={key}
+        onInput={setKey}
+        placeholder="opk_…"
+        mono
+        required
+        autoFocus
+        autocomplete="current-password"
+      />
+      <FailureNotice failure={action.failure} />
+      <Button label={t('signIn')} kind="primary" submit busy={action.busy} />
+      <p class="hint">
+        {t('signIn.hint')} <Command />
+      </p>
+    </Card>
+  )
+}
+
+/** Asks before a link signs in: its owner would see what is done from then on. */
+export function LinkSignIn({
+  link,
+  session,
+}: {
+  link: string
+  session: ConsoleSession | null | undefined
+}): VNode {
+  const action = useAction()
+  return (
+    <Card title={t('link.title')} onSubmit={() => void action.run(() => signInByLink(link))}>
+      {session ? <p>{t('link.replaces', { project: session.project.name })}</p> : null}
+      <p>
+        {t('link.text')} <Command />.
+      </p>
+      <FailureNotice failure={action.failure} />
+      <Button label={t('signIn')} kind="primary" submit busy={action.busy} />
+      <Button label={t('cancel')} onClick={dismissLink} />
+    </Card>
+  )
+}
+
+function Command(): VNode {
+  return <code class="code">offpeak console</code>
+}
+
+function Card({
+  title,
+  onSubmit,
+  children,
+}: {
+  title: string
+  onSubmit: () => void
+  children?: ComponentChildren
+}): VNode {
+  useEffect(() => {
+    document.title = `${t('signIn')} · Offpeak`
+  }, [])
+  return (
+    <main class="sign-in" id="main">
+      <form
+        class="card sign-in-card"
+        onSubmit={(event) => {
+          event.preventDefault()
+          onSubmit()
+        }}
+      >
+        <div class="brand-name">
+          <span class="brand-mark" aria-hidden="true" />
+          Offpeak
+        </div>
+        <h1>{title}</h1>
+        {children}
+      </form>
+    </main>
+  )
+}
