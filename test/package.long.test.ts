@@ -20,7 +20,7 @@ const FILES = [
   ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/offpeak.yaml'],
   ...['examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
 ]
-const FOLDERS = ['deploy', 'dist', 'docs']
+const FOLDERS = ['deploy', 'dist', 'docs', 'man']
 
 interface Packed {
   filename: string
