@@ -153,10 +153,10 @@ export class Run {
     return this.#states[position]! >= FINISHED
   }
 
-  /** Unfinished lines in one of these states, or in any. */
+  /** Unfinished lines in one of these states, or in any; none once the run is closed. */
   positions(...states: readonly LineState[]): number[] {
     const found: number[] = []
-    for (let position = 0; position < this.#states.length; position++) {
+    for (let position = 0; position < this.#lines.length; position++) {
       const state = this.#states[position]!
       if (states.length === 0 ? state < FINISHED : states.includes(state)) found.push(position)
     }

@@ -8,7 +8,7 @@ import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { closeSession, openSession } from '../store/leases.ts'
 import { reservedByProject } from '../store/ledger.ts'
-import { pauseBatch } from '../store/pauses.ts'
+import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
@@ -114,6 +114,36 @@ test('a worker whose database fails while chunks are open goes on when it answer
   await world.server.inFlight[0]?.answer()
   await world.until(() => world.ended.length > 0, 10)
   assert.deepEqual(world.server.sent, ['l1'])
+})
+
+test('a worker that loses its session while it cannot park a chunk goes on when the database answers again', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  const { store, clock, worker, server } = world
+  await worker.start()
+  await world.until(() => server.inFlight.length === 1, 10)
+  const { id } = await world.batch()
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await world.until(() => worker.lanes.get('m')?.waiting === 0, 10)
+  let isParking = false
+  world.inWrite = async (tx) => {
+    const parked = tx.selectFrom('chunks').select('idx').where('state', '=', 'parked')
+    if (isParking || (await parked.executeTakeFirst()) === undefined) return
+    isParking = true
+    world.databaseFails = true
+    throw new Error('no connection')
+  }
+  await server.inFlight[0]?.answer()
+  await world.until(() => isParking, 100)
+  const [before] = await world.chunks()
+  await store.write((tx) => closeSession(tx, before!.worker_id!))
+  await store.write((tx) => resumeBatch(tx, id, clock.now()))
+  // The session is renewed next, before it is tried again to park the chunk.
+  await clock.advance(123_000)
+  world.databaseFails = false
+  await world.until(() => server.inFlight.length === 1, 100)
+  await server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 100)
+  assert.equal((await world.batch()).completed, 2)
 })
 
 test('a worker sends no line of a batch that is paused while its chunk is being opened', async () => {

@@ -492,6 +492,8 @@ export class Worker {
     const { store, clock } = this.#options
     run.park()
     void this.#recorder.park(run, async (tx, lease) => {
+      // Its lease may be lost while the database cannot be reached.
+      if (run.isClosed) return 'lost'
       const until =
         reason === 'paused'
           ? await pausedUntil(tx, run.claim, [...run.models], runAt)
