@@ -1,6 +1,8 @@
 // Calls to the service's own API, with the session's cookie. Whatever is not an answer is an ApiFailure, whose
 // message is for people.
 import type { List } from '../wire/list.ts'
+import { every, now } from './browser-clock.ts'
+import { Cell } from './cell.ts'
 import { t } from './i18n.ts'
 
 /** Tells the service that a call comes from the console's own pages: other sites cannot send it. */
@@ -48,6 +50,28 @@ interface CallOptions {
 
 let onSignedOut: () => void = () => {}
 
+/** Unix milliseconds of the last answer, while the service cannot be reached; otherwise null. */
+export const connectionLost = new Cell<number | null>(null)
+const CONNECT_MS = 2_000
+let answeredAt = now()
+
+function onAnswer(): void {
+  answeredAt = now()
+  connectionLost.set(null)
+}
+
+/** Asks again and again, so that what is shown can be read again once there is an answer. */
+function onUnreachable(): ApiFailure {
+  if (connectionLost.value === null) {
+    connectionLost.set(answeredAt)
+    const end = every(CONNECT_MS, () => {
+      if (connectionLost.value === null) end()
+      else void fetch('/healthz').then(onAnswer, () => {})
+    })
+  }
+  return new ApiFailure(0, 'unreachable', t('error.unreachable'))
+}
+
 /** Called when the service no longer knows the session. */
 export function whenSignedOut(act: () => void): void {
   onSignedOut = act
@@ -75,8 +99,9 @@ export async function fetchApi(
     })
   } catch (error) {
     if (options.signal?.aborted) throw error
-    throw new ApiFailure(0, 'unreachable', t('error.unreachable'))
+    throw onUnreachable()
   }
+  onAnswer()
   if (!response.ok)
     throw failureOf(response.status, await response.text(), response.headers.get('x-request-id'))
   return response
@@ -147,7 +172,7 @@ export function upload<T>(
       if (request.status >= 200 && request.status < 300) resolve(JSON.parse(request.responseText) as T)
       else reject(failureOf(request.status, request.responseText, request.getResponseHeader('x-request-id')))
     }
-    request.onerror = () => reject(new ApiFailure(0, 'unreachable', t('error.unreachable')))
+    request.onerror = () => reject(onUnreachable())
     request.onabort = () => reject(signal.reason)
     signal.addEventListener('abort', () => request.abort(), { once: true })
     request.send(form)

@@ -3,6 +3,9 @@
 import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
+import { connectionLost } from './api.ts'
+import { useCell } from './cell.ts'
+import { dateTime } from './format.ts'
 import { t } from './i18n.ts'
 import { matchPage, PAGES, type PageEntry } from './pages.ts'
 import { Icon } from './parts/icon.tsx'
@@ -16,6 +19,7 @@ export function App(): VNode {
   const session = useSession()
   const link = useLink()
   if (link !== null) return <LinkSignIn link={link} session={session} />
+  if (session === undefined) return <ConnectionBar />
   if (!session) return <SignIn />
   return (
     <div class="shell">
@@ -23,7 +27,21 @@ export function App(): VNode {
         {t('skip')}
       </a>
       <Sidebar session={session} />
-      <CurrentPage session={session} key={session.api_key_id} />
+      <div class="content">
+        <ConnectionBar />
+        <CurrentPage session={session} key={session.api_key_id} />
+      </div>
+    </div>
+  )
+}
+
+/** Above every page while the service cannot be reached. */
+function ConnectionBar(): VNode | null {
+  const lost = useCell(connectionLost)
+  if (lost === null) return null
+  return (
+    <div class="connection" role="alert">
+      {t('error.lost', { at: dateTime(lost / 1000, lost) })}
     </div>
   )
 }

@@ -17,10 +17,19 @@ export function count(value: number): string {
   return numberFormat({}).format(value)
 }
 
-/** 12,400 becomes 12.4K. */
+/** 12,400 becomes 12.4 k, with a space that does not break. */
 export function compact(value: number): string {
-  return numberFormat({ notation: 'compact', maximumFractionDigits: 1 }).format(value)
+  const [size, symbol] = SIZES.find(([size]) => value >= size * 0.99995) ?? [1, '']
+  const text = numberFormat({ maximumFractionDigits: size === 1 ? 0 : 1 }).format(value / size)
+  return symbol === '' ? text : `${text}\u00a0${symbol}`
 }
+
+const SIZES = [
+  [1e12, 'T'],
+  [1e9, 'B'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+] as const
 
 /** Two decimals from a dollar on, three significant digits below: $0.00126. */
 export function usd(value: number): string {
@@ -39,15 +48,17 @@ export function usdExact(value: number): string {
   return `${numberFormat({ maximumFractionDigits: 9 }).format(value)} USD`
 }
 
-/** Never "100%" before all is done, and never "0%" once something is. */
+/** Never "100%" before all is done, never "0%" once something is, and above 100% where it is more than all. */
 export function percent(part: number, whole: number): string {
-  if (whole === 0) return numberFormat({ style: 'percent' }).format(0)
-  const share = part / whole
-  const digits = (share > 0 && share < 0.01) || (share > 0.99 && share < 1) ? 1 : 0
-  const rounded = Math.floor(share * 100 * 10 ** digits) / 10 ** digits / 100
-  return numberFormat({ style: 'percent', maximumFractionDigits: digits }).format(
-    share > 0 && rounded === 0 ? 0.001 : rounded,
-  )
+  const share = whole === 0 ? 0 : part / whole
+  const show = (value: number, digits: Intl.NumberFormatOptions): string =>
+    numberFormat({ style: 'percent', ...digits }).format(value)
+  if (share > 0 && share < 1e-5) return `<${show(1e-5, { maximumFractionDigits: 3 })}`
+  if (share > 0 && share < 0.01) return show(share, { maximumSignificantDigits: 2 })
+  if (share <= 0.99 || share >= 1) return show(share, { maximumFractionDigits: 0 })
+  const digits = share < 0.999 ? 1 : 3
+  const steps = 100 * 10 ** digits
+  return show(Math.floor(share * steps) / steps, { maximumFractionDigits: digits })
 }
 
 export function perSecond(value: number): string {
@@ -66,35 +77,32 @@ export function bytes(value: number): string {
 }
 
 const UNITS = [
-  ['day', 86_400],
-  ['hour', 3_600],
-  ['minute', 60],
-  ['second', 1],
+  ['day', 86_400, 'd'],
+  ['hour', 3_600, 'h'],
+  ['minute', 60, 'min'],
+  ['second', 1, 's'],
 ] as const
 
-function unit(value: number, name: string, decimals = 0): string {
-  const options = {
-    style: 'unit',
-    unit: name,
-    unitDisplay: 'narrow',
-    maximumFractionDigits: decimals,
-  } as const
-  return numberFormat(options).format(value)
-}
-
-/** The two largest units: `2h 5m`; below a minute decimals: `4.2s`; below a second `350ms`. */
+/** The two largest units: `2 h 5 min`; below ten seconds decimals: `4.2 s`; below a second `350 ms`. */
 export function duration(ms: number): string {
-  if (ms < 1_000) return unit(Math.round(ms), 'millisecond')
-  if (ms < 60_000) return unit(ms / 1000, 'second', ms < 10_000 ? 1 : 0)
+  const show = (value: number, symbol: string, decimals = 0): string =>
+    `${numberFormat({ maximumFractionDigits: decimals }).format(value)}\u00a0${symbol}`
+  if (ms < 999.5) return show(ms, 'ms')
+  if (ms < 59_500) return show(ms / 1000, 's', ms < 9_950 ? 1 : 0)
   let rest = Math.round(ms / 1000)
   const parts: string[] = []
-  for (const [name, seconds] of UNITS) {
+  for (const [, seconds, symbol] of UNITS) {
     const whole = Math.floor(rest / seconds)
     rest -= whole * seconds
-    if (whole > 0) parts.push(unit(whole, name))
+    if (whole > 0) parts.push(show(whole, symbol))
     if (parts.length === 2 || (parts.length === 1 && whole === 0)) break
   }
   return parts.join(' ')
+}
+
+/** Between two times in whole seconds: what began and ended in the same one took less. */
+export function between(from: number, to: number): string {
+  return to <= from ? `<${duration(1000)}` : duration((to - from) * 1000)
 }
 
 /** `3 minutes ago`, `in 2 hours`. */

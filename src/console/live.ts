@@ -53,6 +53,7 @@ function open(): () => void {
   })
   source.onerror = () => {
     state.set('polling')
+    poll()
     endPolling ??= every(POLL_MS, poll)
   }
   return () => {
@@ -103,6 +104,15 @@ function isNewer(a: BatchObject, b: BatchObject): boolean {
 
 export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
   return status === 'completed' || status === 'failed' || status === 'expired' || status === 'cancelled'
+}
+
+/** How fast it is, and when it will have ended; a batch that is paused is neither. */
+export function speedOf({ progress, paused_at }: BatchObject): {
+  lines_per_s: number | null
+  estimated_completion: number | null
+} {
+  const { lines_per_s = null, estimated_completion = null } = (paused_at === undefined && progress) || {}
+  return { lines_per_s, estimated_completion }
 }
 
 export function endedAt(batch: BatchObject): number | undefined {

@@ -1,7 +1,8 @@
 // What a page shows of the service, with what is known while it is read again: the last answer stays until the
 // next one has arrived.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
-import type { ApiFailure } from './api.ts'
+import { type ApiFailure, connectionLost } from './api.ts'
+import { useCell } from './cell.ts'
 
 interface Resource<T> {
   data: T | null
@@ -44,6 +45,13 @@ export function useResource<T>(
     return () => abort.abort()
   }, [name, turn])
   const reload = useCallback(() => setTurn((last) => last + 1), [])
+  // What was read before the service was gone may have changed since.
+  const isLost = useCell(connectionLost) !== null
+  const wasLost = useRef(isLost)
+  useEffect(() => {
+    if (wasLost.current && !isLost) reload()
+    wasLost.current = isLost
+  }, [isLost])
   const current = state.name === name ? state : { data: null, failure: null, loading: true }
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }

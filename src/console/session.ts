@@ -1,7 +1,7 @@
 // Who is signed in. The key itself is sent once and then forgotten: what stays is a cookie that scripts cannot read.
 import type { Scope } from '../domain/api-key.ts'
 import type { ConsoleSession } from '../wire/project.ts'
-import { ApiFailure, get, post, remove, whenSignedOut } from './api.ts'
+import { ApiFailure, connectionLost, get, post, remove, whenSignedOut } from './api.ts'
 import { Cell, useCell } from './cell.ts'
 
 const PATH = '/console/session'
@@ -11,6 +11,13 @@ const session = new Cell<ConsoleSession | null | undefined>(undefined)
 
 export function useSession(): ConsoleSession | null | undefined {
   return useCell(session)
+}
+
+/** Whether the service no longer knows the session that this page had. */
+const hasEnded = new Cell(false)
+
+export function useEnded(): boolean {
+  return useCell(hasEnded)
 }
 
 /** The token of a one-time link that the page was opened with, until it is used or dismissed. */
@@ -26,17 +33,30 @@ export function may(scope: Scope): boolean {
 
 /** Asks who is signed in. A one-time link in the address signs nobody in by itself: anybody can send one. */
 export async function readSession(): Promise<void> {
-  whenSignedOut(() => session.set(null))
+  whenSignedOut(() => {
+    if (session.value) hasEnded.set(true)
+    session.set(null)
+  })
   readLink()
   // A link that is pasted into the address of the open page does not load it again.
   addEventListener('hashchange', readLink)
   // Whether there is a cookie; only the service can see it, and not where another site or a file led here.
   const cookie = document.documentElement.dataset.cookie === 'yes' || link.value !== null
+  session.set(cookie ? undefined : null)
+  if (cookie) await askSession()
+}
+
+async function askSession(): Promise<void> {
   try {
-    session.set(cookie ? await get<ConsoleSession>(PATH) : null)
+    session.set(await get<ConsoleSession>(PATH))
   } catch (error) {
     if (!(error instanceof ApiFailure)) throw error
-    session.set(null)
+    if (error.status !== 0) return session.set(null)
+    const end = connectionLost.watch(() => {
+      if (connectionLost.value !== null) return
+      end()
+      void askSession()
+    })
   }
 }
 
@@ -69,5 +89,6 @@ export function dismissLink(): void {
 
 export async function signOut(): Promise<void> {
   await remove(PATH)
+  hasEnded.set(false)
   session.set(null)
 }

@@ -4,12 +4,13 @@ import type { ConsoleSession } from '../wire/project.ts'
 import { t } from './i18n.ts'
 import { Button } from './parts/button.tsx'
 import { TextField } from './parts/field.tsx'
-import { FailureNotice } from './parts/notice.tsx'
+import { FailureNotice, Notice } from './parts/notice.tsx'
 import { useAction } from './resource.ts'
-import { dismissLink, signIn, signInByLink } from './session.ts'
+import { dismissLink, signIn, signInByLink, useEnded } from './session.ts'
 
 export function SignIn(): VNode {
   const [key, setKey] = useState('')
+  const hasEnded = useEnded()
   const action = useAction()
   return (
     <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
@@ -24,7 +25,13 @@ export function SignIn(): VNode {
         autoFocus
         autocomplete="current-password"
       />
-      <FailureNotice failure={action.failure} />
+      {action.failure?.code === 'invalid_api_key' ? (
+        <Notice tone="bad">{t('signIn.wrongKey')}</Notice>
+      ) : action.failure ? (
+        <FailureNotice failure={action.failure} />
+      ) : hasEnded ? (
+        <Notice tone="warn">{t('signIn.ended')}</Notice>
+      ) : null}
       <Button label={t('signIn')} kind="primary" submit busy={action.busy} />
       <p class="hint">
         {t('signIn.hint')} <Command />

@@ -48,7 +48,7 @@ export async function launchChromium(): Promise<Browser> {
 export class Visitor implements AsyncDisposable {
   readonly page: Page
   readonly problems: string[] = []
-  /** Answers with these statuses are what the test is about. */
+  /** Answers with these statuses are what the test is about; 0: there is none. */
   expected: readonly number[] = []
   readonly #context: BrowserContext
   readonly #url: string
@@ -59,7 +59,7 @@ export class Visitor implements AsyncDisposable {
     this.#url = url
     page.on('pageerror', (error) => this.problems.push(`error: ${error.message}`))
     page.on('console', (message) => {
-      const { 1: status } = /status of (\d+)/.exec(message.text()) ?? []
+      const { 1: status = 0 } = /status of (\d+)|net::ERR_/.exec(message.text()) ?? [null, Number.NaN]
       if (message.type() !== 'error' || this.expected.includes(Number(status))) return
       this.problems.push(`console: ${message.text()} ${message.location().url}`)
     })

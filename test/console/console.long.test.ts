@@ -79,7 +79,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.open('/console')
     await page.getByLabel('API key').fill('opk_local_wrong')
     await page.getByRole('button', { name: 'Sign in' }).click()
-    await page.getByRole('alert').waitFor()
+    await page.getByRole('alert').getByText('This is no key of this service').waitFor()
     await visitor.screenshot('sign-in')
     await visitor.signIn(operator)
     const cookies = await page.context().cookies()
@@ -174,6 +174,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
     await visitor.page.getByRole('link', { name: 'Limits' }).click()
     await visitor.page.getByLabel('API key').waitFor()
+    await visitor.page.getByText('Your session has ended').waitFor()
   })
 
   test('a request that another site forges changes nothing', async () => {
@@ -286,6 +287,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Close' }).click()
     await page.getByRole('button', { name: 'Send a test event' }).click()
     await page.getByRole('table', { name: 'Deliveries' }).getByText('webhook.test').waitFor()
+    await page.getByText('Failing', { exact: true }).waitFor()
   })
 
   test('every control of every page is reached with the tabulator key', async () => {
@@ -420,6 +422,52 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal(await answer.locator('script, img').count(), 0)
     assert.deepEqual(await answer.locator('.hidden-character').allInnerTexts(), ['001B', '001B', '202E'])
     await visitor.screenshot('hostile-answer')
+  })
+
+  test('characters that reorder text are shown in headings, tables, details and titles', async () => {
+    const name = 'user:\u202enimda\u202c'
+    const { id } = await service.run([line('id-\u202e1')], { metadata: { entity: name } })
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const shown = 'user:202Enimda202C'
+    await page.getByRole('row').filter({ hasText: shown }).waitFor()
+    await visitor.open(`/console/batches/${id}`)
+    await page.getByRole('definition').filter({ hasText: shown }).waitFor()
+    await page.getByRole('link', { name: 'id-202E1' }).click()
+    await page.getByRole('heading', { name: 'id-202E1', level: 1 }).waitFor()
+    assert.doesNotMatch(await page.content(), /\p{Cc}(?<![\n\t])|\u202e|\u202c/u)
+    assert.doesNotMatch(await page.title(), /\u202e/u)
+  })
+
+  test('a lost connection is told on each page, and pages are read again when it is back', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    visitor.expected = [0]
+    await visitor.signIn(operator)
+    await visitor.settled()
+    const bar = page.getByText(/^Connection lost; data from .*\d:\d\d/)
+    await page.context().setOffline(true)
+    await page.getByRole('link', { name: 'Keys' }).click()
+    await bar.waitFor()
+    await page.getByRole('link', { name: 'Usage' }).click()
+    await page.getByRole('heading', { name: 'Usage', level: 1 }).waitFor()
+    await bar.waitFor()
+    await page.context().setOffline(false)
+    await bar.waitFor({ state: 'detached' })
+    await page.getByRole('table').first().waitFor()
+  })
+
+  test('a line that was never sent is not run', async () => {
+    const file = await service.upload(JSON.stringify(line('never')))
+    const { id } = await service.create(file.id, { start_after: Math.floor(Date.now() / 1000) + 3_600 })
+    await service.request('POST', `/v1/batches/${id}/cancel`)
+    await service.ended(id)
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${id}`)
+    const row = visitor.page.getByRole('table', { name: 'Lines' }).getByRole('row').nth(1)
+    await row.getByText('Not run', { exact: true }).waitFor()
   })
 
   test('a limit is made, and its gauge shows what was spent', async () => {

@@ -9,7 +9,6 @@ import { parseExact } from '../exact-json.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { FailureNotice } from '../parts/notice.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { VirtualRows } from '../parts/virtual-rows.tsx'
 import { href } from '../router.ts'
 
@@ -95,21 +94,18 @@ export function AnswerTable({ batch, columns }: { batch: BatchObject; columns: r
           if (!found) return row(['…'], 'cell')
           const link = (
             <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${found.line}`)}>
-              {visibleText(found.custom_id)}
+              {found.custom_id}
             </a>
           )
           const number = <span class="muted">{count(found.line)}</span>
           return found.error === null
-            ? row(
-                [number, link, ...found.cells.map((text) => <span title={text}>{visibleText(text)}</span>)],
-                'cell',
-              )
+            ? row([number, link, ...found.cells.map((text) => <span title={text}>{text}</span>)], 'cell')
             : row(
                 [
                   number,
                   link,
                   <span class="bad-text whole" title={found.error}>
-                    {visibleText(found.error)}
+                    {found.error}
                   </span>,
                 ],
                 'cell',

@@ -16,7 +16,7 @@ import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { CodeBlock, visibleText } from '../parts/text.tsx'
+import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
@@ -139,7 +139,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
     cell: ({ id, method, path }) => [
       <a class="row-link mono" href={href(`/audit/${id}`)}>
         {`${method} `}
-        {visibleText(path)}
+        {path}
       </a>,
       <div class="muted small mono">{id}</div>,
     ],
@@ -210,7 +210,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                   shown.method ? (
                     <span class="mono">
                       {`${shown.method} `}
-                      {visibleText(shown.path ?? '')}
+                      {shown.path ?? ''}
                     </span>
                   ) : null,
                 ],
@@ -228,7 +228,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                     <a href={href(`/batches/${shown.batch_id}/lines/${shown.line}`)}>
                       {String(shown.line)}
                       {' · '}
-                      {visibleText(shown.custom_id ?? '')}
+                      {shown.custom_id ?? ''}
                     </a>
                   ) : null,
                 ],
@@ -239,7 +239,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                   ),
                 ],
                 [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
-                [t('line.entity'), shown.entity ? visibleText(shown.entity) : null],
+                [t('line.entity'), shown.entity ? shown.entity : null],
                 [t('line.duration'), shown.duration_ms === undefined ? null : duration(shown.duration_ms)],
                 [t('audit.when'), <Time at={shown.created} />],
               ]}

@@ -10,10 +10,12 @@ import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { FailureNotice, Loading } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
 import { RetryButton } from './batch-actions.tsx'
+
+/** Errors of the request itself: sent again as it is, it ends the same way. */
+const NO_USE = new Set(['content_filter', 'context_length_exceeded'])
 
 type Group = BatchErrors['groups'][number]
 
@@ -60,8 +62,7 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
       </div>
       <div class="error-what">
         <div>
-          <code class="code">{group.code}</code>{' '}
-          <span class="error-message">{visibleText(group.message)}</span>
+          <code class="code">{group.code}</code> <span class="error-message">{group.message}</span>
         </div>
         <div class="muted">{group.advice}</div>
       </div>
@@ -69,11 +70,13 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
         <button type="button" class="link" onClick={show}>
           {t('errors.show')}
         </button>
-        <RetryButton
-          batch={batch}
-          which={{ codes: [group.code], ...(group.pattern === null ? {} : { message: group.pattern }) }}
-          quiet
-        />
+        {NO_USE.has(group.code) ? null : (
+          <RetryButton
+            batch={batch}
+            which={{ codes: [group.code], ...(group.pattern === null ? {} : { message: group.pattern }) }}
+            quiet
+          />
+        )}
       </div>
     </li>
   )

@@ -5,9 +5,9 @@ import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { get, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
-import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
-import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
+import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton } from '../parts/button.tsx'
 import { Facts, Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
@@ -103,7 +103,7 @@ function Whole({ batch }: { batch: BatchObject }): VNode {
 function Summary({ batch }: { batch: BatchObject }): VNode {
   const { total, completed, failed } = batch.request_counts
   const done = completed + failed
-  const { lines_per_s = null, estimated_completion = null } = batch.progress ?? {}
+  const { lines_per_s, estimated_completion } = speedOf(batch)
   const end = endedAt(batch)
   const from = batch.in_progress_at ?? batch.created
   const took = end === undefined ? null : Math.max(end - from, 0)
@@ -138,7 +138,7 @@ function Summary({ batch }: { batch: BatchObject }): VNode {
             }
           : {
               title: t('batch.took'),
-              value: duration(took * 1000),
+              value: between(0, took),
               note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
             },
         {

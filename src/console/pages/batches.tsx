@@ -7,9 +7,9 @@ import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import { get, getPage } from '../api.ts'
 import { now } from '../browser-clock.ts'
-import { count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
+import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { ended, endedAt, latest, useLive, useMissedEnds } from '../live.ts'
+import { endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { Button, LinkButton } from '../parts/button.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
@@ -114,9 +114,15 @@ export function Batches(): VNode {
           {first.loading && !first.data ? (
             <Loading rows={6} />
           ) : rows.length === 0 ? (
-            <Empty title={t('nothingFound')}>
-              <p>{t('batches.noneMatch')}</p>
-            </Empty>
+            last?.has_more ? (
+              <Empty
+                title={t('batches.noneOf', { n: pages.reduce((sum, { data }) => sum + data.length, 0) })}
+              />
+            ) : (
+              <Empty title={t('nothingFound')}>
+                <p>{t('batches.noneMatch')}</p>
+              </Empty>
+            )
           ) : (
             <Table<BatchObject>
               label={t('batches.title')}
@@ -127,7 +133,10 @@ export function Batches(): VNode {
           )}
           {last?.has_more ? (
             <div class="more">
-              <Button label={t('showMore')} onClick={() => void loadMore()} />
+              <Button
+                label={t(text === '' ? 'showMore' : 'batches.searchOlder')}
+                onClick={() => void loadMore()}
+              />
             </div>
           ) : null}
         </>
@@ -225,13 +234,20 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
 ]
 
-/** The rate and the time that is left; of a batch that has ended, how long it took. */
+/** The rate and the time that is left; of a batch that has ended, its mean rate and how long it took. */
 function Speed({ batch }: { batch: BatchObject }): VNode {
-  if (ended(batch)) {
-    const end = endedAt(batch)
-    return <span class="muted">{end === undefined ? '' : duration((end - batch.created) * 1000)}</span>
+  const end = endedAt(batch)
+  if (end !== undefined) {
+    const from = batch.in_progress_at ?? batch.created
+    const { completed, failed } = batch.request_counts
+    return (
+      <div>
+        {end > from ? perSecond((completed + failed) / (end - from)) : '–'}
+        <div class="muted small">{t('batch.tookTime', { time: between(from, end) })}</div>
+      </div>
+    )
   }
-  const { lines_per_s = null, estimated_completion = null } = batch.progress ?? {}
+  const { lines_per_s, estimated_completion } = speedOf(batch)
   return (
     <div>
       {lines_per_s === null ? '–' : perSecond(lines_per_s)}

@@ -14,7 +14,6 @@ import { FailureNotice, Loading } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { may, useSession } from '../session.ts'
@@ -38,12 +37,12 @@ export function Keys(): VNode {
       title: t('keys.key'),
       main: true,
       cell: ({ id, name, project, compat }) => [
-        <strong>{visibleText(name ?? project)}</strong>,
+        <strong>{name ?? project}</strong>,
         compat === null ? null : [' ', <Badge tone="idle" text={compat} />],
         <div class="muted small mono">{id}</div>,
       ],
     },
-    { title: t('keys.project'), cell: ({ project }) => visibleText(project) },
+    { title: t('keys.project'), cell: ({ project }) => project },
     { title: t('keys.scopes'), cell: ({ scopes }) => <span class="small muted">{scopes.join(', ')}</span> },
     {
       title: t('keys.lastUsed'),
@@ -207,10 +206,7 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
     {
       title: t('keys.project'),
       main: true,
-      cell: ({ name, id }) => [
-        <strong>{visibleText(name)}</strong>,
-        <div class="muted small mono">{id}</div>,
-      ],
+      cell: ({ name, id }) => [<strong>{name}</strong>, <div class="muted small mono">{id}</div>],
     },
     { title: t('keys.plan'), cell: ({ plan }) => plan },
     {

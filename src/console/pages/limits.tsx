@@ -14,7 +14,6 @@ import { ConfirmDialog, Dialog } from '../parts/dialog.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { may } from '../session.ts'
@@ -150,7 +149,7 @@ function LimitCard({
         <div>
           <h2>
             {limit.scope === 'entity_type' ? `${t('limits.each')} ` : ''}
-            {visibleText(name)}
+            {name}
           </h2>
           <div class="muted small">
             {t(`limits.${limit.window}` satisfies MessageKey, { amount: show(limit.amount) })}
@@ -176,7 +175,7 @@ function LimitCard({
       <div class="muted small">
         {t('limits.resets')} <Time at={windowOf(limit.window).end} short />
       </div>
-      {limit.description ? <p class="muted">{visibleText(limit.description)}</p> : null}
+      {limit.description ? <p class="muted">{limit.description}</p> : null}
     </li>
   )
 }
@@ -198,9 +197,9 @@ function Gauge({
   return (
     <div class={`gauge ${tone}`}>
       <div class="progress-line">
-        {name ? <span class="gauge-name">{visibleText(name)}</span> : null}
+        {name ? <span class="gauge-name">{name}</span> : null}
         <span>{show(value)}</span>
-        <span class="muted push">{percent(Math.min(value, limit.amount), limit.amount)}</span>
+        <span class="muted push">{percent(value, limit.amount)}</span>
       </div>
       <div
         class="gauge-track"

@@ -14,8 +14,7 @@ import { ended } from '../live.ts'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
-import { Badge } from '../parts/status.tsx'
-import { visibleText } from '../parts/text.tsx'
+import { LineBadge } from '../parts/status.tsx'
 import { VirtualRows } from '../parts/virtual-rows.tsx'
 import { useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
@@ -184,7 +183,7 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
               onClick={() => replaceQuery({ [name]: null })}
             >
               <span class="muted">{`${t(`line.${name}` satisfies MessageKey)} `}</span>
-              <span class="clip">{visibleText(filter[name] ?? '')}</span>
+              <span class="clip">{filter[name] ?? ''}</span>
               <span aria-hidden="true">{' ×'}</span>
             </button>
           ))}
@@ -217,27 +216,25 @@ const HEAD = (): VNode[] =>
     </div>
   ))
 
-const TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
-
 function rowOf(batchId: string, pages: LinePages, index: number): ComponentChildren {
   const line = pages.at(index)
   if (!line) return cell('number', <span class="muted">…</span>)
-  const { status, error, usage } = line
+  const { error, usage } = line
   return [
     cell('number', count(line.line)),
     cell(
       'id',
       <a class="row-link mono" href={href(`/batches/${batchId}/lines/${line.line}`)}>
-        {visibleText(line.custom_id)}
+        {line.custom_id}
       </a>,
       line.custom_id,
     ),
-    cell('status', <Badge tone={TONES[status]} text={t(`line.${status}` satisfies MessageKey)} />),
-    cell('model', line.model === null ? '' : visibleText(line.model), line.model ?? ''),
+    cell('status', <LineBadge line={line} />),
+    cell('model', line.model === null ? '' : line.model, line.model ?? ''),
     cell(
       'result',
       error ? (
-        [<code class="code">{error.code}</code>, ' ', <span class="muted">{visibleText(error.message)}</span>]
+        [<code class="code">{error.code}</code>, ' ', <span class="muted">{error.message}</span>]
       ) : usage ? (
         <span class="muted">
           {t('line.tokens', {

@@ -11,9 +11,9 @@ import { Figures } from '../parts/figures.tsx'
 import { Answer, Messages } from '../parts/messages.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { Badge } from '../parts/status.tsx'
+import { Badge, LineBadge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { CodeBlock, visibleText } from '../parts/text.tsx'
+import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
@@ -24,8 +24,6 @@ interface Loaded {
   /** With every number as it was sent. */
   exact: Record<string, unknown>
 }
-
-const TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
 
 export function Line({ id, line: number }: PageParams): VNode {
   const path = `/v1/batches/${encodeURIComponent(id)}/lines/${encodeURIComponent(number)}`
@@ -58,10 +56,10 @@ export function Line({ id, line: number }: PageParams): VNode {
 function Headline({ line }: { line: BatchLine }): VNode {
   return (
     <div class="row">
-      <Badge tone={TONES[line.status]} text={t(`line.${line.status}` satisfies MessageKey)} />
+      <LineBadge line={line} />
       <span>{t('line.number', { n: line.line })}</span>
-      {line.model ? <span class="mono">{visibleText(line.model)}</span> : null}
-      {line.entity ? <span>{visibleText(line.entity)}</span> : null}
+      {line.model ? <span class="mono">{line.model}</span> : null}
+      {line.entity ? <span>{line.entity}</span> : null}
     </div>
   )
 }
@@ -98,7 +96,7 @@ function Whole({ loaded: { line, exact } }: { loaded: Loaded }): VNode {
       <div class="columns">
         <Section
           title={t('line.prompt')}
-          aside={input ? <CopyButton text={curlOf(body ?? input)} label={t('line.curl')} /> : null}
+          aside={input ? <CopyButton text={curlOf(input)} label={t('line.curl')} /> : null}
         >
           {body ? <Messages body={body} /> : <Notice>{t('line.noInput')}</Notice>}
         </Section>
@@ -137,7 +135,7 @@ function WhyFailed({ line }: { line: BatchLine }): VNode {
   const advice = groups.data?.groups.find(({ code }) => code === line.error?.code)?.advice
   return (
     <Notice tone="bad" title={line.error?.code}>
-      {visibleText(line.error?.message ?? '')}
+      {line.error?.message ?? ''}
       {advice ? <div class="muted">{advice}</div> : null}
     </Notice>
   )
@@ -156,12 +154,12 @@ function Attempts({ line }: { line: BatchLine }): VNode | null {
   if (attempts.length === 0) return null
   const columns: Column<Attempt>[] = [
     { title: t('line.sent'), main: true, cell: ({ at }) => <Time at={at} /> },
-    { title: t('line.server'), cell: ({ upstream }) => visibleText(upstream) },
+    { title: t('line.server'), cell: ({ upstream }) => upstream },
     {
       title: t('batch.status'),
       cell: ({ status, reason }) => [
         <Badge tone={reason ? 'bad' : 'good'} text={status === null ? t('line.noAnswer') : String(status)} />,
-        reason ? <div class="muted small">{visibleText(reason)}</div> : null,
+        reason ? <div class="muted small">{reason}</div> : null,
       ],
     },
     { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
@@ -179,7 +177,7 @@ function Attempts({ line }: { line: BatchLine }): VNode | null {
 }
 
 /** To be sent to the model's own server: batches alone are served here. */
-function curlOf(body: Record<string, unknown>): string {
-  const text = print(body).replaceAll("'", String.raw`'\''`)
-  return `curl "$MODEL_SERVER/v1/chat/completions" -H 'Content-Type: application/json' -d '${text}'\n`
+function curlOf({ url, body }: Record<string, unknown>): string {
+  const quoted = (text: string): string => `'${text.replaceAll("'", String.raw`'\''`)}'`
+  return `curl "$MODEL_SERVER"${quoted(String(url))} -H 'Content-Type: application/json' -d ${quoted(print(body))}\n`
 }

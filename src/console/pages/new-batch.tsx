@@ -16,7 +16,6 @@ import { Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { currentAddress, navigate } from '../router.ts'
@@ -81,7 +80,7 @@ export function NewBatch(): VNode {
       ) : (
         <div class="card row">
           <div class="grow">
-            <strong>{visibleText(local.name)}</strong>
+            <strong>{local.name}</strong>
             <div class="muted small">
               {bytes(local.size)}
               {file?.status === 'processed' ? ` · ${t('lines.count', { n: file.line_count })}` : ''}
@@ -158,19 +157,19 @@ function BadLines({ file, local }: { file: FileObject; local: File }): VNode {
       cell: ({ code, message }) => (
         <div>
           <code class="code">{code}</code>
-          <div>{visibleText(message)}</div>
+          <div>{message}</div>
         </div>
       ),
     },
     {
       title: t('new.text'),
-      cell: ({ text, column }) => <code class="code excerpt">{visibleText(excerpt(text, column))}</code>,
+      cell: ({ text, column }) => <code class="code excerpt">{excerpt(text, column)}</code>,
     },
   ]
   return (
     <div class="stack">
       <Notice tone="bad" title={t('new.invalid')}>
-        {visibleText(file.status_details ?? '')}
+        {file.status_details ?? ''}
       </Notice>
       <Table<BadLine>
         label={t('new.invalid')}
@@ -255,9 +254,9 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
     {
       title: t('line.model'),
       main: true,
-      cell: ({ model }) => (model === null ? '–' : <span class="mono">{visibleText(model)}</span>),
+      cell: ({ model }) => (model === null ? '–' : <span class="mono">{model}</span>),
     },
-    { title: t('line.entity'), cell: ({ entity }) => (entity === null ? '–' : visibleText(entity)) },
+    { title: t('line.entity'), cell: ({ entity }) => (entity === null ? '–' : entity) },
     { title: t('lines.title'), align: 'end', cell: ({ lines }) => count(lines) },
     { title: t('new.inputTokens'), align: 'end', cell: ({ input_tokens }) => compact(input_tokens) },
     {

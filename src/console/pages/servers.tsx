@@ -12,10 +12,10 @@ import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import { href } from '../router.ts'
+import { type ServerState, serverState } from '../server-state.ts'
 
 const POLL_MS = 2_000
 
@@ -44,11 +44,11 @@ function Whole({ status }: { status: ServiceStatus }): VNode {
         <Section title={t('servers.waiting')}>
           {waiting.map(({ code, message, model, batches, example }) => (
             <Notice tone="warn" title={t(`waiting.${code}` as MessageKey) || code}>
-              {visibleText(message)}
+              {message}
               {model ? (
                 <>
                   {' '}
-                  <code class="code">{visibleText(model)}</code>
+                  <code class="code">{model}</code>
                 </>
               ) : null}{' '}
               <a href={href(`/batches/${example}`)}>{t('servers.batches', { n: batches })}</a>
@@ -64,7 +64,11 @@ function Whole({ status }: { status: ServiceStatus }): VNode {
 function Service({ service }: { service: NonNullable<ServiceStatus['service']> }): VNode {
   const { workers, models, stores, queue } = service
   const upstreams = workers.flatMap((worker) =>
-    worker.upstreams.map((upstream) => ({ ...upstream, worker: worker.id })),
+    worker.upstreams.map((upstream) => ({
+      ...upstream,
+      worker: worker.id,
+      isStarting: models.some(({ model, state }) => model === upstream.model && state === 'starting'),
+    })),
   )
   const sum = (of: (upstream: UpstreamStatus) => number): number =>
     upstreams.reduce((total, upstream) => total + of(upstream), 0)
@@ -99,11 +103,11 @@ function Service({ service }: { service: NonNullable<ServiceStatus['service']> }
       </div>
       {models.map(({ model, state, since, error }) => (
         <Notice tone="bad" title={`${model}: ${state}`}>
-          {error ? visibleText(error) : null} <Time at={since} short />
+          {error ? error : null} <Time at={since} short />
         </Notice>
       ))}
       <Section title={t('servers.upstreams')}>
-        <Table<UpstreamStatus & { worker: string }>
+        <Table<Upstream>
           label={t('servers.upstreams')}
           columns={UPSTREAMS()}
           rows={upstreams}
@@ -130,7 +134,7 @@ function Service({ service }: { service: NonNullable<ServiceStatus['service']> }
                 {kind}
                 {latency_ms === null ? '' : ` · ${duration(latency_ms)}`}
               </div>
-              {error ? <div class="bad-text">{visibleText(error)}</div> : null}
+              {error ? <div class="bad-text">{error}</div> : null}
             </div>
           ))}
         </div>
@@ -174,14 +178,25 @@ function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }
   )
 }
 
-const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
+const STATE_TONES = {
+  healthy: 'good',
+  recovering: 'warn',
+  down: 'bad',
+  outsideHours: 'idle',
+  starting: 'info',
+  unknown: 'idle',
+} as const satisfies Record<ServerState, string>
+
+type Upstream = UpstreamStatus & { worker: string; isStarting: boolean }
+
+const UPSTREAMS = (): Column<Upstream>[] => [
   {
     title: t('servers.upstream'),
     main: true,
     cell: ({ upstream, model, tier }) => [
-      <strong>{visibleText(model)}</strong>,
+      <strong>{model}</strong>,
       tier ? <span class="muted small">{` · ${t('servers.tier', { n: tier })}`}</span> : null,
-      <div class="muted small mono">{visibleText(upstream)}</div>,
+      <div class="muted small mono">{upstream}</div>,
     ],
   },
   {
@@ -222,13 +237,11 @@ const UPSTREAMS = (): Column<UpstreamStatus & { worker: string }>[] => [
     cell: ({ hours }) => <Hours hours={hours ?? null} />,
   },
   {
-    title: t('servers.circuit'),
-    cell: ({ circuit }) => (
-      <Badge
-        tone={circuit === 'closed' ? 'good' : 'bad'}
-        text={t(`servers.circuit.${circuit}` satisfies MessageKey)}
-      />
-    ),
+    title: t('servers.state'),
+    cell: (upstream) => {
+      const state = serverState(upstream, upstream.isStarting)
+      return <Badge tone={STATE_TONES[state]} text={t(`servers.state.${state}` satisfies MessageKey)} />
+    },
   },
 ]
 

@@ -13,7 +13,6 @@ import { Figures } from '../parts/figures.tsx'
 import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { useResource } from '../resource.ts'
 import { replaceQuery, useAddress } from '../router.ts'
 
@@ -145,7 +144,7 @@ function Report({
     by === 'day' ? (nameA < nameB ? 1 : -1) : b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
   )
   const columns: Column<readonly [string, Row]>[] = [
-    { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => visibleText(name) },
+    { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => name },
     { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
     {
       title: t('batch.failedLines'),

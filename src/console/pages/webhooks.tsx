@@ -21,7 +21,6 @@ import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { visibleText } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { href } from '../router.ts'
@@ -111,6 +110,8 @@ function Webhook({
       deliveries.reload()
     })
   const rows = deliveries.data?.data ?? []
+  // The newest delivery that was tried.
+  const isFailing = rows.find(({ attempts }) => attempts > 0)?.last_error != null
   const isPending = rows.some(({ status }) => status === 'pending')
   useEffect(() => (isPending ? every(PENDING_MS, deliveries.reload) : undefined), [isPending])
   const columns: Column<DeliveryObject>[] = [
@@ -126,7 +127,7 @@ function Webhook({
       title: t('batch.status'),
       cell: ({ status, last_error }) => [
         <Badge tone={TONES[status]} text={t(`delivery.${status}` satisfies MessageKey)} />,
-        last_error ? <div class="muted small">{visibleText(last_error)}</div> : null,
+        last_error ? <div class="muted small">{last_error}</div> : null,
       ],
     },
     {
@@ -164,11 +165,11 @@ function Webhook({
     <section class="card stack">
       <div class="section-head">
         <div class="grow">
-          <h2 class="mono">{visibleText(webhook.url)}</h2>
+          <h2 class="mono">{webhook.url}</h2>
           <div class="muted small">
             {webhook.description ? (
               <>
-                {visibleText(webhook.description)}
+                {webhook.description}
                 {' · '}
               </>
             ) : null}
@@ -176,11 +177,11 @@ function Webhook({
           </div>
         </div>
         <Badge
-          tone={webhook.enabled ? 'good' : 'idle'}
-          text={t(webhook.enabled ? 'webhooks.enabled' : 'webhooks.disabled')}
+          tone={!webhook.enabled ? 'idle' : isFailing ? 'bad' : 'good'}
+          text={t(`webhooks.${!webhook.enabled ? 'disabled' : isFailing ? 'failing' : 'enabled'}`)}
         />
       </div>
-      {webhook.disabled_reason ? <Notice tone="warn">{visibleText(webhook.disabled_reason)}</Notice> : null}
+      {webhook.disabled_reason ? <Notice tone="warn">{webhook.disabled_reason}</Notice> : null}
       {may('webhooks:write') ? (
         <div class="row">
           {webhook.enabled
@@ -319,7 +320,7 @@ function Events(): VNode {
             {data.batch_id}
           </a>
         ) : (
-          <span class="mono">{visibleText(String(data.entity ?? data.limit_id ?? ''))}</span>
+          <span class="mono">{String(data.entity ?? data.limit_id ?? '')}</span>
         ),
     },
     { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },

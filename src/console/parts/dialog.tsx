@@ -7,7 +7,7 @@ import { t } from '../i18n.ts'
 import { useAction } from '../resource.ts'
 import { Button, CopyButton } from './button.tsx'
 import { FailureNotice } from './notice.tsx'
-import { CodeBlock, visibleText } from './text.tsx'
+import { CodeBlock } from './text.tsx'
 
 /** A question, and the one thing that happens when the answer is yes. */
 export function ConfirmDialog({
@@ -33,7 +33,7 @@ export function ConfirmDialog({
   ]
   return (
     <Dialog title={title} onClose={onClose} foot={foot}>
-      <p>{visibleText(text)}</p>
+      <p>{text}</p>
       <FailureNotice failure={action.failure} />
     </Dialog>
   )

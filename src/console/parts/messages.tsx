@@ -6,7 +6,7 @@ import { isObject, parseExact, print } from '../exact-json.ts'
 import { t } from '../i18n.ts'
 import { schemaProblems } from '../schema-check.ts'
 import { Notice } from './notice.tsx'
-import { CodeBlock, Prose, visibleText } from './text.tsx'
+import { CodeBlock, Prose } from './text.tsx'
 
 type Json = Record<string, unknown>
 
@@ -53,11 +53,9 @@ function Message({ message, reason = '' }: { message: Json; reason?: string }): 
   return (
     <article class={`message ${role === 'assistant' ? 'assistant' : ''}`}>
       <header class="message-role">
-        {visibleText(String(role ?? ''))}
-        {typeof tool_call_id === 'string' ? <code class="code">{visibleText(tool_call_id)}</code> : null}
-        {reason ? (
-          <span class={reason === 'length' ? 'warn-text push' : 'muted push'}>{visibleText(reason)}</span>
-        ) : null}
+        {String(role ?? '')}
+        {typeof tool_call_id === 'string' ? <code class="code">{tool_call_id}</code> : null}
+        {reason ? <span class={reason === 'length' ? 'warn-text push' : 'muted push'}>{reason}</span> : null}
       </header>
       {typeof thought === 'string' ? (
         <details class="raw">
@@ -89,7 +87,7 @@ function contentOf(content: unknown): ComponentChildren {
     return url.startsWith('data:image/') ? (
       <img class="picture" src={url} alt={t('line.picture')} />
     ) : (
-      <code class="code">{visibleText(url)}</code>
+      <code class="code">{url}</code>
     )
   })
 }
@@ -107,7 +105,7 @@ function ToolCall({ call }: { call: Json }): VNode {
     <div class="tool-call">
       <div>
         <span class="muted">{`${t('line.toolCall')} `}</span>
-        <code class="code">{visibleText(String(name ?? ''))}</code>
+        <code class="code">{String(name ?? '')}</code>
       </div>
       <CodeBlock text={parsed === null ? String(given) : print(parsed)} label={t('line.toolCall')} />
     </div>
@@ -125,7 +123,7 @@ function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }
     <Notice tone="warn" title={t('line.schemaBroken')}>
       <ul>
         {problems.slice(0, 20).map((problem) => (
-          <li>{visibleText(problem)}</li>
+          <li>{problem}</li>
         ))}
       </ul>
     </Notice>

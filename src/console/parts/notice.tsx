@@ -31,7 +31,8 @@ export function FailureNotice({
   failure: ApiFailure | null
   retry?: () => void
 }): VNode | null {
-  if (!failure) return null
+  // The bar above every page says so.
+  if (!failure || failure.status === 0) return null
   return (
     <Notice tone="bad">
       <span>{failure.message}</span> <code class="code">{failure.code}</code>

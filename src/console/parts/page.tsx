@@ -3,6 +3,7 @@
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import { currentAddress } from '../router.ts'
+import { named } from './text.tsx'
 
 interface PageProps {
   title: string
@@ -21,7 +22,7 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
     if (currentAddress().visit > 0) heading.current?.focus({ preventScroll: true })
   }, [])
   useEffect(() => {
-    document.title = `${title} · Offpeak`
+    document.title = `${named(title)} · Offpeak`
   }, [title])
   return (
     <main class="page" id="main">

@@ -13,6 +13,19 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
   )
 }
 
+type LineFields = { status: 'completed' | 'failed' | 'pending'; attempts: number }
+
+const LINE_TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
+
+/** Of a line: one that was never sent did not fail at a server. */
+export function LineBadge({ line: { status, attempts } }: { line: LineFields }): VNode {
+  return status === 'failed' && attempts === 0 ? (
+    <Badge tone="idle" text={t('line.notRun')} />
+  ) : (
+    <Badge tone={LINE_TONES[status]} text={t(`line.${status}` satisfies MessageKey)} />
+  )
+}
+
 type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
 
 function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {

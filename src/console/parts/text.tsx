@@ -1,32 +1,53 @@
-// Text that a model or a caller wrote. It is text whatever it holds, and characters that would change how the text
-// around them looks are shown instead of obeyed.
-import type { ComponentChildren, VNode } from 'preact'
+// Text that a model or a caller wrote is text, whatever it holds: characters that would change how the text around them
+// looks are shown instead of obeyed, in every element of every page.
+
+import { type ComponentChildren, Fragment, options, type VNode } from 'preact'
 
 /** Control characters but tab and line end; formatting characters but soft hyphens and joiners. */
-const HIDDEN = /(?![\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
+const HIDDEN = /(?!\r\n|[\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
 
-export function visibleText(text: string): ComponentChildren[] {
+/** What a browser shows of an element beside its content. */
+const ATTRIBUTES = ['title', 'aria-label', 'placeholder', 'alt', 'data-title']
+
+/** Applies to every element that is made from now on; what is typed into fields stays as it is. */
+export function showHiddenCharacters(): void {
+  options.vnode = ({ type, props }: VNode<Record<string, unknown>>) => {
+    if (typeof type !== 'string' && type !== Fragment) return
+    for (const name of ATTRIBUTES) if (typeof props[name] === 'string') props[name] = named(props[name])
+    if (type !== 'textarea') props.children = visible(props.children as ComponentChildren, type === 'option')
+  }
+}
+
+function visible(children: ComponentChildren, onlyText: boolean): ComponentChildren {
+  if (Array.isArray(children)) return children.map((child) => visible(child, onlyText))
+  if (typeof children !== 'string' || children.search(HIDDEN) < 0) return children
+  if (onlyText) return named(children)
   const parts: ComponentChildren[] = []
   let from = 0
-  for (const { 0: character, index } of text.matchAll(HIDDEN)) {
-    if (character === '\r' && text[index + 1] === '\n') continue
-    const code = (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
+  for (const { 0: character, index } of children.matchAll(HIDDEN)) {
+    const code = codeOf(character)
     parts.push(
-      text.slice(from, index),
+      children.slice(from, index),
       <span class="hidden-character" title={`U+${code}`}>
         {code}
       </span>,
     )
     from = index + character.length
   }
-  parts.push(text.slice(from))
-  return parts
+  return [...parts, children.slice(from)]
+}
+
+export const named = (text: string): string =>
+  text.replaceAll(HIDDEN, (character) => `[U+${codeOf(character)}]`)
+
+function codeOf(character: string): string {
+  return (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
 }
 
 export function Prose({ text }: { text: string }): VNode {
   return (
     <div class="prose" dir="auto">
-      {visibleText(text)}
+      {text}
     </div>
   )
 }
@@ -34,7 +55,7 @@ export function Prose({ text }: { text: string }): VNode {
 export function CodeBlock({ text, label }: { text: string; label: string }): VNode {
   return (
     <pre class="code-block wrap" tabIndex={0} role="region" aria-label={label}>
-      {visibleText(text)}
+      {text}
     </pre>
   )
 }
