@@ -1,11 +1,12 @@
 // A whole service for tests, in this process: the real API over HTTP, a real worker, SQLite and a folder,
 // before a model server that the test controls. Waiting is for events, never for time.
+
 import assert from 'node:assert/strict'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKey } from '../src/admin/create-key.ts'
-import { readLineRecord } from '../src/audit/read-line-record.ts'
+import { readLineRecord } from '../src/audit/read-line.ts'
 import { openStores, type Stores, storeHealth } from '../src/compose/stores.ts'
 import { batchApiSecretsOf, modelsById } from '../src/compose/upstreams.ts'
 import { makeReloadable, type WorkerHooks } from '../src/compose/worker.ts'

@@ -1,5 +1,5 @@
 // Starts the service in the role that the command names, and shuts it down gracefully.
-import { readLineRecord } from '../audit/read-line-record.ts'
+import { readLineRecord } from '../audit/read-line.ts'
 import { listUpstreamModels, ServerDown } from '../backends/openai/list-models.ts'
 import type { Running, ServeOptions } from '../cli/launch.ts'
 import { Failure, Interrupted } from '../cli/terminal/failure.ts'

@@ -14,7 +14,7 @@ import type {
 } from 'fastify'
 import type { Registry } from 'prom-client'
 import { type Static, type TSchema, Type } from 'typebox'
-import type { LineRecordText } from '../audit/read-line-record.ts'
+import type { LineRecordText } from '../audit/read-line.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'

@@ -1,8 +1,8 @@
 // Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
 // answer are tried again, together, when all results are read.
 import type { BackendResult } from '../backends/backend.ts'
-import { BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
-import { unfinished } from '../backends/batch-api/result-line.ts'
+import { type BatchApi, BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
+import { readResultLine, unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { REMOTE } from '../dispatch/line-state.ts'
@@ -11,6 +11,7 @@ import type { Observer } from '../dispatch/observer.ts'
 import type { Blame, MissedResult } from '../dispatch/retry-policy.ts'
 import type { Run } from '../dispatch/run.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import { changeRemoteBatch, linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
@@ -18,7 +19,6 @@ import type { Store } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { cancelMs } from './recall.ts'
 import { endpointOf, remoteId, remoteIdOf } from './request-file.ts'
-import { type ResultFaults, readRemoteResults } from './results.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How long a batch that has ended waits when its results cannot be read. */
@@ -260,4 +260,55 @@ export function throttledAgain(
   )
   const waitMs = Math.min(FULL_MS_MAX, Math.round(waitedMs / 2))
   return { ...result, retry_after_ms: Math.max(result.retry_after_ms ?? 0, waitMs) }
+}
+
+// `readRemoteResults` finds the line that each result belongs to. Mistakes in such files cost nothing: a doubled line
+// counts once, an unknown line is ignored, and a missing line is sent again.
+
+interface ResultFaults {
+  doubled: number
+  unknown: number
+  unreadable: number
+}
+
+/** After so many useless lines for each line of the batch, the rest of a file is left unread. */
+const USELESS_MAX = 1_000
+const USELESS_MIN = 1_000_000
+
+/**
+ * Calls `onAnswer` for the answer to each of the lines in `wanted`, by custom_id, and returns what the others came to that
+ * have a result. `known`: all lines of the batch, also those whose answers are recorded.
+ */
+async function readRemoteResults(
+  api: BatchApi,
+  { output_file_id, error_file_id }: Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id'>,
+  endpoint: EndpointPath,
+  { wanted, known }: { wanted: ReadonlySet<string>; known: ReadonlySet<string> },
+  onAnswer: (custom_id: string, result: BackendResult) => void | Promise<void>,
+  signal: AbortSignal,
+): Promise<{ faults: ResultFaults; missed: Map<string, BackendResult> }> {
+  const faults: ResultFaults = { doubled: 0, unknown: 0, unreadable: 0 }
+  const missed = new Map<string, BackendResult>()
+  const seen = new Set<string>()
+  const uselessMax = Math.max(USELESS_MIN, known.size * USELESS_MAX)
+  for (const file_id of [output_file_id, error_file_id]) {
+    if (file_id === null) continue
+    for await (const line of api.lines(file_id, signal)) {
+      const found = readResultLine(line, endpoint)
+      if (found === null) faults.unreadable++
+      else if (!known.has(found.custom_id)) faults.unknown++
+      else {
+        const { custom_id, result } = found
+        if (seen.has(custom_id) || missed.has(custom_id)) faults.doubled++
+        if (seen.has(custom_id) || !wanted.has(custom_id)) continue
+        if (result.kind === 'answered' || result.kind === 'refused') {
+          seen.add(custom_id)
+          missed.delete(custom_id)
+          await onAnswer(custom_id, result)
+        } else if (!missed.has(custom_id)) missed.set(custom_id, result)
+      }
+      if (faults.doubled + faults.unknown + faults.unreadable > uselessMax) break
+    }
+  }
+  return { faults, missed }
 }

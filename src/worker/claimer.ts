@@ -22,11 +22,9 @@ import { parkChunk, rejectChunk } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { StatementRejected, type Store, type Writer } from '../store/store.ts'
-import type { ChunkReader } from './chunk-reader.ts'
-import { chunkSlots } from './chunk-slots.ts'
-import type { Demand } from './demand.ts'
+import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
+import { chunkSlots, type Demand } from './demand.ts'
 import type { Leases } from './leases.ts'
-import { InputUnreadable } from './unreadable-chunk.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { lowWaterMark } from '../dispatch/lane.ts'
-import { demandOf } from './demand.ts'
+import { chunkSlots, demandOf } from './demand.ts'
 
 function lane(waiting: number, concurrency: number, blocked = false) {
   const isLow = waiting < lowWaterMark(concurrency)
@@ -39,4 +39,67 @@ test('lines that wait for an unavailable model do not reduce the demand', () => 
 test('fast servers need more lines ahead', () => {
   assert.equal(demandOf([['m', lane(1_500, 600)]], 0).wantsMore, false)
   assert.equal(demandOf([['m', lane(1_500, 800)]], 0).wantsMore, true)
+})
+
+const MEMORY = 1_000
+
+function chunks(count: number, model: string | null, project_id = 'a', bytes = 1) {
+  return Array.from({ length: count }, () => ({
+    claim: { project_id, model, remote_batches: 0 },
+    bytes: Buffer.alloc(bytes),
+    remoteWork: 0,
+  }))
+}
+
+/** Chunks for which results of batch APIs are being read. */
+function reading(count: number, bytes = 1) {
+  return chunks(count, 'm', 'a', bytes).map(({ claim, ...chunk }) => ({
+    ...chunk,
+    claim: { ...claim, remote_batches: 1 },
+    remoteWork: 1,
+  }))
+}
+
+test('open chunks of one model, or of several models, leave the slots of other models free', () => {
+  for (const model of ['slow', null]) {
+    const { hasRoom, full, taken, packed } = chunkSlots([...chunks(64, model), ...chunks(3, 'quick')], MEMORY)
+    assert.deepEqual(
+      { hasRoom, full, taken, packed },
+      { hasRoom: true, full: false, taken: [model], packed: [] },
+    )
+  }
+  assert.deepEqual(chunkSlots(chunks(80, 'slow'), MEMORY).packed, ['slow'])
+})
+
+test('beyond the memory limit, some memory is left for projects without open chunks', () => {
+  const state = (bytes: number): [boolean, boolean] => {
+    const { hasRoom, full } = chunkSlots(chunks(1, 'm', 'a', bytes), MEMORY)
+    return [hasRoom, full]
+  }
+  assert.deepEqual(state(MEMORY - 1), [true, false])
+  assert.deepEqual(state(MEMORY), [false, false])
+  assert.deepEqual(state(1.5 * MEMORY), [false, true])
+  assert.deepEqual(chunkSlots([], 0).hasRoom, true, 'one chunk is always opened')
+})
+
+test('chunks for which results of batch APIs are read leave slots and memory to others, and others to them', () => {
+  const slots = (...runs: ReturnType<typeof chunks>) => {
+    const { hasRoom, taken, holders, mayRead } = chunkSlots(runs, MEMORY)
+    return { hasRoom, taken, holders: [...holders.keys()], mayRead }
+  }
+  const free = { hasRoom: true, taken: [], holders: [] }
+  assert.deepEqual(slots(...reading(64)), { ...free, mayRead: false })
+  assert.deepEqual(slots(...reading(1, MEMORY)), { ...free, mayRead: false })
+  assert.deepEqual(slots(...reading(1, MEMORY / 4)), { ...free, mayRead: true })
+  assert.equal(slots(...chunks(1, 'm', 'a', MEMORY)).mayRead, true)
+  assert.equal(slots(...chunks(1, 'm', 'a', 1.5 * MEMORY)).mayRead, false)
+})
+
+test('lists the projects with open chunks by model', () => {
+  const { holders } = chunkSlots(
+    [...chunks(2, 'm', 'a'), ...chunks(1, 'm', 'b'), ...chunks(1, null, 'c')],
+    MEMORY,
+  )
+  assert.deepEqual([...(holders.get('m') ?? [])], ['a', 'b'])
+  assert.deepEqual([...(holders.get(null) ?? [])], ['c'])
 })

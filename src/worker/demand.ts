@@ -1,6 +1,7 @@
-// What a worker should claim next, derived from its lanes: a model that is unavailable, or has enough lines, must not
-// leave the servers of another model without work.
+// Derives from its lanes and open chunks what a worker should claim next. A model that is unavailable, or has enough
+// lines, must not leave the servers of another model without work.
 import { type Lane, lowWaterMark } from '../dispatch/lane.ts'
+import type { Run } from '../dispatch/run.ts'
 
 export interface Demand {
   /** Whether the waiting lines of all models that are not blocked are below the low-water mark. */
@@ -34,4 +35,73 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
   }
   demand.wantsMore = waiting < lowWaterMark(concurrency)
   return demand
+}
+
+// `chunkSlots` limits how many chunks a worker has open at once. Each model has its own slots, so that batches of a slow server cannot
+// fill a worker. The last slots, and the last of the memory, are for projects without open chunks. Chunks for which results
+// of batch APIs are being read have slots and memory of their own: such an API may take hours to deliver them.
+
+/** Open chunks of one model; chunks with lines of several models count as a model of their own. */
+const PER_MODEL_MAX = 64
+/** Further slots of a model, for projects without an open chunk of it. */
+const EXTRA_PER_MODEL = 16
+const OPEN_CHUNKS_MAX = 512
+/** Further memory, as a share, for projects without open chunks and models without open chunks. */
+const EXTRA_MEMORY_SHARE = 0.5
+/** As much again for results of batch APIs. */
+const RESULTS_MEMORY_SHARE = 0.5
+
+/** Null stands for chunks of several models. */
+type SlotModel = string | null
+
+interface ChunkSlots {
+  /** Whether a chunk may be opened, unless it is of a `taken` model. */
+  hasRoom: boolean
+  /** Whether the slots for projects without open chunks are taken as well. */
+  full: boolean
+  /** Whether a chunk may be opened to read results of a batch API. */
+  mayRead: boolean
+  /** Models of which only projects without an open chunk of the model may open another one. */
+  taken: SlotModel[]
+  /** Models of which no further chunk is opened. */
+  packed: SlotModel[]
+  /** By model, the projects that have chunks of it open. */
+  holders: ReadonlyMap<SlotModel, ReadonlySet<string>>
+}
+
+type SlotUser = Pick<Run, 'bytes' | 'remoteWork'> & {
+  claim: { project_id: string; model: string | null; remote_batches: number }
+}
+
+export function chunkSlots(runs: Iterable<SlotUser>, memoryBytes: number): ChunkSlots {
+  const counts = new Map<SlotModel, number>()
+  const holders = new Map<SlotModel, Set<string>>()
+  let open = 0
+  let bytes = 0
+  let reading = 0
+  let readingBytes = 0
+  for (const { claim, bytes: input, remoteWork } of runs) {
+    const { model, project_id, remote_batches } = claim
+    if (remote_batches > 0 && remoteWork > 0) {
+      reading++
+      readingBytes += input.length
+      continue
+    }
+    open++
+    bytes += input.length
+    counts.set(model, (counts.get(model) ?? 0) + 1)
+    holders.set(model, (holders.get(model) ?? new Set()).add(project_id))
+  }
+  const atLeast = (count: number): SlotModel[] =>
+    [...counts].filter(([, of]) => of >= count).map(([model]) => model)
+  const full = open > 0 && (open >= 2 * OPEN_CHUNKS_MAX || bytes >= memoryBytes * (1 + EXTRA_MEMORY_SHARE))
+  const readsEnough = reading >= PER_MODEL_MAX || readingBytes >= memoryBytes * RESULTS_MEMORY_SHARE
+  return {
+    hasRoom: open === 0 || (open < OPEN_CHUNKS_MAX && bytes < memoryBytes),
+    full,
+    mayRead: !full && (reading === 0 || !readsEnough),
+    taken: atLeast(PER_MODEL_MAX),
+    packed: atLeast(PER_MODEL_MAX + EXTRA_PER_MODEL),
+    holders,
+  }
 }

@@ -1,14 +1,24 @@
-// Reports to the database how this worker and its model servers do, for GET /v1/status: what one process has to tell
-// another is a row. A worker that has nothing to do and nothing new to tell writes nothing.
-import { reasonForOperator } from '../backends/failure-reason.ts'
+// A worker reports to the database how it and its model servers do, for GET /v1/status, and which models are unavailable
+// to it, for waiting reasons. It writes only changes, so an idle or healthy service writes nothing.
+import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
+import type { Circuit } from '../dispatch/circuit.ts'
 import type { Lane } from '../dispatch/lane.ts'
 import type { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import type { Store } from '../store/store.ts'
-import { type LiveReport, setWorkerReport, type UpstreamReport, type WorkerReport } from '../store/workers.ts'
+import {
+  type LaneReport,
+  type LiveReport,
+  setLaneReports,
+  setWorkerReport,
+  type UpstreamErrors,
+  type UpstreamReport,
+  type WorkerReport,
+} from '../store/workers.ts'
 
+/** How much of a server's message is kept. */
 const ERROR_LENGTH_MAX = 300
 
 interface WorkerReporterOptions {
@@ -106,4 +116,131 @@ const NO_ATTEMPTS: Attempts = { answered: 0, missed: 0, latencyMs: 0 }
 
 function rounded(value: number): number {
   return Math.round(value * 100) / 100
+}
+
+// `LaneReporter` reports which models are unavailable to this worker, and on which batches' lines servers fail.
+
+/** A server counts as unreachable once its misses have lasted this long. */
+const OLD_MS = 1_000
+
+interface LaneReporterOptions {
+  store: Store
+  clock: Clock
+  sessionId: () => string
+  lanes: ReadonlyMap<string, ReportedLane>
+}
+
+type ReportedLane = Pick<Lane, 'inUse' | 'waiting' | 'inFlight'>
+
+export class LaneReporter {
+  readonly #options: LaneReporterOptions
+  readonly #since = new Map<string, Pick<LaneReport, 'state' | 'since'>>()
+  /** The last stored report, and the session that it was stored under. */
+  #reported: { worker_id: string; text: string } = { worker_id: '', text: '[]' }
+
+  constructor(options: LaneReporterOptions) {
+    this.#options = options
+  }
+
+  /** To be called about once a second. */
+  async report(): Promise<void> {
+    const { store, sessionId } = this.#options
+    const laneReports = this.#laneReports()
+    const now = { worker_id: sessionId(), text: JSON.stringify(laneReports) }
+    // The reports of an expired session were deleted with it.
+    const known = this.#reported.worker_id === now.worker_id ? this.#reported.text : '[]'
+    if (known === now.text) return
+    await store.write((tx) => setLaneReports(tx, now.worker_id, laneReports))
+    this.#reported = now
+  }
+
+  /** The models of which no server has been reachable for this long, as last reported. */
+  unavailableFor(ms: number): string[] {
+    const before = this.#options.clock.now() - ms
+    return [...this.#since]
+      .filter(([, { state, since }]) => state === 'unavailable' && since <= before)
+      .map(([model]) => model)
+  }
+
+  #laneReports(): LaneReport[] {
+    const { clock, lanes } = this.#options
+    const now = clock.now()
+    const laneReports: LaneReport[] = []
+    for (const [model, lane] of lanes) {
+      const state = stateOf(lane, now)
+      const before = this.#since.get(model)
+      if (state === null) {
+        this.#since.delete(model)
+        continue
+      }
+      const since = before?.state === state ? before.since : (sinceOf(lane, state, now) ?? now)
+      this.#since.set(model, { state, since })
+      laneReports.push({ model, state, since, ...detailsOf(lane, state) })
+    }
+    return laneReports
+  }
+}
+
+function stateOf(
+  { inUse: upstreams, waiting, inFlight }: ReportedLane,
+  now: number,
+): LaneReport['state'] | null {
+  if (waiting + inFlight > 0 && startingReason(upstreams)) return 'starting'
+  const isAll = (test: (circuit: Circuit) => boolean): boolean =>
+    upstreams.length > 0 && upstreams.every(({ circuit }) => test(circuit))
+  if (isAll(({ open, missStreak }) => isGone(missStreak) && (open || isOld(missStreak.since, now))))
+    return 'unavailable'
+  // Reported without lines too: none are claimed meanwhile.
+  if (takenSince(upstreams, now) !== null) return 'live_traffic'
+  // Without lines to send there is nothing to report.
+  if (waiting + inFlight === 0) return null
+  if (isAll(({ openKind }) => openKind === 'throttled')) return 'throttled'
+  if (isAll(({ closed }) => !closed)) return 'failing'
+  return upstreams.some(({ circuit }) => circuit.errors.size > 0) ? 'failing' : null
+}
+
+function isGone(streak: Circuit['missStreak']): streak is NonNullable<typeof streak> {
+  return streak?.last === 'unreachable' || streak?.last === 'unavailable'
+}
+
+/** What the lane waits for if all of its servers are started on demand, and none is up. */
+function startingReason(upstreams: ReportedLane['inUse']): { since: number; text: string } | null {
+  const reasons = upstreams.map(({ onDemand }) => onDemand?.waitingReason ?? null)
+  return reasons.includes(null) ? null : (reasons[0] ?? null)
+}
+
+/** Since when other requests have taken all of every server of the lane (Unix ms); null if one has room. */
+function takenSince(upstreams: ReportedLane['inUse'], now: number): number | null {
+  const since = upstreams.map((upstream) => upstream.takenSince(now))
+  return since.length === 0 || since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
+}
+
+/** A single miss is not reported: the next attempt may be answered. */
+function isOld(since: number, now: number): boolean {
+  return now - since >= OLD_MS
+}
+
+/** Since when none of the lane's servers has answered, or had room (Unix ms); null if one does. */
+function sinceOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state'], now: number): number | null {
+  if (state === 'starting') return startingReason(upstreams)?.since ?? null
+  if (state === 'live_traffic') return takenSince(upstreams, now)
+  const since = upstreams.map(({ circuit }) => circuit.missStreak?.since ?? null)
+  return since.includes(null) ? null : Math.max(...since.map((at) => at ?? 0))
+}
+
+function detailsOf({ inUse: upstreams }: ReportedLane, state: LaneReport['state']): UpstreamErrors {
+  const isOpen = upstreams.every(({ circuit }) => !circuit.closed)
+  const errors = upstreams.flatMap(({ circuit }) => [...circuit.errors])
+  const [, last] = errors.at(-1) ?? []
+  const reason = state === 'starting' ? startingReason(upstreams)?.text : last?.reason
+  return {
+    reason: state === 'starting' || state === 'unavailable' ? (reason ?? null) : null,
+    batches: Object.fromEntries(errors.map(([id, error]) => [id, clipped(reasonForCaller(error))])),
+    last_error: last === undefined ? null : clipped(reasonForOperator(last)),
+    isOpen: isOpen || state === 'starting',
+  }
+}
+
+function clipped(error: string): string {
+  return error.length <= ERROR_LENGTH_MAX ? error : `${error.slice(0, ERROR_LENGTH_MAX - 1)}…`
 }

@@ -47,11 +47,10 @@ import { ChunkReader } from './chunk-reader.ts'
 import { Claimer } from './claimer.ts'
 import { Closer } from './closer.ts'
 import { demandOf } from './demand.ts'
-import { LaneReporter } from './lane-reporter.ts'
 import { Leases } from './leases.ts'
 import { Session } from './session.ts'
 import { TaskRunner } from './task-runner.ts'
-import { WorkerReporter } from './worker-reporter.ts'
+import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
 /** How often an idle worker looks for work without being woken. */
 const POLL_MS = 500

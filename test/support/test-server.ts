@@ -1,10 +1,11 @@
 // The real server on a free port over a real database and real blobs, in a folder that is gone afterwards.
+
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { createKey, type IssuedKey } from '../../src/admin/create-key.ts'
-import type { LineRecordText } from '../../src/audit/read-line-record.ts'
+import type { LineRecordText } from '../../src/audit/read-line.ts'
 import type { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'

@@ -1,6 +1,6 @@
 // Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
 import { Type } from 'typebox'
-import type { LineRecordText } from '../../audit/read-line-record.ts'
+import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'

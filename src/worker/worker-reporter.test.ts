@@ -9,7 +9,7 @@ import { type Call, ModelServer } from '../dispatch/upstream.ts'
 import { openSession } from '../store/leases.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { listLaneReports } from '../store/workers.ts'
-import { LaneReporter } from './lane-reporter.ts'
+import { LaneReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
 const NOBODY_THERE: BackendResult = {
