@@ -96,6 +96,8 @@ const RETIRED: readonly RetiredWord[] = [
     word: /\b(?:standing)\b/i,
     use: 'progress, status, spend by limit',
   },
+  { word: /\b(?:doubtful)\b/i, use: 'ambiguous' },
+  { word: /\b(?:piles?)\b(?! up)/i, use: 'queue, lines' },
 ]
 
 test('retired words do not come back', () => {

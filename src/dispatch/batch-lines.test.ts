@@ -80,7 +80,7 @@ test('a replica gets all lines of a beginning in a row, those of several chunks 
   const dealt = deal(lines, [replica('a'), replica('b'), replica('c'), replica('d')])
   const all = [...dealt.values()]
   const count = all.reduce((sum, order) => sum + switches(order), 0)
-  // At the end, replicas without a pile of their own help the others.
+  // At the end, replicas without lines of their own help the others.
   assert.ok(count <= 46, `${count} switches between 40 beginnings`)
   for (const order of all) assert.equal(order.length, 100)
 })

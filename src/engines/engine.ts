@@ -91,7 +91,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   /** By this side, in order; not by a failure. */
   #isStopped = false
   /** A connection broke: until the process has exited or answers, nothing is sent. */
-  #isDoubtful = false
+  #isUnconfirmed = false
   #failure: string | null = null
   #retryAt = 0
   /** In a row. */
@@ -121,7 +121,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   get isAvailable(): boolean {
-    return (this.#state === 'ready' && !this.#isDoubtful) || this.#failedStart
+    return (this.#state === 'ready' && !this.#isUnconfirmed) || this.#failedStart
   }
 
   get #failedStart(): boolean {
@@ -241,7 +241,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
 
   #become(state: State): void {
     this.#state = state
-    this.#isDoubtful = false
+    this.#isUnconfirmed = false
     this.#since = this.#options.clock.now()
     for (const listener of this.#listeners) listener()
   }
@@ -292,8 +292,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   #doubt(): void {
-    if (this.#state !== 'ready' || this.#isDoubtful) return
-    this.#isDoubtful = true
+    if (this.#state !== 'ready' || this.#isUnconfirmed) return
+    this.#isUnconfirmed = true
     // The health check is next.
     this.#cancelAlarm?.()
   }
@@ -302,7 +302,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   async #watch(process: EngineProcess, look: () => Promise<EngineState>): Promise<void> {
     const { clock } = this.#options
     for (;;) {
-      await this.#pause(this.#isDoubtful ? DOUBT_POLL_MS : HEALTH_POLL_MS)
+      await this.#pause(this.#isUnconfirmed ? DOUBT_POLL_MS : HEALTH_POLL_MS)
       if (this.#process !== process || this.#state !== 'ready') return
       const state = await look()
       if (this.#process !== process || this.#state !== 'ready') return
@@ -315,8 +315,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
 
   #onHealthy(): void {
     this.#answeredAt = this.#options.clock.now()
-    if (!this.#isDoubtful) return
-    this.#isDoubtful = false
+    if (!this.#isUnconfirmed) return
+    this.#isUnconfirmed = false
     for (const listener of this.#listeners) listener()
   }
 

@@ -35,8 +35,8 @@ export function checkLine(
     const message = `The line's \`url\` is "${url}", but the \`endpoint\` of its batch is "${endpoint}". Create another batch for it.`
     return wireError('endpoint_mismatch', message, { param: 'url' })
   }
-  const doubt = checkKeys(body)
-  if (doubt !== null) return doubt
+  const keyError = checkKeys(body)
+  if (keyError !== null) return keyError
   if (body.model === null) {
     const why = body.model_spans.length === 0 ? 'is missing' : 'must be a string'
     return refuse('model', `\`model\` ${why}.`)
@@ -56,11 +56,11 @@ function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError 
 }
 
 /** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
-function checkKeys({ endpoint, streams, doubtful, foreign }: BodyFacts): WireError | null {
+function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })
-  if (doubtful === null) return foreign === null ? null : refuseForeign(foreign, endpoint)
-  const { key, name, why, within } = doubtful
+  if (ambiguous === null) return foreign === null ? null : refuseForeign(foreign, endpoint)
+  const { key, name, why, within } = ambiguous
   const where = within === key ? 'The body' : `\`${within}\``
   const message =
     why === 'twice'

@@ -25,7 +25,7 @@ export interface JsonFault {
 }
 
 /** A key that readers of JSON take differently: it is one of ours but for case, or is given twice. */
-export interface DoubtfulKey {
+export interface AmbiguousKey {
   /** As written, escapes resolved, clipped. */
   key: string
   /** Which of ours it is taken for. */
@@ -33,7 +33,7 @@ export interface DoubtfulKey {
   why: 'case' | 'twice'
 }
 
-/** More of a doubtful key is not told: folded text is never longer than the name it is taken for. */
+/** More of an ambiguous key is not told: folded text is never longer than the name it is taken for. */
 const KEY_SHOWN_MAX = 64
 
 const QUOTE = 0x22
@@ -91,7 +91,7 @@ export class JsonScanner {
   /** By depth of an object: which of the names that are looked for its keys have been so far, as a set of bits. */
   readonly #seen = new Int32Array(DEPTH_MAX + 1)
   #escaped = false
-  #doubtful: DoubtfulKey | null = null
+  #ambiguous: AmbiguousKey | null = null
   /** The same memory four bytes at a time; word `w` holds the bytes from `4 * w - #shift`. */
   #words: Int32Array = new Int32Array(0)
   #shift = 0
@@ -106,7 +106,7 @@ export class JsonScanner {
     this.#end = end
     this.#depth = 0
     this.fault = null
-    this.#doubtful = null
+    this.#ambiguous = null
     this.at = this.#space(start)
   }
 
@@ -163,23 +163,23 @@ export class JsonScanner {
     const text = this.key_escaped ? this.decode(key_start, key_end, true) : null
     const word = text === null ? names.find(this.bytes, key_start, key_end) : names.findText(text)
     if (word !== null) {
-      if ((this.#seen[this.#depth]! & word.bit) !== 0) this.#doubt(word.name, 'twice')
+      if ((this.#seen[this.#depth]! & word.bit) !== 0) this.#noteAmbiguous(word.name, 'twice')
       this.#seen[this.#depth]! |= word.bit
       return word.name
     }
     const folded =
       text === null ? names.findFolded(this.bytes, key_start, key_end) : names.findFoldedText(text)
-    if (folded !== null) this.#doubt(folded.name, 'case')
+    if (folded !== null) this.#noteAmbiguous(folded.name, 'case')
     return null
   }
 
-  /** The first key that `key` found doubtful since `clearDoubts`. */
-  get doubtful(): DoubtfulKey | null {
-    return this.#doubtful
+  /** The first key that `key` found ambiguous since `clearAmbiguous`. */
+  get ambiguous(): AmbiguousKey | null {
+    return this.#ambiguous
   }
 
-  clearDoubts(): void {
-    this.#doubtful = null
+  clearAmbiguous(): void {
+    this.#ambiguous = null
   }
 
   /** Steps over the value ahead, whatever it is, checking every byte of it. */
@@ -276,9 +276,9 @@ export class JsonScanner {
     return -1
   }
 
-  #doubt(name: string, why: DoubtfulKey['why']): void {
+  #noteAmbiguous(name: string, why: AmbiguousKey['why']): void {
     const key = this.decode(this.key_start, this.key_end, this.key_escaped).slice(0, KEY_SHOWN_MAX)
-    this.#doubtful ??= { key, name, why }
+    this.#ambiguous ??= { key, name, why }
   }
 
   #enter(): boolean {

@@ -2,7 +2,7 @@
 // endpoints names them. Of a key given twice the last one counts, as in JSON.parse: so each key starts its facts anew.
 // That it is given twice is a fact, too.
 import { DEFAULT_ENDPOINT, ENDPOINTS, type Endpoint, type EndpointPath } from '../domain/endpoint.ts'
-import type { DoubtfulKey, JsonScanner } from './json-scan.ts'
+import type { AmbiguousKey, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { Field } from './line-scan-field.ts'
 import { type MessageFacts, MessagesScan } from './line-scan-messages.ts'
@@ -38,7 +38,7 @@ export interface BodyFacts {
   /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
   readonly foreign: Field | null
   /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
-  readonly doubtful: (DoubtfulKey & { within: string }) | null
+  readonly ambiguous: (AmbiguousKey & { within: string }) | null
 }
 
 const TOOL_KEYS = new Names('type', 'function')
@@ -73,7 +73,7 @@ export class BodyScan implements BodyFacts {
   encoding: string | null = null
   streams: string | null = null
   foreign: Field | null = null
-  doubtful: BodyFacts['doubtful'] = null
+  ambiguous: BodyFacts['ambiguous'] = null
   model: string | null = null
   readonly #models = new RepeatedText()
   readonly #words = new RepeatedText()
@@ -104,7 +104,7 @@ export class BodyScan implements BodyFacts {
     this.encoding = null
     this.streams = null
     this.foreign = null
-    this.doubtful = null
+    this.ambiguous = null
   }
 
   /** Reads the object that `json` stands at, as a body for this endpoint. */
@@ -112,7 +112,7 @@ export class BodyScan implements BodyFacts {
     this.reset()
     this.#set = this.#setOf(endpoint)
     const { names, fields, found } = this.#set
-    json.clearDoubts()
+    json.clearAmbiguous()
     const start = json.at
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       const key = json.key(names)
@@ -125,8 +125,8 @@ export class BodyScan implements BodyFacts {
         this.#scanField(json, field)
         field.end = json.at
       }
-      if (json.doubtful !== null && this.doubtful === null)
-        this.doubtful = { ...json.doubtful, within: key ?? json.doubtful.key }
+      if (json.ambiguous !== null && this.ambiguous === null)
+        this.ambiguous = { ...json.ambiguous, within: key ?? json.ambiguous.key }
     }
     setSpan(this.span, start, json.at)
   }
