@@ -1,5 +1,5 @@
-// Why an attempt has no answer, and who may read which part of it. A server may quote any request in its errors, also
-// one of another tenant, and name addresses that only operators are to know.
+// A failed attempt has a reason with parts for different readers: callers, operators and the log. A server may quote
+// any request in its errors, also one of another tenant, and name addresses that only operators are to know.
 import { isIPv6 } from 'node:net'
 
 export interface FailureReason {

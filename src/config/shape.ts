@@ -1,4 +1,4 @@
-// What the configuration may hold. A shape is a TypeBox schema: the source of a TypeScript type, and of the JSON
+// Shapes describe the configuration. A shape is a TypeBox schema: the source of a TypeScript type, and of the JSON
 // Schema for editors. What JSON Schema cannot express (units, checks across keys) is added under a symbol, which is
 // left out when the schema is printed.
 import { type Static, type TSchema, type TSchemaOptions, type TUnsafe, Type } from 'typebox'

@@ -1,4 +1,4 @@
-// Where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
+// Reads where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
 import { Type } from 'typebox'
 import { checked, type Shape, scalar } from './shape.ts'
 import { present } from './sources.ts'

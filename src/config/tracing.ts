@@ -1,5 +1,5 @@
-// What the standard variables of OpenTelemetry say about traces. The exporter reads its own variables (addresses, headers,
-// certificates); here is decided whether there are traces, and which.
+// Decides by the standard variables of OpenTelemetry whether there are traces, and which. The exporter reads its own
+// variables (addresses, headers, certificates).
 import { present } from './sources.ts'
 
 export interface TracingConfig {

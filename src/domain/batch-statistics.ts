@@ -1,4 +1,4 @@
-// What became of a batch: its failed lines by kind, and what finished when.
+// Statistics of a batch: its failed lines by kind, and how many lines finished when.
 import { sumOf } from './spend.ts'
 
 /**

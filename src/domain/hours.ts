@@ -1,5 +1,5 @@
-// When an upstream may be used: windows of the week in a time zone, each with a number of places of its own. Wall-clock
-// times are turned into instants day by day, so a window keeps its wall-clock times across daylight saving.
+// Opening hours say when an upstream may be used: windows of the week in a time zone, each with its own concurrency.
+// Wall-clock times are turned into instants day by day, so a window keeps its wall-clock times across daylight saving.
 import { createRequire } from 'node:module'
 import type { Temporal } from 'temporal-polyfill'
 

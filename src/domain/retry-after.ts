@@ -1,6 +1,6 @@
-// How long a server asks its caller to wait. `retry-after-ms` (OpenAI, Azure) is finer and wins over `Retry-After`,
-// which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3). LiteLLM's proxy passes on that of the
-// server behind it under another name.
+// Reads how long a server asks its caller to wait. `retry-after-ms` (OpenAI, Azure) is finer and wins over
+// `Retry-After`, which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3). LiteLLM's proxy
+// passes on the header of the server behind it under another name.
 
 interface RetryHeaders {
   'retry-after'?: string | string[] | undefined

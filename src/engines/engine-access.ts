@@ -1,6 +1,6 @@
-// How a worker reaches an engine: by a Unix socket in a folder that is closed to other users, or by a port of the
-// loopback address whose listener is known to be the engine. Nothing is sent before that is certain: each connection is
-// checked once it is established, because the listener that it then finds has been there all the time.
+// A worker reaches an engine by a Unix socket in a folder that is closed to other users, or by a port of the loopback
+// address whose listener is known to be the engine. Nothing is sent before that is certain: each connection is checked
+// once it is established, because the listener that it then finds has been there all the time.
 
 import { execFile } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,4 +1,4 @@
-// What an engine prints, which may quote lines and keys: it goes to a file of its own that only this user may read, and
+// The output of an engine may quote lines and keys. It goes to a file of its own that only this user may read, and
 // never to the log. The log and callers are told the kind of its last words.
 import { appendFile, mkdir, rename, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'

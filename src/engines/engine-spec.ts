@@ -1,4 +1,4 @@
-// What engines share, and how the placeholders of an engine's command are filled in.
+// Fills in the placeholders of an engine's command, and describes what engines are given: a machine and a place to listen.
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'
 import type { EngineConfig } from '../config/config.ts'

@@ -1,5 +1,5 @@
-// Which line of a file was the first with the same request, for batches that send identical requests once. It is found
-// when the batch is planned and stored with each chunk, so that every worker knows it, also after a restart.
+// Finds the first line of a file with the same request, for batches that send identical requests once. Planning stores
+// it with each chunk, so that every worker knows it, also after a restart.
 import { hash } from 'node:crypto'
 import { deflateRawSync, inflateRawSync } from 'node:zlib'
 import type { DedupeMode } from '../domain/batch.ts'

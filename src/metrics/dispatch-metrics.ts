@@ -1,4 +1,4 @@
-// What a worker measures: lines, what they cost, and how the model servers and the stores behave.
+// The metrics of a worker count lines and their cost, and measure how model servers and stores behave.
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer } from '../dispatch/observer.ts'

@@ -1,5 +1,5 @@
-// One attempt to send an event to a webhook. Only a 2xx status is a success; redirects are not followed. The beginning
-// of any other response is stored for the owner of the webhook.
+// Sends an event to a webhook once. Only a 2xx status is a success; redirects are not followed. The beginning of any
+// other response is stored for the owner of the webhook.
 
 import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'

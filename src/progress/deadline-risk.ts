@@ -1,4 +1,4 @@
-// Which batches may miss their deadline at the rate at which they get on: their chunks go before everybody's.
+// Finds at-risk batches, which may miss their deadline at their present rate: their chunks are claimed first.
 import type { Model, ModelHours } from '../domain/model.ts'
 import { progressOf } from '../domain/progress.ts'
 import { listPaces } from '../store/batches.ts'

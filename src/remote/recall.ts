@@ -1,6 +1,6 @@
-// When lines are called back from a batch API that may answer them too late, and how long their batch there may take to
-// be cancelled. A batch API is given nine tenths of the window; what it has not answered then is left to servers that
-// answer at once, if there are any. Only a batch that says how far it is, and will be through in time, is left alone.
+// Decides when lines are called back from a batch API that may answer them too late, and how long their batch there may
+// take to be cancelled. A batch API is given nine tenths of the window; after that, servers that answer at once get the
+// remaining lines, if there are any. Only a batch whose reported progress lets it end in time is not called back.
 import type { SeenBatch } from '../backends/batch-api/batch-api.ts'
 
 interface Window {

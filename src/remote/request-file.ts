@@ -1,5 +1,5 @@
-// What a batch API is sent: a file of requests. A line's `custom_id` there is its request ID here, so its record there
-// names the line; the caller's own custom_id stays here, as it need not be unique among several batches.
+// Makes the file of requests that a batch API is sent. A line's `custom_id` there is its request ID here, so its record
+// there names the line; the caller's own custom_id stays here, as it need not be unique among several batches.
 
 import { type BodyForm, requestBody } from '../dispatch/request-body.ts'
 import type { Run } from '../dispatch/run.ts'

@@ -1,5 +1,5 @@
-// What batch APIs have of the runs of this worker: the rows of remote batches, and what their lines have reserved. A line
-// of a row is `remote` in its run until its result is recorded, or never will be.
+// Keeps the rows of the remote batches of this worker's runs, and the reservations of their lines. A line of a row is
+// `remote` in its run until its result is recorded, or never will be.
 import type { Lane } from '../dispatch/lane.ts'
 import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNFUNDED } from '../dispatch/line-state.ts'

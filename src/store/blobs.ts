@@ -1,5 +1,5 @@
-// What SQL knows of the sealed blobs: a row makes a blob part of the system. A blob without a row is an
-// orphan of a crash; a blob pending deletion cannot be opened, for its key is destroyed, and its bytes are deleted next.
+// Every sealed blob of the system has a row. A blob without a row is an orphan of a crash; a blob pending deletion
+// cannot be opened, for its key is destroyed, and its bytes are deleted next.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { BlobRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'

@@ -1,5 +1,5 @@
-// What is kept of HTTP calls: the record of each, what was answered under an Idempotency-Key, and how many calls each
-// key has left.
+// The tables of HTTP calls: the record of each, the answers under an Idempotency-Key, and how many calls each key has
+// left.
 import { sql } from 'kysely'
 import { encodeTime } from 'ulid'
 import { ID_PREFIXES } from '../domain/ids.ts'

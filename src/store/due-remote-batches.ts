@@ -1,4 +1,4 @@
-// When batches at batch APIs are to be looked at.
+// Decides when remote batches are to be polled.
 import { sql } from 'kysely'
 import type { RemoteBatchRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'

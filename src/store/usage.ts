@@ -1,4 +1,4 @@
-// What was settled, day by day: the counters that limits read and usage reports sum up.
+// The table of settled spend has a row per day: limits read its counters, and usage reports sum them up.
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'

@@ -1,4 +1,4 @@
-// What workers report: how they and their model servers do, and how much work there is.
+// The tables of workers' reports: how workers and their model servers do, and how much work there is.
 import { sql } from 'kysely'
 import type { BatchStatus } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'

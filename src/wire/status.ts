@@ -1,4 +1,4 @@
-// How the service does: what waits and why; for operators also workers, model servers and stores.
+// The shape of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
 import { BatchObject } from './batch.ts'

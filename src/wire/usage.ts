@@ -1,4 +1,4 @@
-// What was used and what it cost, as the API shows it.
+// The shape of usage and its cost in the API.
 import { type Static, Type } from 'typebox'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const

@@ -1,4 +1,4 @@
-// What a call to a batch API that failed means: for its lines, for callers, and for operators.
+// Turns a failed call to a batch API into what it means for its lines, for callers, and for operators.
 import type { Dispatcher } from 'undici'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'

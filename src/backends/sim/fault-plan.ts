@@ -1,6 +1,6 @@
-// Which attempts meet which fault. It follows from the request's bytes, the seed, and how many faults this
-// request has met in a row: a retry of the same bytes rolls anew, so it can succeed, and a run repeated with
-// the same seed meets the same faults whatever the order of its requests.
+// Decides which attempts meet which fault, from the request's bytes, the seed, and how many faults this request has met
+// in a row: a retry of the same bytes rolls anew, so it can succeed, and a run repeated with the same seed meets the
+// same faults whatever the order of its requests.
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { randomOfHash } from './seeded-random.ts'
 import type { SimSettings } from './sim-options.ts'

@@ -1,5 +1,5 @@
-// What one request may take of the simulator, all its choices together. A request asks for what it likes, in a few
-// bytes: strings and lists of any length, patterns, definitions that refer to each other, a hundred times over.
+// Limits the work of the simulator for one request, all its choices together. A request of a few bytes can ask for
+// anything: strings and lists of any length, patterns, definitions that refer to each other, a hundred times over.
 import { SimulatedError } from './sim-request.ts'
 
 /** Of the answer's text, and of the values that are made for it. */

@@ -1,4 +1,4 @@
-// How the simulator is to behave. Everything it does follows from these options and the request's bytes.
+// The simulator's options: everything that it does follows from them and the request's bytes.
 import { type FaultRates, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
 
 export interface SimOptions {
