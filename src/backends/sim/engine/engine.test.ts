@@ -62,7 +62,7 @@ test('a long prompt is computed in pieces beside the requests that get their tok
   assert.equal(run.engine.stats.running, 1)
 })
 
-test('requests without a seat wait in the order of arrival, or of their priority', () => {
+test('requests without a slot wait in the order of arrival, or of their priority', () => {
   const order = (scheduling_policy: 'fcfs' | 'priority'): string[] => {
     const run = new Run({ max_num_seqs: 1, scheduling_policy })
     run.submit('batch', 16, 4, 10)
@@ -104,7 +104,7 @@ test('prompts that begin alike share blocks, of which the ones unused for longes
   assert.equal(run.engine.stats.prefix_hits, 48 + 16)
 })
 
-test('a request that is given up frees its seat and its blocks', () => {
+test('a request that is given up frees its slot and its blocks', () => {
   const run = new Run({ max_num_seqs: 1 })
   const gone = run.submit('gone', 16, 1_000)
   run.submit('next', 16, 1)
