@@ -25,7 +25,7 @@ import {
   setChunkCount,
 } from '../../src/store/batches.ts'
 import { insertBlobs } from '../../src/store/blobs.ts'
-import { claimChunks } from '../../src/store/chunk-claims.ts'
+import { claimChunks, claimRemote } from '../../src/store/chunk-claims.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
 import { insertFile } from '../../src/store/files.ts'
 import { openSession } from '../../src/store/leases.ts'
@@ -106,7 +106,8 @@ export async function queuedBatch(size: BatchSize) {
     async open(): Promise<Run[]> {
       const claims = await store.write(async (tx) => {
         const worker_id = await openSession(tx, store.claimSql, LEASE_MS, clock.now())
-        return await claimChunks(tx, { worker_id, urgentBefore: 0, count: size.chunks })
+        const ended = await claimRemote(tx, worker_id, size.chunks)
+        return [...ended, ...(await claimChunks(tx, { worker_id, urgentBefore: 0, count: size.chunks }))]
       })
       const input = (await readBatchInput(store.read, id))!
       return await Promise.all(claims.map((claim) => reader.read(claim, input)))
