@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { type ApiFailure, connectionLost } from './api.ts'
 import { useCell } from './cell.ts'
 
-interface Resource<T> {
+export interface Resource<T> {
   data: T | null
   failure: ApiFailure | null
   loading: boolean

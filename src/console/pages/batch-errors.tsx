@@ -8,7 +8,7 @@ import { get } from '../api.ts'
 import { count, percent } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
-import { FailureNotice, Loading } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
 import { Section } from '../parts/page.tsx'
 import { useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
@@ -30,19 +30,16 @@ export function ErrorGroups({ batch }: { batch: BatchObject }): VNode {
   const data = errors.data
   return (
     <Section title={t('errors.title')} aside={data ? t('errors.lines', { n: data.failed }) : null}>
-      <FailureNotice failure={errors.failure} retry={errors.reload} />
-      {!data ? (
-        errors.failure ? null : (
-          <Loading rows={2} />
-        )
-      ) : (
-        <ul class="error-groups">
-          {data.groups.map((group) => (
-            <GroupRow batch={batch} group={group} all={data.failed} key={group.code + group.pattern} />
-          ))}
-          {data.other > 0 ? <li class="muted">{t('errors.other', { n: data.other })}</li> : null}
-        </ul>
-      )}
+      <Loaded resource={errors} rows={2}>
+        {({ groups, failed, other }) => (
+          <ul class="error-groups">
+            {groups.map((group) => (
+              <GroupRow batch={batch} group={group} all={failed} key={group.code + group.pattern} />
+            ))}
+            {other > 0 ? <li class="muted">{t('errors.other', { n: other })}</li> : null}
+          </ul>
+        )}
+      </Loaded>
     </Section>
   )
 }

@@ -10,7 +10,8 @@ import { t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton } from '../parts/button.tsx'
 import { Facts, Figures } from '../parts/figures.tsx'
-import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { BatchStatus, ProgressBar } from '../parts/status.tsx'
 import { Time } from '../parts/time.tsx'
@@ -44,8 +45,9 @@ export function Batch({ id }: PageParams): VNode {
       lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
       actions={batch ? <BatchActions batch={batch} reload={read.reload} /> : null}
     >
-      <FailureNotice failure={read.failure} retry={read.reload} />
-      {batch ? <Whole batch={batch} /> : read.failure ? null : <Loading rows={6} />}
+      <Loaded resource={read} rows={6}>
+        {(data) => <Whole batch={batch ?? data} />}
+      </Loaded>
     </Page>
   )
 }

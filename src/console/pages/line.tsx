@@ -8,8 +8,9 @@ import { count, duration, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.tsx'
 import { Figures } from '../parts/figures.tsx'
+import { Loaded } from '../parts/loaded.tsx'
 import { Answer, Messages } from '../parts/messages.tsx'
-import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge, LineBadge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -19,7 +20,7 @@ import { useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href } from '../router.ts'
 
-interface Loaded {
+interface LineRead {
   line: BatchLine
   /** With every number as it was sent. */
   exact: Record<string, unknown>
@@ -28,7 +29,7 @@ interface Loaded {
 export function Line({ id, line: number }: PageParams): VNode {
   const path = `/v1/batches/${encodeURIComponent(id)}/lines/${encodeURIComponent(number)}`
   const read = useResource(
-    async (signal): Promise<Loaded> => {
+    async (signal): Promise<LineRead> => {
       const text = await (await fetchApi('GET', path, undefined, { signal })).text()
       const exact = parseExact(text)
       return { line: JSON.parse(text) as BatchLine, exact: isObject(exact) ? exact : {} }
@@ -47,8 +48,9 @@ export function Line({ id, line: number }: PageParams): VNode {
       lead={loaded ? <Headline line={loaded.line} /> : null}
       actions={[neighbour(at - 1, 'line.previous'), neighbour(at + 1, 'line.next')]}
     >
-      <FailureNotice failure={read.failure} retry={read.reload} />
-      {loaded ? <Whole loaded={loaded} /> : read.failure ? null : <Loading rows={5} />}
+      <Loaded resource={read} rows={5}>
+        {(loaded) => <Whole loaded={loaded} />}
+      </Loaded>
     </Page>
   )
 }
@@ -64,7 +66,7 @@ function Headline({ line }: { line: BatchLine }): VNode {
   )
 }
 
-function Whole({ loaded: { line, exact } }: { loaded: Loaded }): VNode {
+function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
   const input = isObject(exact.input) ? exact.input : null
   const body = isObject(input?.body) ? input.body : null
   const result = isObject(exact.result) ? exact.result : null

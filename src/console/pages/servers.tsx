@@ -8,7 +8,8 @@ import { every } from '../browser-clock.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Figures } from '../parts/figures.tsx'
-import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -22,11 +23,9 @@ const POLL_MS = 2_000
 export function Servers(): VNode {
   const status = useResource((signal) => get<ServiceStatus>('/v1/status', {}, { signal }), [])
   useEffect(() => every(POLL_MS, status.reload), [])
-  const data = status.data
   return (
     <Page title={t('servers.title')} lead={t('servers.lead')}>
-      <FailureNotice failure={status.failure} retry={status.reload} />
-      {data ? <Whole status={data} /> : status.failure ? null : <Loading />}
+      <Loaded resource={status}>{(data) => <Whole status={data} />}</Loaded>
     </Page>
   )
 }

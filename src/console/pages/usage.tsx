@@ -10,7 +10,8 @@ import { type MessageKey, t } from '../i18n.ts'
 import { LinkButton } from '../parts/button.tsx'
 import { SelectField } from '../parts/field.tsx'
 import { Figures } from '../parts/figures.tsx'
-import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { useResource } from '../resource.ts'
@@ -58,7 +59,6 @@ export function Usage(): VNode {
     (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast }, { signal }),
     [last, sameDayOfLast],
   )
-  const data = usage.data
   return (
     <Page
       title={t('usage.title')}
@@ -96,21 +96,18 @@ export function Usage(): VNode {
           onInput={(value) => replaceQuery({ metric: value })}
         />
       </div>
-      <FailureNotice failure={usage.failure} retry={usage.reload} />
-      {!data ? (
-        usage.failure ? null : (
-          <Loading />
-        )
-      ) : (
-        <Report
-          usage={data}
-          before={range === 'month' ? before.data : null}
-          by={by}
-          metric={metric}
-          start={start}
-          end={tomorrow}
-        />
-      )}
+      <Loaded resource={usage}>
+        {(data) => (
+          <Report
+            usage={data}
+            before={range === 'month' ? before.data : null}
+            by={by}
+            metric={metric}
+            start={start}
+            end={tomorrow}
+          />
+        )}
+      </Loaded>
     </Page>
   )
 }

@@ -17,7 +17,8 @@ import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckField, TextField } from '../parts/field.tsx'
-import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -33,7 +34,6 @@ export function Webhooks(): VNode {
   )
   const [creating, create] = useState(false)
   const [secret, setSecret] = useState<string | null>(null)
-  const data = webhooks.data?.data
   return (
     <Page
       title={t('webhooks.title')}
@@ -44,20 +44,19 @@ export function Webhooks(): VNode {
         ) : null
       }
     >
-      <FailureNotice failure={webhooks.failure} retry={webhooks.reload} />
-      {!data ? (
-        webhooks.failure ? null : (
-          <Loading />
-        )
-      ) : data.length === 0 ? (
-        <Empty title={t('webhooks.none')}>
-          <p>{t('webhooks.noneText')}</p>
-        </Empty>
-      ) : (
-        data.map((webhook) => (
-          <Webhook webhook={webhook} reload={webhooks.reload} onSecret={setSecret} key={webhook.id} />
-        ))
-      )}
+      <Loaded resource={webhooks}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title={t('webhooks.none')}>
+              <p>{t('webhooks.noneText')}</p>
+            </Empty>
+          ) : (
+            data.map((webhook) => (
+              <Webhook webhook={webhook} reload={webhooks.reload} onSecret={setSecret} key={webhook.id} />
+            ))
+          )
+        }
+      </Loaded>
       {may('events:read') ? <Events /> : null}
       {creating ? (
         <CreateDialog
