@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const FOLDER = fileURLToPath(new URL('../../node_modules/.cache/offpeak-engine/', import.meta.url))
-const SERVER = fileURLToPath(new URL('llama-server', import.meta.url))
+const SERVER = fileURLToPath(new URL('../../examples/llama-server', import.meta.url))
 
 export interface Installed {
   /** A program that takes the options of llama-server. */
