@@ -57,10 +57,18 @@ export interface Backend {
   send(call: BackendCall): Promise<BackendResult>
   /** What the server says of itself; null where it says nothing, or not now. */
   readTraffic?(): Promise<ServerTraffic | null>
+  /** Asks a server that has no lines for its list of models. Absent where there is nothing to ask. */
+  probe?(): Promise<ServerProbe>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
   /** Of a server that runs only while lines wait for it; others are simply there. */
   readonly onDemand?: ServerOnDemand
+}
+
+/** `isUp`: null where its answer does not tell. `reason`: why it is not up, for operators. */
+export interface ServerProbe {
+  isUp: boolean | null
+  reason: string | null
 }
 
 /** What a server says of all that it answers, whoever asked. */

@@ -3,19 +3,22 @@ import type { UpstreamStatus } from '../wire/status.ts'
 
 export type ServerState = 'healthy' | 'recovering' | 'down' | 'outsideHours' | 'starting' | 'unknown'
 
-/** A server that was sent nothing of late may be healthy or not: that is not known. */
+/** A server that was sent nothing, and whose list of models tells nothing, may be healthy or not. */
 export function serverState(
   {
     circuit,
     hours,
     latency_ms,
     errors_per_s,
-  }: Pick<UpstreamStatus, 'circuit' | 'hours' | 'latency_ms' | 'errors_per_s'>,
+    reachable,
+  }: Pick<UpstreamStatus, 'circuit' | 'hours' | 'latency_ms' | 'errors_per_s' | 'reachable'>,
   isStarting: boolean,
 ): ServerState {
   if (isStarting) return 'starting'
-  if (circuit === 'open') return 'down'
+  // Lines open the circuit; a server that is back has had none yet.
+  if (circuit === 'open') return reachable ? 'recovering' : 'down'
   if (errors_per_s > 0) return 'recovering'
   if (hours?.places === 0) return 'outsideHours'
-  return latency_ms === null ? 'unknown' : 'healthy'
+  if (reachable === false) return 'down'
+  return reachable || latency_ms !== null ? 'healthy' : 'unknown'
 }

@@ -19,6 +19,8 @@ export interface UpstreamReport {
   latency_ms: number | null
   errors_per_s: number
   last_error: string | null
+  /** Whether it is up, by its lines or its list of models; null: not known. Missing in reports of earlier versions. */
+  reachable?: boolean | null
   /** Missing in reports of earlier versions. */
   tier?: number
   /** `until` in Unix seconds. */

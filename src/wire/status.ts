@@ -27,6 +27,13 @@ const UpstreamStatus = Type.Object(
       minimum: 0,
       description: 'Attempts that failed or were throttled, of late.',
     }),
+    reachable: Type.Optional(
+      Type.Union([Type.Boolean(), Type.Null()], {
+        description:
+          'Whether it is up, by the lines that it answered; without lines, by its list of models, which it is asked ' +
+          'for every half minute. Null: not known.',
+      }),
+    ),
     last_error: TextOrNull,
     tier: Type.Optional(
       Type.Integer({ minimum: 0, description: 'Lines go to the lowest tier that can take them.' }),

@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
+import { echo, testUpstream } from '../../test/fakes/upstream.ts'
 import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import type { BackendResult } from '../backends/backend.ts'
+import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/upstream.ts'
 import { openSession } from '../store/leases.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import { listLaneReports } from '../store/workers.ts'
-import { LaneReporter } from './worker-reporter.ts'
+import { listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
+import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
 const NOBODY_THERE: BackendResult = {
@@ -138,4 +141,53 @@ test('failures on lines of a batch are reported with the error, until a line of 
   assert.equal((await reported())[0]?.isOpen, true)
   tried('bad', REFUSED)
   assert.deepEqual(await reported(), [])
+})
+
+test('a server without lines is asked every half minute whether it is up, and one that stops is reported', async () => {
+  await using disk = await temporaryDisk()
+  const clock = testClock()
+  const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
+  await store.migrate()
+  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const server = await testUpstream()
+  const upstream = new ModelServer({
+    backend: openaiBackend({ name: 'u', base_url: server.base_url, timeout_ms: 5_000, connections_max: 1 }),
+    concurrency_max: 8,
+    modelAlias: null,
+  })
+  const reporter = new WorkerReporter({
+    store,
+    clock,
+    sessionId: () => workerId,
+    lanes: new Map([['m', { upstreams: [upstream] }]]),
+    status: () => ({ openChunks: 0, storesFailing: false }),
+  })
+  const reported = async (): Promise<UpstreamReport> => {
+    await reporter.report()
+    const [worker] = await listLiveWorkers(store.read, store.claimSql)
+    return worker!.report!.upstreams[0]!
+  }
+  const until = async (reachable: boolean): Promise<UpstreamReport> => {
+    let report = await reported()
+    while (report.reachable !== reachable) {
+      await setImmediate()
+      report = await reported()
+    }
+    return report
+  }
+  assert.equal((await reported()).reachable, null)
+  assert.equal((await until(true)).last_error, null)
+  await server.close()
+  await clock.advance(29_000)
+  assert.equal((await reported()).reachable, true)
+  await clock.advance(1_000)
+  const { last_error, circuit } = await until(false)
+  assert.match(last_error ?? '', /ECONNREFUSED/)
+  assert.equal(circuit, 'closed', 'what a probe finds keeps no line from the server')
+  await using again = await testUpstream(echo, Number(new URL(server.base_url).port))
+  await clock.advance(30_000)
+  await until(true)
+  assert.equal(again.calls.length, 0)
+  await upstream.close()
+  await store.close()
 })

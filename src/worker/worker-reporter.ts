@@ -1,5 +1,6 @@
 // A worker reports to the database how it and its model servers do, for GET /v1/status, and which models are unavailable
 // to it, for waiting reasons. It writes only changes, so an idle or healthy service writes nothing.
+import type { ServerProbe } from '../backends/backend.ts'
 import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
 import type { Circuit } from '../dispatch/circuit.ts'
 import type { Lane } from '../dispatch/lane.ts'
@@ -18,6 +19,8 @@ import {
   type WorkerReport,
 } from '../store/workers.ts'
 
+/** A server without lines is asked this often whether it is up. */
+const PROBE_MS = 30_000
 /** How much of a server's message is kept. */
 const ERROR_LENGTH_MAX = 300
 
@@ -36,9 +39,14 @@ interface Attempts {
   latencyMs: number
 }
 
+/** `at`: Unix ms. */
+type Probed = ServerProbe & { at: number }
+
 export class WorkerReporter {
   readonly #options: WorkerReporterOptions
   #attempts = new Map<Upstream, Attempts>()
+  /** What was known last of whether a server is up, and since when (Unix ms). */
+  readonly #probes = new WeakMap<Upstream, Probed>()
   #since: number
   #reported = ''
 
@@ -88,7 +96,9 @@ export class WorkerReporter {
     const live = upstream instanceof ModelServer ? upstream.live : null
     const opening = upstream.openingAt(now)
     const error = [...circuit.errors.values()].at(-1)
-    const { answered, missed, latencyMs } = this.#attempts.get(upstream) ?? NO_ATTEMPTS
+    const attempts = this.#attempts.get(upstream) ?? NO_ATTEMPTS
+    const { answered, missed, latencyMs } = attempts
+    const { isUp, reason } = this.#probed(upstream, attempts, now)
     return {
       model,
       upstream: name,
@@ -101,9 +111,31 @@ export class WorkerReporter {
       errors_per_s: rounded(missed / seconds),
       tier: upstream.tier,
       hours: opening && { ...opening, until: opening.until === null ? null : unixSeconds(opening.until) },
-      last_error: error === undefined ? null : reasonForOperator(error).slice(0, ERROR_LENGTH_MAX),
+      reachable: isUp,
+      last_error: (reason ?? (error ? reasonForOperator(error) : null))?.slice(0, ERROR_LENGTH_MAX) ?? null,
       ...(live && { live: liveReport(live) }),
     }
+  }
+
+  /** As lines have shown; of a server without lines, as it answered when it was asked last. */
+  #probed(upstream: Upstream, { answered, missed }: Attempts, now: number): Probed {
+    const last = this.#probes.get(upstream) ?? NOT_PROBED
+    const know = (isUp: boolean | null, reason: string | null): Probed => {
+      const known = { isUp, reason, at: now }
+      this.#probes.set(upstream, known)
+      return known
+    }
+    if (answered > 0) return know(true, null)
+    if (missed > 0) return know(null, null)
+    const isIdle = upstream.limit.inFlight === 0 && upstream.placesAllowed(now) > 0
+    if (isIdle && upstream instanceof ModelServer && now - last.at >= PROBE_MS) {
+      const asked = know(last.isUp, last.reason)
+      // Told with the next report: a server that does not answer must not delay those of others.
+      void upstream.backend.probe?.().then(({ isUp, reason }) => {
+        if (this.#probes.get(upstream) === asked) know(isUp, reason)
+      })
+    }
+    return last
   }
 }
 
@@ -113,6 +145,7 @@ function liveReport({ share, traffic }: LiveServer): LiveReport {
 }
 
 const NO_ATTEMPTS: Attempts = { answered: 0, missed: 0, latencyMs: 0 }
+const NOT_PROBED: Probed = { isUp: null, reason: null, at: Number.NEGATIVE_INFINITY }
 
 function rounded(value: number): number {
   return Math.round(value * 100) / 100

@@ -12,7 +12,8 @@ import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { KeyFile } from './key-file.ts'
 import { type ServerAddress, serverAddressOf } from './server-address.ts'
-import { TrafficReader } from './traffic-reader.ts'
+import { SideReader } from './side-reader.ts'
+import { trafficOf } from './traffic-reader.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */
@@ -51,6 +52,11 @@ const ANSWER_BYTES_MAX = 64 * 1024 * 1024
 /** What a timer of Node can wait: 24 days. */
 const TIMER_MS_MAX = 2 ** 31 - 1
 const CONNECT_TIMEOUT_MS_MAX = 10_000
+/** What is read later than this says nothing of now. */
+const TRAFFIC_TIMEOUT_MS = 900
+const PROBE_TIMEOUT_MS = 5_000
+/** A key that answers lines may be one that lists no models. */
+const NOT_ALLOWED: ReadonlySet<number> = new Set([401, 403])
 
 /** Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
@@ -119,19 +125,41 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     }
   }
 
+  const beside = (url: string, resource: '' | '/models', accept: string, timeout_ms: number): SideReader =>
+    new SideReader({
+      url,
+      resource,
+      timeout_ms,
+      connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
+      certificates: options.certificates ?? {},
+      proxy,
+      headers: (origin) => readHeaders(options, origin === address.origin, current().api_key, accept),
+    })
   const traffic = options.metrics_url
-    ? new TrafficReader({
-        url: options.metrics_url,
-        connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
-        certificates: options.certificates ?? {},
-        proxy,
-        headers: (origin) => metricsHeaders(options, origin === address.origin, current().api_key),
-      })
+    ? beside(options.metrics_url, '', 'text/plain', TRAFFIC_TIMEOUT_MS)
     : null
+  const models = beside(options.base_url, '/models', 'application/json', PROBE_TIMEOUT_MS)
 
   return {
     name,
-    ...(traffic && { readTraffic: () => traffic.read() }),
+    ...(traffic && {
+      async readTraffic() {
+        const found = await traffic.read()
+        return found.kind === 'whole' && found.status === 200 ? trafficOf(found.body.toString()) : null
+      },
+    }),
+
+    async probe() {
+      const found = await models.read()
+      if (found.kind === 'broken') {
+        const { reason, operatorReason } = found
+        return { isUp: false, reason: prepared.secrets.redact(operatorReason ?? reason) }
+      }
+      const { status } = found
+      const isUp =
+        status >= 502 && status <= 504 ? false : status < 500 && !NOT_ALLOWED.has(status) ? true : null
+      return { isUp, reason: isUp === false ? `GET /models answered ${status}` : null }
+    },
 
     send(call) {
       const { body, signal, endpoint } = call
@@ -154,6 +182,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     async close() {
       pool.close()
       traffic?.close()
+      models.close()
     },
   }
 }
@@ -184,14 +213,15 @@ function requestHeads(
 }
 
 /** No key goes to another address than the one that it is configured for. */
-function metricsHeaders(
+function readHeaders(
   options: OpenAiBackendOptions,
   isOwn: boolean,
   api_key: string | null,
+  accept: string,
 ): ReadonlyMap<string, string> {
   const headers = isOwn ? new Map(headersOf({ ...options, api_key })) : new Map<string, string>()
   headers.delete('content-type')
-  return headers.set('accept', 'text/plain').set('accept-encoding', 'identity')
+  return headers.set('accept', accept).set('accept-encoding', 'identity')
 }
 
 function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {

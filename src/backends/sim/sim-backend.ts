@@ -54,6 +54,9 @@ export function simBackend(options: SimBackendOptions): Backend {
   return {
     name,
 
+    // It is in this process.
+    probe: async () => ({ isUp: true, reason: null }),
+
     async send({ endpoint, body, signal }: BackendCall) {
       if (closed) return CLOSED
       if (signal?.aborted) return ABORTED
