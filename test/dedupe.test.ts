@@ -35,6 +35,8 @@ test('identical requests are sent once, each line has its result, and only one c
   assert.equal(batch.dedupe, true)
   assert.deepEqual(batch.request_counts, { total: 6, completed: 6, failed: 0 })
   assert.equal(upstream.calls.length, 3)
+  const { saved_usd } = Object(batch.dedupe_counts)
+  assert.deepEqual(batch.dedupe_counts, { shared: 3, saved_usd, unshared: 0 })
   const results = await linesOf(service, batch.output_file_id)
   assert.deepEqual(
     results.map(({ custom_id, response }) => [custom_id, response?.body.choices[0]?.message.content]),
@@ -51,6 +53,9 @@ test('identical requests are sent once, each line has its result, and only one c
     assert.equal(source?.shared_from, undefined)
     assert.equal(response?.body.usage.total_tokens, 0)
   }
+  const costOf = new Map(results.map(({ custom_id, response }) => [custom_id, response?.body.usage.cost_usd]))
+  const saved = results.map(({ shared_from }) => costOf.get(shared_from?.custom_id ?? '') ?? 0)
+  assert.ok(Math.abs(saved.reduce((sum, cost) => sum + cost, 0) - saved_usd) < 1e-12)
   const shared = results.find(({ shared_from }) => shared_from !== undefined)
   const record = await service.json<Record<string, unknown>>('GET', `/v1/requests/${shared?.id}`)
   assert.deepEqual(record.shared_from, shared?.shared_from)
@@ -60,10 +65,12 @@ test('identical requests are sent once, each line has its result, and only one c
 test('requests whose answers may differ are all sent, unless that is forced', async (t) => {
   const { service, upstream } = await start(t)
   const lines = ['a', 'b', 'c'].map((id) => line(id, 'same', { temperature: 0.7 }))
-  await service.run(lines, { dedupe: true })
+  const apart = await service.run(lines, { dedupe: true })
+  assert.deepEqual(apart.dedupe_counts, { shared: 0, saved_usd: 0, unshared: 2 })
   assert.equal(upstream.calls.length, 3)
   const batch = await service.run(lines, { dedupe: 'force' })
   assert.equal(batch.dedupe, 'force')
+  assert.partialDeepStrictEqual(batch.dedupe_counts, { shared: 2, unshared: 0 })
   assert.equal(upstream.calls.length, 4)
   const seeded = ['a', 'b', 'c'].map((id) => line(id, 'same', { seed: 7 }))
   assert.equal('dedupe' in (await service.run(seeded)), false)

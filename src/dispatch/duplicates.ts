@@ -121,13 +121,13 @@ export class Duplicates {
   }
 
   /** The line was answered: returns the lines that share the answer. */
-  answered(run: Run, position: number, { body, answer }: Answered): readonly Entry[] {
+  answered(run: Run, position: number, { body, answer }: Answered, cost_nanos: number): readonly Entry[] {
     if (run.batch.dedupe === null) return NONE
     const group = this.#led.get(run)?.get(position)
     const key = group?.key ?? requestKey(run, position)
     if (key !== null && !this.#answers.has(key) && body.length <= ANSWER_BYTES_MAX)
       // The bytes of an answer belong to the connection that it came by.
-      this.remember(key, { body: Buffer.from(body), answer, from: run.sharedFrom(position) })
+      this.remember(key, { body: Buffer.from(body), answer, cost_nanos, from: run.sharedFrom(position) })
     return this.dissolve(run, position)
   }
 

@@ -6,6 +6,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { base32 } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
+import { nanosFromUsd } from '../domain/money.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { decodeFirstLines } from '../jsonl/first-lines.ts'
 import { openPlaces, sealedPlaces } from '../results/finished-lines.ts'
@@ -157,7 +158,7 @@ export class EarlierAnswers {
   async #read(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
     if (place.range.end - place.range.start > ANSWER_BYTES_MAX) return null
     const bytes = await this.#options.sealed.readAll(place.project_id, place.blob, place.range)
-    const { id, custom_id, shared_from } = JSON.parse(bytes.toString('utf8'))
+    const { id, custom_id, shared_from, response } = JSON.parse(bytes.toString('utf8'))
     const head = `"request_id":"${id}","body":`
     const end = bytes.lastIndexOf(`}${RESULT_TAIL.trimEnd()}`)
     const body = bytes.subarray(bytes.indexOf(head) + head.length, end)
@@ -167,6 +168,8 @@ export class EarlierAnswers {
     return {
       body,
       answer,
+      // Of a line that shares its answer itself, 0.
+      cost_nanos: nanosFromUsd(Number(response.body.usage?.cost_usd ?? 0)),
       from: { request_id: from.id, custom_id_json: JSON.stringify(from.custom_id) },
     }
   }

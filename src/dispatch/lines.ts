@@ -362,7 +362,7 @@ export class Lines {
         now,
       )
       cost = cost_nanos
-      followers = this.#duplicates.answered(run, position, result)
+      followers = this.#duplicates.answered(run, position, result, cost)
       this.#finish(run, position, 'it was answered')
       funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens })
       if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
@@ -376,7 +376,7 @@ export class Lines {
       return cost
     }
     if (followers.length === 0) return cost
-    const shared = { ...result, from: run.sharedFrom(position) }
+    const shared = { ...result, cost_nanos: cost, from: run.sharedFrom(position) }
     for (const one of followers) this.#guarded(one.run, () => this.#share(one.run, one.position, shared, now))
     return cost
   }

@@ -27,7 +27,7 @@ import {
   readBatchRow,
   setBatchErrors,
   setBatchLines,
-  setChunkCount,
+  setPlanned,
 } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
@@ -83,13 +83,13 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
       : null
-  const firstLines =
+  const { firstLines, unshared_lines } =
     batch.dedupe === null || content === null || failed !== null
-      ? []
+      ? { firstLines: [], unshared_lines: 0 }
       : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setChunkCount(tx, batch.id, spans.length)
+    await setPlanned(tx, batch.id, { chunk_count: spans.length, unshared_lines })
     if (failed) return await failWhole(tx, deps, batch, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
@@ -197,27 +197,35 @@ async function readLines(
   }
 }
 
-/** By chunk, which of its lines ask what an earlier line of the batch asks. Ends early where the batch does. */
+/**
+ * By chunk, which of its lines ask what an earlier line of the batch asks, and how many do and are sent all the same.
+ * Ends early where the batch does.
+ */
 async function findFirstLines(
   deps: PlanDeps,
   batch: BatchRow,
   content: BlobRow,
   spans: readonly ChunkSpan[],
   signal: AbortSignal,
-): Promise<(string | null)[]> {
+): Promise<{ firstLines: (string | null)[]; unshared_lines: number }> {
   const first = new FirstLines()
-  const found: (string | null)[] = []
+  const firstLines: (string | null)[] = []
+  let unshared_lines = 0
   for (const span of spans) {
     signal.throwIfAborted()
     if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) break
     const { bytes, lines } = (await readLines(deps, batch, content, span)) ?? { bytes: NO_BYTES, lines: [] }
     const firsts = lines.map((line) => {
-      const request = line.fault === null ? requestHash(batch.dedupe, bytes, line) : null
-      return request === null ? 0 : first.take(request, line.line)
+      if (line.fault !== null) return 0
+      const request = requestHash(batch.dedupe, bytes, line)
+      if (request !== null) return first.take(request, line.line)
+      // Equal bytes are repeatable or not alike, so one table serves both.
+      if (first.take(requestHash('all', bytes, line) ?? '', line.line) !== 0) unshared_lines++
+      return 0
     })
-    found.push(encodeFirstLines(firsts))
+    firstLines.push(encodeFirstLines(firsts))
   }
-  return found
+  return { firstLines, unshared_lines }
 }
 
 function problemOf({ line, fault }: ChunkLine): BatchProblem {

@@ -62,6 +62,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       cost_nanos,
       projected: { cost_nanos: projected, tokens: projected },
       isReserved: true,
+      saved_nanos: null,
     }))
     const tallies = tally(ended)
     const sums = {

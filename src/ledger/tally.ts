@@ -21,6 +21,8 @@ export interface EndedLine {
   projected: Spend
   /** Whether that is part of its chunk's reservation. */
   isReserved: boolean
+  /** Of a line that shares an identical line's answer: what its own would have cost; null for all others. */
+  saved_nanos: number | null
 }
 
 /** Lines that share day, entity and model. */
@@ -37,6 +39,9 @@ export interface Tally {
   cached_tokens?: number | undefined
   reasoning_tokens?: number | undefined
   cost_nanos: number
+  /** Lines that share an answer, and what their own would have cost; absent in journals of earlier versions. */
+  shared_lines?: number | undefined
+  saved_nanos?: number | undefined
   projected: Spend
   reserved: Spend
 }
@@ -60,6 +65,7 @@ export class Tallies {
     sums.succeeded += other.succeeded
     sums.failed += other.failed
     sums.cost_nanos = sumOf(sums.cost_nanos, other.cost_nanos)
+    Object.assign(sums, addShared(sums, other))
     Object.assign(sums, addTokens(sums, other))
     addInPlace(sums.projected, other.projected)
     addInPlace(sums.reserved, other.reserved)
@@ -72,6 +78,19 @@ export class Tallies {
       this.#groups.push(group)
     }
     return group
+  }
+}
+
+/** What identical lines have shared. */
+export interface Shared {
+  shared_lines: number
+  saved_nanos: number
+}
+
+export function addShared(a: Partial<Shared>, b: Partial<Shared>): Shared {
+  return {
+    shared_lines: (a.shared_lines ?? 0) + (b.shared_lines ?? 0),
+    saved_nanos: sumOf(a.saved_nanos ?? 0, b.saved_nanos ?? 0),
   }
 }
 
@@ -100,6 +119,8 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
     cached_tokens: 0,
     reasoning_tokens: 0,
     cost_nanos: 0,
+    shared_lines: 0,
+    saved_nanos: 0,
     projected: { ...NO_SPEND },
     reserved: { ...NO_SPEND },
   }
@@ -114,6 +135,8 @@ function add(sums: Tally, line: EndedLine): void {
   sums.cached_tokens = sumOf(sums.cached_tokens ?? 0, line.usage?.cached_tokens ?? 0)
   sums.reasoning_tokens = sumOf(sums.reasoning_tokens ?? 0, line.usage?.reasoning_tokens ?? 0)
   sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
+  if (line.saved_nanos !== null)
+    Object.assign(sums, addShared(sums, { shared_lines: 1, saved_nanos: line.saved_nanos }))
   addInPlace(sums.projected, line.projected)
   if (line.isReserved) addInPlace(sums.reserved, line.projected)
 }

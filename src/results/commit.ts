@@ -6,6 +6,7 @@ import { groupErrors } from '../domain/batch-statistics.ts'
 import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
 import { sumOf } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
+import { addShared, type Shared } from '../ledger/tally.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
@@ -128,17 +129,26 @@ interface Sums {
   failed: number
   cost_nanos: number
   usage: TokenUsage
+  shared: Shared
   expired_lines: number
 }
 
 function sum({ tallies, expired_lines }: Fresh): Sums {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, expired_lines }
+  const sums = {
+    completed: 0,
+    failed: 0,
+    cost_nanos: 0,
+    usage: NO_TOKENS,
+    shared: addShared({}, {}),
+    expired_lines,
+  }
   for (const tally of tallies.all) {
     const { succeeded, failed, cost_nanos } = tally
     sums.completed += succeeded
     sums.failed += failed
     sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
     sums.usage = addTokens(sums.usage, tally)
+    sums.shared = addShared(sums.shared, tally)
   }
   return sums
 }
@@ -155,6 +165,7 @@ function add(
     failed: (old?.failed ?? 0) + sums.failed,
     cost_nanos: sumOf(old?.cost_nanos ?? 0, sums.cost_nanos),
     usage: addTokens(old?.usage ?? NO_TOKENS, sums.usage),
+    shared: addShared(old?.shared ?? {}, sums.shared),
     expired_lines: (old?.expired_lines ?? 0) + sums.expired_lines,
     chunks_sealed: (old?.chunks_sealed ?? 0) + (sealed ? 1 : 0),
     output_bytes: (old?.output_bytes ?? 0) + (sealed?.seal.output_bytes ?? 0),

@@ -49,6 +49,7 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
     cost_nanos: nanosFromUsd(Number(record.cost_usd)),
     projected: NO_SPEND,
     isReserved: false,
+    saved_nanos: null,
   }
 }
 

@@ -37,6 +37,8 @@ export interface Answered {
 
 /** An answer that identical lines share, and the line that was sent. */
 export interface SharedAnswer extends Answered {
+  /** Of the line that was sent. */
+  cost_nanos: number
   from: SharedFrom
 }
 
@@ -89,32 +91,46 @@ export function recordAnswer(
   const { prompt_tokens, completion_tokens, cached_tokens } = usage
   const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
   const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
-  writeOutput(to, body, isCorrected ? answer.usage_place : answer.cost, usage, {
-    attempts,
-    upstream,
+  writeOutput(
+    to,
+    body,
+    isCorrected ? answer.usage_place : answer.cost,
     usage,
-    usage_estimated: answer.usage === null,
-    usage_reported: isRejected ? reportedUsage(body, answer) : null,
-    cost_nanos,
-    shared_from: null,
-    error: null,
-    finished: now,
-  })
+    {
+      attempts,
+      upstream,
+      usage,
+      usage_estimated: answer.usage === null,
+      usage_reported: isRejected ? reportedUsage(body, answer) : null,
+      cost_nanos,
+      shared_from: null,
+      error: null,
+      finished: now,
+    },
+    null,
+  )
   return { cost_nanos, usage, isPromptReported: answer.usage?.prompt_tokens === prompt_tokens }
 }
 
 /** Records a line that shares the answer of an identical one: it used nothing and costs nothing. */
 export function recordShared(
   to: RecordedLine,
-  { body, answer, from }: SharedAnswer,
+  { body, answer, cost_nanos, from }: SharedAnswer,
   attempts: LineAttempts,
   now: number,
 ): void {
-  writeOutput(to, body, answer.usage_place, NO_USAGE, {
-    ...unbilled(attempts, now),
-    usage: NO_USAGE,
-    shared_from: from,
-  })
+  writeOutput(
+    to,
+    body,
+    answer.usage_place,
+    NO_USAGE,
+    {
+      ...unbilled(attempts, now),
+      usage: NO_USAGE,
+      shared_from: from,
+    },
+    cost_nanos,
+  )
 }
 
 /** Records a line that fails. `shared_from`: the identical line whose error it shares. */
@@ -137,7 +153,7 @@ export function recordFailure(
   results.endResult()
   writeRecord(results.out, batch, requestIdPrefix, line, end)
   const failure = { model: line.known_model, code: error.code, message: error.message }
-  results.end(position, ended(to, 'error', null, 0, now, failure, expired), now)
+  results.end(position, ended(to, 'error', null, 0, now, failure, expired, null), now)
 }
 
 function writeOutput(
@@ -146,6 +162,7 @@ function writeOutput(
   place: CostPlace,
   usage: TokenUsage,
   end: LineEnd,
+  saved_nanos: number | null,
 ): void {
   const { results, batch, requestIdPrefix, line, position } = to
   const { cost_nanos, finished, shared_from } = end
@@ -167,7 +184,7 @@ function writeOutput(
   )
   results.endResult()
   writeRecord(out, batch, requestIdPrefix, line, end)
-  results.end(position, ended(to, 'output', usage, cost_nanos, finished, null, false), finished)
+  results.end(position, ended(to, 'output', usage, cost_nanos, finished, null, false, saved_nanos), finished)
 }
 
 /** More bytes than the custom_id takes in both, and the line that is shared. */
@@ -216,6 +233,7 @@ const scratch: Ended = {
   cost_nanos: 0,
   projected: { cost_nanos: 0, tokens: 0 },
   isReserved: false,
+  saved_nanos: null,
   failure: null,
   expired: false,
 }
@@ -228,6 +246,7 @@ function ended(
   now: number,
   failure: Ended['failure'],
   expired: boolean,
+  saved_nanos: number | null,
 ): Ended {
   scratch.part = part
   scratch.day = reservedOn ?? dayOf(now)
@@ -237,6 +256,7 @@ function ended(
   scratch.cost_nanos = cost_nanos
   scratch.projected = line.projected
   scratch.isReserved = isReserved
+  scratch.saved_nanos = saved_nanos
   scratch.failure = failure
   scratch.expired = expired
   return scratch

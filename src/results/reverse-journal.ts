@@ -5,7 +5,7 @@ import type { ErrorGroup } from '../domain/batch-statistics.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { NO_SPEND, sumOf } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
-import type { Tally } from '../ledger/tally.ts'
+import { addShared, type Tally } from '../ledger/tally.ts'
 import { addToBatch, lowerRateMark } from '../store/batches.ts'
 import { commitChunk, dropJournal } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
@@ -47,7 +47,7 @@ export async function reverseJournal(
   const lost: Tally[] = []
   const errors: ErrorGroup[] = []
   const tallies: Tally[] = []
-  const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS }
+  const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, shared: addShared({}, {}) }
   let expired_lines = 0
   for (const { sums } of parts) {
     if (sums === null) continue
@@ -63,6 +63,7 @@ export async function reverseJournal(
     delta.failed += tally.failed
     delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
     delta.usage = addTokens(delta.usage, tally)
+    delta.shared = addShared(delta.shared, tally)
   }
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim
@@ -100,6 +101,8 @@ function negative(tally: Tally): Tally {
     cached_tokens: -(tally.cached_tokens ?? 0),
     reasoning_tokens: -(tally.reasoning_tokens ?? 0),
     cost_nanos: -tally.cost_nanos,
+    shared_lines: -(tally.shared_lines ?? 0),
+    saved_nanos: -(tally.saved_nanos ?? 0),
     projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
     reserved: { ...NO_SPEND },
   }

@@ -150,6 +150,8 @@ export interface BatchDelta {
   failed: number
   cost_nanos: number
   usage: TokenUsage
+  /** What identical lines have shared; absent where none has. */
+  shared?: { shared_lines: number; saved_nanos: number }
   expired_lines: number
   chunks_sealed: number
   output_bytes: number
@@ -172,6 +174,10 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       total_tokens: exactPlus('total_tokens', delta.usage.total_tokens),
       cached_tokens: exactPlus('cached_tokens', delta.usage.cached_tokens ?? 0),
       reasoning_tokens: exactPlus('reasoning_tokens', delta.usage.reasoning_tokens ?? 0),
+      ...(delta.shared && {
+        shared_lines: eb('shared_lines', '+', delta.shared.shared_lines),
+        saved_nanos: exactPlus('saved_nanos', delta.shared.saved_nanos),
+      }),
       expired_lines: eb('expired_lines', '+', delta.expired_lines),
       chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
       output_bytes: eb('output_bytes', '+', delta.output_bytes),
@@ -210,8 +216,13 @@ function rateSample(done: number, now: number) {
   }
 }
 
-export async function setChunkCount(tx: Writer, id: string, chunk_count: number): Promise<void> {
-  await tx.updateTable('batches').set({ chunk_count }).where('id', '=', id).execute()
+/** What planning finds. */
+export async function setPlanned(
+  tx: Writer,
+  id: string,
+  planned: Pick<BatchRow, 'chunk_count'> & Partial<Pick<BatchRow, 'unshared_lines'>>,
+): Promise<void> {
+  await tx.updateTable('batches').set(planned).where('id', '=', id).execute()
 }
 
 /** The state of batches with open chunks. */

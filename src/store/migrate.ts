@@ -20,8 +20,9 @@ import {
   listIndexes,
   remoteLooks,
   sessionsOfKeys,
+  sharedLines,
   uploadCompletions,
-} from './migrations/0011-0016.ts'
+} from './migrations/0011-0017.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -50,6 +51,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0014-list-indexes': listIndexes,
   '0015-upload-completions': uploadCompletions,
   '0016-sessions-of-keys': sessionsOfKeys,
+  '0017-shared-lines': sharedLines,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

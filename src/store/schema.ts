@@ -159,6 +159,11 @@ interface BatchTable {
   paused_at: Generated<number | null>
   /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
   models: Generated<string | null>
+  /** Lines that share the answer of an identical line, and what their own answers would have cost. */
+  shared_lines: Generated<number>
+  saved_nanos: Generated<number>
+  /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
+  unshared_lines: Generated<number>
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */

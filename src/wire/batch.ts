@@ -139,6 +139,26 @@ export const BatchObject = Type.Object(
         description: 'Identical requests are sent once; absent where they are not.',
       }),
     ),
+    dedupe_counts: Type.Optional(
+      Type.Object(
+        {
+          shared: Type.Integer({
+            minimum: 0,
+            description: 'Lines that share the answer of an identical line.',
+          }),
+          saved_usd: Type.Number({
+            minimum: 0,
+            description: 'What answers of their own would have cost, at least.',
+          }),
+          unshared: Type.Integer({
+            minimum: 0,
+            description:
+              'Lines that ask what an earlier line asks and are sent all the same, since `temperature` is not 0 and no `seed` is set: `dedupe: "force"` shares them too. Known once the batch is planned.',
+          }),
+        },
+        { title: 'DedupeCounts', description: 'With `dedupe`: what it has done.' },
+      ),
+    ),
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
       Type.Union([Waiting, Type.Null()], {

@@ -88,6 +88,9 @@ function ofLines(
   if (lost.length > 0) found.push(`${name} lost ${namesOf(lost)}, which were finished`)
   const cost = checked.reduce((sum, { cost_nanos }) => sum + cost_nanos, 0)
   if (cost !== row.cost_nanos) found.push(`${name} costs ${row.cost_nanos}, its lines ${cost}`)
+  const shared = checked.filter(({ isAnswered, isShared }) => isAnswered && isShared).length
+  if (shared !== row.shared_lines)
+    found.push(`${name} counts ${row.shared_lines} shared lines, and has ${shared}`)
   return [...found, ...unbilled(run, checked)]
 }
 

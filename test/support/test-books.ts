@@ -144,6 +144,7 @@ export function endedLine(part: Partial<EndedLine> & { tokens: number; projected
     usage: { prompt_tokens: tokens, completion_tokens: 0, total_tokens: tokens },
     cost_nanos: tokens * 10,
     isReserved: true,
+    saved_nanos: null,
     ...rest,
   }
 }

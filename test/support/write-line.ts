@@ -28,6 +28,7 @@ export function writeLine(
     cost_nanos: 0,
     projected: NO_SPEND,
     isReserved: false,
+    saved_nanos: null,
     failure: null,
     expired: false,
     ...ended,

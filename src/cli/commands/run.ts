@@ -363,6 +363,7 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
     ...(order.model === undefined ? {} : { model: order.model }),
     request_counts: batch.request_counts,
     cost_usd: batch.cost_usd,
+    ...(batch.dedupe_counts && { dedupe_counts: batch.dedupe_counts }),
     duration_ms: durationMs,
     ...(table === undefined
       ? { output: resolve(order.output), errors: resolve(order.errors) }
@@ -387,6 +388,7 @@ function printReport(
       `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
+  if (batch.dedupe_counts) writeLine(stderr, `dedupe:  ${sharedText(batch.dedupe_counts, completed)}`)
   if (model !== null) writeLine(stderr, `model:   ${model}`)
   if (table !== undefined) {
     const without = table.failed === 0 ? '' : `, ${table.failed} without an answer: see the column "error"`
@@ -395,6 +397,17 @@ function printReport(
   }
   writeLine(stderr, `answers: ${order.output}`)
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
+}
+
+/** What `--dedupe` has done, or why it has done nothing. */
+function sharedText(
+  { shared, saved_usd, unshared }: NonNullable<BatchObject['dedupe_counts']>,
+  answered: number,
+): string {
+  const done = `${humanCount(shared)} of ${counted(answered, 'line')} shared an answer, ${humanUsd(saved_usd)} saved`
+  if (unshared === 0) return shared === 0 ? 'no line asks what another one asks' : done
+  const more = `${counted(unshared, 'line')} more could: their temperature is not 0 and they have no seed; --dedupe force shares these too`
+  return `${done}; ${more}`
 }
 
 // run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.

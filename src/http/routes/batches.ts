@@ -192,7 +192,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     ...Object.fromEntries(times),
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
-    ...(batch.dedupe === null ? {} : { dedupe: shownDedupe(batch.dedupe) }),
+    ...showDedupe(batch),
     ...(batchProgress && showProgress(batchProgress)),
     ...(view.compat === 'openai' ? openaiForm(batch) : {}),
   }
@@ -250,6 +250,15 @@ function showUsage(batch: BatchRow): Pick<BatchObject, 'usage'> {
       output_tokens_details: { reasoning_tokens },
       total_tokens,
     },
+  }
+}
+
+function showDedupe(batch: BatchRow): Pick<BatchObject, 'dedupe' | 'dedupe_counts'> {
+  if (batch.dedupe === null) return {}
+  const { shared_lines: shared, unshared_lines: unshared, saved_nanos } = batch
+  return {
+    dedupe: shownDedupe(batch.dedupe),
+    dedupe_counts: { shared, saved_usd: usd(saved_nanos), unshared },
   }
 }
 

@@ -56,3 +56,12 @@ export const sessionsOfKeys = {
     await index(db, 'console_sessions_of_key', 'console_sessions', 'key_id, kind, created')
   },
 }
+
+/** Of batches that send identical requests once: what the lines share, and which of them do not. */
+export const sharedLines = {
+  async up(db: Kysely<unknown>): Promise<void> {
+    for (const column of ['shared_lines', 'unshared_lines'])
+      await db.schema.alterTable('batches').addColumn(column, 'integer', counter).execute()
+    await db.schema.alterTable('batches').addColumn('saved_nanos', 'bigint', counter).execute()
+  },
+}
