@@ -3,7 +3,10 @@
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
+import { connectionLost, fetchApi } from './api.ts'
+import { useCell } from './cell.ts'
 import { currentLocale } from './i18n.ts'
+import { named } from './parts/text.tsx'
 
 export interface ChartSeries {
   title: string
@@ -32,6 +35,7 @@ export function Chart({ label, times, series, show, height = 200, barS }: ChartP
   const data = [[...times], ...series.map(({ values }) => [...values])] as uPlot.AlignedData
   const latest = useRef(data)
   latest.current = data
+  const isLost = useCell(connectionLost) !== null
   useEffect(() => {
     const element = frame.current
     if (!element) return
@@ -42,11 +46,13 @@ export function Chart({ label, times, series, show, height = 200, barS }: ChartP
       chart.current?.destroy()
       chart.current = new UPlot(options(UPlot, element, series, show, height, barS), latest.current, element)
     }
-    void draw()
+    // Where its module cannot be loaded because the service is gone, it is drawn once that answers again.
+    const tryToDraw = (): Promise<unknown> => draw().catch(() => fetchApi('GET', '/healthz').catch(() => {}))
+    void tryToDraw()
     const resize = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }))
     resize.observe(element)
     const scheme = matchMedia('(prefers-color-scheme: dark)')
-    const redraw = (): void => void draw()
+    const redraw = (): void => void tryToDraw()
     scheme.addEventListener('change', redraw)
     return () => {
       ended = true
@@ -55,7 +61,7 @@ export function Chart({ label, times, series, show, height = 200, barS }: ChartP
       chart.current?.destroy()
       chart.current = null
     }
-  }, [shape])
+  }, [shape, isLost])
   useEffect(() => chart.current?.setData(data), [JSON.stringify(data)])
   return (
     <figure class="chart">
@@ -151,7 +157,7 @@ function tip(plot: uPlot, at: (seconds: number) => string, show: (value: number)
     if (idx === null || idx === undefined || moment === undefined) return
     const rows = plot.series
       .slice(1)
-      .map(({ label }, i) => `${String(label)}  ${show(plot.data[i + 1]?.[idx] ?? 0)}`)
+      .map(({ label }, i) => `${named(String(label))}  ${show(plot.data[i + 1]?.[idx] ?? 0)}`)
     box.textContent = [at(moment), ...rows].join('\n')
     box.classList.add('shown')
     box.style.left = `${Math.min(left + 12, plot.over.clientWidth - box.offsetWidth)}px`

@@ -10,6 +10,7 @@ import {
   relative,
   shortId,
   usd,
+  usdColumn,
   usdExact,
   utc,
 } from './format.ts'
@@ -68,4 +69,14 @@ test('numbers, sizes, times and IDs are short', () => {
   assert.equal(relative(1_000, 1_180_000), '3 minutes ago')
   assert.equal(utc(1_767_225_600), '2026-01-01 00:00:00 UTC')
   assert.equal(shortId('batch_01k0a6w3f2n8s5v7y1c4e6g9hj'), 'batch_…c4e6g9hj')
+})
+
+test('costs of a column have their decimal marks below each other', () => {
+  const values = [1.25, 0, 0.00126, 120]
+  assert.deepEqual(values.map(usdColumn(values)), [
+    '$1.25\u2007\u2007\u2007',
+    '$0.00\u2007\u2007\u2007',
+    '$0.00126',
+    '$120.00\u2007\u2007\u2007',
+  ])
 })

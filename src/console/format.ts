@@ -33,6 +33,12 @@ const SIZES = [
 
 /** Two decimals from a dollar on, three significant digits below: $0.00126. */
 export function usd(value: number): string {
+  return usdParts(value)
+    .map((part) => part.value)
+    .join('')
+}
+
+function usdParts(value: number): Intl.NumberFormatPart[] {
   const inCents = value === 0 || value >= 1 || Number.isInteger(Number((value * 100).toFixed(7)))
   const digits = inCents ? { maximumFractionDigits: 2 } : { maximumSignificantDigits: 3 }
   return numberFormat({
@@ -40,7 +46,24 @@ export function usd(value: number): string {
     currency: 'USD',
     currencyDisplay: 'narrowSymbol',
     ...digits,
-  }).format(value)
+  }).formatToParts(value)
+}
+
+/** For a column with these values: each with the digits that it needs, the decimal marks below each other. */
+export function usdColumn(values: readonly number[]): (value: number) => string {
+  const digits = Math.max(2, ...values.map((value) => fractionOf(value).length))
+  return (value) => {
+    const spaces = FIGURE_SPACE.repeat(Math.max(0, digits - fractionOf(value).length))
+    const parts = usdParts(value)
+    return parts.map(({ type, value }) => (type === 'fraction' ? value + spaces : value)).join('')
+  }
+}
+
+/** As wide as a digit. */
+const FIGURE_SPACE = '\u2007'
+
+function fractionOf(value: number): string {
+  return usdParts(value).find(({ type }) => type === 'fraction')?.value ?? ''
 }
 
 /** To the nano-dollar. */

@@ -31,7 +31,9 @@ export function languageOf(wished: string | null, offered: readonly string[]): L
 /** `region` is the browser's tag of the same language, for the form of numbers and dates. */
 export async function useLanguage(language: Language, region: string): Promise<void> {
   locale = region
-  messages = language === 'de' ? (await import('./messages/de.ts')).messages : english
+  // While the service is gone, English is what there is.
+  const german = (): Promise<typeof messages> => import('./messages/de.ts').then((de) => de.messages)
+  messages = language === 'de' ? await german().catch(() => english) : english
 }
 
 type Values = Readonly<Record<string, string | number>>

@@ -51,7 +51,10 @@ async function askSession(): Promise<void> {
     session.set(await get<ConsoleSession>(PATH))
   } catch (error) {
     if (!(error instanceof ApiFailure)) throw error
-    if (error.status !== 0) return session.set(null)
+    if (error.status !== 0) {
+      if (link.value === null && error.status === 401) hasEnded.set(true)
+      return session.set(null)
+    }
     const end = connectionLost.watch(() => {
       if (connectionLost.value !== null) return
       end()

@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import type { Browser } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
+import type { ServiceStatus } from '../../src/wire/status.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
 import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
@@ -169,9 +170,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     visitor.expected = [401]
     await visitor.signIn(key)
+    const other = await visitor.page.context().newPage()
     await service.stores.store.write((tx) =>
       tx.updateTable('api_keys').set({ revoked_at: 1 }).where('id', '=', key_id).execute(),
     )
+    await other.goto(`${service.url}/console/limits`)
+    await other.getByText('Your session has ended').waitFor()
     await visitor.page.getByRole('link', { name: 'Limits' }).click()
     await visitor.page.getByLabel('API key').waitFor()
     await visitor.page.getByText('Your session has ended').waitFor()
@@ -206,6 +210,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     upstream.reply = answer
     assert.deepEqual(retried.request_counts, { total: 10, completed: 10, failed: 0 })
     await page.getByText('Completed').first().waitFor()
+    await page.getByRole('link', { name: batch.id }).click()
+    await page.getByText('10 failed lines').waitFor()
   })
 
   test('exactly the failed lines that a filter shows are retried', async () => {
@@ -220,6 +226,20 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const retried = await service.ended(page.url().split('/').at(-1) ?? '')
     assert.equal(shown, 3)
     assert.equal(retried.request_counts.total, shown)
+  })
+
+  test('no retry is offered where none can help', async () => {
+    const refused = { error: { message: 'no', code: 'content_filter' } }
+    upstream.reply = ({ response }) => send(response, 400, JSON.stringify(refused))
+    const { id } = await service.run([line('filtered')])
+    upstream.reply = answer
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${id}?status=failed&code=content_filter`)
+    await page.getByRole('listitem').getByText('content_filter').waitFor()
+    await page.getByRole('button', { name: 'Download' }).or(page.getByText('Download')).first().waitFor()
+    assert.equal(await page.getByRole('button', { name: /Retry/ }).count(), 0)
   })
 
   test('a batch is paused and resumed', async () => {
@@ -447,6 +467,13 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.signIn(operator)
     await visitor.settled()
     const bar = page.getByText(/^Connection lost; data from .*\d:\d\d/)
+    // The module of the chart cannot be loaded.
+    await page.route(/\.js$|healthz/, (route) => route.abort())
+    await page.getByRole('link', { name: 'Usage' }).click()
+    await bar.waitFor()
+    await page.unroute(/\.js$|healthz/)
+    await bar.waitFor({ state: 'detached' })
+    await page.locator('.uplot').waitFor()
     await page.context().setOffline(true)
     await page.getByRole('link', { name: 'Keys' }).click()
     await bar.waitFor()
@@ -456,6 +483,16 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.context().setOffline(false)
     await bar.waitFor({ state: 'detached' })
     await page.getByRole('table').first().waitFor()
+  })
+
+  test('model servers are as the service says that they are', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    await visitor.open('/console/servers')
+    const row = visitor.page.getByRole('table', { name: 'Model servers' }).getByRole('row').nth(1)
+    await row.getByText('Healthy', { exact: true }).waitFor()
+    const { service: all } = await service.json<ServiceStatus>('GET', '/v1/status')
+    assert.equal(all?.workers[0]?.upstreams[0]?.reachable, true)
   })
 
   test('a line that was never sent is not run', async () => {
@@ -468,6 +505,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.open(`/console/batches/${id}`)
     const row = visitor.page.getByRole('table', { name: 'Lines' }).getByRole('row').nth(1)
     await row.getByText('Not run', { exact: true }).waitFor()
+    const figure = (title: string) =>
+      visitor.page.locator('.figure').filter({ hasText: title }).getByRole('definition').innerText()
+    await visitor.page.getByText('1 not run').waitFor()
+    assert.equal(await figure('Not run'), '1\n100% of 1')
+    assert.equal(await figure('Finished'), '0\n0% of 1')
+    assert.equal(await figure('Failed'), '0')
   })
 
   test('a limit is made, and its gauge shows what was spent', async () => {

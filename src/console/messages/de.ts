@@ -106,6 +106,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'batch.ofEstimate': '{share} von höchstens {most}',
   'batch.estimated': 'geschätzt auf {most}',
   'batch.details': 'Einzelheiten',
+  'batch.retryOf': 'Wiederholt',
   'batch.inputFile': 'Eingabedatei',
   'batch.outputFile': 'Ausgabedatei',
   'batch.errorFile': 'Fehlerdatei',
@@ -116,6 +117,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
 
   'errors.title': 'Warum Zeilen fehlschlugen',
   'errors.lines': '{n} fehlgeschlagene {n|Zeile|Zeilen}',
+  'errors.notRun': '{n} nicht gesendet',
   'errors.show': 'Zeilen zeigen',
   'errors.other': '{n} weitere {n|Zeile|Zeilen} in kleineren Gruppen',
 

@@ -103,6 +103,7 @@ export const messages = {
   'batch.ofEstimate': '{share} of {most} at most',
   'batch.estimated': 'estimated at {most}',
   'batch.details': 'Details',
+  'batch.retryOf': 'Retry of',
   'batch.inputFile': 'Input file',
   'batch.outputFile': 'Output file',
   'batch.errorFile': 'Error file',
@@ -113,6 +114,7 @@ export const messages = {
 
   'errors.title': 'Why lines failed',
   'errors.lines': '{n} failed {n|line|lines}',
+  'errors.notRun': '{n} not run',
   'errors.show': 'Show lines',
   'errors.other': '{n} more {n|line|lines} in smaller groups',
 

@@ -15,12 +15,20 @@ import { useAction } from '../resource.ts'
 import { navigate } from '../router.ts'
 import { may } from '../session.ts'
 
-export function BatchActions({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
+export function BatchActions({
+  batch,
+  mayRetry,
+  reload,
+}: {
+  batch: BatchObject
+  mayRetry: boolean
+  reload: () => void
+}): VNode {
   const { failed } = batch.request_counts
   const isOpen = !ended(batch) && batch.status !== 'cancelling' && may('batches:write')
   return (
     <div class="actions">
-      {failed > 0 ? <RetryButton batch={batch} /> : null}
+      {failed > 0 && mayRetry ? <RetryButton batch={batch} /> : null}
       {isOpen ? <PauseButton batch={batch} reload={reload} /> : null}
       {isOpen ? <CancelButton batch={batch} reload={reload} /> : null}
       <Downloads batch={batch} />

@@ -10,33 +10,58 @@ import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Loaded } from '../parts/loaded.tsx'
 import { Section } from '../parts/page.tsx'
-import { useResource } from '../resource.ts'
+import { notRunIn } from '../parts/status.tsx'
+import { type Resource, useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
 import { RetryButton } from './batch-actions.tsx'
 
 /** Errors of the request itself: sent again as it is, it ends the same way. */
 const NO_USE = new Set(['content_filter', 'context_length_exceeded'])
 
+/** Null where no line has failed. */
+export function useErrors(batch: BatchObject | null): Resource<BatchErrors | null> {
+  const failed = batch?.request_counts.failed ?? 0
+  // While it runs, again with each doubling and in the end: every new failure is not worth a question.
+  const step = batch && ended(batch) ? 'ended' : Math.floor(Math.log2(failed + 1) * 4)
+  return useResource(
+    async (signal) =>
+      batch && failed > 0 ? await get<BatchErrors>(`/v1/batches/${batch.id}/errors`, {}, { signal }) : null,
+    [batch?.id ?? null, step, failed > 0],
+  )
+}
+
+/** Whether any failed line may succeed when it is sent again. */
+export function mayRetry(errors: BatchErrors | null): boolean {
+  return errors !== null && (errors.other > 0 || errors.groups.some(({ code }) => mayRetryCode(code)))
+}
+
+export function mayRetryCode(code: string): boolean {
+  return !NO_USE.has(code)
+}
+
 type Group = BatchErrors['groups'][number]
 
-export function ErrorGroups({ batch }: { batch: BatchObject }): VNode {
-  const { failed } = batch.request_counts
-  // While it runs, again with each doubling and in the end: every new failure is not worth a question.
-  const step = ended(batch) ? 'ended' : Math.floor(Math.log2(failed + 1) * 4)
-  const errors = useResource(
-    (signal) => get<BatchErrors>(`/v1/batches/${batch.id}/errors`, {}, { signal }),
-    [batch.id, step],
-  )
-  const data = errors.data
+export function ErrorGroups({
+  batch,
+  errors,
+}: {
+  batch: BatchObject
+  errors: Resource<BatchErrors | null>
+}): VNode {
+  const notRun = notRunIn(errors.data)
+  const counts = [
+    errors.data && errors.data.failed > notRun ? t('errors.lines', { n: errors.data.failed - notRun }) : null,
+    notRun > 0 ? t('errors.notRun', { n: notRun }) : null,
+  ]
   return (
-    <Section title={t('errors.title')} aside={data ? t('errors.lines', { n: data.failed }) : null}>
+    <Section title={t('errors.title')} aside={counts.filter((text) => text !== null).join(' · ')}>
       <Loaded resource={errors} rows={2}>
-        {({ groups, failed, other }) => (
+        {(data) => (
           <ul class="error-groups">
-            {groups.map((group) => (
-              <GroupRow batch={batch} group={group} all={failed} key={group.code + group.pattern} />
+            {data?.groups.map((group) => (
+              <GroupRow batch={batch} group={group} all={data.failed} key={group.code + group.pattern} />
             ))}
-            {other > 0 ? <li class="muted">{t('errors.other', { n: other })}</li> : null}
+            {data && data.other > 0 ? <li class="muted">{t('errors.other', { n: data.other })}</li> : null}
           </ul>
         )}
       </Loaded>
@@ -67,7 +92,7 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
         <button type="button" class="link" onClick={show}>
           {t('errors.show')}
         </button>
-        {NO_USE.has(group.code) ? null : (
+        {!mayRetryCode(group.code) ? null : (
           <RetryButton
             batch={batch}
             which={{ codes: [group.code], ...(group.pattern === null ? {} : { message: group.pattern }) }}

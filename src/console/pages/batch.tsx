@@ -3,6 +3,7 @@
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
+import type { BatchErrors } from '../../wire/batch-line.ts'
 import { get, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
@@ -13,14 +14,14 @@ import { Facts, Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { BatchStatus, ProgressBar } from '../parts/status.tsx'
+import { BatchStatus, notRunIn, ProgressBar } from '../parts/status.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { type Resource, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 import { BatchActions } from './batch-actions.tsx'
-import { ErrorGroups } from './batch-errors.tsx'
+import { ErrorGroups, mayRetry, useErrors } from './batch-errors.tsx'
 import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
 
@@ -32,6 +33,7 @@ export function Batch({ id }: PageParams): VNode {
   const { batches: pushed, state } = useLive()
   const batch = read.data && latest(read.data, pushed)
   useMissedEnds(batch ? [batch] : [], read.reload)
+  const errors = useErrors(batch)
   const hasEnded = batch !== null && ended(batch)
   // The files of results are named once it has ended.
   useEffect(() => {
@@ -43,10 +45,12 @@ export function Batch({ id }: PageParams): VNode {
       mono
       parent={{ href: href('/batches'), title: t('batches.title') }}
       lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
-      actions={batch ? <BatchActions batch={batch} reload={read.reload} /> : null}
+      actions={
+        batch ? <BatchActions batch={batch} mayRetry={mayRetry(errors.data)} reload={read.reload} /> : null
+      }
     >
       <Loaded resource={read} rows={6}>
-        {(data) => <Whole batch={batch ?? data} />}
+        {(data) => <Whole batch={batch ?? data} errors={errors} />}
       </Loaded>
     </Page>
   )
@@ -67,8 +71,10 @@ function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode
   )
 }
 
-function Whole({ batch }: { batch: BatchObject }): VNode {
+function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchErrors | null> }): VNode {
+  const notRun = notRunIn(errors.data)
   const { failed } = batch.request_counts
+  const counts = { ...batch.request_counts, failed: Math.max(0, failed - notRun) }
   const waiting = batch.waiting_reason
   return (
     <div class="stack wide">
@@ -89,10 +95,10 @@ function Whole({ batch }: { batch: BatchObject }): VNode {
         </Notice>
       ) : null}
       <div class="card stack">
-        <ProgressBar counts={batch.request_counts} />
-        <Summary batch={batch} />
+        <ProgressBar counts={counts} />
+        <Summary batch={batch} counts={counts} notRun={notRun} />
       </div>
-      {failed > 0 ? <ErrorGroups batch={batch} /> : null}
+      {failed > 0 ? <ErrorGroups batch={batch} errors={errors} /> : null}
       <Timeline batch={batch} />
       <Lines batch={batch} />
       <Section title={t('batch.details')}>
@@ -102,8 +108,16 @@ function Whole({ batch }: { batch: BatchObject }): VNode {
   )
 }
 
-function Summary({ batch }: { batch: BatchObject }): VNode {
-  const { total, completed, failed } = batch.request_counts
+/** `counts`: without the lines that were not run. */
+function Summary({
+  batch,
+  counts: { total, completed, failed },
+  notRun,
+}: {
+  batch: BatchObject
+  counts: BatchObject['request_counts']
+  notRun: number
+}): VNode {
   const done = completed + failed
   const { lines_per_s, estimated_completion } = speedOf(batch)
   const end = endedAt(batch)
@@ -129,6 +143,13 @@ function Summary({ batch }: { batch: BatchObject }): VNode {
             ),
           note: done === 0 ? null : t('batch.failedShare', { share: percent(failed, done) }),
         },
+        notRun === 0
+          ? null
+          : {
+              title: t('line.notRun'),
+              value: count(notRun),
+              note: t('batch.ofTotal', { total, share: percent(notRun, total) }),
+            },
         took === null
           ? {
               title: t('batch.speed'),
@@ -191,6 +212,7 @@ function Details({ batch }: { batch: BatchObject }): VNode {
       <Facts
         facts={[
           ['ID', <span class="mono">{batch.id}</span>],
+          [t('batch.retryOf'), batch.metadata?.retry_of ? <BatchLink id={batch.metadata.retry_of} /> : null],
           [t('batch.inputFile'), file(batch.input_file_id)],
           [t('batch.outputFile'), file(batch.output_file_id)],
           [t('batch.errorFile'), file(batch.error_file_id)],
@@ -198,9 +220,19 @@ function Details({ batch }: { batch: BatchObject }): VNode {
           [t('batch.window'), batch.completion_window],
           [t('batch.ends'), <Time at={batch.expires_at} />],
           [t('region'), batch.region],
-          ...Object.entries(batch.metadata ?? {}).map(([name, value]) => [name, value] as const),
+          ...Object.entries(batch.metadata ?? {})
+            .filter(([name]) => name !== 'retry_of')
+            .map(([name, value]) => [name, value] as const),
         ]}
       />
     </div>
+  )
+}
+
+function BatchLink({ id }: { id: string }): VNode {
+  return (
+    <a class="mono" href={href(`/batches/${encodeURIComponent(id)}`)}>
+      {id}
+    </a>
   )
 }

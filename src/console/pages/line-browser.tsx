@@ -3,11 +3,11 @@
 import type { ComponentChildren, VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchLine, LineStatus } from '../../wire/batch-line.ts'
+import type { BatchLine, LineStatus, LineSummary } from '../../wire/batch-line.ts'
 import { schemaColumns } from '../answer-columns.ts'
 import { type ApiFailure, get } from '../api.ts'
 import { later } from '../browser-clock.ts'
-import { compact, count, duration, usd, usdExact } from '../format.ts'
+import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
@@ -21,6 +21,7 @@ import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { AnswerTable } from './answer-table.tsx'
 import { type FailedLines, RetryButton } from './batch-actions.tsx'
+import { mayRetryCode } from './batch-errors.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const TYPING_MS = 250
@@ -90,6 +91,9 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
     })
   }, [ended(batch) || Math.floor(done / Math.max(1, total / 100)), pages])
   const empty = pages.total === 0
+  const [from, to] = sight.current
+  const inSight = Array.from({ length: to - from }, (_, i) => pages.at(from + i)?.cost_usd ?? 0)
+  const cost = usdColumn(inSight)
   const aside = pages.isComplete
     ? t('lines.count', { n: pages.total })
     : t('lines.atLeast', { n: Math.max(0, pages.total - 1) })
@@ -120,7 +124,7 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
           label={t('lines.title')}
           total={pages.total}
           head={HEAD()}
-          row={(index) => rowOf(batch.id, pages, index)}
+          row={(index) => rowOf(batch.id, pages.at(index), cost)}
           onSight={onSight}
         />
       )}
@@ -138,7 +142,7 @@ function retriable({ status, code, ...filter }: LineFilter): FailedLines | null 
   const which = { ...(code ? { codes: [code] } : {}), ...filter }
   const isFiltered = Object.values(which).some((value) => value !== undefined && value !== '')
   const onlyFailed = status === 'failed' || (status === undefined && (code || filter.message))
-  return isFiltered && onlyFailed ? which : null
+  return isFiltered && onlyFailed && mayRetryCode(code ?? '') ? which : null
 }
 
 function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null }): VNode {
@@ -216,8 +220,11 @@ const HEAD = (): VNode[] =>
     </div>
   ))
 
-function rowOf(batchId: string, pages: LinePages, index: number): ComponentChildren {
-  const line = pages.at(index)
+function rowOf(
+  batchId: string,
+  line: LineSummary | null,
+  costText: (cost: number) => string,
+): ComponentChildren {
   if (!line) return cell('number', <span class="muted">…</span>)
   const { error, usage } = line
   return [
@@ -262,6 +269,6 @@ function rowOf(batchId: string, pages: LinePages, index: number): ComponentChild
             ),
           ],
     ),
-    cell('cost', line.cost_usd === 0 ? '' : usd(line.cost_usd), usdExact(line.cost_usd)),
+    cell('cost', line.cost_usd === 0 ? '' : costText(line.cost_usd), usdExact(line.cost_usd)),
   ]
 }

@@ -101,7 +101,7 @@ function Service({ service }: { service: NonNullable<ServiceStatus['service']> }
         />
       </div>
       {models.map(({ model, state, since, error }) => (
-        <Notice tone="bad" title={`${model}: ${state}`}>
+        <Notice tone="bad" title={`${model}: ${t(MODEL_STATES[state] ?? 'servers.state.unknown')}`}>
           {error ? error : null} <Time at={since} short />
         </Notice>
       ))}
@@ -175,6 +175,15 @@ function Hours({ hours }: { hours: NonNullable<UpstreamStatus['hours']> | null }
       )}
     </div>
   )
+}
+
+/** What the lines of a model wait for. */
+const MODEL_STATES: Readonly<Record<string, MessageKey>> = {
+  starting: 'waiting.engine_starting',
+  unavailable: 'waiting.model_unavailable',
+  live_traffic: 'waiting.live_traffic',
+  throttled: 'waiting.upstream_throttled',
+  failing: 'waiting.lines_failing',
 }
 
 const STATE_TONES = {

@@ -5,7 +5,7 @@ import type { UsageObject } from '../../wire/usage.ts'
 import { get, pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
-import { compact, count, percent, usd, usdExact } from '../format.ts'
+import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { LinkButton } from '../parts/button.tsx'
 import { SelectField } from '../parts/field.tsx'
@@ -140,6 +140,7 @@ function Report({
   const sorted = [...totals].sort(([nameA, a], [nameB, b]) =>
     by === 'day' ? (nameA < nameB ? 1 : -1) : b.cost_usd - a.cost_usd || b.total_tokens - a.total_tokens,
   )
+  const cost = usdColumn(sorted.map(([, { cost_usd }]) => cost_usd))
   const columns: Column<readonly [string, Row]>[] = [
     { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => name },
     { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
@@ -156,7 +157,7 @@ function Report({
     {
       title: t('batch.cost'),
       align: 'end',
-      cell: ([, { cost_usd }]) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
+      cell: ([, { cost_usd }]) => <span title={usdExact(cost_usd)}>{cost(cost_usd)}</span>,
     },
     {
       title: t('usage.share'),

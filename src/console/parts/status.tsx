@@ -2,6 +2,7 @@
 
 import type { VNode } from 'preact'
 import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchErrors, LineSummary } from '../../wire/batch-line.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import type { Tone } from './notice.tsx'
 
@@ -13,13 +14,21 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
   )
 }
 
-type LineFields = { status: 'completed' | 'failed' | 'pending'; attempts: number }
+type LineFields = Pick<LineSummary, 'status' | 'attempts' | 'error'>
+
+/** What lines end with that were to be sent, and were not. */
+const NOT_RUN = new Set(['batch_cancelled', 'batch_expired', 'input_file_deleted', 'usage_limit_exceeded'])
+
+/** How many of the failed lines were never sent. */
+export function notRunIn(errors: BatchErrors | null): number {
+  return (errors?.groups ?? []).reduce((sum, { code, lines }) => sum + (NOT_RUN.has(code) ? lines : 0), 0)
+}
 
 const LINE_TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
 
 /** Of a line: one that was never sent did not fail at a server. */
-export function LineBadge({ line: { status, attempts } }: { line: LineFields }): VNode {
-  return status === 'failed' && attempts === 0 ? (
+export function LineBadge({ line: { status, attempts, error } }: { line: LineFields }): VNode {
+  return status === 'failed' && attempts === 0 && NOT_RUN.has(error?.code ?? '') ? (
     <Badge tone="idle" text={t('line.notRun')} />
   ) : (
     <Badge tone={LINE_TONES[status]} text={t(`line.${status}` satisfies MessageKey)} />
