@@ -281,6 +281,26 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.equal(existsSync(at('reviews.out.csv.offpeak-run')), false)
   })
 
+  test('whose rows are empty is not asked about them with --skip-empty', async () => {
+    await writeFile(at('gaps.csv'), 'id,text\n1,good\n2,\n3," "\n4,fine\n')
+    const before = upstream.calls.length
+    const args = ['--prompt', 'Classify: {{text}}', '--skip-empty', '-o', at('out.csv')]
+    const { code, err } = await run('gaps.csv', ...args)
+    assert.equal(code, 0, err)
+    assert.equal(upstream.calls.length, before + 2)
+    assert.match(err, /table: .*out\.csv \(4 rows, 2 empty and not asked about\)\n$/)
+    const whole = 'id,text,answer,error\n1,good,14 characters,\n2,,,\n3, ,,\n4,fine,14 characters,\n'
+    assert.equal(await text('out.csv'), whole)
+    const again = await run('gaps.csv', '--retry-failed', '-o', at('out.csv'))
+    assert.equal(again.code, 0, again.err)
+    assert.equal(upstream.calls.length, before + 2)
+    assert.equal(await text('out.csv'), whole)
+    await writeFile(at('none.csv'), 'id,text\n1,\n')
+    const none = await run('none.csv', '--prompt', '{{text}}', '--skip-empty')
+    assert.equal(none.code, 1)
+    assert.match(none.err, /every row is empty in the columns of the prompt/)
+  })
+
   test('is estimated without a batch', async () => {
     const before = upstream.calls.length
     const { code, out, err } = await run('reviews.csv', '--prompt', '{{text}}', '--estimate')

@@ -68,8 +68,8 @@ export interface AnswerColumns {
   columns: readonly Column[]
   /** The cells of each result, in the order of `columns`. */
   cells(results: readonly ResultRow[]): Promise<Cell[][]>
-  /** The cells of a row that has no answer, and why. */
-  failed(error: string): Cell[]
+  /** The cells of a row that has no answer, and why; null: nothing was asked. */
+  failed(error: string | null): Cell[]
 }
 
 /** `prefix` begins the name of each column. With `check`, answers are checked by the whole schema. */
@@ -80,7 +80,7 @@ export function answerColumns(
 ): AnswerColumns {
   const answer = schema?.fields ?? [{ name: 'answer', type: 'string' as const }]
   const named = [...answer, { name: 'error', type: 'string' as const }]
-  const failed = (error: string): Cell[] => [...answer.map(() => null), error]
+  const failed = (error: string | null): Cell[] => [...answer.map(() => null), error]
   /** `json`: the text of an answer that fits its columns. */
   const cellsOf = ({ error, response }: ResultRow): { cells: Cell[]; json?: string } => {
     if (error) return { cells: failed(`${error.code}: ${error.message}`) }

@@ -11,7 +11,8 @@ import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
-import { isTable, readQuestion, showRows, type TableFlags, withTable } from './table-job.ts'
+import { showRows } from './table-job.ts'
+import { askedOf, isTable, type TableFlags, tableTerms, withTable } from './table-question.ts'
 
 interface PrepareFlags extends TableFlags {
   output?: string
@@ -44,21 +45,24 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
   const signal = shell.interruption()
   const view = progressView(stderr, shell.clock)
   try {
-    const table = await openTable(input, flags)
-    const { question } = await readQuestion(input, table, flags)
+    const terms = await tableTerms(flags)
+    const table = await openTable(input, terms)
+    const { question } = await askedOf(input, table, terms)
     const limit = flags.limit ?? Number.POSITIVE_INFINITY
-    const { rows, skipped } = await prepareRows(table, question, output, {
+    const { rows, empty, skipped } = await prepareRows(table, question, output, {
       limit,
       signal,
       onRow: showRows(view),
     })
     view.stop()
-    if (flags.json) return printJson(stdout, { output, requests: rows - skipped.size, skipped: skipped.size })
+    const requests = rows - empty - skipped.size
+    if (flags.json) return printJson(stdout, { output, requests, empty, skipped: skipped.size })
     for (const [row, reason] of [...skipped].slice(0, SHOWN_MAX))
       writeLine(stderr, `row ${row} is left out: ${reason}`)
     if (skipped.size > SHOWN_MAX)
       writeLine(stderr, `${counted(skipped.size - SHOWN_MAX, 'more row')} left out`)
-    writeLine(stderr, `requests: ${output} (${counted(rows - skipped.size, 'line')})`)
+    if (empty > 0) writeLine(stderr, `${counted(empty, 'empty row')} left out`)
+    writeLine(stderr, `requests: ${output} (${counted(requests, 'line')})`)
   } finally {
     view.stop()
   }

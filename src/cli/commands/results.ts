@@ -8,25 +8,28 @@ import { resultColumns, type WrittenRows, writeResults } from '../../tables/resu
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
-import { downloadResults } from '../client/download.ts'
 import type { Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target } from '../tables/join-answers.ts'
 import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
 import { checkBy, readSchema } from '../tables/prompt-template.ts'
-import { EXIT_LINES_FAILED } from '../terminal/failure.ts'
+import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
-import { SPREADSHEET } from './table-job.ts'
+import { type Files, fetchAll, lastTableRun, mergeTable, withRetries } from './retried-table.ts'
+import { outputOf } from './run-batch.ts'
+import { lockRun } from './run-lock.ts'
+import { SPREADSHEET } from './table-question.ts'
 
 interface ResultsFlags extends ApiFlags {
   format?: TableFormat
   output?: string
   rows?: string
+  merge?: boolean
   schema?: string
-  prefix: string
+  prefix?: string
   delimiter?: string
   spreadsheet?: boolean
 }
@@ -34,8 +37,8 @@ interface ResultsFlags extends ApiFlags {
 export function addResults(program: Command, shell: Shell): void {
   examples(
     apiCommand(program, 'results', 'write the results of a batch as a table')
-      .argument('<id>', 'batch_…')
-      .option('-o, --output <file>', 'the table (default: ID.FORMAT)')
+      .argument('<id>', 'batch_…; or with --merge, a table that "offpeak run" has run')
+      .option('-o, --output <file>', 'the table (default: ID.FORMAT; of a table, the output of its run)')
       .addOption(
         new Option(
           '--format <format>',
@@ -46,37 +49,86 @@ export function addResults(program: Command, shell: Shell): void {
         '--rows <table>',
         'the table that "offpeak prepare" made the requests of: keep its columns and rows',
       )
+      .option('--merge', 'with the answers of the retries of the batch, or of the last run of the table')
       .option('--schema <file>', 'the JSON Schema of the answers; each property becomes a column')
-      .option('--prefix <text>', 'put this before the names of the new columns', '')
+      .option('--prefix <text>', 'put this before the names of the new columns')
       .option('--delimiter <character>', 'what separates the cells of the CSV file that --rows names')
       .option('--spreadsheet', SPREADSHEET)
       .action((id: string, flags: ResultsFlags) => writeTable(shell, id, flags)),
     'offpeak results batch_01k0… --format csv',
     'offpeak results batch_01k0… -o answers.parquet --schema schema.json',
     'offpeak results batch_01k0… --rows reviews.csv -o answered.csv',
+    'offpeak results reviews.csv --merge',
   )
 }
 
+/** What is to be written: the results of this batch, in this way. */
+interface Order {
+  id: string
+  target: Target
+  write(files: Files): Promise<WrittenRows>
+}
+
 async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promise<void> {
-  const { stdout, stderr } = shell.terminal
+  if (BATCH_ID.test(id)) return await writeResultsOf(shell, await orderOf(id, flags), flags)
+  if (!flags.merge)
+    throw new Failure(
+      `${id} is not the ID of a batch; of a table, "offpeak results ${id} --merge" writes the output anew`,
+    )
+  const wrong = (['rows', 'schema', 'format', 'prefix', 'delimiter', 'spreadsheet'] as const).find(
+    (name) => flags[name] !== undefined,
+  )
+  if (wrong !== undefined)
+    throw new Failure(`--${wrong} is as in the run of ${id}, whose output is written anew; leave it out`)
+  await access(id)
+  const path = outputOf(id, flags, true)
+  const unlock = await lockRun(path)
+  try {
+    const last = await lastTableRun(path)
+    const { spreadsheet } = last.table.terms
+    const target = { path, format: formatOfOutput(path), spreadsheet }
+    const write = (files: Files): Promise<WrittenRows> => mergeTable({ input: id, target, last }, files)
+    await writeResultsOf(shell, { id: last.batch_id, target, write }, flags)
+  } finally {
+    unlock()
+  }
+}
+
+const BATCH_ID = /^batch_[^./\\]*$/
+
+async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
   const target = targetFor(id, flags)
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
   if (flags.rows !== undefined) {
     await access(flags.rows)
     await refuseSameFile(flags.rows, target.path)
   }
+  return { id, target, write: (files) => write(files, schema, target, flags) }
+}
+
+async function writeResultsOf(
+  shell: Shell,
+  { id, target, write }: Order,
+  flags: ResultsFlags,
+): Promise<void> {
+  const { stdout, stderr } = shell.terminal
   const signal = shell.interruption()
   const folder = await mkdtemp(join(dirname(target.path), `.${basename(target.path)}-`))
   try {
     await withApi(shell, flags, async ({ client, pace }) => {
-      const batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
-      const files = { output: join(folder, 'answers.jsonl'), errors: join(folder, 'errors.jsonl') }
-      await downloadResults(client, batch, files, { pace, clock: shell.clock, signal })
-      const { rows, failed } = await write(files, schema, target, flags)
-      shell.exit(failed === 0 && isTerminal(batch.status) ? 0 : EXIT_LINES_FAILED)
-      if (flags.json) return printJson(stdout, { id, status: batch.status, table: target.path, rows, failed })
-      if (!isTerminal(batch.status))
-        writeLine(stderr, `${id} is ${batch.status}; the table holds the answers that are finished so far.`)
+      const batches = flags.merge
+        ? await withRetries(client, id)
+        : ([await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)] as const)
+      const files = await fetchAll(client, batches, folder, { pace, clock: shell.clock, signal })
+      const { rows, failed } = await write(files)
+      const open = batches.find(({ status }) => !isTerminal(status))
+      shell.exit(failed === 0 && open === undefined ? 0 : EXIT_LINES_FAILED)
+      const { status } = open ?? batches[0]
+      const retries = flags.merge ? { retries: batches.slice(1).map((one) => one.id) } : {}
+      if (flags.json) return printJson(stdout, { id, status, ...retries, table: target.path, rows, failed })
+      if (open)
+        writeLine(stderr, `${open.id} is ${status}; the table holds the answers that are finished so far.`)
+      if (batches.length > 1) writeLine(stderr, `merged: ${batches.map((one) => one.id).join(', ')}`)
       writeLine(stderr, `table: ${target.path} (${counted(rows, 'row')}, ${failed} without an answer)`)
     })
   } finally {
@@ -91,19 +143,18 @@ function targetFor(id: string, { format, output, spreadsheet }: ResultsFlags): T
 }
 
 async function write(
-  files: { output: string; errors: string },
+  files: Files,
   schema: AnswerSchema | undefined,
   target: Target,
   { rows, prefix, ...options }: ResultsFlags,
 ): Promise<WrittenRows> {
-  const results = resultRows(files.output, files.errors)
+  const results = resultRows(...files)
   const check = schema && checkBy(schema)
-  const columns = answerColumns(schema, prefix, check)
+  const columns = answerColumns(schema, prefix ?? '', check)
   try {
     if (rows !== undefined) {
       const table = await openTable(rows, options)
-      const answers = { columns, results, skipped: new Map<number, string>() }
-      return await joinAnswers(table, rows, answers, Number.POSITIVE_INFINITY, target)
+      return await joinAnswers(table, rows, { columns, results }, Number.POSITIVE_INFINITY, target)
     }
     const writer = await createTable(target.path, target.format, resultColumns(columns), target)
     let written: WrittenRows = { rows: 0, failed: 0 }

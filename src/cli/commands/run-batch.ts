@@ -8,6 +8,7 @@ import type { Static } from 'typebox'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
 import { OPEN_STATUSES } from '../../domain/batch.ts'
+import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { AnyObject, ApiError, adviceFor, ResultLine } from '../client/api-error.ts'
 import { byteLines, endpointOfFile } from '../client/byte-lines.ts'
@@ -20,6 +21,7 @@ import { hasCode } from '../terminal/failure.ts'
 import { counted, humanBytes, humanTime, sentence } from '../terminal/format.ts'
 import { batchLine, uploadLine, waitLine } from '../terminal/progress-view.ts'
 import { checkModel } from './models.ts'
+import { TableTerms } from './table-question.ts'
 
 export interface RunOrder extends RunTerms {
   input: string
@@ -78,9 +80,13 @@ export async function runBatch(
   await fetchResults(client, batch, order, watch)
   await finish()
   const done = await readRunState(statePath)
-  const finished = { at: watch.clock.now(), server: order.server ?? null }
-  // A run that has cost nothing may be repeated at any time.
-  if (done && batch.request_counts.completed > 0) await writeRunState(statePath, { ...done, finished })
+  const finished = {
+    at: watch.clock.now(),
+    server: order.server ?? null,
+    ...(batch.request_counts.completed === 0 && { is_free: true }),
+  }
+  // What a table lacks can be asked about again, even if that is everything.
+  if (done && (!finished.is_free || done.table)) await writeRunState(statePath, { ...done, finished })
   else await removeRunState(statePath)
   const failures = await countByCode(failedLines(createReadStream(order.errors)))
   return { batch, durationMs: watch.clock.now() - started, failures }
@@ -96,7 +102,9 @@ async function earlierRun(
   if (state === undefined) return undefined
   const isSame = sameTerms(state, order) && state.input_sha256 === (await hashFile(order.input))
   if (state.finished) {
-    if (isSame && state.finished.server === (order.server ?? null)) await repeat(state)
+    const { server, is_free } = state.finished
+    // A run that has cost nothing may be repeated at any time.
+    if (isSame && server === (order.server ?? null) && !is_free) await repeat(state)
     return undefined
   }
   if (isSame) {
@@ -196,6 +204,11 @@ async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Prom
 
 const Dedupe = Type.Union([Type.Literal(true), Type.Literal('force')])
 
+const TableState = Type.Object({
+  terms: TableTerms,
+  rows: Type.Number(),
+})
+
 const RunState = Type.Object({
   version: Type.Literal(1),
   /** The service of the batch: a base URL, or the data folder of an embedded service. */
@@ -207,19 +220,34 @@ const RunState = Type.Object({
   nonce: Type.String(),
   file_id: Type.String(),
   batch_id: Type.Union([Type.String(), Type.Null()]),
-  /** When (Unix ms), and by which server, if the command named one. */
+  /** Of a run over a table. */
+  table: Type.Optional(TableState),
+  /** When (Unix ms), by which server, if the command named one, and whether no line was answered. */
   finished: Type.Optional(
-    Type.Object({ at: Type.Number(), server: Type.Union([Type.String(), Type.Null()]) }),
+    Type.Object({
+      at: Type.Number(),
+      server: Type.Union([Type.String(), Type.Null()]),
+      is_free: Type.Optional(Type.Boolean()),
+    }),
   ),
 })
 export type RunState = Static<typeof RunState>
 
-/** The terms that must be equal for an earlier run to be resumed. */
+/** The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. */
 interface RunTerms {
+  table?: Static<typeof TableState> | undefined
   target: string
   window: string
   metadata: Record<string, string>
   dedupe?: Static<typeof Dedupe> | undefined
+}
+
+/** The file that a run writes its answers to. */
+export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
+  if (output !== undefined) return output
+  return table
+    ? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
+    : `${withoutEnding(input)}.out.jsonl`
 }
 
 export function runStatePath(output: string): string {
@@ -227,13 +255,14 @@ export function runStatePath(output: string): string {
 }
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
-  const { target, window, metadata, dedupe } = terms
+  const { target, window, metadata, dedupe, table } = terms
   return {
     version: 1,
     target,
     window,
     metadata,
     ...(dedupe === undefined ? {} : { dedupe }),
+    ...(table === undefined ? {} : { table }),
     input_sha256,
     nonce: randomBytes(12).toString('hex'),
     file_id,

@@ -5,7 +5,6 @@ import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
-import type { WrittenRows } from '../../tables/result-table.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
@@ -17,6 +16,7 @@ import { cancelBatch, type Watch, watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
+import type { JoinedRows } from '../tables/join-answers.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
@@ -36,8 +36,10 @@ import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../t
 import { appliesTo, capText } from './limits.ts'
 import { ModelOverride } from './model-override.ts'
 import { checkModel, modelNames } from './models.ts'
+import { lastTableRun, type RetryJob, retryStatePath, startRetry, type TableRun } from './retried-table.ts'
 import {
   explained,
+  outputOf,
   type RunOrder,
   type RunReport,
   type RunState,
@@ -47,30 +49,20 @@ import {
   runStatePath,
 } from './run-batch.ts'
 import { lockRun } from './run-lock.ts'
-import {
-  isTable,
-  removeTableFolder,
-  startTableJob,
-  type TableFlags,
-  type TableJob,
-  tableFolder,
-  tableOnly,
-  withTable,
-} from './table-job.ts'
-
-const JSONL = /\.(jsonl|ndjson)$/i
+import { removeTableFolder, startTableJob, type TableJob, tableFolder } from './table-job.ts'
+import { hasPrompt, isTable, type TableFlags, tableOnly, tableTerms, withTable } from './table-question.ts'
 
 interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
   output?: string
   errors?: string
-  window: string
+  window?: string
   metadata?: Record<string, string>
   entity?: string
   dedupe?: DedupeFlag
   upstream?: string
   upstreamKeyEnv?: string
-  prefix: string
   estimate?: boolean
+  retryFailed?: boolean
   again?: boolean
   discard?: boolean
   json?: boolean
@@ -83,22 +75,23 @@ export function addRun(program: Command, shell: Shell): void {
     .argument('<input>', 'JSONL file, one request per line; or a table: CSV, TSV, JSONL or Parquet')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
-    .option('--window <duration>', 'completion window', '24h')
+    .option('--window <duration>', 'completion window (default: 24h)')
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
     .addOption(dedupeOption())
+    .option('--retry-failed', 'table: ask again about the rows to which the last run has no answer')
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
     .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
   withTable(withEngineFlags(withUpstream(run))).option(
     '--prefix <text>',
     'table: put this before the names of the new columns',
-    '',
   )
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',
     `offpeak run reviews.csv --model sim-1 --prompt 'Classify: {{text}}' --schema schema.json -o out.csv`,
+    'offpeak run reviews.csv -o out.csv --retry-failed',
     'offpeak run input.jsonl --model path/to/model.gguf     # starts llama.cpp for the run',
     'offpeak run input.jsonl --engine vllm --model Qwen/Qwen3-8B',
     'offpeak run input.jsonl --estimate',
@@ -123,7 +116,11 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
   const signal = shell.interruption()
   const view = progressView(shell.terminal.stderr, shell.clock)
   if (given.discard) return await discardRun(shell, input, given, view, signal)
-  const table = await isTable(input, given)
+  if (given.retryFailed && given.again)
+    throw new Failure(
+      '--retry-failed asks about some rows, and --again about every one; leave out one of the two',
+    )
+  const table = given.retryFailed || (await isTable(input, given))
   // An estimate of a file of requests as it is writes nothing.
   const unlock =
     given.estimate && !table && given.model === undefined
@@ -146,7 +143,8 @@ async function runLocked(
 ): Promise<void> {
   const engine = await runEngine(given, table ? null : input, shell.env)
   const flags = engine === null ? given : forEngine(given, engine)
-  const job = await tableJob(input, flags, table, view, signal)
+  const last = given.retryFailed ? await finishedRun(outputOf(input, flags, table)) : undefined
+  let job = last ? undefined : await tableJob(input, flags, table, view, signal)
   const override = !table && flags.model !== undefined ? new ModelOverride(flags.model) : undefined
   const output = outputOf(input, flags, table)
   try {
@@ -154,9 +152,21 @@ async function runLocked(
     const connection = await connectOrEmbed(shell, flags, signal, engine)
     try {
       const watch = { view, pace: connection.pace, clock: shell.clock, signal }
+      if (last) {
+        const path = outputOf(input, flags, table)
+        const target = { path, format: formatOfOutput(path), spreadsheet: last.table.terms.spreadsheet }
+        const retry = await startRetry(connection, { input, target, last, flags }, watch)
+        job = retry
+        view.stop()
+        if (retry.lines === 0) return await reportNothing(shell, retry, flags)
+        const rest = retry.rows - retry.unanswered
+        view.message(
+          `Asking again about ${counted(retry.lines, 'row')} of ${retry.rows}; ${rest} stay as they are.`,
+        )
+      }
       const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')
       const order = {
-        ...orderFor(input, flags, connection.target, job),
+        ...orderFor(input, last ? retryFlags(last, flags) : flags, connection.target, job),
         ...(override && { input: requests }),
         ...(server !== '' && { server }),
       }
@@ -178,8 +188,7 @@ async function runLocked(
 
 /** With an engine, a table's requests name its model; a file of requests names models itself. */
 function forEngine({ model: _, ...flags }: RunFlags, { model }: RunEngine): RunFlags {
-  const isAsked = flags.prompt !== undefined || flags.promptFile !== undefined
-  return isAsked ? { ...flags, model } : flags
+  return hasPrompt(flags) ? { ...flags, model } : flags
 }
 
 /** The job of a table, with its requests made; undefined for a file of requests. */
@@ -199,11 +208,46 @@ async function tableJob(
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
   const path = outputOf(input, flags, table)
   await refuseSameFile(input, path)
-  return await startTableJob(
-    { ...flags, input, target: { path, format: formatOfOutput(path), spreadsheet: flags.spreadsheet } },
-    view,
-    signal,
+  const target = { path, format: formatOfOutput(path), spreadsheet: flags.spreadsheet }
+  return await startTableJob({ input, target, terms: await tableTerms(flags) }, view, signal)
+}
+
+async function finishedRun(output: string): Promise<TableRun> {
+  const last = await lastTableRun(output)
+  if (last.state.finished) return last
+  throw new Failure(
+    `the last run with the output ${output} was interrupted (${last.batch_id}); ` +
+      'to resume it, run it again without --retry-failed',
   )
+}
+
+/** A retry is billed as the run is. */
+function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
+  const { window = state.window, dedupe = state.dedupe, metadata } = flags
+  return {
+    ...flags,
+    window,
+    ...(dedupe && { dedupe }),
+    metadata: { ...state.metadata, ...metadata, retry_of: batch_id },
+  }
+}
+
+/** No row can be asked about again. */
+async function reportNothing(
+  { terminal: { stdout, stderr }, exit }: Shell,
+  { rows, unanswered, isBehind, target, join }: RetryJob,
+  flags: RunFlags,
+): Promise<void> {
+  if (!flags.estimate && (isBehind || unanswered > 0)) await join()
+  exit(unanswered === 0 ? 0 : EXIT_LINES_FAILED)
+  const counts = { rows, rows_failed: unanswered }
+  if (flags.json) return printJson(stdout, { batch_id: null, output: resolve(target.path), ...counts })
+  const why =
+    unanswered === 0
+      ? 'every row has its answer'
+      : `no request can be made of the ${counted(unanswered, 'row')} without an answer: see the column "error"`
+  writeLine(stderr, `Nothing was sent: ${why}.`)
+  writeLine(stderr, `table: ${target.path} (${counted(rows, 'row')})`)
 }
 
 /** Cancels the batch of an interrupted run, or what may have become of its upload, and forgets the run. */
@@ -215,11 +259,12 @@ async function discardRun(
   signal: AbortSignal,
 ): Promise<void> {
   const isNamedTable = ![undefined, 'jsonl'].includes(formatOf(input))
-  const asked = flags.prompt !== undefined || flags.promptFile !== undefined
-  const output = outputOf(input, flags, isNamedTable || asked)
+  const output = outputOf(input, flags, isNamedTable || hasPrompt(flags))
   const unlock = await lockRun(output)
   try {
-    const state = await readRunState(runStatePath(output))
+    const retry = await readRunState(retryStatePath(output))
+    const path = retry && !retry.finished ? retryStatePath(output) : runStatePath(output)
+    const state = await readRunState(path)
     if (state === undefined || state.finished)
       return view.message(`No interrupted run with the output ${output} has left anything.`)
     const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, signal)
@@ -232,7 +277,7 @@ async function discardRun(
     } finally {
       await connection.close()
     }
-    await removeRunState(runStatePath(output))
+    await removeRunState(path)
     await removeTableFolder(output)
   } finally {
     unlock()
@@ -265,14 +310,6 @@ async function endRun(
   }
 }
 
-/** The file that a run writes its answers to. */
-function outputOf(input: string, { output }: Pick<RunFlags, 'output'>, table: boolean): string {
-  if (output !== undefined) return output
-  return table
-    ? `${withoutEnding(input)}.out.${formatOf(input) ?? 'csv'}`
-    : `${input.replace(JSONL, '')}.out.jsonl`
-}
-
 async function runConnected(
   { terminal, exit }: Shell,
   connection: Connection,
@@ -289,7 +326,7 @@ async function runConnected(
     else printEstimate(terminal.stdout, estimate, await modelNames(connection.client))
     return exit(estimate.accepted ? 0 : EXIT_FAILED)
   }
-  let joined: WrittenRows | undefined
+  let joined: JoinedRows | undefined
   const finish = async (): Promise<void> => {
     joined = await job?.join()
   }
@@ -300,6 +337,7 @@ async function runConnected(
     if (signal?.aborted) throw new Interrupted()
     throw new Failure(
       `${done}; nothing was sent. --again runs it again, at its cost, and replaces its files. ` +
+        (job ? '--retry-failed asks again about rows without an answer. ' : '') +
         `To write its results anew: offpeak batches results ${batch_id}${connection.options}`,
       EXIT_NOT_SENT,
     )
@@ -316,7 +354,7 @@ async function runConnected(
 }
 
 /** The table that a run has written. */
-interface WrittenTable extends WrittenRows {
+interface WrittenTable extends JoinedRows {
   path: string
 }
 
@@ -327,17 +365,17 @@ export function orderFor(
   target: string,
   job?: TableJob,
 ): RunOrder {
-  const stem = input.replace(JSONL, '')
+  const stem = withoutEnding(input)
   const output = outputOf(input, flags, false)
-  const errors =
-    flags.errors ?? `${flags.output === undefined ? stem : output.replace(JSONL, '')}.errors.jsonl`
+  const errors = flags.errors ?? `${flags.output === undefined ? stem : withoutEnding(output)}.errors.jsonl`
   return {
-    ...(job?.files ?? { input, output, errors }),
-    state: runStatePath(job?.target.path ?? output),
+    ...{ input, output, errors },
+    state: runStatePath(output),
     target,
-    window: flags.window,
+    window: flags.window ?? '24h',
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
     ...(flags.model === undefined ? {} : { model: flags.model }),
+    ...job?.order,
     metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
   }
 }
@@ -367,7 +405,12 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
     duration_ms: durationMs,
     ...(table === undefined
       ? { output: resolve(order.output), errors: resolve(order.errors) }
-      : { output: resolve(table.path), rows: table.rows, rows_failed: table.failed }),
+      : {
+          output: resolve(table.path),
+          rows: table.rows,
+          rows_failed: table.failed,
+          rows_empty: table.empty,
+        }),
     failures: failures.map(({ code, count }) => ({ code, count })),
   }
 }
@@ -391,8 +434,11 @@ function printReport(
   if (batch.dedupe_counts) writeLine(stderr, `dedupe:  ${sharedText(batch.dedupe_counts, completed)}`)
   if (model !== null) writeLine(stderr, `model:   ${model}`)
   if (table !== undefined) {
+    const empty = table.empty === 0 ? '' : `, ${table.empty} empty and not asked about`
     const without = table.failed === 0 ? '' : `, ${table.failed} without an answer: see the column "error"`
-    writeLine(stderr, `table: ${table.path} (${counted(table.rows, 'row')}${without})`)
+    writeLine(stderr, `table: ${table.path} (${counted(table.rows, 'row')}${empty}${without})`)
+    if (table.failed > 0)
+      writeLine(stderr, 'To ask again about these rows: the same command with --retry-failed')
     return
   }
   writeLine(stderr, `answers: ${order.output}`)

@@ -33,7 +33,15 @@ interface Answers {
   columns: AnswerColumns
   /** In the order of the rows; each named as `rowId` names its row. */
   results: AsyncIterable<readonly ResultRow[]>
-  skipped: ReadonlyMap<number, string>
+  /** Why a row without a result was not sent. */
+  skipped?: ReadonlyMap<number, string>
+  /** Whether a row without a result has nothing to ask about. */
+  isEmpty?: (cells: readonly Cell[]) => boolean
+}
+
+export interface JoinedRows extends WrittenRows {
+  /** Rows that nothing was asked about. */
+  empty: number
 }
 
 /** The first `limit` rows of the table with their answers. */
@@ -43,18 +51,18 @@ export async function joinAnswers(
   answers: Answers,
   limit: number,
   { path, format, spreadsheet }: Target,
-): Promise<WrittenRows> {
-  const { columns, skipped } = answers
+): Promise<JoinedRows> {
+  const { columns, skipped, isEmpty } = answers
   const all = joinedColumns(table, tablePath, columns)
   const writer = await createTable(path, format, all, { spreadsheet, style: table.csv })
   const results = oneByOne(withCells(answers.results, columns))
   let next = await results.next()
-  const joined: WrittenRows = { rows: 0, failed: 0 }
+  const joined: JoinedRows = { rows: 0, failed: 0, empty: 0 }
   try {
     for await (const row of table.rows()) {
       if (joined.rows === limit) break
       joined.rows++
-      const cells = await answerTo(joined.rows)
+      const cells = (await resultOf(joined.rows)) ?? withoutResult(joined.rows, row.cells)
       if (cells.at(-1) !== null) joined.failed++
       await writer.write({ ...row, cells: [...row.cells, ...cells] })
     }
@@ -66,16 +74,22 @@ export async function joinAnswers(
     throw error
   }
 
-  async function answerTo(row: number): Promise<Cell[]> {
-    const reason = skipped.get(row)
-    if (reason !== undefined) return columns.failed(`not_sent: ${reason}`)
-    if (next.done === true) return columns.failed('no_result: the batch has no result for this row')
+  async function resultOf(row: number): Promise<Cell[] | undefined> {
+    if (next.done === true) return undefined
     const { result, cells } = next.value
     const found = rowOfId(result.custom_id)
     if (found === null || found < row) throw mismatch(result)
-    if (found > row) return columns.failed('no_result: the batch has no result for this row')
+    if (found > row) return undefined
     next = await results.next()
     return cells
+  }
+
+  function withoutResult(row: number, cells: readonly Cell[]): Cell[] {
+    const reason = skipped?.get(row)
+    if (reason !== undefined) return columns.failed(`not_sent: ${reason}`)
+    if (!isEmpty?.(cells)) return columns.failed('no_result: the batch has no result for this row')
+    joined.empty++
+    return columns.failed(null)
   }
 
   function mismatch({ custom_id }: ResultRow): Failure {
@@ -90,24 +104,33 @@ async function* oneByOne<T>(batches: AsyncIterable<readonly T[]>): AsyncGenerato
 }
 
 // The lines of both result files of a batch in the order of its input: each file is in that order already, and the
-// request ID of a line sorts by its number.
+// request ID of a line sorts by its number. Retries of the batch have some of its lines, in that order too.
+
+export interface ResultFiles {
+  output: string
+  errors: string
+}
 
 /** Rows whose answers are checked together; more of them end with the row that exceeds the size. */
 const BATCH_ROWS = 100
 const BATCH_BYTES = 256 * 1024
 
-export async function* resultRows(output: string, errors: string): AsyncGenerator<ResultRow[]> {
-  let batch: ResultRow[] = []
+/** The lines of a batch; each with the last answer that the batch or one of its `retries` has, else with the last error. */
+export async function* resultRows(
+  ...[batch, ...retries]: [ResultFiles, ...ResultFiles[]]
+): AsyncGenerator<ResultRow[]> {
+  let rows: ResultRow[] = []
   let size = 0
-  for await (const { row, bytes } of inOrder(output, errors)) {
-    batch.push(row)
+  const all = retries.length === 0 ? inOrder(batch) : merged([batch, ...retries].map(inOrder))
+  for await (const { row, bytes } of all) {
+    rows.push(row)
     size += bytes
-    if (batch.length < BATCH_ROWS && size < BATCH_BYTES) continue
-    yield batch
-    batch = []
+    if (rows.length < BATCH_ROWS && size < BATCH_BYTES) continue
+    yield rows
+    rows = []
     size = 0
   }
-  if (batch.length > 0) yield batch
+  if (rows.length > 0) yield rows
 }
 
 interface ReadRow {
@@ -115,7 +138,39 @@ interface ReadRow {
   bytes: number
 }
 
-async function* inOrder(output: string, errors: string): AsyncGenerator<ReadRow> {
+async function* merged(streams: AsyncGenerator<ReadRow, undefined>[]): AsyncGenerator<ReadRow> {
+  const heads = await Promise.all(streams.map((stream) => stream.next()))
+  for (;;) {
+    const first = firstOf(heads.map(({ value }) => value))
+    if (first === undefined) return
+    let kept = first
+    for (const [i, stream] of streams.entries()) {
+      const found = heads[i]?.value
+      if (found?.row.custom_id !== first.row.custom_id) continue
+      if (!found.row.error || kept.row.error) kept = found
+      heads[i] = await stream.next()
+    }
+    yield kept
+  }
+}
+
+/** The next line of the batch, unless a retry has a row before it that could not be sent at first. */
+function firstOf([head, ...retries]: (ReadRow | undefined)[]): ReadRow | undefined {
+  let first = head
+  for (const one of retries) {
+    if (one === undefined) continue
+    const row = rowOfId(one.row.custom_id)
+    const before = first && rowOfId(first.row.custom_id)
+    if (first === undefined && row === null)
+      throw new Failure(
+        `a retry has the line ${one.row.custom_id}, which its batch does not have in this place`,
+      )
+    if (row !== null && (before === undefined || (before !== null && row < before))) first = one
+  }
+  return first
+}
+
+async function* inOrder({ output, errors }: ResultFiles): AsyncGenerator<ReadRow, undefined> {
   const answered = linesOf(output)
   const failed = linesOf(errors)
   let [a, b] = [await answered.next(), await failed.next()]

@@ -8,7 +8,11 @@ import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
 import { type Cell, type Column, cellText } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 
-export type Template = (cells: readonly Cell[]) => string
+export interface Template {
+  (cells: readonly Cell[]): string
+  /** Indexes of the columns that it names. */
+  columns: readonly number[]
+}
 
 /** `option` is the option that the text comes from, `path` the file of the table. */
 export function compileTemplate(
@@ -25,11 +29,12 @@ export function compileTemplate(
     else if (!inSection) throw unknownColumn(name, columns, option, path)
   }
   const writer = new TextWriter()
-  return (cells) => {
+  const render = (cells: readonly Cell[]): string => {
     const view: Record<string, Cell> = Object.create(null)
     for (const i of used) view[columns[i]?.name ?? ''] = cells[i]
     return writer.render(text, new RowContext(view), undefined, { escape: cellText })
   }
+  return Object.assign(render, { columns: [...used] })
 }
 
 /** A column may have dots in its name. */

@@ -19,6 +19,16 @@ export interface Question {
   images: readonly number[]
   /** The folder of the table, from which the paths of images start. */
   folder: string
+  /** Whether rows without anything to ask about are left out. */
+  skipsEmpty: boolean
+}
+
+/** Whether the row is left out, since nothing is in any column that the prompt, or an image, comes from. */
+export function isLeftOut(cells: readonly Cell[], { prompt, images, skipsEmpty }: Question): boolean {
+  if (!skipsEmpty) return false
+  const isBlank = (column: number): boolean => cellText(cells[column]).trim() === ''
+  const columns = [...prompt.columns, ...images]
+  return columns.length === 0 ? prompt(cells).trim() === '' : columns.every(isBlank)
 }
 
 /** A row of which no request can be made; the other rows can. */
@@ -101,8 +111,10 @@ async function imageUrl(place: string, folder: string): Promise<string> {
  * Makes the request lines of a batch from the rows of a table. A row of which none can be made is skipped, and its
  * error goes into the table of answers.
  */
-interface Prepared {
+export interface Prepared {
   rows: number
+  /** How many rows are left out as empty. */
+  empty: number
   /** The errors of rows without a request, by row number. */
   skipped: ReadonlyMap<number, string>
 }
@@ -125,11 +137,15 @@ export async function prepareRows(
 ): Promise<Prepared> {
   const skipped = new Map<number, string>()
   const file = await PartialFile.create(path)
-  let rows = 0
+  let [rows, empty] = [0, 0]
   try {
     for await (const { cells } of table.rows()) {
       if (rows === limit) break
       rows++
+      if (isLeftOut(cells, question)) {
+        empty++
+        continue
+      }
       try {
         await file.append(await requestLine(rows, cells, question))
       } catch (error) {
@@ -139,20 +155,23 @@ export async function prepareRows(
       onRow(rows)
       if (signal.aborted) throw new Interrupted()
     }
-    checkPrepared(rows, skipped)
+    checkPrepared({ rows, empty, skipped })
     await file.end()
-    return { rows, skipped }
+    return { rows, empty, skipped }
   } catch (error) {
     await file.abort()
     throw error
   }
 }
 
-function checkPrepared(rows: number, skipped: ReadonlyMap<number, string>): void {
+function checkPrepared({ rows, empty, skipped }: Prepared): void {
   if (rows === 0) throw new Failure('the table has columns, but no rows')
+  if (rows === empty)
+    throw new Failure('every row is empty in the columns of the prompt; there is nothing to ask')
   const [first] = skipped
-  if (first === undefined || (skipped.size < rows && skipped.size <= SKIPPED_MAX)) return
+  const tried = rows - empty
+  if (first === undefined || (skipped.size < tried && skipped.size <= SKIPPED_MAX)) return
   throw new Failure(
-    `no request can be made of ${skipped.size === rows ? 'any' : `more than ${SKIPPED_MAX}`} row; row ${first[0]}: ${first[1]}`,
+    `no request can be made of ${skipped.size === tried ? 'any' : `more than ${SKIPPED_MAX}`} row; row ${first[0]}: ${first[1]}`,
   )
 }

@@ -1,0 +1,288 @@
+// The table of a run and of the retries of it, whoever made these: each row has its last answer. --retry-failed asks again
+// about the rows that have none. The results are read from the service, so that nothing but the run's state has to be kept.
+import { createReadStream } from 'node:fs'
+import { mkdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
+import { isTerminal } from '../../domain/batch.ts'
+import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
+import { BatchObject } from '../../wire/batch.ts'
+import { ApiError } from '../client/api-error.ts'
+import { byteLines } from '../client/byte-lines.ts'
+import type { ApiClient } from '../client/client.ts'
+import type { Connection } from '../client/connect.ts'
+import { download, downloadResults } from '../client/download.ts'
+import { hashFile } from '../client/upload.ts'
+import type { Watch } from '../client/watch-batch.ts'
+import { type JoinedRows, type ResultFiles, resultRows, type Target } from '../tables/join-answers.ts'
+import { openTable } from '../tables/open-table.ts'
+import { PartialFile } from '../tables/partial-file.ts'
+import { checkBy } from '../tables/prompt-template.ts'
+import { prepareRows, rowOfId } from '../tables/row-request.ts'
+import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'
+import { type RunState, readRunState, runStatePath } from './run-batch.ts'
+import { clearFolder, jobFiles, joinTable, showRows, type TableJob, tableFolder } from './table-job.ts'
+import { askedOf, retriedTerms, type TableFlags } from './table-question.ts'
+
+export type Files = [ResultFiles, ...ResultFiles[]]
+
+/** The last run over a table. */
+export interface TableRun {
+  state: RunState
+  table: NonNullable<RunState['table']>
+  batch_id: string
+}
+
+/** Throws when the run that wrote the output, or was to write it, is not known. */
+export async function lastTableRun(output: string): Promise<TableRun> {
+  const state = await readRunState(runStatePath(output))
+  if (state === undefined || state.batch_id === null)
+    throw new Failure(
+      `there is no run before with the output ${output}: ${runStatePath(output)} would name it. ` +
+        'Run the table first, or name its output with -o',
+    )
+  const { table, batch_id } = state
+  if (table === undefined)
+    throw new Failure(
+      `the last run with the output ${output} was not over a table, or of an older version; ` +
+        `to ask again: offpeak retry ${batch_id}`,
+    )
+  return { state, table, batch_id }
+}
+
+/** The batch that `id`, or the batch that it is a retry of, names; and all retries of it, in their order. */
+export async function withRetries(client: ApiClient, id: string): Promise<[BatchObject, ...BatchObject[]]> {
+  let batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
+  for (let above = batch.metadata.retry_of; above !== undefined; above = batch.metadata.retry_of) {
+    try {
+      batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(above)}`)
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) break
+      throw error
+    }
+  }
+  const { created } = batch
+  const isOlder = (one: BatchObject): boolean => one.created < created
+  const later = await client.list(BatchObject, '/v1/batches', Number.POSITIVE_INFINITY, {}, isOlder)
+  const found = new Set([batch.id])
+  const retries = later.reverse().filter(({ id: own, metadata: { retry_of } }) => {
+    const isRetry = retry_of !== undefined && found.has(retry_of) && !found.has(own)
+    if (isRetry) found.add(own)
+    return isRetry
+  })
+  return [batch, ...retries]
+}
+
+/** The results of each batch, in files in the folder. */
+export async function fetchAll(
+  client: ApiClient,
+  [batch, ...retries]: readonly [BatchObject, ...BatchObject[]],
+  folder: string,
+  { pace, clock, signal }: Pick<Watch, 'pace' | 'clock' | 'signal'>,
+): Promise<Files> {
+  const fetch = async (one: BatchObject): Promise<ResultFiles> => {
+    const files = { output: join(folder, `${one.id}.output`), errors: join(folder, `${one.id}.errors`) }
+    await downloadResults(client, one, files, { pace, clock, signal })
+    return files
+  }
+  const files: Files = [await fetch(batch)]
+  for (const one of retries) files.push(await fetch(one))
+  return files
+}
+
+interface MergedTable {
+  input: string
+  target: Target
+  last: TableRun
+}
+
+/** Writes the output of a run anew, with the answers of its retries. */
+export async function mergeTable({ input, target, last }: MergedTable, files: Files): Promise<JoinedRows> {
+  const { terms } = last.table
+  const table = await openTable(input, terms)
+  return await joinTable({ input, table, terms, ...(await askedOf(input, table, terms)), target }, files)
+}
+
+/** The state of a retry, which is in the table's folder: that of the run stays as it is. */
+export function retryStatePath(output: string): string {
+  return join(tableFolder(output), 'retry.json')
+}
+
+export interface RetryJob extends TableJob {
+  rows: number
+  /** Rows without an answer, and requests that ask about them again: of some, none can be made. */
+  unanswered: number
+  lines: number
+  /** Whether the output may lack answers of earlier retries. */
+  isBehind: boolean
+}
+
+/** Prepares the requests of the rows without an answer. */
+export async function startRetry(
+  { client, target: service }: Pick<Connection, 'client' | 'target'>,
+  { input, target, last, flags }: MergedTable & { flags: TableFlags },
+  watch: Watch & { signal: AbortSignal },
+): Promise<RetryJob> {
+  const {
+    table: { terms: before },
+    state,
+  } = last
+  if (state.target !== service)
+    throw new Failure(`the last run used ${state.target}, and this command uses ${service}`)
+  const terms = await retriedTerms(before, flags)
+  const statePath = retryStatePath(target.path)
+  const clear = (): Promise<void> => clearFolder(target, statePath)
+  await clear()
+  const own = await readRunState(statePath)
+  const folder = tableFolder(target.path)
+  await mkdir(folder, { recursive: true })
+  try {
+    const batches = await withRetries(client, last.batch_id)
+    const [first, ...retries] = batches
+    const earlier: typeof batches = [first, ...retries.filter((one) => one.input_file_id !== own?.file_id)]
+    refuseOpen(earlier)
+    const files = await fetchAll(client, earlier, folder, watch)
+    const table = await openTable(input, terms)
+    const limit = terms.limit ?? Number.POSITIVE_INFINITY
+    const prepare = { limit, signal: watch.signal, onRow: showRows(watch.view) }
+    const same = join(folder, 'same.jsonl')
+    const asBefore = await askedOf(input, table, before)
+    let prepared = await prepareRows(table, asBefore.question, same, prepare)
+    await refuseChanged(client, { input, last, batch: first, path: same, rows: prepared.rows })
+    const asked = await askedOf(input, table, terms)
+    const other = join(folder, 'other.jsonl')
+    const isSame = isDeepStrictEqual(terms, before)
+    if (!isSame) prepared = await prepareRows(table, asked.question, other, prepare)
+    const { rows, empty, skipped } = prepared
+    const hasAnswer = await answeredRows(files, rows, asked.schema, terms.prefix)
+    const ownFiles = jobFiles(input, target)
+    const lines = await writeUnanswered(isSame ? same : other, hasAnswer, ownFiles.input)
+    const all: Files = lines === 0 ? files : [...files, ownFiles]
+    return {
+      order: { ...ownFiles, state: statePath, model: terms.model },
+      target,
+      join: () => joinTable({ input, table, terms, ...asked, skipped, target }, all),
+      clear,
+      rows,
+      lines,
+      unanswered: rows - empty - hasAnswer.reduce((sum, one) => sum + one, 0),
+      isBehind: earlier.length > 1,
+    }
+  } catch (error) {
+    await clear()
+    throw error
+  }
+}
+
+function refuseOpen(batches: readonly BatchObject[]): void {
+  const open = batches.find(({ status }) => !isTerminal(status))
+  if (open === undefined) return
+  throw new Failure(
+    `${open.id}, which asks about rows of this table, is ${open.status}; nothing was sent. ` +
+      `To wait for it: offpeak batches wait ${open.id}. To end it: offpeak batches cancel ${open.id}`,
+    EXIT_NOT_SENT,
+  )
+}
+
+/** 1 for each row, counted from 1, that has an answer. */
+async function answeredRows(
+  files: Files,
+  rows: number,
+  schema: AnswerSchema | undefined,
+  prefix = '',
+): Promise<Uint8Array> {
+  const answered = new Uint8Array(rows + 1)
+  const check = schema && checkBy(schema)
+  try {
+    const columns = answerColumns(schema, prefix, check)
+    for await (const batch of withCells(resultRows(...files), columns))
+      for (const { result, cells } of batch)
+        if (cells.at(-1) === null) answered[rowOfId(result.custom_id) ?? 0] = 1
+  } finally {
+    check?.close()
+  }
+  return answered
+}
+
+interface RowLine {
+  row: number
+  bytes: Buffer
+}
+
+/** The lines of a file of requests with the numbers of their rows. */
+async function* rowLines(path: string): AsyncGenerator<RowLine, undefined> {
+  for await (const bytes of byteLines(createReadStream(path))) {
+    const row = rowOfId(/^\{"custom_id":"([^"]*)"/.exec(bytes.toString('latin1', 0, ID_BYTES_MAX))?.[1] ?? '')
+    if (row !== null) yield { row, bytes }
+  }
+}
+
+const ID_BYTES_MAX = 64
+
+/** Returns how many lines were written. */
+async function writeUnanswered(from: string, answered: Uint8Array, to: string): Promise<number> {
+  const file = await PartialFile.create(to)
+  let lines = 0
+  try {
+    for await (const { row, bytes } of rowLines(from)) {
+      if (answered[row] === 1) continue
+      await file.append(bytes)
+      await file.append('\n')
+      lines++
+    }
+    await file.end()
+    return lines
+  } catch (error) {
+    await file.abort()
+    throw error
+  }
+}
+
+interface Compared {
+  input: string
+  last: TableRun
+  batch: BatchObject
+  /** The requests that the last run would make now, of this many rows. */
+  path: string
+  rows: number
+}
+
+/** Throws when the rows are not those of the last run: their answers would stand beside other rows. */
+async function refuseChanged(client: ApiClient, { input, last, batch, path, rows }: Compared): Promise<void> {
+  const { state, table } = last
+  const isSame = rows === table.rows && (await hashFile(path)) === state.input_sha256
+  if (isSame) return
+  const before = `${path}.before`
+  await download(client, batch.input_file_id, before)
+  const changed: number[] = []
+  const then = rowLines(before)
+  let old = await then.next()
+  for await (const { row, bytes } of rowLines(path)) {
+    while (old.done !== true && old.value.row < row) old = await then.next()
+    if (old.done !== true && old.value.row === row && !old.value.bytes.equals(bytes)) changed.push(row)
+  }
+  const [shorter, longer] = [Math.min(rows, table.rows), Math.max(rows, table.rows)]
+  const what = [
+    changed.length > 0 && `${rowList(changed)} changed`,
+    longer > shorter && `${rowRange(shorter + 1, longer)} ${rows > table.rows ? 'added' : 'removed'}`,
+  ].filter((one) => one !== false)
+  // Rows that could not be sent at first, and now can, are none of these.
+  if (what.length === 0) return
+  throw new Failure(
+    `${input} has changed since the last run: ${what.join(', ')}. Nothing was sent. ` +
+      'Take it back to what it was, or run it without --retry-failed, which asks about every row',
+    EXIT_NOT_SENT,
+  )
+}
+
+const NAMED_MAX = 10
+
+function rowList(rows: readonly number[]): string {
+  if (rows.length === 1) return `row ${rows[0]}`
+  const more = rows.length - NAMED_MAX
+  return `rows ${rows.slice(0, NAMED_MAX).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
+}
+
+function rowRange(from: number, to: number): string {
+  return from === to ? `row ${from}` : `rows ${from} to ${to}`
+}

@@ -1,0 +1,204 @@
+// What is asked about each row of a table: the options that say it, for run and prepare, and their values as the state of
+// a run stores them, so that a retry asks the same without its options.
+import { readFile } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
+import { type Command, InvalidArgumentError } from 'commander'
+import Type, { type Static } from 'typebox'
+import { type AnswerSchema, answerSchema } from '../../tables/answer-cells.ts'
+import { formatOf, type TableReader } from '../../tables/table.ts'
+import { firstObject } from '../tables/jsonl-table.ts'
+import { readSchema, responseFormat } from '../tables/prompt-template.ts'
+import { imageFolder, type Question } from '../tables/row-request.ts'
+import { Failure } from '../terminal/failure.ts'
+import { wholeNumber } from '../terminal/option-values.ts'
+
+export interface TableFlags {
+  model?: string
+  prompt?: string
+  promptFile?: string
+  system?: string
+  schema?: string
+  image?: string[]
+  param?: Record<string, unknown>
+  limit?: number
+  prefix?: string
+  delimiter?: string
+  spreadsheet?: boolean
+  skipEmpty?: boolean
+}
+
+/** The same, with the content of its files. */
+export const TableTerms = Type.Object({
+  model: Type.String(),
+  prompt: Type.String(),
+  prompt_file: Type.Optional(Type.String()),
+  system: Type.Optional(Type.String()),
+  schema: Type.Optional(Type.Unknown()),
+  image: Type.Optional(Type.Array(Type.String())),
+  param: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+  limit: Type.Optional(Type.Number()),
+  prefix: Type.Optional(Type.String()),
+  delimiter: Type.Optional(Type.String()),
+  spreadsheet: Type.Optional(Type.Boolean()),
+  skip_empty: Type.Optional(Type.Boolean()),
+})
+export type TableTerms = Static<typeof TableTerms>
+
+export const SPREADSHEET =
+  'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
+
+export function withTable(command: Command): Command {
+  return command
+    .option(
+      '--model <id>',
+      'the model that answers, whichever a file of requests names; or a GGUF file, or with --engine a name, of the model to start',
+    )
+    .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
+    .option('--prompt-file <file>', 'table: a file with the prompt')
+    .option('--system <template>', 'table: the system message')
+    .option('--schema <file>', 'table: the JSON Schema of the answers; each property becomes a column')
+    .option('--image <column>', 'table: send the image that this column names; may be repeated', list)
+    .option(
+      '--param <key=value>',
+      'table: a field of each request, such as max_tokens=100; may be repeated',
+      fields,
+    )
+    .option('--limit <rows>', 'table: only the first rows', wholeNumber(1))
+    .option('--skip-empty', 'table: do not ask about rows in which all columns of the prompt are empty')
+    .option('--delimiter <character>', 'table: what separates the cells of a CSV file', delimiter)
+    .option('--spreadsheet', `table: ${SPREADSHEET}`)
+}
+
+/** Whether the options ask something about rows. */
+export function hasPrompt({ prompt, promptFile }: TableFlags): boolean {
+  return prompt !== undefined || promptFile !== undefined
+}
+
+/** Whether the input is a table. Throws when it is one and no prompt is given, and the other way round. */
+export async function isTable(input: string, flags: TableFlags): Promise<boolean> {
+  const asked = hasPrompt(flags)
+  const format = formatOf(input)
+  if (format !== 'jsonl') {
+    if (asked || format === undefined) return asked
+    throw new Failure(`${input} is a table; say what to ask about each row: --prompt "Classify: {{column}}"`)
+  }
+  const first = await firstObject(input).catch((error: unknown) => {
+    // The service names every bad line of a file of requests.
+    if (error instanceof Failure) return undefined
+    throw error
+  })
+  const requests = first === undefined || ['custom_id', 'body', 'method', 'url'].some((key) => key in first)
+  if (asked && requests && first !== undefined && 'custom_id' in first && 'body' in first)
+    throw new Failure(`${input} holds requests already, not the rows of a table; leave out --prompt`)
+  if (!asked && !requests) {
+    const columns = Object.keys(first).join(', ')
+    throw new Failure(
+      `${input} holds rows (with the columns ${columns}), not requests; say what to ask about each row: --prompt "Classify: {{${Object.keys(first)[0] ?? 'column'}}}"`,
+    )
+  }
+  return asked
+}
+
+/** The names of options that only a table has, of those that are given. */
+export function tableOnly(flags: TableFlags): string[] {
+  const { system, schema, image, param, limit, prefix, delimiter: cells, spreadsheet, skipEmpty } = flags
+  const given = { system, schema, image, param, limit, prefix, delimiter: cells, spreadsheet }
+  const named = { ...given, 'skip-empty': skipEmpty }
+  return Object.entries(named).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
+}
+
+/** What the options say. Throws when they do not say what to ask, or which model. */
+export async function tableTerms(flags: TableFlags): Promise<TableTerms> {
+  const { model, prompt, ...terms } = await givenTerms(flags)
+  if (model === undefined)
+    throw new Failure('say which model answers, for example --model sim-1; "offpeak models list" shows all')
+  if (prompt === undefined || prompt.trim() === '')
+    throw new Failure('say what to ask about each row: --prompt "Classify: {{column}}"')
+  return { model, prompt, ...terms }
+}
+
+async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
+  const { prompt, promptFile, schema, skipEmpty, ...rest } = flags
+  if (prompt !== undefined && promptFile !== undefined)
+    throw new Failure('--prompt and --prompt-file both give the prompt; leave out one of the two')
+  const { model, system, image, param, limit, prefix, delimiter: cells, spreadsheet } = rest
+  const given = {
+    ...{ model, prompt, system, image, param, limit, prefix, delimiter: cells, spreadsheet },
+    ...(promptFile === undefined
+      ? {}
+      : { prompt: await readFile(promptFile, 'utf8'), prompt_file: promptFile }),
+    schema: schema === undefined ? undefined : (await readSchema(schema)).schema,
+    skip_empty: skipEmpty,
+  }
+  // As they are stored.
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+}
+
+/** They decide about all rows and columns of the output, those of rows with an answer too. */
+const OF_THE_OUTPUT = ['schema', 'limit', 'prefix', 'delimiter', 'spreadsheet', 'skip_empty'] as const
+
+/** What a retry asks: as the last run, and otherwise where an option is given. */
+export async function retriedTerms(last: TableTerms, flags: TableFlags): Promise<TableTerms> {
+  const given = await givenTerms(flags)
+  const other = OF_THE_OUTPUT.find(
+    (name) => given[name] !== undefined && !isDeepStrictEqual(given[name], last[name]),
+  )
+  if (other !== undefined)
+    throw new Failure(
+      `--${other.replace('_', '-')} is not as in the last run, whose answers stay in the table; leave it out`,
+    )
+  return { ...last, ...given, ...(given.param && { param: { ...last.param, ...given.param } }) }
+}
+
+interface Asked {
+  question: Question
+  schema: AnswerSchema | undefined
+}
+
+export async function askedOf(input: string, { columns }: TableReader, terms: TableTerms): Promise<Asked> {
+  const { model, prompt, prompt_file, system, image = [], param = {}, skip_empty = false } = terms
+  const schema = answerSchema(terms.schema) ?? undefined
+  // Its library is loaded when needed: most commands ask about no rows.
+  const { columnIndex, compileTemplate } = await import('../tables/prompt-template.ts')
+  const question: Question = {
+    model,
+    prompt: compileTemplate(prompt, columns, prompt_file ?? '--prompt', input),
+    system: system === undefined ? undefined : compileTemplate(system, columns, '--system', input),
+    responseFormat: schema === undefined ? undefined : responseFormat(schema),
+    parameters: param,
+    images: image.map((name) => columnIndex(name, columns, '--image', input)),
+    folder: imageFolder(input),
+    skipsEmpty: skip_empty,
+  }
+  return { question, schema }
+}
+
+function list(text: string, earlier: string[] = []): string[] {
+  return [...earlier, text]
+}
+
+const OWN_FIELDS = ['model', 'messages', 'response_format']
+
+/** `max_tokens=100`: a JSON value, or text. */
+function fields(text: string, earlier: Record<string, unknown> = {}): Record<string, unknown> {
+  const at = text.indexOf('=')
+  if (at < 1) throw new InvalidArgumentError('Expected key=value.')
+  const key = text.slice(0, at)
+  if (OWN_FIELDS.includes(key))
+    throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
+  return { ...earlier, [key]: jsonOrText(text.slice(at + 1)) }
+}
+
+function jsonOrText(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return text
+  }
+}
+
+function delimiter(text: string): string {
+  const found = text === '\\t' || text === 'tab' ? '\t' : text
+  if (found.length === 1 && !/["\r\n]/.test(found)) return found
+  throw new InvalidArgumentError('Expected one character, or tab.')
+}
