@@ -5,12 +5,14 @@ import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
 import { connectionLost } from './api.ts'
 import { useCell } from './cell.ts'
-import { dateTime } from './format.ts'
+import { dateTime, shortId } from './format.ts'
 import { t } from './i18n.ts'
+import { justEnded } from './live.ts'
 import { matchPage, PAGES, type PageEntry } from './pages.ts'
 import { Icon } from './parts/icon.tsx'
 import { Empty } from './parts/notice.tsx'
 import { Page } from './parts/page.tsx'
+import { statusText } from './parts/status.tsx'
 import { href, useAddress } from './router.ts'
 import { signOut, useLink, useSession } from './session.ts'
 import { LinkSignIn, SignIn } from './sign-in.tsx'
@@ -29,6 +31,7 @@ export function App(): VNode {
       <Sidebar session={session} />
       <div class="content">
         <ConnectionBar />
+        <Ends />
         <CurrentPage session={session} key={session.api_key_id} />
       </div>
     </div>
@@ -42,6 +45,16 @@ function ConnectionBar(): VNode | null {
   return (
     <div class="connection" role="alert">
       {t('error.lost', { at: dateTime(lost / 1000, lost) })}
+    </div>
+  )
+}
+
+/** Says aloud that a batch has ended. */
+function Ends(): VNode {
+  const batch = useCell(justEnded)
+  return (
+    <div class="hidden" role="status">
+      {batch && t('live.ended', { id: shortId(batch.id), status: statusText(batch) })}
     </div>
   )
 }

@@ -99,6 +99,11 @@ export function bytes(value: number): string {
   }).format(value / 1000 ** step)
 }
 
+/** How much of a quota; null: no bound. */
+export function quotaText(name: string, value: number | null): string {
+  return value === null ? '–' : name === 'stored_bytes' ? bytes(value) : count(value)
+}
+
 const UNITS = [
   ['day', 86_400, 'd'],
   ['hour', 3_600, 'h'],

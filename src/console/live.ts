@@ -1,6 +1,6 @@
 // Batches as they change. One stream of events for the whole tab, open while a page looks at it; where streams do
 // not get through, the unfinished ones are asked for every few seconds.
-import { useEffect } from 'preact/hooks'
+import { useEffect, useRef } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/status.ts'
 import { get } from './api.ts'
@@ -18,6 +18,9 @@ const batches = new Cell<ReadonlyMap<string, BatchObject>>(new Map())
 const state = new Cell<LiveState>('connecting')
 /** Those of the last snapshot. */
 const unfinished = new Cell<ReadonlySet<string> | null>(null)
+
+/** The last batch that ended while a page showed it. */
+export const justEnded = new Cell<BatchObject | null>(null)
 
 let watchers = 0
 let end: (() => void) | null = null
@@ -82,9 +85,16 @@ export function useLive(): { batches: ReadonlyMap<string, BatchObject>; state: L
   return { batches: useCell(batches), state: useCell(state) }
 }
 
-/** Reads again when a snapshot is without a batch that is shown as unfinished: it ended while nobody was told. */
+/** Tells of ends, and reads again when a snapshot is without a batch that is shown as unfinished: it ended while nobody was told. */
 export function useMissedEnds(shown: readonly BatchObject[], reload: () => void): void {
   const open = useCell(unfinished)
+  const running = useRef(new Set<string>())
+  useEffect(() => {
+    for (const batch of shown) {
+      if (!ended(batch)) running.current.add(batch.id)
+      else if (running.current.delete(batch.id)) justEnded.set(batch)
+    }
+  })
   useEffect(() => {
     if (open && shown.some((batch) => !ended(batch) && !open.has(batch.id))) reload()
   }, [open, shown.length > 0])

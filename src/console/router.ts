@@ -61,8 +61,18 @@ export function watchAddress(): void {
     const url = new URL(link.href)
     if (url.origin !== location.origin || !`${url.pathname}/`.startsWith(`${ROOT}/`)) return
     event.preventDefault()
+    if (url.hash !== '' && url.pathname === location.pathname) return goWithin(url)
     navigate(url.pathname.slice(ROOT.length) + url.search)
   })
+}
+
+/** To a place of this page, which stays as it is otherwise. */
+function goWithin(url: URL): void {
+  history.pushState(null, '', url.pathname + url.search)
+  address.set(read(address.value.visit))
+  const place = document.getElementById(url.hash.slice(1))
+  place?.scrollIntoView({ block: 'start' })
+  place?.focus({ preventScroll: true })
 }
 
 export interface PageParams {

@@ -13,6 +13,7 @@ interface PageElement {
   checkVisibility: (options: object) => boolean
   closest: (selector: string) => PageElement | null
   outerHTML: string
+  getBoundingClientRect: () => { height: number }
 }
 declare const document: {
   querySelector: (selector: string) => PageElement | null
@@ -73,12 +74,12 @@ export class Visitor implements AsyncDisposable {
     browser: Browser,
     url: string,
     scheme: 'light' | 'dark' = 'light',
-    width = 1280,
+    locale: 'en-GB' | 'de-DE' = 'en-GB',
   ): Promise<Visitor> {
     const context = await browser.newContext({
       colorScheme: scheme,
-      viewport: { width, height: 900 },
-      locale: 'en-GB',
+      viewport: { width: 1280, height: 900 },
+      locale,
       reducedMotion: 'reduce',
     })
     context.setDefaultTimeout(WAIT_MS)
@@ -92,8 +93,8 @@ export class Visitor implements AsyncDisposable {
 
   async signIn(key: string): Promise<void> {
     await this.open('/console')
-    await this.page.getByLabel('API key').fill(key)
-    await this.page.getByRole('button', { name: 'Sign in' }).click()
+    await this.page.locator('input[type=password]').fill(key)
+    await this.page.locator('button[type=submit]').click()
     await this.page.getByRole('heading', { name: 'Batches', level: 1 }).waitFor()
   }
 
@@ -102,7 +103,30 @@ export class Visitor implements AsyncDisposable {
     await this.page.waitForFunction(() => document.querySelector('.loading') === null)
   }
 
-  /** By WCAG 2.2 A and AA. */
+  /** What of a page is too small for a finger, or higher than a row of a phone may be, in a window of 390 pixels. */
+  async tooSmallOrHigh(): Promise<string[]> {
+    return await this.page.evaluate(() => {
+      const controls =
+        'button, select, input, textarea, summary, .button, .nav-link, .menu-item, .crumb a, .row-link'
+      const found: string[] = []
+      for (const element of document.querySelectorAll(controls)) {
+        if (!element.checkVisibility({ visibilityProperty: true }) || element.closest('.skip')) continue
+        // A row leads where its name does; the label of a box is clicked like the box.
+        const target = element.matches('.row-link')
+          ? element.closest('[role=row]')
+          : (element.closest('.check, .drop') ?? element)
+        const { height } = target?.getBoundingClientRect() ?? { height: 0 }
+        if (height < 44) found.push(`${height} pixels high: ${element.outerHTML.slice(0, 150)}`)
+      }
+      for (const row of document.querySelectorAll('tbody [role=row], .lines-sight [role=row]')) {
+        const { height } = row.getBoundingClientRect()
+        if (height > 96) found.push(`a row of ${height} pixels: ${row.outerHTML.slice(0, 300)}`)
+      }
+      return found
+    })
+  }
+
+  /** By WCAG 2.2 A and AA, and by what is good practice. */
   async accessibilityProblems(): Promise<string[]> {
     // Through the debugger: the page's policy lets in no script of ours.
     const debug = await this.#context.newCDPSession(this.page)
@@ -113,7 +137,7 @@ export class Visitor implements AsyncDisposable {
           run: (options: object) => Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>
         }
       }
-      const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
+      const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']
       const { violations } = await axe.run({ runOnly: { type: 'tag', values: tags } })
       return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`))
     })

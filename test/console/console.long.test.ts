@@ -95,6 +95,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.getByLabel('API key').waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
   })
 
   test('a link asks before it signs in, and ends the session that there was', async () => {
@@ -320,6 +321,23 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     }
   })
 
+  test('links lead past the menu and to the lines, and change nothing else', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}?status=failed`)
+    await visitor.settled()
+    const focused = (selector: string) =>
+      page.locator(selector).evaluate((element) => element === element.ownerDocument.activeElement)
+    await page.getByRole('link', { name: 'Skip to content' }).focus()
+    await page.keyboard.press('Enter')
+    assert.ok(await focused('#main'))
+    await page.getByRole('link', { name: 'Skip to the lines' }).focus()
+    await page.keyboard.press('Enter')
+    assert.ok(await focused('#lines'))
+    assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
+  })
+
   test('menus and dialogs are opened, used and closed with keys', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
@@ -405,6 +423,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       upstream.reply = answer
       await page.getByText('100% of 20').waitFor()
       await page.getByText('Completed').first().waitFor()
+      await page
+        .getByRole('status')
+        .getByText(/^Batch .* has ended: Completed$/)
+        .waitFor()
     })
 
   test('the results are downloaded as a table', async () => {
@@ -563,9 +585,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Not for this key').waitFor()
   })
 
-  for (const scheme of ['light', 'dark'] as const)
-    test(`every page is accessible in ${scheme} colours, and fits into 360 pixels`, async () => {
-      await using visitor = await Visitor.arrive(browser, service.url, scheme)
+  for (const [scheme, locale] of [
+    ['light', 'en-GB'],
+    ['dark', 'de-DE'],
+  ] as const)
+    test(`every page is accessible in ${scheme} colours and ${locale}, and fits into a phone`, async () => {
+      await using visitor = await Visitor.arrive(browser, service.url, scheme, locale)
       await visitor.signIn(operator)
       for (const path of [
         ...PAGES,
@@ -582,6 +607,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
           .replace(/(batch|req)_[^/]*/, '$1')
           .replaceAll('/', '-')
         await visitor.screenshot(`${name}-${scheme}`)
+        await visitor.page.setViewportSize({ width: 390, height: 800 })
+        assert.deepEqual(await visitor.tooSmallOrHigh(), [], path)
         await visitor.page.setViewportSize({ width: 360, height: 800 })
         const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
         assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a small window`)

@@ -16,6 +16,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   signIn: 'Anmelden',
   signOut: 'Abmelden',
   skip: 'Zum Inhalt',
+  'skip.lines': 'Zu den Zeilen',
   tryAgain: 'Noch einmal',
 
   'error.unreachable':
@@ -113,6 +114,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'batch.endpoint': 'Endpunkt',
 
   'live.on': 'Live',
+  'live.ended': 'Der Batch {id} ist zu Ende: {status}',
   'live.off': 'Wird alle paar Sekunden abgefragt',
 
   'errors.title': 'Warum Zeilen fehlschlugen',

@@ -15,6 +15,7 @@ export const messages = {
   signIn: 'Sign in',
   signOut: 'Sign out',
   skip: 'Skip to content',
+  'skip.lines': 'Skip to the lines',
   tryAgain: 'Try again',
 
   'error.unreachable': 'The service cannot be reached. Check that it is running and try again.',
@@ -110,6 +111,7 @@ export const messages = {
   'batch.endpoint': 'Endpoint',
 
   'live.on': 'Live',
+  'live.ended': 'Batch {id} has ended: {status}',
   'live.off': 'Asked for every few seconds',
 
   'errors.title': 'Why lines failed',

@@ -141,7 +141,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
         {`${method} `}
         {path}
       </a>,
-      <div class="muted small mono">{id}</div>,
+      <div class="muted small mono minor">{id}</div>,
     ],
   },
   {
@@ -150,6 +150,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   },
   {
     title: t('audit.key'),
+    minor: true,
     cell: ({ api_key_id }) =>
       api_key_id ? (
         <button
@@ -164,7 +165,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
         '–'
       ),
   },
-  { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
+  { title: t('line.duration'), minor: true, align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
   { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
 ]
 

@@ -78,6 +78,9 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
   const waiting = batch.waiting_reason
   return (
     <div class="stack wide">
+      <a class="skip" href="#lines">
+        {t('skip.lines')}
+      </a>
       {waiting ? (
         <Notice tone="warn" title={t('batch.waiting')}>
           {waiting.message}

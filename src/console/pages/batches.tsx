@@ -224,6 +224,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.speed'),
+    minor: true,
     align: 'end',
     cell: (batch) => <Speed batch={batch} />,
   },

@@ -6,6 +6,7 @@ import type { Scope } from '../../domain/api-key.ts'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
 import { get, post, remove } from '../api.ts'
+import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
@@ -42,8 +43,12 @@ export function Keys(): VNode {
         <div class="muted small mono">{id}</div>,
       ],
     },
-    { title: t('keys.project'), cell: ({ project }) => project },
-    { title: t('keys.scopes'), cell: ({ scopes }) => <span class="small muted">{scopes.join(', ')}</span> },
+    { title: t('keys.project'), minor: true, cell: ({ project }) => project },
+    {
+      title: t('keys.scopes'),
+      minor: true,
+      cell: ({ scopes }) => <span class="small muted">{scopes.join(', ')}</span>,
+    },
     {
       title: t('keys.lastUsed'),
       cell: ({ last_used_at }) =>
@@ -211,14 +216,12 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
     { title: t('keys.plan'), cell: ({ plan }) => plan },
     {
       title: t('keys.quotas'),
+      minor: true,
       cell: ({ quotas }) => (
         <span class="small muted">
           {Object.entries(quotas)
             .filter(([, value]) => value !== null)
-            .map(
-              ([name, value]) =>
-                `${name} ${new Intl.NumberFormat('en', { notation: 'compact' }).format(value ?? 0)}`,
-            )
+            .map(([name, value]) => `${name} ${quotaText(name, value)}`)
             .join(' · ')}
         </span>
       ),

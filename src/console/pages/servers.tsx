@@ -228,11 +228,13 @@ const UPSTREAMS = (): Column<Upstream>[] => [
   { title: t('servers.throughput'), align: 'end', cell: ({ lines_per_s }) => perSecond(lines_per_s) },
   {
     title: t('servers.latency'),
+    minor: true,
     align: 'end',
     cell: ({ latency_ms }) => (latency_ms === null ? '–' : duration(latency_ms)),
   },
   {
     title: t('servers.errors'),
+    minor: true,
     align: 'end',
     cell: ({ errors_per_s, last_error }) => (
       <span class={errors_per_s > 0 ? 'bad-text' : 'muted'} title={last_error ?? undefined}>
@@ -242,6 +244,7 @@ const UPSTREAMS = (): Column<Upstream>[] => [
   },
   {
     title: t('servers.hours'),
+    minor: true,
     cell: ({ hours }) => <Hours hours={hours ?? null} />,
   },
   {

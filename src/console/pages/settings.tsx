@@ -5,7 +5,7 @@ import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'
 import { get } from '../api.ts'
 import { print } from '../exact-json.ts'
-import { bytes, count } from '../format.ts'
+import { quotaText } from '../format.ts'
 import { LANGUAGES, type MessageKey, t } from '../i18n.ts'
 import { SelectField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
@@ -28,12 +28,10 @@ export function Settings(): VNode {
     [],
   )
   const quotas = useResource((signal) => get<QuotasObject>('/v1/quotas', {}, { signal }), [])
-  const show = (name: string, value: number | null): string =>
-    value === null ? '–' : name === 'stored_bytes' ? bytes(value) : count(value)
   const columns: Column<Quota>[] = [
     { title: t('settings.quota'), main: true, cell: ([name]) => <code class="code">{name}</code> },
-    { title: t('settings.used'), align: 'end', cell: ([name, { used }]) => show(name, used) },
-    { title: t('nav.limits'), align: 'end', cell: ([name, { limit }]) => show(name, limit) },
+    { title: t('settings.used'), align: 'end', cell: ([name, { used }]) => quotaText(name, used) },
+    { title: t('nav.limits'), align: 'end', cell: ([name, { limit }]) => quotaText(name, limit) },
   ]
   return (
     <Page title={t('settings.title')}>

@@ -146,6 +146,7 @@ function Report({
     { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
     {
       title: t('batch.failedLines'),
+      minor: true,
       align: 'end',
       cell: ([, { failed }]) => (failed === 0 ? <span class="muted">0</span> : count(failed)),
     },
@@ -161,6 +162,7 @@ function Report({
     },
     {
       title: t('usage.share'),
+      minor: true,
       align: 'end',
       cell: ([, { cost_usd }]) => <span class="muted">{percent(cost_usd, usage.cost_usd)}</span>,
     },

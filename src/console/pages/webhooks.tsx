@@ -13,6 +13,7 @@ import type {
 import type { List } from '../../wire/list.ts'
 import { get, post, remove } from '../api.ts'
 import { every } from '../browser-clock.ts'
+import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
@@ -119,7 +120,7 @@ function Webhook({
       main: true,
       cell: ({ event_type, event_id }) => [
         <code class="code">{event_type}</code>,
-        <div class="muted small mono">{event_id}</div>,
+        <div class="muted small mono minor">{event_id}</div>,
       ],
     },
     {
@@ -131,6 +132,7 @@ function Webhook({
     },
     {
       title: t('line.attempts'),
+      minor: true,
       align: 'end',
       cell: ({ attempts, last_status_code }) =>
         `${attempts}${last_status_code === null ? '' : ` · ${last_status_code}`}`,
@@ -309,14 +311,17 @@ function Events(): VNode {
     {
       title: t('webhooks.event'),
       main: true,
-      cell: ({ type, id }) => [<code class="code">{type}</code>, <div class="muted small mono">{id}</div>],
+      cell: ({ type, id }) => [
+        <code class="code">{type}</code>,
+        <div class="muted small mono minor">{id}</div>,
+      ],
     },
     {
       title: t('webhooks.about'),
       cell: ({ data }) =>
         typeof data.batch_id === 'string' ? (
-          <a class="mono" href={href(`/batches/${data.batch_id}`)}>
-            {data.batch_id}
+          <a class="mono" href={href(`/batches/${data.batch_id}`)} title={data.batch_id}>
+            {shortId(data.batch_id)}
           </a>
         ) : (
           <span class="mono">{String(data.entity ?? data.limit_id ?? '')}</span>

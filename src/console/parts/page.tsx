@@ -25,7 +25,7 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
     document.title = `${named(title)} · Offpeak`
   }, [title])
   return (
-    <main class="page" id="main">
+    <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">
         <div class="page-title">
           {parent ? (
@@ -57,7 +57,7 @@ export function Section({
   children?: ComponentChildren
 }): VNode {
   return (
-    <section class="section" {...(id ? { id } : {})}>
+    <section class="section" {...(id ? { id, tabIndex: -1 } : {})}>
       <div class="section-head">
         <h2>{title}</h2>
         {aside ? <div class="section-aside">{aside}</div> : null}

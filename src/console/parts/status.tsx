@@ -45,19 +45,14 @@ function statusTone({ status, request_counts, waiting_reason, progress }: Status
   return 'idle'
 }
 
-function statusText(status: BatchObject['status']): string {
+export function statusText({ status, request_counts: { completed, failed } }: StatusFields): string {
+  if (status === 'completed' && failed > 0)
+    return t(completed === 0 ? 'status.allFailed' : 'status.partlyFailed')
   return t(`status.${status}` satisfies MessageKey)
 }
 
 export function BatchStatus({ batch }: { batch: StatusFields }): VNode {
-  const { failed, completed } = batch.request_counts
-  const partly = batch.status === 'completed' && failed > 0
-  const text = partly
-    ? completed === 0
-      ? t('status.allFailed')
-      : t('status.partlyFailed')
-    : statusText(batch.status)
-  return <Badge tone={statusTone(batch)} text={text} />
+  return <Badge tone={statusTone(batch)} text={statusText(batch)} />
 }
 
 /** Finished and failed lines against all of them. */

@@ -8,6 +8,8 @@ export interface Column<T> {
   align?: 'end'
   /** The cell that heads a card; the others are listed under it with their titles. */
   main?: boolean
+  /** Left out where there is little room: on a phone. */
+  minor?: boolean
   /** Hidden for people who see: the column of buttons. */
   quiet?: boolean
   width?: string
@@ -43,10 +45,10 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass }: TableProps<T
         <tbody role="rowgroup">
           {rows.map((row) => (
             <tr role="row" key={keyOf(row)} class={rowClass?.(row) ?? ''}>
-              {columns.map(({ title, align, main, quiet, cell }) => (
+              {columns.map(({ title, align, main, minor, quiet, cell }) => (
                 <td
                   role="cell"
-                  class={`${align ?? ''} ${main ? 'main' : ''}`}
+                  class={`${align ?? ''} ${main ? 'main' : ''} ${minor ? 'minor' : ''}`}
                   data-title={quiet || main ? undefined : title}
                 >
                   {cell(row)}

@@ -4,7 +4,8 @@
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 
-const ROW_PX = 38
+/** A finger needs more room than a pointer. */
+const rowPx = (): number => (matchMedia('(max-width: 40rem), (pointer: coarse)').matches ? 44 : 38)
 const AROUND = 8
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
@@ -24,24 +25,34 @@ export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsPro
   const scroller = useRef<HTMLDivElement>(null)
   const [height, setHeight] = useState(600)
   const [top, setTop] = useState(0)
-  const whole = total * ROW_PX
+  const [px, setPx] = useState(rowPx)
+  const whole = total * px
   const laidOut = Math.min(whole, HEIGHT_MAX_PX)
   const room = Math.max(1, laidOut - height)
   // Where the view begins in a list of full height.
   const virtualTop = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - height)
-  const first = Math.max(0, Math.floor(virtualTop / ROW_PX) - AROUND)
-  const last = Math.min(total, Math.ceil((virtualTop + height) / ROW_PX) + AROUND)
+  const first = Math.max(0, Math.floor(virtualTop / px) - AROUND)
+  const last = Math.min(total, Math.ceil((virtualTop + height) / px) + AROUND)
   useLayoutEffect(() => {
     const element = scroller.current
     if (!element) return
-    const observer = new ResizeObserver(() => setHeight(element.clientHeight))
+    const observer = new ResizeObserver(() => {
+      setPx(rowPx())
+      setHeight(element.clientHeight)
+    })
     observer.observe(element)
     return () => observer.disconnect()
   }, [])
   useEffect(() => onSight(first, last), [first, last, onSight])
-  const offset = first * ROW_PX - (virtualTop - top)
+  const offset = first * px - (virtualTop - top)
   return (
-    <div class="lines" role="table" aria-label={label} aria-rowcount={total + 1}>
+    <div
+      class="lines"
+      style={{ '--row': `${px}px` }}
+      role="table"
+      aria-label={label}
+      aria-rowcount={total + 1}
+    >
       <div role="rowgroup">
         <div class="lines-row lines-head" role="row" aria-rowindex={1}>
           {head}
@@ -54,7 +65,7 @@ export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsPro
         role="rowgroup"
         aria-label={label}
         onScroll={({ currentTarget }) => setTop(currentTarget.scrollTop)}
-        style={{ height: `${Math.min(Math.max(total, 1) * ROW_PX, 15.5 * ROW_PX)}px` }}
+        style={{ height: `${Math.min(Math.max(total, 1) * px, 15.5 * px)}px` }}
       >
         <div class="lines-whole" style={{ height: `${laidOut}px` }}>
           <div class="lines-sight" style={{ transform: `translateY(${offset}px)` }}>
