@@ -109,7 +109,7 @@ function options(
     second: '2-digit',
   })
   const day = new Intl.DateTimeFormat(currentLocale(), { month: 'short', day: 'numeric', timeZone: 'UTC' })
-  const at = (seconds: number): string => (barS === 86_400 ? day : time).format(seconds * 1000)
+  const at = (seconds: number): string => (barS ? day : time).format(seconds * 1000)
   return {
     width: element.clientWidth,
     height,

@@ -32,6 +32,7 @@ export async function readHttpRequest(
 
 interface HttpRequestFilter {
   method?: string | undefined
+  withoutReads?: true | undefined
   /** `404`, or `4xx`. */
   status?: string | undefined
   /** What the path begins with. */
@@ -45,7 +46,7 @@ interface HttpRequestFilter {
 export async function listHttpRequests(
   db: Reader,
   project_id: string,
-  { method, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
+  { method, withoutReads, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
 ): Promise<Listed<Omit<HttpRequestRow, 'response'>>> {
   const calls = db
     .selectFrom('http_requests')
@@ -56,11 +57,12 @@ export async function listHttpRequests(
     .where('project_id', '=', project_id)
     .where('id', '>=', firstIdAt(since))
   const within = until === undefined ? calls : calls.where('id', '<', firstIdAt(until))
-  if ([method, status, path, key_id].every((wanted) => wanted === undefined))
+  if ([method, withoutReads, status, path, key_id].every((wanted) => wanted === undefined))
     return await listed(within, 'id', page)
   return await listedWhere(within, 'id', page, (all) => {
     let query = all
     if (method !== undefined) query = query.where('method', '=', method)
+    if (withoutReads) query = query.where('method', 'not in', ['GET', 'HEAD'])
     if (key_id !== undefined) query = query.where('key_id', '=', key_id)
     if (path !== undefined)
       query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)

@@ -7,7 +7,11 @@ import { after, before, describe, test } from 'node:test'
 import type { Browser } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
+import type { List } from '../../src/wire/list.ts'
+import type { ApiKeyObject } from '../../src/wire/project.ts'
+import type { HttpRequestRecord } from '../../src/wire/request-record.ts'
 import type { ServiceStatus } from '../../src/wire/status.ts'
+import type { UsageObject } from '../../src/wire/usage.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
 import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
@@ -574,6 +578,54 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       (await fetch(`${service.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status,
       401,
     )
+  })
+
+  test('calls that only read are left out of the audit until they are asked for, and days are filters', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const first = page.getByRole('table', { name: 'Calls' }).getByRole('row').nth(1)
+    const told = async (query: string) =>
+      (await service.json<List<HttpRequestRecord>>('GET', `/v1/requests?${query}`)).data.length
+    await page.getByRole('link', { name: 'Audit' }).click()
+    await first.getByText(/^(POST|DELETE) /).waitFor()
+    const rows = page.getByRole('table', { name: 'Calls' }).getByRole('row')
+    assert.equal((await rows.count()) - 1, await told('reads=false&limit=50'))
+    await page.getByLabel('Method').selectOption('All')
+    await first.getByText(/^GET /).waitFor()
+    await page.getByLabel('Method').selectOption('All but reads')
+    await page.getByLabel('To', { exact: true }).fill('2020-01-31')
+    await page.getByText('Nothing found').waitFor()
+    await page.getByLabel('To', { exact: true }).fill('')
+    await page.getByLabel('From').fill('2026-01-01')
+    const { data: keys } = await service.json<List<ApiKeyObject>>('GET', '/v1/keys?limit=100')
+    await page
+      .getByLabel('Key')
+      .selectOption(keys.find(({ last_used_at }) => last_used_at === null)?.id ?? '')
+    await page.getByText('Nothing found').waitFor()
+  })
+
+  test('usage is by day, week or month, of any days, and entities lead to it', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const usage = await service.json<UsageObject>('GET', '/v1/usage/entities?entity=user:42&group_by=day')
+    await visitor.open(`/console/batches/${batch.id}`)
+    await page.getByRole('link', { name: 'user:42' }).click()
+    const lines = page.locator('.figure').filter({ hasText: 'Lines' }).getByRole('definition')
+    await lines.getByText(String(usage.lines), { exact: false }).waitFor()
+    await page.getByLabel('By', { exact: true }).selectOption('Time')
+    const cell = page.getByRole('table', { name: 'Usage' }).getByRole('cell').first()
+    const [day = ''] = usage.groups?.map((group) => group.day) ?? []
+    await cell.getByText(day, { exact: true }).waitFor()
+    await page.getByLabel('Interval').selectOption('Month')
+    await cell.getByText(`${day.slice(0, 8)}01`, { exact: true }).waitFor()
+    await page.getByLabel('Time', { exact: true }).selectOption('These days')
+    await page.getByLabel('To', { exact: true }).fill('2020-01-31')
+    await page.getByLabel('From').fill('2020-01-01')
+    await page.getByText('Nothing used in this time').waitFor()
+    await page.getByRole('button', { name: 'user:42' }).click()
+    assert.doesNotMatch(page.url(), /entity=/)
   })
 
   test('pages of operators are hidden from tenants', async () => {

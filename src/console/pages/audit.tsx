@@ -3,14 +3,16 @@
 import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
+import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord } from '../../wire/request-record.ts'
-import { fetchApi, getPage } from '../api.ts'
+import { fetchApi, get, getPage } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { parseExact, print } from '../exact-json.ts'
-import { duration } from '../format.ts'
+import { duration, shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
+import { Entity } from '../parts/entity.tsx'
+import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
 import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -21,6 +23,7 @@ import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href, navigate, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
 
 const STATUSES = ['2xx', '4xx', '5xx'] as const
 const TYPING_MS = 250
@@ -28,8 +31,12 @@ const TYPING_MS = 250
 export function Audit(): VNode {
   const [id, setId] = useState('')
   const { query } = useAddress()
+  const day = (name: string, daysLater: number): number | '' => dayStart(query.get(name) ?? '', daysLater)
+  const method = query.get('method') ?? ''
   const filter = {
-    method: query.get('method') ?? '',
+    ...(method === '' ? { reads: false } : { method: method === 'all' ? '' : method }),
+    since: day('since', 0),
+    until: day('until', 1),
     status: query.get('status') ?? '',
     path: query.get('path') ?? '',
     api_key_id: query.get('api_key_id') ?? '',
@@ -37,6 +44,13 @@ export function Audit(): VNode {
   const name = JSON.stringify(filter)
   const [path, setPath] = useState(filter.path)
   useEffect(() => (path === filter.path ? undefined : later(TYPING_MS, () => replaceQuery({ path }))), [path])
+  const keys = useResource(
+    async (signal) =>
+      may('keys:read') ? await get<List<ApiKeyObject>>('/v1/keys', { limit: 100 }, { signal }) : null,
+    [],
+  )
+  const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
+  const isKnown = known.some(([id]) => id === filter.api_key_id)
   const [more, setMore] = useState<{ name: string; pages: readonly List<HttpRequestRecord>[] }>({
     name,
     pages: [],
@@ -76,9 +90,10 @@ export function Audit(): VNode {
           <TextField label={t('audit.path')} value={path} onInput={setPath} placeholder="/v1/batches" />
           <SelectField
             label={t('audit.method')}
-            value={filter.method}
+            value={method}
             options={[
-              ['', t('all')],
+              ['', t('audit.changes')],
+              ['all', t('all')],
               ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const),
             ]}
             onInput={(method) => replaceQuery({ method })}
@@ -92,19 +107,26 @@ export function Audit(): VNode {
             ]}
             onInput={(status) => replaceQuery({ status })}
           />
+          {known.length === 0 ? null : (
+            <SelectField
+              label={t('audit.key')}
+              value={filter.api_key_id}
+              options={[['', t('all')], ...known]}
+              onInput={(api_key_id) => replaceQuery({ api_key_id })}
+            />
+          )}
+          {(['since', 'until'] as const).map((name) => (
+            <TextField
+              label={t(`usage.${name}` satisfies MessageKey)}
+              type="date"
+              value={query.get(name) ?? ''}
+              onInput={(value) => replaceQuery({ [name]: value })}
+            />
+          ))}
         </div>
-        {filter.api_key_id === '' ? null : (
+        {filter.api_key_id === '' || isKnown ? null : (
           <div class="row">
-            <button
-              type="button"
-              class="chip"
-              title={t('lines.removeFilter')}
-              onClick={() => replaceQuery({ api_key_id: null })}
-            >
-              <span class="muted">{t('audit.key')}</span>
-              <span class="mono">{filter.api_key_id}</span>
-              <span aria-hidden="true">×</span>
-            </button>
+            <FilterChip name="api_key_id" title={t('audit.key')} value={filter.api_key_id} />
           </div>
         )}
         <FailureNotice failure={calls.failure ?? loading.failure} retry={calls.reload} />
@@ -130,6 +152,12 @@ export function Audit(): VNode {
       </Section>
     </Page>
   )
+}
+
+/** Where a day begins in the reader's zone, in Unix seconds; '' for no day. */
+function dayStart(text: string, daysLater: number): number | '' {
+  const [year = 0, month = 0, day = 0] = text.split('-').map(Number)
+  return /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(year, month - 1, day + daysLater).getTime() / 1000 : ''
 }
 
 const COLUMNS = (): Column<HttpRequestRecord>[] => [
@@ -240,7 +268,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                   ),
                 ],
                 [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
-                [t('line.entity'), shown.entity ? shown.entity : null],
+                [t('line.entity'), shown.entity ? <Entity name={shown.entity} /> : null],
                 [t('line.duration'), shown.duration_ms === undefined ? null : duration(shown.duration_ms)],
                 [t('audit.when'), <Time at={shown.created} />],
               ]}

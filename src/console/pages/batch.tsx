@@ -10,6 +10,7 @@ import { between, count, duration, percent, perSecond, shortId, usd, usdExact } 
 import { t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton } from '../parts/button.tsx'
+import { Entity } from '../parts/entity.tsx'
 import { Facts, Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Notice } from '../parts/notice.tsx'
@@ -225,7 +226,7 @@ function Details({ batch }: { batch: BatchObject }): VNode {
           [t('region'), batch.region],
           ...Object.entries(batch.metadata ?? {})
             .filter(([name]) => name !== 'retry_of')
-            .map(([name, value]) => [name, value] as const),
+            .map(([name, value]) => [name, name === 'entity' ? <Entity name={value} /> : value] as const),
         ]}
       />
     </div>

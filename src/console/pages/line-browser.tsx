@@ -11,7 +11,7 @@ import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
-import { SelectField, TextField } from '../parts/field.tsx'
+import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
@@ -179,17 +179,12 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
       {chips.length === 0 ? null : (
         <div class="row">
           {chips.map((name) => (
-            <button
-              type="button"
-              class="chip"
+            <FilterChip
+              name={name}
+              title={t(`line.${name}` satisfies MessageKey)}
+              value={filter[name] ?? ''}
               key={name}
-              title={t('lines.removeFilter')}
-              onClick={() => replaceQuery({ [name]: null })}
-            >
-              <span class="muted">{`${t(`line.${name}` satisfies MessageKey)} `}</span>
-              <span class="clip">{filter[name] ?? ''}</span>
-              <span aria-hidden="true">{' ×'}</span>
-            </button>
+            />
           ))}
         </div>
       )}

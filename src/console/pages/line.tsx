@@ -7,6 +7,7 @@ import { isObject, parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.tsx'
+import { Entity } from '../parts/entity.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Answer, Messages } from '../parts/messages.tsx'
@@ -61,7 +62,7 @@ function Headline({ line }: { line: BatchLine }): VNode {
       <LineBadge line={line} />
       <span>{t('line.number', { n: line.line })}</span>
       {line.model ? <span class="mono">{line.model}</span> : null}
-      {line.entity ? <span>{line.entity}</span> : null}
+      {line.entity ? <Entity name={line.entity} /> : null}
     </div>
   )
 }

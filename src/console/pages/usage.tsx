@@ -8,7 +8,8 @@ import { Chart, type ChartSeries } from '../chart.tsx'
 import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { LinkButton } from '../parts/button.tsx'
-import { SelectField } from '../parts/field.tsx'
+import { Entity } from '../parts/entity.tsx'
+import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
@@ -24,10 +25,13 @@ const DAY_S = 86_400
 const GROUPS = ['entity', 'model', 'entity_type', 'day'] as const
 const METRICS = ['cost', 'tokens'] as const
 type Metric = (typeof METRICS)[number]
-const RANGES = ['month', '30', '90'] as const
+const RANGES = ['month', '7', '30', '90', 'days'] as const
+const STEPS = ['day', 'week', 'month'] as const
+type Step = (typeof STEPS)[number]
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'
 
+const dayBefore = (day: string): string => dayText(Date.parse(day) / 1000 - DAY_S)
 const dayText = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 10)
 
 /** The first days of this month and of the last, and today, by the UTC calendar. */
@@ -49,15 +53,23 @@ export function Usage(): VNode {
   const metric = METRICS.find((name) => name === query.get('metric')) ?? 'cost'
   const range = RANGES.find((name) => name === query.get('range')) ?? 'month'
   const { last, current, sameDayOfLast, tomorrow } = months()
-  const start = range === 'month' ? current : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
+  const step = STEPS.find((name) => name === query.get('step')) ?? 'day'
+  const entity = query.get('entity') ?? ''
+  const chosen = (name: string, other: string): string =>
+    /^\d{4}-\d\d-\d\d$/.test(query.get(name) ?? '') ? (query.get(name) ?? other) : other
+  const since = range === 'days' ? chosen('since', current) : current
+  const until = range === 'days' ? chosen('until', dayBefore(tomorrow)) : dayBefore(tomorrow)
+  const start =
+    range === 'month' || range === 'days' ? since : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
+  const end = dayText(Math.max(Date.parse(until), Date.parse(start)) / 1000 + DAY_S)
   const usage = useResource(
     (signal) =>
-      get<UsageObject>(PATH, { start, end: tomorrow, group_by: by === 'day' ? by : `day,${by}` }, { signal }),
-    [start, tomorrow, by],
+      get<UsageObject>(PATH, { start, end, entity, group_by: by === 'day' ? by : `day,${by}` }, { signal }),
+    [start, end, by, entity],
   )
   const before = useResource(
-    (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast }, { signal }),
-    [last, sameDayOfLast],
+    (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast, entity }, { signal }),
+    [last, sameDayOfLast, entity],
   )
   return (
     <Page
@@ -68,7 +80,8 @@ export function Usage(): VNode {
           icon="download"
           href={pathWith(PATH, {
             start,
-            end: tomorrow,
+            end,
+            entity,
             group_by: by === 'day' ? by : `${by},day`,
             format: 'csv',
           })}
@@ -83,6 +96,27 @@ export function Usage(): VNode {
           options={RANGES.map((name) => [name, t(`usage.range.${name}` satisfies MessageKey)] as const)}
           onInput={(value) => replaceQuery({ range: value })}
         />
+        {range === 'days'
+          ? (
+              [
+                ['since', since],
+                ['until', until],
+              ] as const
+            ).map(([name, value]) => (
+              <TextField
+                label={t(`usage.${name}` satisfies MessageKey)}
+                type="date"
+                value={value}
+                onInput={(text) => replaceQuery({ [name]: text })}
+              />
+            ))
+          : null}
+        <SelectField
+          label={t('usage.step')}
+          value={step}
+          options={STEPS.map((name) => [name, t(`usage.step.${name}` satisfies MessageKey)] as const)}
+          onInput={(value) => replaceQuery({ step: value })}
+        />
         <SelectField
           label={t('usage.by')}
           value={by}
@@ -96,6 +130,7 @@ export function Usage(): VNode {
           onInput={(value) => replaceQuery({ metric: value })}
         />
       </div>
+      {entity === '' ? null : <FilterChip name="entity" title={t('line.entity')} value={entity} />}
       <Loaded resource={usage}>
         {(data) => (
           <Report
@@ -104,7 +139,8 @@ export function Usage(): VNode {
             by={by}
             metric={metric}
             start={start}
-            end={tomorrow}
+            end={end}
+            step={step}
           />
         )}
       </Loaded>
@@ -119,6 +155,7 @@ function Report({
   metric,
   start,
   end,
+  step,
 }: {
   usage: UsageObject
   before: UsageObject | null
@@ -126,6 +163,7 @@ function Report({
   metric: Metric
   start: string
   end: string
+  step: Step
 }): VNode {
   if (usage.lines === 0)
     return (
@@ -134,7 +172,8 @@ function Report({
       </Empty>
     )
   const rows = usage.groups ?? []
-  const nameOf = (row: Row): string => row[by] ?? t('usage.unnamed')
+  const nameOf = (row: Row): string =>
+    by === 'day' ? periodOf(row.day ?? '', step) : (row[by] ?? t('usage.unnamed'))
   const totals = new Map<string, Row>()
   for (const row of rows) totals.set(nameOf(row), added(totals.get(nameOf(row)), row))
   const sorted = [...totals].sort(([nameA, a], [nameB, b]) =>
@@ -142,7 +181,11 @@ function Report({
   )
   const cost = usdColumn(sorted.map(([, { cost_usd }]) => cost_usd))
   const columns: Column<readonly [string, Row]>[] = [
-    { title: t(`usage.by.${by}` satisfies MessageKey), main: true, cell: ([name]) => name },
+    {
+      title: t(by === 'day' ? `usage.step.${step}` : `usage.by.${by}`),
+      main: true,
+      cell: ([name, row]) => (by === 'entity' && row.entity ? <Entity name={row.entity} /> : name),
+    },
     { title: t('lines.title'), align: 'end', cell: ([, { lines }]) => count(lines) },
     {
       title: t('batch.failedLines'),
@@ -173,7 +216,7 @@ function Report({
     by === 'day' ? [t('usage.all')] : sorted.map(([name]) => name),
     by === 'day' ? () => t('usage.all') : nameOf,
     metric,
-    { start, end },
+    { start, end, step },
   )
   return (
     <div class="stack wide">
@@ -209,7 +252,7 @@ function Report({
           series={series}
           show={metric === 'cost' ? usd : compact}
           height={220}
-          barS={DAY_S}
+          barS={{ day: 1, week: 7, month: 28 }[step] * DAY_S}
         />
       </div>
       <Section title={t(`usage.by.${by}` satisfies MessageKey)}>
@@ -222,6 +265,13 @@ function Report({
       </Section>
     </div>
   )
+}
+
+/** The first day of the week, from Monday on, or of the month that a day is of. */
+function periodOf(day: string, step: Step): string {
+  if (step === 'month') return `${day.slice(0, 8)}01`
+  const sinceMonday = (new Date(day).getUTCDay() + 6) % 7
+  return step === 'day' ? day : dayText(Date.parse(day) / 1000 - sinceMonday * DAY_S)
 }
 
 function added(a: Row | undefined, b: Row): Row {
@@ -242,20 +292,23 @@ function stacked(
   names: readonly string[],
   nameOf: (row: Row) => string,
   metric: Metric,
-  { start, end }: { start: string; end: string },
+  { start, end, step }: { start: string; end: string; step: Step },
 ): { times: number[]; series: ChartSeries[] } {
   const first = Date.parse(start) / 1000
   const days = Math.round((Date.parse(end) / 1000 - first) / DAY_S)
-  const times = Array.from({ length: days }, (_, i) => first + i * DAY_S)
+  const periods = [
+    ...new Set(Array.from({ length: days }, (_, i) => periodOf(dayText(first + i * DAY_S), step))),
+  ]
+  const times = periods.map((day) => Date.parse(day) / 1000)
   const shown = names.slice(0, COLORS.length)
   const layers = [...shown, ...(names.length > shown.length ? [t('usage.others')] : [])]
   const amounts = layers.map(() => times.map(() => 0))
   for (const row of rows) {
-    const day = Math.round((Date.parse(row.day ?? '') / 1000 - first) / DAY_S)
+    const period = periods.indexOf(periodOf(row.day ?? '', step))
     const at = shown.indexOf(nameOf(row))
     const values = amounts[at < 0 ? layers.length - 1 : at]
     const amount = metric === 'cost' ? row.cost_usd : row.total_tokens
-    if (values && day >= 0 && day < days) values[day] = (values[day] ?? 0) + amount
+    if (values && period >= 0) values[period] = (values[period] ?? 0) + amount
   }
   const sums = times.map((_, i) => amounts.map((values) => values[i] ?? 0))
   const series = layers.map((title, layer) => ({

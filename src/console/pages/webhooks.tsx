@@ -17,6 +17,7 @@ import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
+import { Entity } from '../parts/entity.tsx'
 import { CheckField, TextField } from '../parts/field.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
@@ -139,6 +140,7 @@ function Webhook({
     },
     {
       title: t('audit.when'),
+      minor: true,
       align: 'end',
       cell: ({ last_attempt_at, created }) => <Time at={last_attempt_at ?? created} short />,
     },
@@ -324,7 +326,9 @@ function Events(): VNode {
             {shortId(data.batch_id)}
           </a>
         ) : (
-          <span class="mono">{String(data.entity ?? data.limit_id ?? '')}</span>
+          <span class="mono">
+            {typeof data.entity === 'string' ? <Entity name={data.entity} /> : String(data.limit_id ?? '')}
+          </span>
         ),
     },
     { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },

@@ -2,6 +2,8 @@
 
 import type { ComponentChildren, VNode } from 'preact'
 import { useId } from 'preact/hooks'
+import { t } from '../i18n.ts'
+import { replaceQuery } from '../router.ts'
 
 interface FieldProps {
   label: string
@@ -116,6 +118,22 @@ export function SelectField(props: SelectFieldProps): VNode {
         ))}
       </select>
     </Frame>
+  )
+}
+
+/** A filter that another page, or a click, has set: it is removed by a click. */
+export function FilterChip({ name, title, value }: { name: string; title: string; value: string }): VNode {
+  return (
+    <button
+      type="button"
+      class="chip"
+      title={t('lines.removeFilter')}
+      onClick={() => replaceQuery({ [name]: null })}
+    >
+      <span class="muted">{title}</span>
+      <span class="clip">{value}</span>
+      <span aria-hidden="true">×</span>
+    </button>
   )
 }
 

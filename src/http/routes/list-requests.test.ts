@@ -23,6 +23,7 @@ test('the calls of a project are listed with filters, newest first, and those of
   assert.deepEqual(await list(`?starting_after=${all.json.next_cursor}`), [first.request_id])
   const begun = Math.floor(server.clock.now() / 1000)
   assert.deepEqual(await list('?method=POST'), [third.request_id])
+  assert.deepEqual(await list('?reads=false'), [third.request_id])
   assert.deepEqual(await list('?status=404'), [second.request_id])
   assert.deepEqual(await list('?status=4xx'), [third.request_id, second.request_id])
   assert.deepEqual(await list('?path=/v1/files'), [second.request_id, first.request_id])

@@ -27,6 +27,9 @@ const ListQuery = Type.Object({
   method: Type.Optional(
     Type.Enum(['GET', 'POST', 'DELETE'], { description: 'Only calls with this method.' }),
   ),
+  reads: Type.Optional(
+    Type.Enum(['true', 'false'], { description: 'With `false`, without calls that only read.' }),
+  ),
   status: Type.Optional(
     Type.String({
       pattern: '^[1-5](\\d\\d|xx)$',
@@ -61,9 +64,10 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     accepts: { querystring: ListQuery },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const { method, status, path, api_key_id, since, until, ...page } = request.query
+      const { method, reads, status, path, api_key_id, since, until, ...page } = request.query
       const filter = {
         method,
+        withoutReads: reads === 'false' || undefined,
         status,
         path,
         key_id: api_key_id,
