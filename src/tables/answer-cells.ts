@@ -4,7 +4,7 @@ import { Compile } from 'typebox/compile'
 import { Value } from 'typebox/value'
 import type { ResultRow } from './result-row.ts'
 import type { SchemaCheck } from './schema-checks.ts'
-import { type Cell, type Column, type ColumnType, cellJson } from './table.ts'
+import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
 
 // The JSON Schema that answers follow: a column for each field.
 
@@ -45,14 +45,22 @@ export function answerSchema(schema: unknown): AnswerSchema | null {
 
 const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']
 
-function typeOf(field: unknown): ColumnType {
+function typeOf(field: unknown, level = 0): ColumnType {
   const kinds = kindsOf(field).filter((kind) => kind !== 'null')
   const [kind] = kinds
   if (kinds.length === 1 && isScalar(kind)) return kind
+  if (kinds.length === 1 && kind === 'array' && level < LIST_LEVELS_MAX)
+    return { items: typeOf(itemsOf(field), level + 1) }
   // An enum often has no type.
   const choices: unknown =
     typeof field === 'object' && field !== null && 'enum' in field ? field.enum : undefined
   return Array.isArray(choices) && choices.every((choice) => typeof choice === 'string') ? 'string' : 'json'
+}
+
+/** The schema of every item, if there is one. */
+function itemsOf(field: unknown): unknown {
+  const isObject = typeof field === 'object' && field !== null
+  return isObject && 'items' in field && !('prefixItems' in field) ? field.items : undefined
 }
 
 function kindsOf(field: unknown): readonly unknown[] {
@@ -170,22 +178,21 @@ function fieldCells(fields: Record<string, unknown>, { fields: columns }: Answer
       return null
     }
     if (value === null ? nullable : hasType(value, type)) return value
-    wrong.push(`${name} is ${shown(cellJson(value))}, not ${NOUNS[type]}`)
+    wrong.push(`${name} is ${shown(cellJson(value))}, not ${nounOf(type)}`)
     return null
   })
   return [...cells, wrong.length === 0 ? null : `not_schema: ${wrong.join('; ')}`]
 }
 
-const NOUNS: Readonly<Record<ColumnType, string>> = {
-  string: 'a string',
-  integer: 'an integer',
-  number: 'a number',
-  boolean: 'a boolean',
-  json: 'a value',
+function nounOf(type: ColumnType): string {
+  if (!isList(type)) return type === 'integer' ? 'an integer' : type === 'json' ? 'a value' : `a ${type}`
+  return type.items === 'json' ? 'a list' : `a list in which each item is ${nounOf(type.items)}`
 }
 
 function hasType(value: unknown, type: ColumnType): boolean {
   if (type === 'json') return true
+  if (isList(type))
+    return Array.isArray(value) && value.every((item) => item === null || hasType(item, type.items))
   return type === 'integer' ? Number.isSafeInteger(value) : typeof value === type
 }
 

@@ -1,5 +1,5 @@
-// Parquet, written row group by row group. Columns that were read from a Parquet file keep their type; columns
-// with JSON values become columns of text.
+// Parquet, written row group by row group. Columns that were read from a Parquet file keep their type; other columns
+// with JSON values become columns of text, and lists become lists.
 import type { SchemaElement } from 'hyparquet'
 import { ByteWriter, ParquetWriter } from 'hyparquet-writer'
 import { StoredScalar } from './parquet-types.ts'
@@ -9,6 +9,8 @@ import {
   type ColumnType,
   cellJson,
   cellText,
+  isList,
+  type ListType,
   type Sink,
   type TableWriter,
 } from './table.ts'
@@ -57,7 +59,7 @@ export function writeParquet(
       for (const [i, { storedValue }] of targets.entries()) {
         const cell = cells[i]
         const value = cell === null || cell === undefined ? null : storedValue(cell)
-        characters += typeof value === 'string' ? value.length : 8
+        characters += charactersOf(value)
         waiting[i]?.push(value)
       }
       if ((waiting[0]?.length ?? 0) >= group.rows || characters >= group.characters) await flush()
@@ -88,8 +90,43 @@ function targetOf({ name, type, parquet }: Column): Target {
     const storedValue = (cell: Cell): unknown => (cell instanceof StoredScalar ? cell.stored : cell)
     return { name, declared, stored, statistics: text === undefined && type !== 'json', storedValue }
   }
-  const elements = [{ name, repetition_type: 'OPTIONAL' as const, ...TYPES[type] }]
-  return { name, declared: elements, stored: elements, statistics: true, storedValue: VALUES[type] }
+  const elements = elementsOf(name, type)
+  return {
+    name,
+    declared: elements,
+    stored: elements,
+    statistics: !isList(type),
+    storedValue: valuesOf(type),
+  }
+}
+
+/** A list is three elements deep, as the format says of lists. */
+function elementsOf(name: string, type: ColumnType): SchemaElement[] {
+  const repetition_type = 'OPTIONAL'
+  if (!isList(type)) return [{ name, repetition_type, ...TYPES[type] }]
+  return [
+    { name, repetition_type, converted_type: 'LIST', num_children: 1 },
+    { name: 'list', repetition_type: 'REPEATED', num_children: 1 },
+    ...elementsOf('element', type.items),
+  ]
+}
+
+function valuesOf(type: ColumnType): (cell: Cell) => unknown {
+  if (!isList(type)) return VALUES[type]
+  const stored = valuesOf(type.items)
+  return (cell) =>
+    Array.isArray(cell)
+      ? cell.map((item: unknown) => (item === null || item === undefined ? null : stored(item)))
+      : null
+}
+
+/** Each item of a list is kept with its levels until the group is written. */
+const ITEM_CHARACTERS = 32
+
+function charactersOf(value: unknown): number {
+  if (typeof value === 'string') return value.length
+  if (!Array.isArray(value)) return 8
+  return value.reduce((sum: number, item) => sum + charactersOf(item) + ITEM_CHARACTERS, 8)
 }
 
 /** Maps and fields with converted types are written as JSON: their values were not read as they are stored. */
@@ -101,15 +138,16 @@ function writable(elements: readonly SchemaElement[]): boolean {
   })
 }
 
-const TYPES: Readonly<Record<ColumnType, Pick<SchemaElement, 'type' | 'converted_type'>>> = {
-  string: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
-  integer: { type: 'INT64' },
-  number: { type: 'DOUBLE' },
-  boolean: { type: 'BOOLEAN' },
-  json: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
-}
+const TYPES: Readonly<Record<Exclude<ColumnType, ListType>, Pick<SchemaElement, 'type' | 'converted_type'>>> =
+  {
+    string: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
+    integer: { type: 'INT64' },
+    number: { type: 'DOUBLE' },
+    boolean: { type: 'BOOLEAN' },
+    json: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
+  }
 
-const VALUES: Readonly<Record<ColumnType, (cell: Cell) => unknown>> = {
+const VALUES: Readonly<Record<Exclude<ColumnType, ListType>, (cell: Cell) => unknown>> = {
   string: cellText,
   integer: (cell) => (typeof cell === 'bigint' ? cell : BigInt(Number(cell))),
   number: Number,

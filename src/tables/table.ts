@@ -10,7 +10,20 @@ export interface Row {
   source?: { json: string; cells: number }
 }
 
-export type ColumnType = 'string' | 'integer' | 'number' | 'boolean' | 'json'
+type PlainType = 'string' | 'integer' | 'number' | 'boolean' | 'json'
+export type ColumnType = PlainType | ListType
+
+/** Items may be null. */
+export interface ListType {
+  items: ColumnType
+}
+
+/** Lists that are deeper within lists are JSON: each level is columns, and calls, of its own. */
+export const LIST_LEVELS_MAX = 8
+
+export function isList(type: ColumnType): type is ListType {
+  return typeof type === 'object'
+}
 
 export interface ParquetColumn {
   /** The elements of the column in the file, those of nested fields after it. */

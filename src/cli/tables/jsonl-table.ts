@@ -6,6 +6,8 @@ import {
   type Column,
   type ColumnType,
   cellJson,
+  LIST_LEVELS_MAX,
+  type ListType,
   type Row,
   type TableReader,
   type TableWriter,
@@ -100,33 +102,43 @@ function exactNumber(_key: string, value: unknown, context?: { source?: string }
 }
 
 async function readColumns(path: string): Promise<Column[]> {
-  const types = new Map<string, ColumnType | undefined>()
+  const types = new Map<string, Seen>()
   for await (const { row } of readRows(path)) {
-    for (const [name, cell] of Object.entries(row)) types.set(name, widened(types.get(name), cell))
+    for (const [name, cell] of Object.entries(row)) types.set(name, widened(types.get(name), seenIn(cell)))
     if (types.size > COLUMNS_MAX)
       throw new Failure(
         `the rows of ${path} have more than ${COLUMNS_MAX} different keys; each key is a column`,
       )
   }
-  return [...types].map(([name, type]) => ({ name, type: type ?? 'string' }))
+  return [...types].map(([name, type]) => ({ name, type: settled(type) }))
 }
 
 /** The type that holds every cell so far; undefined while all were null. */
-function widened(type: ColumnType | undefined, cell: Cell): ColumnType | undefined {
-  const seen = typeOf(cell)
+type Seen = Exclude<ColumnType, ListType> | { items: Seen } | undefined
+
+function settled(type: Seen): ColumnType {
+  return typeof type === 'object' ? { items: settled(type.items) } : (type ?? 'string')
+}
+
+function widened(type: Seen, seen: Seen): Seen {
   if (seen === undefined || seen === type) return type
   if (type === undefined) return seen
+  if (typeof type === 'object' && typeof seen === 'object') {
+    const items = widened(type.items, seen.items)
+    return items === type.items ? type : { items }
+  }
   const numbers = type === 'integer' || type === 'number'
   return numbers && (seen === 'integer' || seen === 'number') ? 'number' : 'json'
 }
 
 const INT64_MAX = 2n ** 63n - 1n
 
-function typeOf(cell: Cell): ColumnType | undefined {
+function seenIn(cell: Cell, level = 0): Seen {
   if (cell === null || cell === undefined) return undefined
   if (typeof cell === 'string') return 'string'
   if (typeof cell === 'boolean') return 'boolean'
   if (typeof cell === 'bigint') return cell > INT64_MAX || cell < -INT64_MAX - 1n ? 'json' : 'integer'
   if (typeof cell === 'number') return Number.isSafeInteger(cell) ? 'integer' : 'number'
-  return 'json'
+  if (!Array.isArray(cell) || level === LIST_LEVELS_MAX) return 'json'
+  return { items: cell.reduce((type: Seen, item) => widened(type, seenIn(item, level + 1)), undefined) }
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { answerColumns, answerSchema } from '../../tables/answer-cells.ts'
+import type { ResultRow } from '../../tables/result-row.ts'
 import { type Cell, type Column, cellText, type TableReader } from '../../tables/table.ts'
 import { createTable, openTable } from './open-table.ts'
 import { openParquet } from './parquet-reader.ts'
@@ -97,6 +99,67 @@ describe('a Parquet file', () => {
       b: ['true', 'false', 'null'],
       j: ['{"a":[1]}', '"text"', 'null'],
     })
+  })
+
+  test('has native lists for columns that hold lists, and for arrays of a schema', async () => {
+    const rows = [
+      '{"tags":["a","b"],"n":[1,2.5],"deep":[[1],[],null],"mixed":[1,"x"],"objects":[{"a":1},null],"some":[]}',
+      '{"tags":[],"n":null,"deep":[],"mixed":[],"objects":[],"some":"text"}',
+      '{"tags":[null,"ü"],"n":[3],"deep":null,"mixed":null,"objects":null,"none":[]}',
+    ]
+    await writeFile(join(folder, 'rows.jsonl'), `${rows.join('\n')}\n`)
+    const again = await copied(await openTable(join(folder, 'rows.jsonl')))
+    const shape = ({ parquet }: Column): unknown =>
+      parquet?.declared.map(({ name, type, converted_type }) => [name, type ?? converted_type])
+    const list = (name: string, ...items: unknown[]): unknown[] => [
+      [name, 'LIST'],
+      ['list', undefined],
+      ...items,
+    ]
+    assert.deepEqual(again.columns.map(shape), [
+      list('tags', ['element', 'BYTE_ARRAY']),
+      list('n', ['element', 'DOUBLE']),
+      list('deep', ...list('element', ['element', 'INT64'])),
+      list('mixed', ['element', 'BYTE_ARRAY']),
+      list('objects', ['element', 'BYTE_ARRAY']),
+      [['some', 'BYTE_ARRAY']],
+      list('none', ['element', 'BYTE_ARRAY']),
+    ])
+    assert.deepEqual(await texts(again), {
+      tags: ['["a","b"]', '[]', '[null,"ü"]'],
+      n: ['[1,2.5]', 'null', '[3]'],
+      deep: ['[[1],[],null]', '[]', 'null'],
+      mixed: ['["1","\\"x\\""]', '[]', 'null'],
+      objects: ['["{\\"a\\":1}",null]', '[]', 'null'],
+      some: ['[]', '"text"', 'null'],
+      none: ['null', 'null', '[]'],
+    })
+    const twice = await copied(again)
+    assert.deepEqual(await texts(twice), await texts(again))
+
+    const field = { type: ['array', 'null'], items: { type: 'array', items: { enum: ['x', 'y'] } } }
+    const schema = answerSchema({
+      properties: { label: { type: 'string' }, at: field, any: { type: 'array' } },
+    })
+    assert.deepEqual(
+      schema?.fields.map(({ type }) => type),
+      ['string', { items: { items: 'string' } }, { items: 'json' }],
+    )
+    const { cells } = answerColumns(schema ?? undefined, '')
+    const answer = (content: object): ResultRow => {
+      const body = { choices: [{ message: { content: JSON.stringify(content) } }] }
+      return { id: '', custom_id: '', response: { status_code: 200, body } }
+    }
+    assert.deepEqual(
+      await cells([answer({ at: [['x'], null], any: [1, 'a'] }), answer({ at: [['x', 1]], any: {} })]),
+      [
+        [null, [['x'], null], [1, 'a'], null],
+        [
+          ...[null, null, null],
+          'not_schema: at is [["x",1]], not a list in which each item is a list in which each item is a string; any is {}, not a list',
+        ],
+      ],
+    )
   })
 
   test('with many rows is read in parts of a row group, each row once and in order', async () => {
