@@ -111,7 +111,7 @@ test('results are a table with a column for each property that the requests ask 
           JSON.stringify({
             label: content === '3' ? 'three' : `=${content}, "x"`,
             score: Number(content) / 4,
-            tags: content === '2' ? ['x', 5] : [],
+            tags: content === '2' ? ['x', 5] : content === '4' ? ['x', 'y'] : [],
           }),
         ),
       )
@@ -141,14 +141,15 @@ test('results are a table with a column for each property that the requests ask 
   assert.equal(text[0], 'custom_id,label,score,tags,error,input_tokens,output_tokens,cost_usd')
   assert.match(text[1] ?? '', /^l0,"=0, ""x""",0,\[\],,\d+,\d+,\d/)
   assert.match(text[2] ?? '', /^l1,,,,"upstream_rejected: .*no.*",,,$/)
-  assert.match(text[3] ?? '', /,"?not_schema: tags\.1 must be string"?,/)
+  assert.match(text[3] ?? '', /,0\.5,,"not_schema: tags is .*, not a list in which each item is a string",/)
   assert.match(text[4] ?? '', /^l3,three,0\.75,\[\],"?not_schema: label must match pattern/)
   const spreadsheet = await (await table('format=csv&spreadsheet=true')).text()
   assert.ok(spreadsheet.includes('\r\nl0,"\'=0, ""x""",0,'))
   const parquet = await (await table('format=parquet')).arrayBuffer()
-  const read = await parquetReadObjects({ file: parquet, columns: ['custom_id', 'label', 'score'] })
+  const read = await parquetReadObjects({ file: parquet, columns: ['custom_id', 'label', 'score', 'tags'] })
   assert.equal(read.length, 1_100)
-  assert.deepEqual(read[1_099], { custom_id: 'l1099', label: '=1099, "x"', score: 274.75 })
+  assert.deepEqual(read[1_099], { custom_id: 'l1099', label: '=1099, "x"', score: 274.75, tags: [] })
+  assert.deepEqual(read[4]?.tags, ['x', 'y'])
 
   const paged = await service.request('GET', `/v1/batches/${id}/results?format=csv&limit=5`)
   assert.deepEqual([paged.status, JSON.parse(await paged.text()).error.param], [400, 'limit'])
