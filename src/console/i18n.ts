@@ -1,5 +1,6 @@
 // Messages in the reader's language. English is part of the first page; other languages are loaded when they are
 // asked for, and what they lack is shown in English.
+import { fill, WAITING_TEXTS, type WaitingTextKey } from '../domain/waiting-text.ts'
 import { messages as english, type MessageKey } from './messages/en.ts'
 
 export type { MessageKey } from './messages/en.ts'
@@ -8,6 +9,19 @@ export const LANGUAGES = { en: 'English', de: 'Deutsch' } as const
 export type Language = keyof typeof LANGUAGES
 
 let messages: Readonly<Partial<Record<string, string>>> = english
+let waiting: Readonly<Record<WaitingTextKey, string>> = WAITING_TEXTS
+/** Where the service's own words are to be read in another language. */
+let advice: Readonly<Partial<Record<string, string>>> = {}
+
+/** In the reader's language, as `waitingText` takes them. */
+export function waitingTexts(): Readonly<Record<WaitingTextKey, string>> {
+  return waiting
+}
+
+/** What to do about a failed line, in the reader's language; `inEnglish`: as the service says it. */
+export function adviceOn(code: string, inEnglish: string): string {
+  return advice[code] ?? inEnglish
+}
 let locale = 'en'
 
 /** For numbers and dates. */
@@ -32,25 +46,15 @@ export function languageOf(wished: string | null, offered: readonly string[]): L
 export async function useLanguage(language: Language, region: string): Promise<void> {
   locale = region
   // While the service is gone, English is what there is.
-  const german = (): Promise<typeof messages> => import('./messages/de.ts').then((de) => de.messages)
-  messages = language === 'de' ? await german().catch(() => english) : english
+  const german = language === 'de' ? await import('./messages/de.ts').catch(() => null) : null
+  messages = german?.messages ?? english
+  waiting = german?.waiting ?? WAITING_TEXTS
+  advice = german?.advice ?? {}
 }
 
 type Values = Readonly<Record<string, string | number>>
 
-/** `{name}` is replaced by a value, `{n|line|lines}` by the form that the number `n` takes. */
+/** A text with its values: see `fill`. */
 export function t(key: MessageKey, values: Values = {}): string {
   return fill(messages[key] ?? english[key], values, locale)
-}
-
-export function fill(message: string, values: Values, locale: string): string {
-  return message.replace(
-    /\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g,
-    (_, name: string, one?: string, many?: string) => {
-      const value = values[name] ?? ''
-      if (one !== undefined && many !== undefined)
-        return new Intl.PluralRules(locale).select(Number(value)) === 'one' ? one : many
-      return typeof value === 'number' ? new Intl.NumberFormat(locale).format(value) : value
-    },
-  )
 }

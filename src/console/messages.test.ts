@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { fill, languageOf } from './i18n.ts'
-import { messages as german } from './messages/de.ts'
+import { ERRORS } from '../domain/errors.ts'
+import { WAITING_CODES } from '../domain/progress.ts'
+import { fill, WAITING_TEXTS } from '../domain/waiting-text.ts'
+import { languageOf } from './i18n.ts'
+import { advice, messages as german, waiting } from './messages/de.ts'
 import { messages as english } from './messages/en.ts'
 
 const placeholders = (text: string): string[] =>
@@ -14,6 +17,17 @@ test('every text is there in every language, with the same values in it', () => 
     assert.notEqual(translated.trim(), '', key)
     assert.deepEqual([...new Set(placeholders(translated))], [...new Set(placeholders(text))], key)
   }
+})
+
+test('why a batch waits, and what to do about a failed line, is there in every language', () => {
+  assert.deepEqual(Object.keys(waiting).sort(), Object.keys(WAITING_TEXTS).sort())
+  for (const [key, text] of Object.entries(WAITING_TEXTS)) {
+    const translated = waiting[key as keyof typeof waiting]
+    assert.deepEqual([...new Set(placeholders(translated))], [...new Set(placeholders(text))], key)
+  }
+  for (const code of WAITING_CODES) assert.ok(Object.hasOwn(english, `waiting.${code}`), code)
+  const ofLines = Object.entries(ERRORS).filter(([, { places }]) => places.includes('line'))
+  assert.deepEqual(Object.keys(advice).sort(), ofLines.map(([code]) => code).sort())
 })
 
 test('a number takes the form of its language', () => {

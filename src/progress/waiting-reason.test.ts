@@ -56,7 +56,7 @@ test('a queued batch says how much is under way before it', () => {
   assert.equal(queued?.message, 'Queued behind 5 chunks of 2 other batches under way.')
   assert.match(
     reason([chunks()], { leased: { chunks: 1, batches: 1 } })?.message ?? '',
-    /one chunk of one other/,
+    /1 chunk of 1 other batch/,
   )
 })
 

@@ -2,9 +2,11 @@
 // from the other chunks under way. A batch with recently finished lines is not waiting.
 
 import { withoutAddresses } from '../backends/failure-reason.ts'
+import { unixSeconds } from '../domain/clock.ts'
 import { opensAt } from '../domain/hours.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { isMoving, type ProgressCounters, progressOf, type WaitingCode } from '../domain/progress.ts'
+import { type WaitingText, type WaitingTextKey, waitingText } from '../domain/waiting-text.ts'
 import type { ChunkGroup } from '../store/chunks.ts'
 import type { RemoteWork } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
@@ -14,6 +16,8 @@ import { hoursOf, modelsOf } from './deadline-risk.ts'
 export interface WaitingReason {
   code: WaitingCode
   message: string
+  /** What the message is made of, for other languages; times in Unix seconds. */
+  text: WaitingText
   /** The model that the batch waits for. */
   model?: string
   /** Unix ms, where it is known. */
@@ -43,19 +47,16 @@ export function waitingReason(
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
   const { paused_at = null, start_after = null } = batch
-  if (paused_at !== null)
-    return { code: 'paused', message: 'It is paused; nothing is sent until it is resumed.', since: paused_at }
+  if (paused_at !== null) return { code: 'paused', ...said('paused'), since: paused_at }
   if (isMoving(batch, now)) return null
   if (start_after !== null && now < start_after)
-    return { code: 'not_before', message: `It starts at ${timeText(start_after)}.`, until: start_after }
-  if (!hasWorker && storesFail)
     return {
-      code: 'no_worker',
-      message:
-        'The storage of the service is full or fails; nothing is sent until its operator has fixed that.',
+      code: 'not_before',
+      ...said('not_before', { until: unixSeconds(start_after) }),
+      until: start_after,
     }
-  if (!hasWorker)
-    return { code: 'no_worker', message: 'No worker is running; nothing is sent until one does.' }
+  if (!hasWorker && storesFail) return { code: 'no_worker', ...said('storage_failing') }
+  if (!hasWorker) return { code: 'no_worker', ...said('no_worker') }
   if (status === 'validating') return null
   const closed = closedReason(batch, groups, models, now)
   if (closed) return closed
@@ -63,18 +64,22 @@ export function waitingReason(
   if (unavailable) return unavailable
   const parked = groups.filter((group) => group.state === 'parked')
   if (groups.some((group) => group.state === 'leased'))
-    return status === 'queued' ? { code: 'queued', message: CLAIMED } : null
+    return status === 'queued' ? { code: 'queued', ...said('claimed') } : null
   if (parked.some((group) => group.parked_reason === 'usage_limit'))
-    return {
-      code: 'usage_limit',
-      message: 'A spending limit leaves no room until lines under way have ended.',
-    }
+    return { code: 'usage_limit', ...said('usage_limit') }
   if (parked.some((group) => group.parked_reason === 'remote_batch'))
     return { code: 'remote_batch', ...remoteReason(remote, models) }
   if (parked.length > 0 && parked.length === groups.length)
-    return { code: 'parked', message: parkedMessage(parked) }
-  if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', message: queuedMessage(leased) }
-  return status === 'queued' ? { code: 'queued', message: 'A worker claims it next.' } : null
+    return { code: 'parked', ...said(parkedKey(parked)) }
+  if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', ...said('queued', leased) }
+  return status === 'queued' ? { code: 'queued', ...said('next') } : null
+}
+
+function said(
+  key: WaitingTextKey,
+  values: WaitingText['values'] = {},
+): Pick<WaitingReason, 'message' | 'text'> {
+  return { message: waitingText(key, values), text: { key, values } }
 }
 
 /** Every model that unfinished lines need is outside its hours, or paused. */
@@ -90,8 +95,7 @@ function closedReason(
     const [model = null] = new Set(groups.map((group) => group.model))
     return {
       code: 'paused',
-      message: `${model === null ? 'Its models are' : `The model ${model} is`} paused; nothing is sent until that is resumed.`,
-      ...(model === null ? {} : { model }),
+      ...(model === null ? said('models_paused') : { ...said('model_paused', { model }), model }),
     }
   }
   const which = progressOf(batch, now, null, hoursOf(batch, models)).at_risk ? 'atRisk' : 'usual'
@@ -106,21 +110,15 @@ function closedReason(
   if (first === null) return null
   const { model, until } = first
   if (until === Number.POSITIVE_INFINITY)
-    return { code: 'outside_hours', message: `The hours of the model ${model} never open.`, model }
-  const message = `The model ${model} is outside its hours; it opens at ${timeText(until)}.`
-  return { code: 'outside_hours', message, model, until }
-}
-
-function timeText(at: number): string {
-  return new Date(at).toISOString().replace('.000Z', 'Z')
+    return { code: 'outside_hours', ...said('never_open', { model }), model }
+  const text = said('outside_hours', { model, until: unixSeconds(until) })
+  return { code: 'outside_hours', ...text, model, until }
 }
 
 /** Chunks of several models need any model of their batch. */
 function modelsOfGroups(batch: Pick<BatchRow, 'models'>, groups: readonly ChunkGroup[]): Set<string> {
   return new Set(groups.flatMap(({ model }) => (model === null ? modelsOf(batch) : [model])))
 }
-
-const CLAIMED = 'A worker has claimed it; its first line is sent next.'
 
 /** The first report about a model that lines of the batch wait for; those at a batch API wait for nothing else. */
 function modelReason(
@@ -143,98 +141,64 @@ function modelReason(
 function reasonFrom(
   batch_id: string,
   { model, state, reason, batches, isOpen }: LaneReport,
-): Pick<WaitingReason, 'code' | 'message'> | null {
+): Omit<WaitingReason, 'model'> | null {
   const own = batches[batch_id]
   if (state === 'starting')
     return {
       code: 'engine_starting',
-      message: `The server of the model ${model} ${reason ?? 'is starting.'}`,
+      ...said('engine_starting', { model, error: reason ?? 'is starting.' }),
     }
   if (state === 'unavailable') {
     // An older error of its lines says nothing about a server that is gone.
-    const why = reason !== null && own?.startsWith(reason) ? own : reason
+    const error = reason !== null && own?.startsWith(reason) ? own : reason
     return {
       code: 'model_unavailable',
-      message: `No server of the model ${model} answers${why === null ? '.' : `: ${why}`}`,
+      ...said('unreachable', error === null ? { model } : { model, error }),
     }
   }
-  if (state === 'throttled') {
-    const error = own === undefined ? '.' : `: ${own}`
+  if (state === 'throttled')
     return {
       code: 'upstream_throttled',
-      message: `The servers of the model ${model} have asked to wait${error}`,
+      ...said('throttled', own === undefined ? { model } : { model, error: own }),
     }
-  }
-  if (state === 'live_traffic')
-    return {
-      code: 'live_traffic',
-      message: `Other requests take all of the server of the model ${model}; lines are sent when it has room.`,
-    }
-  if (own !== undefined)
-    return {
-      code: 'lines_failing',
-      message: `The servers of the model ${model} fail on lines of this batch; the last error: ${own}`,
-    }
-  if (!isOpen) return null
-  return {
-    code: 'model_unavailable',
-    message: `The servers of the model ${model} fail on lines of other batches; lines of this one are tried in between.`,
-  }
-}
-
-const PARKED: Readonly<Record<string, string>> = {
-  input_unreadable: 'Its input cannot be read; it is tried again until the window closes.',
-  stores_failing: 'The database or the blob store did not answer; it is tried again soon.',
+  if (state === 'live_traffic') return { code: 'live_traffic', ...said('live_traffic', { model }) }
+  if (own !== undefined) return { code: 'lines_failing', ...said('lines_failing', { model, error: own }) }
+  return isOpen ? { code: 'model_unavailable', ...said('others_failing', { model }) } : null
 }
 
 /** Chunks that are parked for several reasons are mostly parked because a model is unavailable. */
-function parkedMessage(parked: readonly ChunkGroup[]): string {
+function parkedKey(parked: readonly ChunkGroup[]): WaitingTextKey {
   const reasons = new Set(parked.map((group) => group.parked_reason))
   const [only = null] = reasons.size === 1 ? reasons : []
-  return (only === null ? undefined : PARKED[only]) ?? 'Its model was unavailable; it is tried again soon.'
+  return only === 'input_unreadable' || only === 'stores_failing' ? only : 'parked'
 }
 
-function queuedMessage({ chunks, batches }: Surroundings['leased']): string {
-  const of = batches === 1 ? 'one other batch' : `${batches} other batches`
-  return `Queued behind ${chunks === 1 ? 'one chunk' : `${chunks} chunks`} of ${of} under way.`
-}
-
-// Why a batch waits whose lines batch APIs have: in plain words, what is known of them there.
-
-/** Of several things to say, the first one is said: what goes wrong comes before what goes on. */
+/** Of several batches there, the first thing to say is said: what goes wrong comes before what goes on. */
 function remoteReason(
   work: readonly RemoteWork[],
   models: ReadonlyMap<string, Model>,
-): { message: string; since?: number } {
+): Pick<WaitingReason, 'message' | 'text' | 'since'> {
   const failing = work.find(({ failing_since }) => failing_since !== null)
   const [first] = failing ? [failing] : work.toSorted((a, b) => Number(b.batches) - Number(a.batches))
-  if (!first)
-    return { message: 'A batch API has its lines; their results are recorded when it has finished them.' }
-  const since = first.failing_since === null ? {} : { since: first.failing_since }
-  const message = messageOf(first, serverNameOf(first.upstream, models) ?? 'the batch API')
-  return { message: message.replace(/^the /, 'The '), ...since }
+  if (!first) return said('remote')
+  const { upstream, status, detail, remote_id, failing_since } = first
+  const name = serverNameOf(upstream, models)
+  const values = {
+    lines: Number(first.lines),
+    remote_batches: Number(first.batches),
+    ...(name === null ? {} : { upstream: name }),
+    ...(remote_id === null ? {} : { remote_id }),
+    ...(status === null ? {} : { status }),
+    ...(detail === null || failing_since === null ? {} : { error: withoutAddresses(detail) }),
+  }
+  return { ...said(remoteKey(first), values), ...(failing_since === null ? {} : { since: failing_since }) }
 }
 
-function messageOf(work: RemoteWork, upstream: string): string {
-  const { state, status, detail, remote_id, failing_since, cancelled_at } = work
-  const lines = Number(work.lines) === 1 ? 'one line' : `${work.lines} lines`
-  const batches = Number(work.batches)
-  const where =
-    batches > 1 ? `in ${batches} batches` : remote_id === null ? 'in a batch' : `in the batch ${remote_id}`
-  const there = `${upstream} has ${lines} of it ${where}`
-  const because = detail === null ? '' : `: ${withoutAddresses(detail)}`
-  if (state === 'intended' || (state === 'creating' && failing_since === null))
-    return `${lines} of it are being sent to ${upstream}.`
-  if (state === 'creating')
-    return `It is not known yet whether ${upstream} has taken ${lines} of it${because}; that is looked up before they are sent again.`
-  if (state === 'ended')
-    return failing_since === null
-      ? `${upstream} has ended with ${lines} of it ${where}; their results are recorded next.`
-      : `${upstream} has ended with ${lines} of it ${where}, and their results cannot be read${because}; it is tried again.`
-  if (failing_since !== null)
-    return `${there}, and nothing can be learned of them${because}; it is tried again.`
-  if (cancelled_at !== null)
-    return `${there}, which is being cancelled there; what it has not answered is answered by other servers or ends with the batch.`
-  const shown = status === null ? '' : ` (${status})`
-  return `${there}${shown}; their results are recorded when it has finished them.`
+function remoteKey({ state, failing_since, cancelled_at }: RemoteWork): WaitingTextKey {
+  const isFailing = failing_since !== null
+  if (state === 'intended' || (state === 'creating' && !isFailing)) return 'remote_sending'
+  if (state === 'creating') return 'remote_unknown'
+  if (state === 'ended') return isFailing ? 'remote_unreadable' : 'remote_ended'
+  if (isFailing) return 'remote_lost'
+  return cancelled_at === null ? 'remote_running' : 'remote_cancelling'
 }

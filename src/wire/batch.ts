@@ -84,10 +84,21 @@ const Progress = Type.Object(
   { title: 'BatchProgress' },
 )
 
+export const WaitingTextShape = Type.Object(
+  {
+    key: Type.String(),
+    values: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number()]), {
+      description: '`until` in Unix seconds; `error` is quoted.',
+    }),
+  },
+  { title: 'WaitingText', description: 'What the message is made of, for texts in other languages.' },
+)
+
 const Waiting = Type.Object(
   {
     code: Type.Unsafe<WaitingCode>({ type: 'string', enum: [...WAITING_CODES] }),
     message: Type.String(),
+    text: Type.Optional(WaitingTextShape),
     model: Type.Optional(Type.String({ description: 'The model that it waits for.' })),
     since: Type.Optional(timestamp('since when.')),
     until: Type.Optional(timestamp('when it can go on, where that is known.')),

@@ -1,7 +1,7 @@
 // The shape of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
-import { BatchObject } from './batch.ts'
+import { BatchObject, WaitingTextShape } from './batch.ts'
 import { timestamp } from './list.ts'
 
 const Count = Type.Integer({ minimum: 0 })
@@ -102,6 +102,7 @@ export const ServiceStatus = Type.Object(
       Type.Object({
         code: Type.String(),
         message: Type.String(),
+        text: Type.Optional(WaitingTextShape),
         model: Type.Optional(Type.String()),
         batches: Type.Integer({ minimum: 1, description: 'How many batches of the project wait for this.' }),
         example: Type.String({ description: 'The ID of one of them.' }),

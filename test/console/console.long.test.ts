@@ -677,6 +677,27 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await context.close()
   })
 
+  test('why a batch waits and what to do about errors is in the words and the time of the reader', async () => {
+    const file = await service.upload(JSON.stringify(line('later')))
+    const { id } = await service.create(file.id, { start_after: Math.floor(Date.now() / 1000) + 3_600 })
+    const context = await browser.newContext({ locale: 'de-DE', timezoneId: 'Asia/Tokyo' })
+    const page = await context.newPage()
+    await page.goto(`${service.url}/console/batches/${id}`)
+    await page.locator('input[type=password]').fill(operator)
+    await page.locator('button[type=submit]').click()
+    const { waiting_reason } = (await service.get(id)) as { waiting_reason?: { until: number } }
+    const at = new Intl.DateTimeFormat('de-DE', {
+      ...{ month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit' },
+      timeZone: 'Asia/Tokyo',
+    } as const).format((waiting_reason?.until ?? 0) * 1000)
+    await page.getByText(`Er beginnt am ${at}.`).waitFor()
+    await page.goto(`${service.url}/console/batches/${batch.id}`)
+    const advice = page.getByText(/^Korrigieren Sie .* der Zeile; die Meldung enthält/)
+    await advice.locator('code', { hasText: 'body' }).waitFor()
+    await context.close()
+    await service.request('POST', `/v1/batches/${id}/cancel`)
+  })
+
   test('all that a page loads is at most 80 KB, compressed', async (t) => {
     for (const path of ['/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
       await using visitor = await Visitor.arrive(browser, service.url)

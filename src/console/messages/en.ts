@@ -72,6 +72,7 @@ export const messages = {
   'waiting.live_traffic': 'Server is busy with live traffic',
   'waiting.lines_failing': 'Lines are failing',
   'waiting.usage_limit': 'Spending limit reserved',
+  'waiting.remote_batch': 'At a batch API',
   'waiting.parked': 'Parked, retried soon',
   'waiting.queued': 'Behind other batches',
 

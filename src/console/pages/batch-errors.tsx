@@ -6,11 +6,12 @@ import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import { get } from '../api.ts'
 import { count, percent } from '../format.ts'
-import { t } from '../i18n.ts'
+import { adviceOn, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Loaded } from '../parts/loaded.tsx'
 import { Section } from '../parts/page.tsx'
 import { notRunIn } from '../parts/status.tsx'
+import { Words } from '../parts/text.tsx'
 import { type Resource, useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
 import { RetryButton } from './batch-actions.tsx'
@@ -86,7 +87,9 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
         <div>
           <code class="code">{group.code}</code> <span class="error-message">{group.message}</span>
         </div>
-        <div class="muted">{group.advice}</div>
+        <div class="muted">
+          <Words text={adviceOn(group.code, group.advice)} />
+        </div>
       </div>
       <div class="row error-actions">
         <button type="button" class="link" onClick={show}>

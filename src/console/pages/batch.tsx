@@ -16,6 +16,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { BatchStatus, notRunIn, ProgressBar } from '../parts/status.tsx'
+import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { type Resource, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
@@ -84,13 +85,7 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
       </a>
       {waiting ? (
         <Notice tone="warn" title={t('batch.waiting')}>
-          {waiting.message}
-          {waiting.model ? (
-            <>
-              {' '}
-              <code class="code">{waiting.model}</code>
-            </>
-          ) : null}
+          {waitingWords(waiting)}
         </Notice>
       ) : null}
       {batch.progress?.at_risk ? (

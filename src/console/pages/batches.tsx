@@ -16,6 +16,7 @@ import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { BatchStatus, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
+import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
@@ -190,7 +191,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
     cell: (batch) => [
       <BatchStatus batch={batch} />,
       batch.waiting_reason ? (
-        <div class="muted small clip" title={batch.waiting_reason.message}>
+        <div class="muted small clip" title={waitingWords(batch.waiting_reason)}>
           {t(`waiting.${batch.waiting_reason.code}` as MessageKey)}
         </div>
       ) : null,

@@ -5,7 +5,7 @@ import type { BatchErrors, BatchLine } from '../../wire/batch-line.ts'
 import { fetchApi, get } from '../api.ts'
 import { isObject, parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId, usd, usdExact } from '../format.ts'
-import { type MessageKey, t } from '../i18n.ts'
+import { adviceOn, type MessageKey, t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { Figures } from '../parts/figures.tsx'
@@ -15,7 +15,7 @@ import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge, LineBadge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { CodeBlock } from '../parts/text.tsx'
+import { CodeBlock, Words } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
@@ -139,7 +139,11 @@ function WhyFailed({ line }: { line: BatchLine }): VNode {
   return (
     <Notice tone="bad" title={line.error?.code}>
       {line.error?.message ?? ''}
-      {advice ? <div class="muted">{advice}</div> : null}
+      {advice ? (
+        <div class="muted">
+          <Words text={adviceOn(line.error?.code ?? '', advice)} />
+        </div>
+      ) : null}
     </Notice>
   )
 }

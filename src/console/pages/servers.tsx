@@ -13,6 +13,7 @@ import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
+import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import { href } from '../router.ts'
@@ -41,15 +42,9 @@ function Whole({ status }: { status: ServiceStatus }): VNode {
       )}
       {waiting.length > 0 ? (
         <Section title={t('servers.waiting')}>
-          {waiting.map(({ code, message, model, batches, example }) => (
-            <Notice tone="warn" title={t(`waiting.${code}` as MessageKey) || code}>
-              {message}
-              {model ? (
-                <>
-                  {' '}
-                  <code class="code">{model}</code>
-                </>
-              ) : null}{' '}
+          {waiting.map(({ code, message, text, batches, example }) => (
+            <Notice tone="warn" title={t(`waiting.${code}` as MessageKey)}>
+              {waitingWords({ message, text })}{' '}
               <a href={href(`/batches/${example}`)}>{t('servers.batches', { n: batches })}</a>
             </Notice>
           ))}

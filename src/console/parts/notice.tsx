@@ -4,6 +4,7 @@ import type { ComponentChildren, VNode } from 'preact'
 import type { ApiFailure } from '../api.ts'
 import { t } from '../i18n.ts'
 import { href } from '../router.ts'
+import { Words } from './text.tsx'
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info'
 
@@ -35,7 +36,10 @@ export function FailureNotice({
   if (!failure || failure.status === 0) return null
   return (
     <Notice tone="bad">
-      <span>{failure.message}</span> <code class="code">{failure.code}</code>
+      <span>
+        <Words text={failure.message} />
+      </span>{' '}
+      <code class="code">{failure.code}</code>
       {failure.requestId && failure.status !== 401 ? (
         <>
           {' '}

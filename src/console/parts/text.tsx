@@ -2,6 +2,10 @@
 // looks are shown instead of obeyed, in every element of every page.
 
 import { type ComponentChildren, Fragment, options, type VNode } from 'preact'
+import { isWaitingKey, type WaitingText, waitingText } from '../../domain/waiting-text.ts'
+import { now } from '../browser-clock.ts'
+import { dateTime } from '../format.ts'
+import { currentLocale, waitingTexts } from '../i18n.ts'
 
 /** Control characters but tab and line end; formatting characters but soft hyphens and joiners. */
 const HIDDEN = /(?!\r\n|[\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
@@ -42,6 +46,24 @@ export const named = (text: string): string =>
 
 function codeOf(character: string): string {
   return (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
+}
+
+/** The service's own words, in which back-ticks quote what is to be typed. */
+export function Words({ text }: { text: string }): VNode {
+  return (
+    <>{text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? <code class="code">{part}</code> : part))}</>
+  )
+}
+
+/** Why a batch waits, in the reader's language and time zone. */
+export function waitingWords({ message, text }: { message: string; text?: WaitingText }): string {
+  if (!text || !isWaitingKey(text.key)) return message
+  const showTime = (at: number): string => dateTime(at, now())
+  return waitingText(text.key, text.values, {
+    texts: waitingTexts(),
+    locale: currentLocale(),
+    showTime,
+  })
 }
 
 export function Prose({ text }: { text: string }): VNode {

@@ -43,10 +43,10 @@ export function statusRoutes(
       for (const { id } of open) {
         const reason = progress.get(id)?.waiting_reason
         if (!reason) continue
-        const { code, message, model } = reason
+        const { code, message, text, model } = reason
         const key = `${code} ${model ?? ''}`
         const known = waiting.get(key) ?? {
-          ...{ code, message, batches: 0, example: id },
+          ...{ code, message, text, batches: 0, example: id },
           ...(model === undefined ? {} : { model }),
         }
         waiting.set(key, { ...known, batches: known.batches + 1 })
