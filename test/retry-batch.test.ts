@@ -55,6 +55,10 @@ test('exactly the failed lines run again, byte for byte, in a batch that names t
   const one = await service.json<WireBatch>('POST', `/v1/batches/${old.id}/retry`, group)
   assert.equal(await service.content(one.input_file_id), `${rows[1000]}\n`)
   await service.ended(one.id)
+  const retriesOf = async (id: string) =>
+    (await service.json<{ data: WireBatch[] }>('GET', `/v1/batches?retry_of=${id}`)).data.map(({ id }) => id)
+  assert.deepEqual(await retriesOf(old.id), [one.id, some.id, made.id])
+  assert.deepEqual(await retriesOf(made.id), [])
   assert.equal(
     await refused(service, `/v1/batches/${old.id}/retry`, { ...group, model: 'other' }),
     `422 batch_not_retryable: The batch has no failed line with message ${JSON.stringify(message)} and custom_id "x1000" and model "other".`,

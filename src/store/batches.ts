@@ -84,15 +84,22 @@ export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | u
 export async function listBatches(
   db: Reader,
   project_id: string,
-  page: Page & { status?: BatchStatus; model?: string },
+  page: Page & { status?: BatchStatus; model?: string; retry_of?: string },
 ): Promise<Listed<BatchRow>> {
-  const { status, model } = page
+  const { status, model, retry_of } = page
   const all = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
-  const batches = status === undefined ? all : all.where('status', '=', status)
-  if (model === undefined) return await listed(batches, 'id', page)
+  const some = status === undefined ? all : all.where('status', '=', status)
+  // IDs begin with their time, and a retry comes later.
+  const batches = retry_of === undefined ? some : some.where('id', '>', retry_of)
+  if (model === undefined && retry_of === undefined) return await listed(batches, 'id', page)
   // In a JSON array of strings only a whole element stands between quotes.
   const named = sql<boolean>`replace(models, ${JSON.stringify(model)}, '') <> models`
-  return await listedWhere(batches, 'id', page, (query) => query.where(named))
+  // In a JSON object, quotes within a string are escaped.
+  const retries = sql<boolean>`replace(metadata, ${`"retry_of":${JSON.stringify(retry_of)}`}, '') <> metadata`
+  return await listedWhere(batches, 'id', page, (query) => {
+    const ofModel = model === undefined ? query : query.where(named)
+    return retry_of === undefined ? ofModel : ofModel.where(retries)
+  })
 }
 
 /** Each status that is entered once has a column that says when. */

@@ -217,6 +217,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Completed').first().waitFor()
     await page.getByRole('link', { name: batch.id }).click()
     await page.getByText('10 failed lines').waitFor()
+    await page.getByRole('link', { name: retried.id }).click()
+    await page.getByRole('link', { name: batch.id }).waitFor()
   })
 
   test('exactly the failed lines that a filter shows are retried', async () => {

@@ -109,6 +109,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'batch.ofEstimate': '{share} von höchstens {most}',
   'batch.estimated': 'geschätzt auf {most}',
   'batch.details': 'Einzelheiten',
+  'batch.retries': 'Zeilen davon wurden wiederholt',
   'batch.retryOf': 'Wiederholt',
   'batch.inputFile': 'Eingabedatei',
   'batch.outputFile': 'Ausgabedatei',

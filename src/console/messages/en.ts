@@ -105,6 +105,7 @@ export const messages = {
   'batch.ofEstimate': '{share} of {most} at most',
   'batch.estimated': 'estimated at {most}',
   'batch.details': 'Details',
+  'batch.retries': 'Lines of it were retried',
   'batch.retryOf': 'Retry of',
   'batch.inputFile': 'Input file',
   'batch.outputFile': 'Output file',

@@ -4,7 +4,7 @@ import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
-import { get, post } from '../api.ts'
+import { get, getPage, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
@@ -97,6 +97,7 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
         <ProgressBar counts={counts} />
         <Summary batch={batch} counts={counts} notRun={notRun} />
       </div>
+      {failed > 0 && ended(batch) ? <Retries id={batch.id} /> : null}
       {failed > 0 ? <ErrorGroups batch={batch} errors={errors} /> : null}
       <Timeline batch={batch} />
       <Lines batch={batch} />
@@ -225,6 +226,27 @@ function Details({ batch }: { batch: BatchObject }): VNode {
         ]}
       />
     </div>
+  )
+}
+
+/** The batches that run failed lines of this one again. */
+function Retries({ id }: { id: string }): VNode | null {
+  const retries = useResource(
+    (signal) => getPage<BatchObject>('/v1/batches', { retry_of: id, limit: 20 }, { signal }),
+    [id],
+  )
+  const found = retries.data?.data ?? []
+  if (found.length === 0) return null
+  return (
+    <Notice title={t('batch.retries')}>
+      <ul>
+        {found.map((retry) => (
+          <li class="row" key={retry.id}>
+            <BatchLink id={retry.id} /> <BatchStatus batch={retry} />
+          </li>
+        ))}
+      </ul>
+    </Notice>
   )
 }
 

@@ -59,16 +59,19 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
               'Only batches with a line of this model; of batches with more than 100 models, none.',
           }),
         ),
+        retry_of: Type.Optional(
+          Type.String({ description: 'Only batches that run failed lines of this batch again.' }),
+        ),
       }),
     },
     async handler(request) {
       const { project_id } = callerOf(request)
-      const { status, model, ...page } = request.query
+      const { status, model, retry_of, ...page } = request.query
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
-          const found = await listBatches(store.read, project_id, { ...bounds, status, model })
+          const found = await listBatches(store.read, project_id, { ...bounds, status, model, retry_of })
           batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
           return found
         },
