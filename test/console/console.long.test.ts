@@ -261,6 +261,9 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { id } = await service.create((await service.upload(JSON.stringify(line('paused')))).id)
     await visitor.open(`/console/batches/${id}`)
     await page.getByRole('button', { name: 'Pause' }).click()
+    await page.getByRole('button', { name: 'Resume' }).waitFor()
+    const speed = page.locator('.figure').filter({ hasText: 'Speed' }).getByRole('definition')
+    assert.equal(await speed.innerText(), '–')
     await page.getByRole('button', { name: 'Resume' }).click()
     await page.getByRole('button', { name: 'Pause' }).waitFor()
     held.resolve()
@@ -364,6 +367,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await create.focus()
     await page.keyboard.press('Enter')
     await page.getByRole('dialog').waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
     await page.keyboard.press('Escape')
     await page.getByRole('dialog').waitFor({ state: 'detached' })
     assert.ok(await create.evaluate((element) => element === element.ownerDocument.activeElement))
@@ -387,6 +391,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       buffer: Buffer.from(text),
     })
     await page.getByText('Line 2, column 31').waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
     await visitor.screenshot('bad-lines')
     await page.getByRole('button', { name: 'Another file' }).click()
     const good = Array.from({ length: 20 }, (_, i) => JSON.stringify(line(`good-${i}`))).join('\n')
@@ -553,6 +558,16 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('heading', { name: 'user:42' }).waitFor()
     await page.getByText('$25.00 a month').waitFor()
     assert.equal(await page.getByRole('meter').getAttribute('aria-valuemax'), '25')
+    const month = new Date().toISOString().slice(0, 8)
+    const path = `/v1/usage/entities?entity=user:42&start=${month}01`
+    const { total_tokens } = await service.json<UsageObject>('GET', path)
+    const cap = { scope: 'entity', entity: 'user:42', metric: 'tokens', window: 'month', action: 'notify' }
+    await service.json('POST', '/v1/limits', { ...cap, amount: 100 })
+    await page.reload()
+    assert.ok(total_tokens > 200)
+    await page
+      .getByText(new Intl.NumberFormat('en', { style: 'percent' }).format(total_tokens / 100))
+      .waitFor()
   })
 
   test('a key is issued, shown once, and revoked', async () => {
@@ -656,6 +671,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
         await visitor.open(`/console${path}`)
         await visitor.settled()
         assert.deepEqual(await visitor.accessibilityProblems(), [], path)
+        const words = await visitor.page.locator('main').evaluate((main) => {
+          const copy = main.cloneNode(true) as typeof main
+          for (const code of copy.querySelectorAll('pre, textarea')) code.remove()
+          return copy.textContent ?? ''
+        })
+        assert.doesNotMatch(words, /`|\d{4}-\d\d-\d\dT\d\d/, path)
         const name = path
           .slice(1)
           .replace(/(batch|req)_[^/]*/, '$1')

@@ -11,6 +11,7 @@ import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { ConfirmDialog, Dialog } from '../parts/dialog.tsx'
+import { Entity } from '../parts/entity.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
@@ -149,7 +150,7 @@ function LimitCard({
         <div>
           <h2>
             {limit.scope === 'entity_type' ? `${t('limits.each')} ` : ''}
-            {name}
+            {limit.entity ? <Entity name={limit.entity} /> : name}
           </h2>
           <div class="muted small">
             {t(`limits.${limit.window}` satisfies MessageKey, { amount: show(limit.amount) })}
@@ -197,7 +198,11 @@ function Gauge({
   return (
     <div class={`gauge ${tone}`}>
       <div class="progress-line">
-        {name ? <span class="gauge-name">{name}</span> : null}
+        {name ? (
+          <span class="gauge-name">
+            <Entity name={name} />
+          </span>
+        ) : null}
         <span>{show(value)}</span>
         <span class="muted push">{percent(value, limit.amount)}</span>
       </div>
@@ -208,6 +213,7 @@ function Gauge({
         aria-valuemin={0}
         aria-valuemax={limit.amount}
         aria-valuenow={Math.min(value, limit.amount)}
+        aria-valuetext={`${show(value)}, ${percent(value, limit.amount)}`}
       >
         <div class="gauge-fill" style={{ width: `${Math.min(1, share) * 100}%` }} />
         {limit.notify_at.map((fraction) => (
