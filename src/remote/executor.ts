@@ -117,9 +117,9 @@ export class RemoteExecutor {
   opened(run: Run): void {
     for (const row of this.rows.of(run)) {
       if (row.state === 'ended') this.#during(run, () => this.#collect(run, row))
-      // Without lines, because the results of the chunk or its input are damaged, it is given up by the seal.
-      else if (row.state !== 'open' && this.rows.positionsOf(run, row).length > 0)
-        this.#during(run, () => this.#resume(run, row))
+      // Its lines have ended otherwise, and may wait for what it has reserved.
+      else if (this.rows.positionsOf(run, row).length === 0) this.#during(run, () => this.#giveUp(run, row))
+      else if (row.state !== 'open') this.#during(run, () => this.#resume(run, row))
     }
   }
 
@@ -233,12 +233,14 @@ export class RemoteExecutor {
   async #resume(run: Run, row: RemoteBatchRow): Promise<void> {
     const upstream = this.rows.upstreamOf(row)
     if (upstream) await this.#pursue(run, row, upstream, null)
-    else {
-      const positions = this.rows.positionsOf(run, row)
-      if (await this.rows.settle(run, row, 'abandoned'))
-        this.#place(run, positions, 'its batch API is not configured any more')
-      else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
-    }
+    else await this.#giveUp(run, row)
+  }
+
+  async #giveUp(run: Run, row: RemoteBatchRow): Promise<void> {
+    const positions = this.rows.positionsOf(run, row)
+    if (await this.rows.settle(run, row, 'abandoned'))
+      this.#place(run, positions, 'its batch API is not configured any more')
+    else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
   }
 
   /** `call`: of lines that were just handed over; ended here. Whether the batch is there. */

@@ -341,6 +341,31 @@ test('results that are read when a worker shuts down, for a batch that ends, are
   )
 })
 
+test('lines do not wait for what lines have reserved that a batch API may have and that ended otherwise', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3, model: (line) => (line < 3 ? 'm' : 'n') })
+  const { store, project_id, clock, api, worker, models, upstream, remote, server } = world
+  models.set('n', { ...models.get('m')!, id: 'n' })
+  worker.setUpstreams(
+    new Map([
+      ['m', [remote]],
+      ['n', [upstream]],
+    ]),
+    new Map(),
+  )
+  await store.write((tx) => addLimit(tx, project_id, { amount: 40 }))
+  api.settleMs = DAY_MS
+  api.onCall = ({ kind }) => {
+    if (kind === 'create') throw errorAnswer(500, { message: 'oops' })
+  }
+  await worker.start()
+  await clock.advance(10_000)
+  assert.deepEqual([api.uploads, server.sent.length], [1, 0])
+  models.delete('m')
+  worker.setUpstreams(new Map([['n', [upstream]]]), new Map())
+  await clock.advance(20 * MINUTE_MS)
+  assert.equal(server.sent.length, 1)
+})
+
 test('lines that a limit keeps from being handed over wait for the limit, not for a batch that is not there', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3, dedupe: 'all', content: () => 'the same' })
   const { api, store, project_id, clock } = world

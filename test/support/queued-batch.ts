@@ -58,6 +58,8 @@ export interface BatchSize {
   dedupe?: DedupeMode | undefined
   /** Of the line with this number; `l<n>` unless told. */
   content?: ((line: number) => string) | undefined
+  /** The model that a line names; `m` unless told. */
+  model?: ((line: number) => string) | undefined
   /** Of the batch's completion window; a day unless told. */
   windowMs?: number | undefined
 }
@@ -120,11 +122,18 @@ export async function queuedBatch(size: BatchSize) {
 export async function addQueuedBatch(
   store: Store,
   sealed: SealedBlobs,
-  { chunks, lines, dedupe, content = (line) => `l${line}`, windowMs = WINDOW_MS }: BatchSize,
+  {
+    chunks,
+    lines,
+    dedupe,
+    content = (line) => `l${line}`,
+    model = () => MODEL.id,
+    windowMs = WINDOW_MS,
+  }: BatchSize,
   now: number,
 ): Promise<BatchRow> {
   const texts = Array.from({ length: chunks }, (_, idx) =>
-    Array.from({ length: lines }, (_, i) => requestLine(idx * lines + i + 1, content)).join(''),
+    Array.from({ length: lines }, (_, i) => requestLine(idx * lines + i + 1, content, model)).join(''),
   )
   const file_id = newId('file', now)
   const upload = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
@@ -169,7 +178,9 @@ export async function addQueuedBatch(
       const byte_start = at
       at += text.length
       const first_line = index * lines + 1
-      return { index, first_line, line_count: lines, byte_start, byte_end: at, model: 'm' }
+      const models = new Set(Array.from({ length: lines }, (_, i) => model(first_line + i)))
+      const only = models.size === 1 ? model(first_line) : null
+      return { index, first_line, line_count: lines, byte_start, byte_end: at, model: only }
     })
     await insertChunks(tx, batch, spans)
     await setPlanned(tx, batch.id, { chunk_count: chunks })
@@ -178,8 +189,12 @@ export async function addQueuedBatch(
   })
 }
 
-function requestLine(line: number, content: (line: number) => string): string {
-  const body = { model: MODEL.id, messages: [{ role: 'user', content: content(line) }] }
+function requestLine(
+  line: number,
+  content: (line: number) => string,
+  model: (line: number) => string,
+): string {
+  const body = { model: model(line), messages: [{ role: 'user', content: content(line) }] }
   return `${JSON.stringify({ custom_id: `l${line}`, method: 'POST', url: '/v1/chat/completions', body })}\n`
 }
 
