@@ -336,6 +336,12 @@ export class Run {
     return this.#entities
   }
 
+  /** The model of its unfinished lines; null if they name several. */
+  get onlyModel(): string | null {
+    const [first = null, ...others] = this.models
+    return others.length === 0 ? first : null
+  }
+
   /** The models of its unfinished lines. */
   get models(): ReadonlySet<string> {
     const models = new Set<string>()

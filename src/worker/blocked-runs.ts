@@ -18,8 +18,7 @@ interface BlockedRunsOptions {
   random: () => number
   lanes: ReadonlyMap<string, Pick<Lane, 'blocked'>>
   runs: () => Iterable<Run>
-  /** `model`: the model that the unfinished lines wait for; null when they wait for several. */
-  park: (run: Run, runAt: number, model: string | null) => void
+  park: (run: Run, runAt: number) => void
 }
 
 export class BlockedRuns {
@@ -48,9 +47,7 @@ export class BlockedRuns {
     const now = clock.now()
     for (const run of [...runs()]) {
       const models = blockedModels(run, lanes, now)
-      if (!models || !accepts(models)) continue
-      const [model = null] = models
-      park(run, Math.ceil(now + PARK_MS * (1 + random())), models.size === 1 ? model : null)
+      if (models && accepts(models)) park(run, Math.ceil(now + PARK_MS * (1 + random())))
     }
   }
 }

@@ -8,7 +8,7 @@ import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { closeSession, openSession } from '../store/leases.ts'
 import { reservedByProject } from '../store/ledger.ts'
-import { pauseBatch, resumeBatch } from '../store/pauses.ts'
+import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
@@ -184,4 +184,23 @@ test('what a batch API has answered is settled though all other lines wait for t
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 2, 100)
   assert.equal((await readRemoteBatch(store.read, id))?.state, 'done')
+})
+
+test('a chunk that is parked since a model is paused goes on with that model, whatever its row named before', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2 })
+  const { store, project_id, clock, worker, models, upstream, server } = world
+  models.set('n', { ...models.get('m')!, id: 'n' })
+  worker.setUpstreams(new Map(['m', 'n'].map((model) => [model, [upstream]])), new Map())
+  await store.write(async (tx) => {
+    // What was left of it named another model before its journals were damaged.
+    await tx.updateTable('chunks').set({ model: 'n' }).execute()
+    await pauseModel(tx, { project_id, model: 'm', paused_at: clock.now() })
+  })
+  await worker.start()
+  await clock.advance(10_000)
+  const [chunk] = await world.chunks()
+  assert.deepEqual([chunk?.parked_reason, server.sent.length], ['paused', 0])
+  await store.write((tx) => resumeModel(tx, project_id, 'm'))
+  await clock.advance(2_000)
+  assert.equal(server.sent.length, 2)
 })

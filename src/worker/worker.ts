@@ -224,11 +224,11 @@ export class Worker {
       isAtRisk: (batch_id) => this.#atRisk.includes(batch_id),
       outagePatienceMs: retry.outage_patience_ms,
       observe: { attempted },
-      park: (run, runAt) => this.#park(run, runAt, 'remote_batch', null),
+      park: (run, runAt) => this.#park(run, runAt, 'remote_batch'),
     })
     const blocked = new BlockedRuns({
       ...{ clock, random, lanes, runs },
-      park: (run, runAt, model) => this.#park(run, runAt, 'model_unavailable', model ?? undefined),
+      park: (run, runAt) => this.#park(run, runAt, 'model_unavailable'),
     })
 
     // Where chunks come from, and where they end.
@@ -483,7 +483,7 @@ export class Worker {
   }
 
   /** Parks a run of which nothing is under way until `runAt` (Unix ms), after its finished lines are journalled. */
-  #park(run: Run, runAt: number, reason: string, model?: string | null): void {
+  #park(run: Run, runAt: number, reason: string): void {
     const { batch_id, idx } = run.claim
     // A run that is being opened may have changed already; what is to be resumed of it is found first.
     if (this.#runs.get(`${batch_id} ${idx}`) !== run) return
@@ -500,6 +500,9 @@ export class Worker {
             ? await overLimitUntil(tx, run.claim.project_id, run.limitsSeen.version, runAt)
             : runAt
       const afterMs = until - clock.now()
+      // What a batch API answers is collected whatever model is available.
+      const waitsForRemote = reason === 'remote_batch' || run.count(REMOTE) > 0
+      const model = waitsForRemote ? null : run.onlyModel
       const parked = await parkChunk(tx, store.claimSql, lease, afterMs, reason, model, storedTries(run))
       if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)
       return parked
