@@ -75,10 +75,12 @@ export class InvariantChecker {
     this.#checkAttempt(machine, request, ask, open)
   }
 
-  /** A batch API has taken a request. */
-  onHandedOver(machine: Machine, request: string): void {
-    this.#tally.count('checked: requests handed over')
-    this.#unfinished(machine, request, this.#plans.ask(request))
+  /** A machine asks a batch API to take these requests. */
+  onHandedOver(machine: Machine, requests: readonly string[]): void {
+    for (const request of requests) {
+      this.#tally.count('checked: requests handed over')
+      this.#unfinished(machine, request, this.#plans.ask(request))
+    }
   }
 
   #unfinished(machine: Machine, request: string, { lines }: Ask): PlannedLine[] {

@@ -86,7 +86,9 @@ export interface RemoteBatchApiOptions {
   hasFaults: () => boolean
   /** A machine is about to upload these requests. */
   onOffered: (machine: Machine, requests: readonly string[]) => void
-  onSent: (machine: Machine, request: string) => void
+  /** A machine asks to have these requests answered; the call may take effect much later, or never. */
+  onAsked: (machine: Machine, requests: readonly string[]) => void
+  onCreated: (machine: Machine) => void
   onWebhook: (remote_id: string) => void
   violate: (violation: string) => void
   tally: Tally
@@ -125,7 +127,7 @@ export class RemoteBatchApi {
 
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
-    const { calls, onOffered } = this.#options
+    const { calls, onOffered, onAsked } = this.#options
     const api = this
     const call = <T>(
       work: (delayMs: number) => T | Promise<T>,
@@ -148,8 +150,10 @@ export class RemoteBatchApi {
           () => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null,
           signal,
         ),
-      create: ({ name, file_id }, signal) =>
-        call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true),
+      create: ({ name, file_id }, signal) => {
+        onAsked(machine, this.#requestsOf(file_id))
+        return call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true)
+      },
       find: ({ name }, signal) =>
         call(() => {
           if (this.#habits.cannotList) return null
@@ -189,6 +193,10 @@ export class RemoteBatchApi {
     return this.batches.find((one) => one.id === id && !one.forgotten)
   }
 
+  #requestsOf(file_id: string): string[] {
+    return (this.#files.get(file_id)?.lines ?? []).map(({ request }) => request)
+  }
+
   async #upload(name: string, lines: RemoteLine[]): Promise<string> {
     await this.#reject('upload', lines)
     const id = `file-${++this.#ids}`
@@ -206,7 +214,7 @@ export class RemoteBatchApi {
   }
 
   async #create(machine: Machine, name: string, file_id: string, delayMs: number): Promise<SeenBatch> {
-    const { violate, tally, random, hasFaults, onSent, server } = this.#options
+    const { violate, tally, random, hasFaults, onCreated, server } = this.#options
     const lines = this.#files.get(file_id)?.lines ?? []
     await this.#reject('create', lines)
     if (this.#created.has(name)) {
@@ -219,10 +227,8 @@ export class RemoteBatchApi {
       else tally.count('remote: created twice by a suspended machine')
     }
     this.#created.add(name)
-    for (const { request } of lines) {
-      server.sent(request)
-      onSent(machine, request)
-    }
+    for (const request of this.#requestsOf(file_id)) server.sent(request)
+    onCreated(machine)
     const first = this.#add(name, file_id)
     tally.count('remote: batch created')
     if (hasFaults() && random.chance(0.05) && !this.#habits.cannotList) {

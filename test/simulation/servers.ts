@@ -118,10 +118,8 @@ export class Servers {
     const api = new RemoteBatchApi({
       ...{ name, clock, random, late, calls, server, plans, hasFaults, violate, tally },
       onOffered: (machine, requests) => this.#rules.onOffered(machine, name, requests),
-      onSent: (machine, request) => {
-        this.#rules.answered(machine, name)
-        checker.onHandedOver(machine, request)
-      },
+      onAsked: (machine, requests) => checker.onHandedOver(machine, requests),
+      onCreated: (machine) => this.#rules.answered(machine, name),
       onWebhook: (remote_id) => onWebhook(name, remote_id),
     })
     return { api, calls }
