@@ -5,6 +5,8 @@ import { mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
+import { gzipSync, zstdCompressSync } from 'node:zlib'
+import { inputBytes } from '../src/cli/tables/input-bytes.ts'
 import { createTable, openTable } from '../src/cli/tables/open-table.ts'
 import { cellText, type TableReader } from '../src/tables/table.ts'
 import { offpeak, offpeakUntil } from './fakes/offpeak.ts'
@@ -366,7 +368,12 @@ describe('a table', { timeout: 60_000 }, () => {
     ['x.jsonl', '{"custom_id":"1","body":{}}\n', ['--prompt', '{{a}}'], /holds requests already/],
     ['x.jsonl', '{"custom_id":"1","body":{}}\n', ['--limit', '1'], /--limit is for tables/],
     ['x.parquet', 'no', ['--prompt', '{{a}}'], /x\.parquet cannot be read as a Parquet file/],
-    ['x.xlsx', 'no', ['--prompt', '{{a}}'], /it has to end with \.csv, \.tsv, \.jsonl or \.parquet/],
+    [
+      'x.xlsx',
+      'no',
+      ['--prompt', '{{a}}'],
+      /it has to end with \.csv, \.tsv, \.jsonl \(each also with \.gz or \.zst\) or \.parquet/,
+    ],
     ['x.csv', 'a\n1\n', ['--prompt', '{{a}}', '-o', 'out.xls'], /out\.xls does not say a table format/],
     ['x.csv', 'a\n1\n', ['--prompt', '{{a}}', '--param', 'model=x'], /Use --model/],
   ]
@@ -456,6 +463,95 @@ describe('a table', { timeout: 60_000 }, () => {
         { n: '7', say: '@you', answer: '=@you', error: null, next_answer: '==@you', next_error: null },
       ],
     )
+  })
+
+  test('may be compressed, in one piece or several, and a broken one says so', async () => {
+    const pieces = [REVIEWS.slice(0, 30), REVIEWS.slice(30)]
+    const whole = 'id,text,stars,answer,error\n007,"Good, and ""quick""",5,17 characters,\n'
+    for (const [ending, compress] of [
+      ['gz', gzipSync],
+      ['zst', zstdCompressSync],
+    ] as const) {
+      const packed = Buffer.concat(pieces.map((piece) => compress(piece)))
+      await writeFile(at(`r.csv.${ending}`), packed)
+      const { code, err } = await run(
+        `r.csv.${ending}`,
+        '--prompt',
+        '{{text}}',
+        '-o',
+        at(`${ending}.csv`),
+        '--limit',
+        '1',
+      )
+      assert.equal(code, 0, err)
+      assert.equal(await text(`${ending}.csv`), whole)
+      await writeFile(at(`broken.csv.${ending}`), packed.subarray(0, -9))
+      const broken = await run(`broken.csv.${ending}`, '--prompt', '{{text}}')
+      assert.equal(broken.code, 1)
+      assert.match(
+        broken.err,
+        /broken\.csv\.\w+ cannot be decompressed \(unexpected end of file\); is it complete/,
+      )
+      await writeFile(at(`plain.csv.${ending}`), REVIEWS)
+      const plain = await run(`plain.csv.${ending}`, '--prompt', '{{text}}')
+      assert.match(
+        plain.err,
+        /plain\.csv\.\w+ cannot be decompressed \(.+\); is it complete, and as its name says/,
+      )
+    }
+    await writeFile(at('rows.jsonl.gz'), gzipSync('{"a":"b"}\n'))
+    const rows = await run('rows.jsonl.gz', '--prompt', '{{a}}')
+    assert.equal(rows.code, 0, rows.err)
+    assert.equal(await text('rows.out.jsonl'), '{"a":"b","answer":"1 characters","error":null}\n')
+    const named = await run('rows.jsonl.gz', '--prompt', '{{a}}', '-o', at('out.csv.gz'))
+    assert.match(named.err, /a table is not written compressed; name another output than .*out\.csv\.gz/)
+  })
+
+  test('of requests may be compressed, too', async () => {
+    const body = { model: 'm', messages: [{ role: 'user', content: 'x' }] }
+    const line = JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body })
+    await writeFile(at('q.jsonl.zst'), zstdCompressSync(`${line}\n`))
+    const { code, err } = await offpeak(service, 'run', at('q.jsonl.zst'))
+    assert.equal(code, 0, err)
+    assert.match(await text('q.out.jsonl'), /"custom_id":"a"/)
+    assert.deepEqual(
+      (await readdir(folder)).filter((name) => name.includes('offpeak-run')),
+      ['q.out.jsonl.offpeak-run.json'],
+    )
+  })
+
+  test('that expands without end is cut off, in bytes and in what one line takes', async () => {
+    await writeFile(at('bomb.csv.zst'), zstdCompressSync(Buffer.alloc(8 * 2 ** 20, 'a\n')))
+    await assert.rejects(async () => {
+      for await (const block of inputBytes(at('bomb.csv.zst'), 2 ** 20)) assert.ok(block.length <= 2 ** 18)
+    }, /bomb\.csv\.zst expands to more than .* GiB/)
+    await writeFile(at('bomb.jsonl.gz'), gzipSync(Buffer.alloc(70 * 2 ** 20, ' '), { level: 1 }))
+    const { code, err } = await run('bomb.jsonl.gz', '--prompt', '{{a}}')
+    assert.equal(code, 1)
+    assert.match(err, /bomb\.jsonl\.gz has a line of more than 64 MiB/)
+  })
+
+  test('of UTF-16 that is not read is named as such', async () => {
+    const csv = 'name,text\nÖ,one\n'
+    const json = '{"name":"Ö"}\n'
+    const big = (text: string): Buffer => Buffer.from(text, 'utf16le').swap16()
+    const files: [name: string, bytes: Buffer, encoding: string][] = [
+      ['little.csv', Buffer.from(csv, 'utf16le'), 'UTF-16LE'],
+      ['big.csv', big(csv), 'UTF-16BE'],
+      ['little.jsonl', Buffer.from(json, 'utf16le'), 'UTF-16LE'],
+      ['marked.jsonl', Buffer.from(`\ufeff${json}`, 'utf16le'), 'UTF-16LE'],
+      ['marked-big.jsonl', big(`\ufeff${json}`), 'UTF-16BE'],
+    ]
+    for (const [name, bytes, encoding] of files) {
+      await writeFile(at(name), bytes)
+      const { code, err } = await run(name, '--prompt', '{{name}}')
+      assert.equal(code, 1)
+      const said = `${name} is UTF-16; save it as UTF-8, for example with: iconv -f ${encoding} -t UTF-8 `
+      assert.ok(err.includes(said), err)
+    }
+    await writeFile(at('marked-big.csv'), big(`\ufeff${csv}`))
+    assert.equal((await run('marked-big.csv', '--prompt', '{{name}}', '-o', at('u.csv'))).code, 0)
+    assert.equal(await text('u.csv'), '\ufeffname,text,answer,error\nÖ,one,1 characters,\n')
   })
 
   test('that is not UTF-8 is refused rather than damaged', async () => {

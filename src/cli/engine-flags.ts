@@ -1,14 +1,15 @@
 // The options of `run` that start a model server of its own: `--model FILE.gguf`, and `--engine NAME --model NAME`.
-import { accessSync, constants, createReadStream, existsSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { freemem } from 'node:os'
 import { basename, delimiter, join, resolve } from 'node:path'
-import { createInterface } from 'node:readline'
 import type { Command } from 'commander'
 import type { Config } from '../config/config.ts'
 import { withEngine } from '../config/upstream-models.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
+import { byteLines } from './client/byte-lines.ts'
 import type { Environment } from './shell.ts'
+import { inputBytes } from './tables/input-bytes.ts'
 import { Failure } from './terminal/failure.ts'
 
 const GGUF = /\.gguf$/i
@@ -144,15 +145,17 @@ interface RequestNeeds {
 async function requestNeeds(path: string): Promise<RequestNeeds> {
   const models = new Set<string>()
   let tokens = 0
-  const lines = createInterface({ input: createReadStream(path, { end: BYTES_READ_MAX }) })
-  for await (const line of lines) {
-    const body = bodyOf(line)
+  let read = 0
+  for await (const line of byteLines(inputBytes(path))) {
+    read += line.length
+    if (read > BYTES_READ_MAX) break
+    const body = bodyOf(line.toString())
     if (body === null) continue
     const { model, max_tokens, max_completion_tokens } = body
     if (typeof model === 'string') models.add(model)
     const asked = [max_completion_tokens, max_tokens].find((one) => typeof one === 'number')
     const answer = typeof asked === 'number' ? asked : ANSWER_TOKENS
-    tokens = Math.max(tokens, Math.ceil(Buffer.byteLength(line) / BYTES_PER_TOKEN) + answer)
+    tokens = Math.max(tokens, Math.ceil(line.length / BYTES_PER_TOKEN) + answer)
   }
   return { models: [...models], tokens }
 }

@@ -77,15 +77,20 @@ export const TABLE_FORMATS = ['csv', 'tsv', 'jsonl', 'parquet'] as const
 export type TableFormat = (typeof TABLE_FORMATS)[number]
 
 const ENDINGS: Readonly<Record<TableFormat, RegExp>> = {
-  csv: /\.csv$/i,
-  tsv: /\.(tsv|tab)$/i,
-  jsonl: /\.(jsonl|ndjson)$/i,
+  csv: /\.csv(\.gz|\.zst)?$/i,
+  tsv: /\.(tsv|tab)(\.gz|\.zst)?$/i,
+  jsonl: /\.(jsonl|ndjson)(\.gz|\.zst)?$/i,
   parquet: /\.(parquet|pq)$/i,
 }
 
 /** The format that the ending of a file name says; undefined when it says none. */
 export function formatOf(path: string): TableFormat | undefined {
   return TABLE_FORMATS.find((format) => ENDINGS[format].test(path))
+}
+
+/** How the file is compressed as a whole, by the ending of its name. */
+export function compressionOf(path: string): 'gz' | 'zst' | null {
+  return /\.gz$/i.test(path) ? 'gz' : /\.zst$/i.test(path) ? 'zst' : null
 }
 
 /** The path without the ending of its format. */

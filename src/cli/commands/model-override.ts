@@ -1,9 +1,4 @@
-// `run --model` over a file of requests: the requests ask this model, whichever the file names. The copy that is uploaded
-// is deleted at the end of the run; the lines of a run that is resumed are the same again, byte for byte.
-import { createReadStream, createWriteStream } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
-import { basename, join } from 'node:path'
-import { pipeline } from 'node:stream/promises'
+// `run --model` over a file of requests: the requests ask this model, whichever the file names.
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { hasByteOrderMark } from '../../jsonl/line-scan-span.ts'
 import { byteLines } from '../client/byte-lines.ts'
@@ -20,14 +15,6 @@ export class ModelOverride {
 
   constructor(model: string) {
     this.model = model
-  }
-
-  /** Writes `input` into `folder` with this model in every request; the path of the copy. */
-  async write(input: string, folder: string): Promise<string> {
-    await mkdir(folder, { recursive: true })
-    const path = join(folder, basename(input))
-    await pipeline(this.lines(createReadStream(input)), createWriteStream(path))
-    return path
   }
 
   /** Lines that are no requests stay as they are: the service says what is wrong with them. */

@@ -1,11 +1,13 @@
 // run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
 // it again with the answers in it.
-import { access } from 'node:fs/promises'
-import { resolve } from 'node:path'
+import { createWriteStream } from 'node:fs'
+import { access, mkdir } from 'node:fs/promises'
+import { basename, join, resolve } from 'node:path'
+import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
 import type { Clock } from '../../domain/clock.ts'
-import { formatOf, withoutEnding } from '../../tables/table.ts'
+import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import { ApiError } from '../client/api-error.ts'
@@ -16,6 +18,7 @@ import { cancelBatch, type Watch, watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
+import { inputBytes } from '../tables/input-bytes.ts'
 import type { JoinedRows } from '../tables/join-answers.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
 import { refuseSameFile } from '../tables/partial-file.ts'
@@ -123,7 +126,7 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
   const table = given.retryFailed || (await isTable(input, given))
   // An estimate of a file of requests as it is writes nothing.
   const unlock =
-    given.estimate && !table && given.model === undefined
+    given.estimate && !table && given.model === undefined && compressionOf(input) === null
       ? () => {}
       : await lockRun(outputOf(input, given, table))
   try {
@@ -147,8 +150,9 @@ async function runLocked(
   let job = last ? undefined : await tableJob(input, flags, table, view, signal)
   const override = !table && flags.model !== undefined ? new ModelOverride(flags.model) : undefined
   const output = outputOf(input, flags, table)
+  let requests = input
   try {
-    const requests = (await override?.write(input, tableFolder(output))) ?? input
+    if (!table) requests = await requestsOf(input, override, tableFolder(output))
     const connection = await connectOrEmbed(shell, flags, signal, engine)
     try {
       const watch = { view, pace: connection.pace, clock: shell.clock, signal }
@@ -167,7 +171,7 @@ async function runLocked(
       const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')
       const order = {
         ...orderFor(input, last ? retryFlags(last, flags) : flags, connection.target, job),
-        ...(override && { input: requests }),
+        ...(requests !== input && { input: requests }),
         ...(server !== '' && { server }),
       }
       await runConnected(shell, connection, order, { job, override }, watch, flags)
@@ -182,8 +186,25 @@ async function runLocked(
   } finally {
     view.stop()
     await job?.clear()
-    if (override) await removeTableFolder(output)
+    if (requests !== input) await removeTableFolder(output)
   }
+}
+
+/**
+ * The file of requests to upload: a copy in the folder where these differ from the input. It is deleted at the end of the
+ * run; that of a run that is resumed is the same again, byte for byte.
+ */
+async function requestsOf(
+  input: string,
+  override: ModelOverride | undefined,
+  folder: string,
+): Promise<string> {
+  if (!override && compressionOf(input) === null) return input
+  await mkdir(folder, { recursive: true })
+  const path = join(folder, basename(input).replace(/\.(gz|zst)$/i, ''))
+  const bytes = inputBytes(input)
+  await pipeline(override ? override.lines(bytes) : bytes, createWriteStream(path))
+  return path
 }
 
 /** With an engine, a table's requests name its model; a file of requests names models itself. */
@@ -298,7 +319,11 @@ async function endRun(
       return 'The upload of the interrupted run is deleted. Nothing was run.'
     }
     const { status } = await connection.client.get(BatchObject, `/v1/batches/${batch_id}`)
-    if (!isTerminal(status)) await cancelBatch(connection, batch_id, clock, signal)
+    if (!isTerminal(status))
+      await cancelBatch(connection, batch_id, clock, signal).catch((error: unknown) => {
+        const hasEnded = error instanceof ApiError && error.code === 'batch_not_cancellable'
+        if (!hasEnded) throw error
+      })
     const batch = await connection.client.get(BatchObject, `/v1/batches/${batch_id}`)
     const { completed, total } = batch.request_counts
     const kept =

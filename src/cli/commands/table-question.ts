@@ -6,7 +6,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
 import { type AnswerSchema, answerSchema } from '../../tables/answer-cells.ts'
 import { formatOf, type TableReader } from '../../tables/table.ts'
-import { firstObject } from '../tables/jsonl-table.ts'
+import { BadRow, firstObject } from '../tables/jsonl-table.ts'
 import { readSchema, responseFormat } from '../tables/prompt-template.ts'
 import { imageFolder, type Question } from '../tables/row-request.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -84,7 +84,7 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
   }
   const first = await firstObject(input).catch((error: unknown) => {
     // The service names every bad line of a file of requests.
-    if (error instanceof Failure) return undefined
+    if (error instanceof BadRow) return undefined
     throw error
   })
   const requests = first === undefined || ['custom_id', 'body', 'method', 'url'].some((key) => key in first)

@@ -1,12 +1,11 @@
 // Reads CSV and TSV files (RFC 4180). An empty cell is a missing value and a quoted empty cell is an empty text, as in
 // PostgreSQL. Whether there is a byte-order mark, CRLF and which delimiter is found out, to be kept in what is written.
-import { createReadStream } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
 import { withoutGuards } from '../../tables/csv-writer.ts'
 import { type Cell, type Column, type CsvStyle, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
+import { inputBytes, inputHead, markedUtf16, refuseUtf16 } from './input-bytes.ts'
 
 const BOM = '\ufeff'
 /** As much of the file as is read to see how it is written. */
@@ -25,8 +24,9 @@ export async function openCsv(
   path: string,
   { delimiter, spreadsheet = false }: CsvOptions = {},
 ): Promise<TableReader> {
-  const head = await readHead(path)
-  const encoding = head[0] === 0xff && head[1] === 0xfe ? 'utf-16le' : 'utf-8'
+  const head = await inputHead(path, HEAD_BYTES)
+  const encoding = markedUtf16(head) ?? 'utf-8'
+  if (encoding === 'utf-8') refuseUtf16(path, head)
   const style = styleOf(new TextDecoder(encoding, { ignoreBOM: true }).decode(head), delimiter)
   const records = (): AsyncGenerator<readonly Cell[]> =>
     readRecords(path, encoding, style.delimiter, spreadsheet)
@@ -41,16 +41,6 @@ export async function openCsv(
         header = false
       }
     },
-  }
-}
-
-async function readHead(path: string): Promise<Buffer> {
-  const handle = await open(path)
-  try {
-    const { buffer, bytesRead } = await handle.read(Buffer.alloc(HEAD_BYTES), 0, HEAD_BYTES, 0)
-    return buffer.subarray(0, bytesRead)
-  } finally {
-    await handle.close()
   }
 }
 
@@ -123,8 +113,7 @@ async function* decoded(path: string, encoding: string): AsyncGenerator<Buffer> 
       )
     }
   }
-  const blocks: AsyncIterable<Buffer> = createReadStream(path, { highWaterMark: 256 * 1024 })
-  for await (const block of blocks) {
+  for await (const block of inputBytes(path)) {
     const part = text(block)
     read += block.length
     yield encoding === 'utf-8' ? block : Buffer.from(part)

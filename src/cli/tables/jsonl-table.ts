@@ -1,6 +1,5 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
-import { createReadStream } from 'node:fs'
 import {
   type Cell,
   type Column,
@@ -14,12 +13,18 @@ import {
 } from '../../tables/table.ts'
 import { byteLines } from '../client/byte-lines.ts'
 import { Failure } from '../terminal/failure.ts'
+import { inputBytes, inputHead, refuseUtf16 } from './input-bytes.ts'
 import { PartialFile } from './partial-file.ts'
 
 /** More keys than this come from rows that use values as keys. */
 const COLUMNS_MAX = 10_000
+const HEAD_BYTES = 4096
+const LINE_BYTES_MAX = 64 * 1024 * 1024
 /** Digits of an integer that may be beyond 2^53. */
 const LONG_NUMBER = /\d{16}/
+
+/** A line is not a row; the others may be. */
+export class BadRow extends Failure {}
 
 export async function openJsonl(path: string): Promise<TableReader> {
   const columns = await readColumns(path)
@@ -64,19 +69,31 @@ function rowJson({ source, cells }: Row, keys: readonly string[]): string {
 }
 
 async function* readRows(path: string): AsyncGenerator<{ json: string; row: Record<string, unknown> }> {
-  const blocks: AsyncIterable<Buffer> = createReadStream(path, { highWaterMark: 256 * 1024 })
+  refuseUtf16(path, await inputHead(path, HEAD_BYTES))
   const decoder = new TextDecoder('utf-8', { fatal: true })
   let number = 0
-  for await (const line of byteLines(blocks)) {
+  for await (const line of byteLines(linesBounded(path))) {
     number++
     let json: string
     try {
       json = decoder.decode(line).trim()
     } catch {
-      throw new Failure(`${path}, line ${number} is not UTF-8 text`)
+      throw new BadRow(`${path}, line ${number} is not UTF-8 text`)
     }
     if (json === '') continue
     yield { json, row: parseRow(path, number, json) }
+  }
+}
+
+/** Without it, a small compressed file could be one line of any length. */
+async function* linesBounded(path: string): AsyncGenerator<Buffer> {
+  let open = 0
+  for await (const block of inputBytes(path)) {
+    const end = block.lastIndexOf(0x0a)
+    open = end === -1 ? open + block.length : block.length - end - 1
+    if (open > LINE_BYTES_MAX)
+      throw new Failure(`${path} has a line of more than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
+    yield block
   }
 }
 
@@ -86,10 +103,10 @@ function parseRow(path: string, number: number, json: string): Record<string, un
     row = LONG_NUMBER.test(json) ? JSON.parse(json, exactNumber) : JSON.parse(json)
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error)
-    throw new Failure(`${path}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
+    throw new BadRow(`${path}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
   }
   if (typeof row === 'object' && row !== null && !Array.isArray(row)) return { ...row }
-  throw new Failure(
+  throw new BadRow(
     `${path}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,
   )
 }

@@ -3,6 +3,7 @@
 import {
   type Column,
   type CsvStyle,
+  compressionOf,
   formatOf,
   type TableFormat,
   type TableReader,
@@ -32,7 +33,7 @@ export async function openTable(path: string, options: CsvOptions = {}): Promise
       return await (await import('./parquet-reader.ts')).openParquet(path)
     case undefined:
       throw new Failure(
-        `the name ${path} does not say a table format; it has to end with .csv, .tsv, .jsonl or .parquet`,
+        `the name ${path} does not say a table format; it has to end with .csv, .tsv, .jsonl (each also with .gz or .zst) or .parquet`,
       )
   }
 }
@@ -40,6 +41,8 @@ export async function openTable(path: string, options: CsvOptions = {}): Promise
 /** The format of a file that is to be written. */
 export function formatOfOutput(path: string): TableFormat {
   const format = formatOf(path)
+  if (compressionOf(path) !== null)
+    throw new Failure(`a table is not written compressed; name another output than ${path}`)
   if (format !== undefined) return format
   throw new Failure(
     `the name ${path} does not say a table format; end it with .csv, .tsv, .jsonl or .parquet, or use --format`,
