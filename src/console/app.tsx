@@ -4,8 +4,9 @@ import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
 import { connectionLost } from './api.ts'
+import { now } from './browser-clock.ts'
 import { useCell } from './cell.ts'
-import { dateTime, shortId } from './format.ts'
+import { clockTime, shortId } from './format.ts'
 import { t } from './i18n.ts'
 import { justEnded } from './live.ts'
 import { matchPage, PAGES, type PageEntry } from './pages.ts'
@@ -44,7 +45,7 @@ function ConnectionBar(): VNode | null {
   if (lost === null) return null
   return (
     <div class="connection" role="alert">
-      {t('error.lost', { at: dateTime(lost / 1000, lost) })}
+      {t('error.lost', { at: clockTime(lost / 1000, now()) })}
     </div>
   )
 }

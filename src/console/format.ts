@@ -156,6 +156,18 @@ export function dateTime(unixSeconds: number, nowMs: number): string {
   return format.format(date)
 }
 
+/** `17:03`, with its day where that is another one. */
+export function clockTime(unixSeconds: number, nowMs: number): string {
+  const date = new Date(unixSeconds * 1000)
+  const isToday = date.toDateString() === new Date(nowMs).toDateString()
+  const format = new Intl.DateTimeFormat(currentLocale(), {
+    ...(isToday ? {} : { month: 'short', day: 'numeric' }),
+    hour: '2-digit',
+    minute: '2-digit',
+  })
+  return format.format(date)
+}
+
 export function utc(unixSeconds: number): string {
   return `${new Date(unixSeconds * 1000)
     .toISOString()

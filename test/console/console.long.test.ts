@@ -20,6 +20,7 @@ import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
 /** What runs in the page sees the page's. */
 declare const document: { cookie: string; documentElement: { scrollWidth: number } }
 declare const innerWidth: number
+declare const navigator: { clipboard: { readText: () => Promise<string> } }
 
 const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
 
@@ -100,6 +101,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Sign out' }).click()
     await page.getByLabel('API key').waitFor()
     assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await page.setViewportSize({ width: 390, height: 800 })
+    assert.deepEqual(await visitor.tooSmallOrHigh(), [])
   })
 
   test('a link asks before it signs in, and ends the session that there was', async () => {
@@ -345,6 +348,11 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.keyboard.press('Enter')
     assert.ok(await focused('#lines'))
     assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
+    await page.setViewportSize({ width: 390, height: 800 })
+    await page.getByRole('button', { name: 'Menu' }).click()
+    await page.getByRole('link', { name: 'Usage' }).waitFor()
+    assert.deepEqual(await visitor.tooSmallOrHigh(), [])
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
   })
 
   test('menus and dialogs are opened, used and closed with keys', async () => {
@@ -475,6 +483,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal(await answer.locator('script, img').count(), 0)
     assert.deepEqual(await answer.locator('.hidden-character').allInnerTexts(), ['001B', '001B', '202E'])
     await visitor.screenshot('hostile-answer')
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+    await page.getByRole('button', { name: 'Copy as curl' }).click()
+    await page.getByRole('button', { name: 'Copied' }).waitFor()
+    const copied = await page.evaluate(() => navigator.clipboard.readText())
+    const { input } = await service.json<{ input: { url: string } }>('GET', `/v1/batches/${batch.id}/lines/1`)
+    assert.ok(copied.startsWith(`curl "$MODEL_SERVER"'${input.url}' `), copied)
   })
 
   test('characters that reorder text are shown in headings, tables, details and titles', async () => {
@@ -499,7 +513,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     visitor.expected = [0]
     await visitor.signIn(operator)
     await visitor.settled()
-    const bar = page.getByText(/^Connection lost; data from .*\d:\d\d/)
+    const bar = page.getByText(/^Connection lost; data from \d\d:\d\d\.$/)
     // The module of the chart cannot be loaded.
     await page.route(/\.js$|healthz/, (route) => route.abort())
     await page.getByRole('link', { name: 'Usage' }).click()

@@ -22,7 +22,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
 
   'error.unreachable':
     'Der Dienst ist nicht erreichbar. Prüfen Sie, ob er läuft, und versuchen Sie es noch einmal.',
-  'error.lost': 'Verbindung verloren; Daten von {at}.',
+  'error.lost': 'Verbindung verloren; Stand {at}.',
   'error.status': 'Der Dienst antwortet mit dem Status {status}.',
   'notFound.title': 'Seite nicht gefunden',
   'notFound.text': 'Es gibt keine Seite {path}.',
