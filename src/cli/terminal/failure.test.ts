@@ -24,6 +24,14 @@ test('an error about a file in place of a folder says so', async (t) => {
   assert.equal(text, `offpeak: expected a folder, found a file: ${path}`)
 })
 
+test('a folder that cannot be made is not called missing', async () => {
+  const path = join(tmpdir(), 'offpeak-not-there', 'data')
+  assert.match(
+    await told(() => mkdir(path)),
+    /^offpeak: this folder cannot be made here: \S+data; choose another/,
+  )
+})
+
 test('an error about a foreign listen address names the option to change', async () => {
   const text = await told(async () => {
     const { promise, reject } = Promise.withResolvers<void>()

@@ -46,6 +46,9 @@ export function exitCode(error: unknown): number {
 
 function sentence(error: unknown): string {
   if (USER_ERRORS.some((kind) => error instanceof kind)) return message(error)
+  // A folder is made with those above it: what is missing then could not be made, as on a file system that is read-only.
+  if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
+    return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
   if (hasCode(error, 'EADDRINUSE')) {
     return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
@@ -76,7 +79,7 @@ const FILE_ERRORS = new Map([
   ['EROFS', 'the file system is read-only'],
 ])
 
-function isFileError(error: unknown): error is Error & { code: string; path: string } {
+function isFileError(error: unknown): error is Error & { code: string; path: string; syscall?: unknown } {
   return (
     error instanceof Error &&
     'code' in error &&
