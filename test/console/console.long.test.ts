@@ -698,9 +698,11 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
         await visitor.screenshot(`${name}-${scheme}`)
         await visitor.page.setViewportSize({ width: 390, height: 800 })
         assert.deepEqual(await visitor.tooSmallOrHigh(), [], path)
-        await visitor.page.setViewportSize({ width: 360, height: 800 })
-        const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
-        assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a small window`)
+        for (const width of [1024, 768, 360]) {
+          await visitor.page.setViewportSize({ width, height: 800 })
+          const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+          assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a window of ${width}`)
+        }
         await visitor.screenshot(`${name}-${scheme}-small`)
       }
     })
