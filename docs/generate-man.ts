@@ -9,7 +9,10 @@ const EXIT_CODES = [
   ['0', 'Success; of run and results, every line was answered.'],
   ['1', 'An error, or wrong arguments.'],
   ['3', 'Some lines have no answer.'],
-  ['4', 'run sent nothing: the same run has finished before, or is running.'],
+  [
+    '4',
+    'run sent nothing: the same run has finished before, or is running; or the table of a retry has changed.',
+  ],
   ['130', 'Interrupted.'],
 ] as const
 

@@ -121,6 +121,26 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.equal(read.code, 3, read.err)
   })
 
+  test('is asked about again where rows have no answer, and stays as it is elsewhere', async () => {
+    await writeFile(at('mixed.csv'), 'n,text\n1,good\n2,bad\n3,fine\n')
+    await run('mixed.csv', '--prompt', '{{text}}', '-o', at('out.csv'))
+    const before = (await text('out.csv')).split('\n')
+    const begun = upstream.calls.length
+    upstream.reply = ({ response }) => send(response, 200, completion('better'))
+    const retry = ['run', at('mixed.csv'), '-o', at('out.csv'), '--retry-failed']
+    const { code, err } = await offpeak(service, ...retry)
+    assert.equal(code, 0, err)
+    assert.equal(upstream.calls.length, begun + 1)
+    assert.deepEqual((await text('out.csv')).split('\n'), before.with(2, '2,bad,better,'))
+    await writeFile(at('mixed.csv'), 'n,text\n1,good\n2,worse\n3,fine\n4,new\n')
+    const changed = await offpeak(service, ...retry)
+    assert.equal(changed.code, 4)
+    assert.match(
+      changed.err,
+      /mixed\.csv has changed since the last run: row 2 changed, row 4 added\. Nothing was sent/,
+    )
+  })
+
   test('in which no row can be answered is written with the reasons, and the exit code is 1', async () => {
     await writeFile(at('x.csv'), 'a\n1\n')
     const { code } = await run('x.csv', '--prompt', '{{a}}', '--param', 'temperature="hot"')

@@ -184,7 +184,7 @@ function refuseOpen(batches: readonly BatchObject[]): void {
   )
 }
 
-/** 1 for each row, counted from 1, that has an answer. */
+/** 1 for each row, counted from 1, that has an answer; also one that could not be checked, and is not paid for again. */
 async function answeredRows(
   files: Files,
   rows: number,
@@ -197,11 +197,16 @@ async function answeredRows(
     const columns = answerColumns(schema, prefix, check)
     for await (const batch of withCells(resultRows(...files), columns))
       for (const { result, cells } of batch)
-        if (cells.at(-1) === null) answered[rowOfId(result.custom_id) ?? 0] = 1
+        if (cells.at(-1) === null || isUnchecked(cells)) answered[rowOfId(result.custom_id) ?? 0] = 1
   } finally {
     check?.close()
   }
   return answered
+}
+
+function isUnchecked(cells: readonly unknown[]): boolean {
+  const error = cells.at(-1)
+  return typeof error === 'string' && error.startsWith('not_checked: ')
 }
 
 interface RowLine {

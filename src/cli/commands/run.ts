@@ -107,7 +107,8 @@ export function addRun(program: Command, shell: Shell): void {
 Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY, the command starts a service and stops it at its end.
 To resume an interrupted run with the same batch, run the same command again.
 Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted,
-4 nothing was sent: the same run has finished before (--again), or is running.
+4 nothing was sent: the same run has finished before (--again), or is running; with --retry-failed,
+a retry is unfinished, or the table has changed.
 With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
   )
 }
@@ -363,7 +364,7 @@ async function runConnected(
     throw new Failure(
       `${done}; nothing was sent. --again runs it again, at its cost, and replaces its files. ` +
         (job ? '--retry-failed asks again about rows without an answer. ' : '') +
-        `To write its results anew: offpeak batches results ${batch_id}${connection.options}`,
+        `To write its results anew: offpeak ${job ? 'results TABLE --merge' : `batches results ${batch_id}`}${connection.options}`,
       EXIT_NOT_SENT,
     )
   })

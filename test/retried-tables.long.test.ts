@@ -124,6 +124,27 @@ describe('rows without an answer', { timeout: 120_000 }, () => {
     assert.equal(await text('out.csv'), 'text,file,n,error\na,,1,\nb,dot.png,2,\nc,,2,\n')
   })
 
+  test('are not those whose answer could not be checked: it would only be paid for again', async () => {
+    const slow = {
+      type: 'object',
+      properties: { n: { type: 'string', pattern: '^(a+)+$' } },
+      required: ['n'],
+    }
+    await writeFile(at('schema.json'), JSON.stringify(slow))
+    upstream.reply = (call) =>
+      send(
+        call.response,
+        200,
+        completion(JSON.stringify({ n: `${'a'.repeat(promptOf(call) === 'fine' ? 40 : 3)}b` })),
+      )
+    const { code, err } = await first('--schema', at('schema.json'))
+    assert.equal(code, 3, err)
+    assert.match(await text('t.out.csv'), /\n5,fine,a+b,not_checked: /)
+    upstream.reply = (call) => send(call.response, 200, completion('{"n":"aaa"}'))
+    assert.equal((await sentBy(retry(), 3)).length, 4)
+    assert.match(await text('t.out.csv'), /\n4,bad two,aaa,\n5,fine,a+b,not_checked: /)
+  })
+
   test('may be asked another model, or with other parameters', async () => {
     await first('--param', 'max_tokens=9', '--param', 'seed=1')
     upstream.reply = lenient
