@@ -83,6 +83,7 @@ const ADVICE: Partial<Record<ErrorCode, string | null>> = {
   invalid_request: null,
   method_not_allowed: 'Check OFFPEAK_BASE_URL.',
   range_not_satisfiable: null,
+  context_length_exceeded: null,
   request_not_found: 'Check the ID; each line of a result file has one.',
   model_not_found: 'Choose a model that "offpeak models list" shows.',
   endpoint_not_supported:
