@@ -8,6 +8,8 @@ import { useCell } from './cell.ts'
 import { currentLocale } from './i18n.ts'
 import { named } from './parts/text.tsx'
 
+const FONT_PX = 11
+
 export interface ChartSeries {
   title: string
   /** A custom property of the style sheet, such as `--accent`. */
@@ -101,7 +103,7 @@ function options(
     stroke: colorOf(element, '--muted'),
     grid: { stroke: colorOf(element, '--line'), width: 1 },
     ticks: { show: false },
-    font: `11px ${getComputedStyle(element).fontFamily}`,
+    font: `${FONT_PX}px ${getComputedStyle(element).fontFamily}`,
   }
   const time = new Intl.DateTimeFormat(currentLocale(), {
     hour: '2-digit',
@@ -124,7 +126,7 @@ function options(
     },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 28, values: (_, splits) => splits.map(at) },
-      { ...axis, size: 56, space: 36, values: (_, splits) => splits.map(show) },
+      { ...axis, size: widthOf, space: 36, values: (_, splits) => splits.map(show) },
     ],
     series: [
       {},
@@ -144,6 +146,15 @@ function options(
     ],
     hooks: { init: [(plot) => tip(plot, at, show)] },
   }
+}
+
+/** So that no value is cut off: in CSS pixels, with the gap between the values and the chart. */
+function widthOf({ ctx }: uPlot, values: readonly string[] | null): number {
+  ctx.save()
+  ctx.font = `${FONT_PX * devicePixelRatio}px ${getComputedStyle(ctx.canvas).fontFamily}`
+  const widths = (values ?? []).map((value) => ctx.measureText(value).width / devicePixelRatio)
+  ctx.restore()
+  return Math.ceil(Math.max(40, ...widths)) + 12
 }
 
 /** The values under the pointer. */

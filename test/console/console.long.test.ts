@@ -645,6 +645,9 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('link', { name: 'user:42' }).click()
     const lines = page.locator('.figure').filter({ hasText: 'Lines' }).getByRole('definition')
     await lines.getByText(String(usage.lines), { exact: false }).waitFor()
+    // Costs of so few lines have five decimals.
+    const axis = await page.locator('.u-axis').nth(1).boundingBox()
+    assert.ok((axis?.width ?? 0) > 58, `${axis?.width} pixels for the costs beside the chart`)
     await page.getByLabel('By', { exact: true }).selectOption('Time')
     const cell = page.getByRole('table', { name: 'Usage' }).getByRole('cell').first()
     const [day = ''] = usage.groups?.map((group) => group.day) ?? []
