@@ -91,7 +91,7 @@ export function waitingText(
     locale,
   )
   // A sentence that ends with what a server said ends as that does.
-  const whole = error === undefined && /[^.!?…]$/.test(text) ? `${text}.` : text
+  const whole = error === undefined && /[^.!?\u2026]$/.test(text) ? `${text}.` : text
   return whole.startsWith(texts['part.upstream']) ? whole[0]!.toUpperCase() + whole.slice(1) : whole
 }
 
