@@ -11,10 +11,7 @@
 // delays others by itself. Several workers adjust what they have by equal parts of the room that each of them sees.
 // A server that says nothing is judged by how long its answers take for each token.
 import type { ServerTraffic } from '../../backends/backend.ts'
-import { Changes } from './changes.ts'
-import { OthersLevel } from './others-level.ts'
-import { Seats } from './seats.ts'
-import { type StepLine, StepModel } from './step-model.ts'
+import { Changes, OthersLevel, Seats, type StepLine, StepModel } from './server-model.ts'
 
 export interface LiveTerms {
   /** How many requests may wait at the server. */
