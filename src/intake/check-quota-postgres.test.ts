@@ -6,7 +6,7 @@ import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-serve
 import { newId } from '../domain/ids.ts'
 import { QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { newLimitRow } from '../ledger/make-limit.ts'
-import { insertProjectedSpend, projectedByEntities } from '../store/ledger.ts'
+import { amountsByEntity, insertProjectedSpend } from '../store/ledger.ts'
 import { insertLimit } from '../store/limits.ts'
 import { ensureProject } from '../store/projects.ts'
 import { checkQuotas } from './check-quota.ts'
@@ -40,8 +40,9 @@ test('a quota holds however many add at the same moment', { skip: withoutPostgre
     tokens: i,
   }))
   await store.write((tx) => insertProjectedSpend(tx, 'batch_1', { cost_nanos: 1, tokens: 1 }, rows))
-  const found = await projectedByEntities(
+  const found = await amountsByEntity(
     store.read,
+    'batch_projected_spend',
     project_id,
     rows.map(({ entity }) => entity),
   )

@@ -5,7 +5,7 @@
 import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
-import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/ledger.ts'
+import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
@@ -80,7 +80,7 @@ async function limitProjections(
   const entities = [...projection.byEntity.keys()]
   const open = await readSpending(
     limits.some((limit) => limit.scope === 'project') ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => projectedByEntities(db, project_id, names),
+    (names) => amountsByEntity(db, 'batch_projected_spend', project_id, names),
     () => projectedByProject(db, project_id),
   )
   const counters = await readCounters(db, project_id, limits, entities, now)

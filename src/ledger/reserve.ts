@@ -9,7 +9,7 @@ import { dayOf } from '../domain/days.ts'
 import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addInPlace, addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
 import { hasLease } from '../store/chunks.ts'
-import { addReservations, reservedByEntities, reservedByProject } from '../store/ledger.ts'
+import { addReservations, amountsByEntity, reservedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
@@ -85,7 +85,7 @@ async function readReserved(
   const hasProjectLimit = limits.some((limit) => limit.scope === 'project')
   return await readSpending(
     hasProjectLimit ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => reservedByEntities(db, project_id, names),
+    (names) => amountsByEntity(db, 'reservations', project_id, names),
     () => reservedByProject(db, project_id),
   )
 }

@@ -10,7 +10,7 @@ import {
 } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
-import { insertProjectedSpend, projectedByEntities, projectedByProject } from '../store/ledger.ts'
+import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
@@ -125,7 +125,7 @@ describe('projected spend', () => {
       const tallies = [...finishedAt(AFTER), ...tally([endedLine({ tokens: 1, entity: null, projected })])]
       await settle(tx, [{ ...chunk, batch_id, tallies, last: false, hasReservations: false }], AFTER)
       assert.deepEqual({ ...(await projectedByProject(tx, project_id)) }, { cost_nanos: 300, tokens: 30 })
-      const byEntity = await projectedByEntities(tx, project_id, ['user:a'])
+      const byEntity = await amountsByEntity(tx, 'batch_projected_spend', project_id, ['user:a'])
       assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 200, tokens: 20 })
     })
   })

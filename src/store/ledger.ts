@@ -66,8 +66,8 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
     )`.execute(tx)
 }
 
-/** The sums of each entity; entities without rows are left out. */
-async function sumsByEntity(
+/** The amounts that are reserved, or projected, for each of these entities; entities without any are left out. */
+export async function amountsByEntity(
   db: Reader,
   table: 'reservations' | 'batch_projected_spend',
   project_id: string,
@@ -85,15 +85,6 @@ async function sumsByEntity(
     for (const { entity, ...sum } of rows) sums.set(entity, sum)
   }
   return sums
-}
-
-/** The amounts reserved for each entity; entities without reservations are left out. */
-export async function reservedByEntities(
-  db: Reader,
-  project_id: string,
-  entities: readonly string[],
-): Promise<Map<string, Spend>> {
-  return await sumsByEntity(db, 'reservations', project_id, entities)
 }
 
 /** The amount reserved for the whole project. */
@@ -175,15 +166,6 @@ export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promis
   await tx.deleteFrom('batch_projected_spend').where('batch_id', '=', batch_id).execute()
 }
 
-/** The projected spend of open batches for each of these entities; entities without any are left out. */
-export async function projectedByEntities(
-  db: Reader,
-  project_id: string,
-  entities: readonly string[],
-): Promise<Map<string, Spend>> {
-  return await sumsByEntity(db, 'batch_projected_spend', project_id, entities)
-}
-
 /** The projected spend of open batches of the whole project. */
 export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
   return await db
@@ -221,15 +203,19 @@ export interface BookSum {
   cost_nanos: number
 }
 
+function settledSums() {
+  return [
+    exactSum('lines').as('lines'),
+    exactSum('tokens').as('tokens'),
+    exactSum('cost_nanos').as('cost_nanos'),
+  ] as const
+}
+
 /** The settled lines of a batch, from the ledger. */
 export async function settledForBatch(db: Reader, batch: BatchRow): Promise<BookSum> {
   return await db
     .selectFrom('ledger_entries')
-    .select([
-      exactSum('lines').as('lines'),
-      exactSum('tokens').as('tokens'),
-      exactSum('cost_nanos').as('cost_nanos'),
-    ])
+    .select(settledSums())
     .where('project_id', '=', batch.project_id)
     .where('batch_id', '=', batch.id)
     .executeTakeFirstOrThrow()
@@ -242,13 +228,7 @@ export async function settledOfChunk(
 ): Promise<(BookSum & { entity: string; day: number })[]> {
   return await db
     .selectFrom('ledger_entries')
-    .select([
-      'entity',
-      'day',
-      exactSum('lines').as('lines'),
-      exactSum('tokens').as('tokens'),
-      exactSum('cost_nanos').as('cost_nanos'),
-    ])
+    .select(['entity', 'day', ...settledSums()])
     .where('project_id', '=', chunk.project_id)
     .where('batch_id', '=', chunk.batch_id)
     .where('idx', '=', chunk.idx)
@@ -263,13 +243,7 @@ export type BookSums = Map<string, BookSum>
 export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await db
     .selectFrom('ledger_entries')
-    .select([
-      'entity',
-      'day',
-      exactSum('lines').as('lines'),
-      exactSum('tokens').as('tokens'),
-      exactSum('cost_nanos').as('cost_nanos'),
-    ])
+    .select(['entity', 'day', ...settledSums()])
     .where('project_id', '=', project_id)
     .groupBy(['entity', 'day'])
     .execute()
