@@ -61,11 +61,11 @@ interface WorkerConfig {
 }
 
 interface RetryConfig {
-  /** Attempts per line that count against the line, the first included. */
+  /** Attempts that may fail through the line's own fault, the first included. */
   attempts_max: number
   backoff_min_ms: number
   backoff_max_ms: number
-  /** How long an upstream may be unreachable before its lines fail. */
+  /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
   outage_patience_ms: number
   /** How often a line may be throttled; counts as four while the upstream accepts other lines. */
   throttled_attempts_max: number

@@ -320,18 +320,23 @@ const SIM = section({
   context_window: optional(integer(1)),
 })
 
-const OPENAI_KEYS = section({
-  type: type('openai'),
-  name: optional(anyText),
-  ...PLACE,
-  base_url: optional(BASE_URL),
-  engine: optional(ENGINE),
+/** Of every upstream that is reached by HTTP. */
+const CONNECTION = {
   api_key_env: optional(API_KEY_ENV),
   api_key_file: optional(READABLE_FILE),
   ca_file: optional(READABLE_FILE),
   client_cert_file: optional(READABLE_FILE),
   client_key_file: optional(READABLE_FILE),
   proxy: optional(PROXY),
+}
+
+const OPENAI_KEYS = section({
+  type: type('openai'),
+  name: optional(anyText),
+  ...PLACE,
+  base_url: optional(BASE_URL),
+  engine: optional(ENGINE),
+  ...CONNECTION,
   discover: optional(oneOf(['dns'] as const)),
   connections: byDefault('per-project', oneOf(['per-project', 'shared'] as const)),
   model: optional(anyText),
@@ -392,12 +397,7 @@ const BATCH_API = checked(
     ...PLACE,
     concurrency_max: byDefault(4, integer(1)),
     base_url: BASE_URL,
-    api_key_env: optional(API_KEY_ENV),
-    api_key_file: optional(READABLE_FILE),
-    ca_file: optional(READABLE_FILE),
-    client_cert_file: optional(READABLE_FILE),
-    client_key_file: optional(READABLE_FILE),
-    proxy: optional(PROXY),
+    ...CONNECTION,
     model: optional(anyText),
     timeout: byDefault('60s', duration(100)),
     headers: HEADERS,

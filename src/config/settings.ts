@@ -173,25 +173,28 @@ function upstreamOf(
     }
   }
   const at = (path: string | null): string | null => (path === null ? null : resolve(cwd, path))
+  const client = {
+    ...place,
+    model: found.model ?? modelId,
+    api_key: (found.api_key_env === null ? undefined : present(env[found.api_key_env])) ?? null,
+    api_key_file: at(found.api_key_file),
+    ca_file: at(found.ca_file),
+    client_cert_file: at(found.client_cert_file),
+    client_key_file: at(found.client_key_file),
+    timeout_ms: found.timeout,
+  }
   if (found.type === 'openai-batch') {
     const { api_key_env, webhook_secret_env, timeout, proxy, ...rest } = found
     return {
       ...rest,
-      ...place,
+      ...client,
       proxy: proxy === 'off' ? null : (proxy ?? proxyFromEnv(rest.base_url, env)),
-      api_key_file: at(rest.api_key_file),
-      ca_file: at(rest.ca_file),
-      client_cert_file: at(rest.client_cert_file),
-      client_key_file: at(rest.client_key_file),
       name: rest.name ?? addressOf(rest.base_url),
-      model: rest.model ?? modelId,
       results_from: rest.results_from ?? [],
-      api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
       webhook_secret:
         rest.webhook_secret ??
         (webhook_secret_env === null ? undefined : present(env[webhook_secret_env])) ??
         null,
-      timeout_ms: timeout,
     }
   }
   const { api_key_env, timeout, engine, base_url, live, ...rest } = found
@@ -199,21 +202,14 @@ function upstreamOf(
     engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
   return {
     ...rest,
-    ...place,
+    ...client,
     ...server,
     live: live && base_url !== null ? liveOf(live, base_url) : null,
     proxy:
       base_url === null || rest.proxy === 'off' || rest.discover !== null
         ? null
         : (rest.proxy ?? proxyFromEnv(base_url, env)),
-    api_key_file: at(rest.api_key_file),
-    ca_file: at(rest.ca_file),
-    client_cert_file: at(rest.client_cert_file),
-    client_key_file: at(rest.client_key_file),
     name: rest.name ?? (engine === null ? addressOf(base_url ?? '') : basename(engine.command[0] ?? '')),
-    model: rest.model ?? modelId,
-    api_key: (api_key_env === null ? undefined : present(env[api_key_env])) ?? null,
-    timeout_ms: timeout,
   }
 }
 

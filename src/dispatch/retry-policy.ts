@@ -1,18 +1,8 @@
 // When a line without an answer is tried again, and when its attempts are exhausted.
 import type { BackendResult } from '../backends/backend.ts'
+import type { Config } from '../config/config.ts'
 
-export interface RetryPolicy {
-  /** Attempts that may fail through the line's own fault, the first included. */
-  attempts_max: number
-  backoff_min_ms: number
-  backoff_max_ms: number
-  /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
-  outage_patience_ms: number
-  /** How often a line may be throttled; each time counts as several while the server answers other lines. */
-  throttled_attempts_max: number
-  /** The share of the completion window that a line may spend waiting because it was throttled. */
-  throttled_share: number
-}
+export type RetryPolicy = Config['retry']
 
 /**
  * The cause of a missing answer. `line`: the server answers other lines. `server`: the server answers no line.

@@ -5,7 +5,7 @@
 import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { newId } from '../domain/ids.ts'
-import { type Limit, type Period, thresholdsMet } from '../domain/limit.ts'
+import { thresholdsMet } from '../domain/limit.ts'
 import { addInPlace, addSpend, isZero, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import {
   deleteReservations,
@@ -191,14 +191,11 @@ function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<numb
 // changed the spend.
 
 /** A threshold that was reached for the first time. */
-export interface Crossing {
-  limit: Limit
+export interface Crossing extends Omit<Counter, 'spender'> {
   /** Empty for the whole project. */
   spender: string
-  window: Period
   /** A fraction of the cap; 1 when the cap is reached. */
   threshold: number
-  spent: number
 }
 
 /** Records the thresholds that the counters have reached, and returns the new ones. */

@@ -28,10 +28,11 @@ const ROOM_MS = 20
 /** The longest wait for room at a batch API that names no time. */
 const FULL_MS_MAX = 15 * 60_000
 
-interface CollectorOptions {
+export interface CollectorOptions {
   store: Store
   clock: Clock
   log: Log
+  /** In [0, 1). */
   random: () => number
   rows: RemoteRows
   lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>

@@ -63,7 +63,7 @@ interface Creation {
   metadata: Readonly<Record<string, string>>
 }
 
-interface CreationsOptions {
+export interface CreationsOptions {
   store: Store
   clock: Clock
   log: Log

@@ -5,8 +5,6 @@
 //
 // Whichever project has the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
 import type { BlamedLine } from '../backends/batch-api/batch-api.ts'
-import type { ResponseMemory } from '../backends/response-memory.ts'
-import type { Lane } from '../dispatch/lane.ts'
 import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import {
   FOLLOWING,
@@ -17,22 +15,18 @@ import {
   UNSUBMITTED,
 } from '../dispatch/line-state.ts'
 import type { EndedAttempt, Lines } from '../dispatch/lines.ts'
-import type { Observer } from '../dispatch/observer.ts'
 import type { MissedResult } from '../dispatch/retry-policy.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { Turn } from '../dispatch/turn.ts'
 import type { Call } from '../dispatch/upstream.ts'
-import type { Clock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
 import { linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
-import { Collector, endRemoteLine, throttledAgain } from './collect.ts'
-import { Creations } from './creation.ts'
+import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
+import { Creations, type CreationsOptions } from './creation.ts'
 import { recallAt } from './recall.ts'
 import { endpointOf, remoteIdOf, requestFile, requestMetadata } from './request-file.ts'
-import { RemoteRows } from './rows.ts'
+import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** How long a run is parked at most before it is looked at for its own sake. */
 const PARK_MS = 3_600_000
@@ -44,29 +38,16 @@ const FAILED_MS = 1_000
  */
 const BATCHES_MAX = 150
 
-interface ExecutorOptions {
-  store: Store
-  clock: Clock
-  log: Log
-  /** In [0, 1). */
-  random: () => number
-  lanes: ReadonlyMap<string, Lane>
+interface ExecutorOptions
+  extends Omit<CreationsOptions, 'mayGiveUp'>,
+    Omit<RemoteRowsOptions, 'lines' | 'funds'>,
+    Omit<CollectorOptions, 'rows' | 'lines' | 'onBlamed'> {
   lines: Lines
   turn: Turn
   funds: ReservedFunds
-  answers: Pick<ResponseMemory, 'hasRoom'>
-  /** Whether the lease certainly holds. */
-  isCertain: () => boolean
-  isPaused: (run: Run, model: string) => boolean
-  /** Whether a limit on lines of the run that are charged to that day is passed by what is spent and reserved. */
-  isOverLimit: (run: Run, day: number | null) => Promise<boolean>
   isAtRisk: (batch_id: string) => boolean
-  outagePatienceMs: number
   /** The first line of a run was handed over, and its batch was queued. */
   onBegun: (run: Run) => void
-  /** Resolves when the finished lines of these runs are committed, or their leases are lost. */
-  settle: (runs: readonly Run[]) => Promise<void>
-  observe?: Pick<Observer, 'attempted'> | undefined
   park: (run: Run, runAt: number) => void
 }
 

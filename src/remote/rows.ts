@@ -25,7 +25,7 @@ import { BatchApiUpstream } from './batch-api-upstream.ts'
 /** How often writing a row is tried before its chunk is left to the worker that claims it next. */
 const WRITES_MAX = 5
 
-interface RemoteRowsOptions {
+export interface RemoteRowsOptions {
   store: Store
   clock: Clock
   lanes: ReadonlyMap<string, Lane>

@@ -3,10 +3,10 @@
 // therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { groupErrors } from '../domain/batch-statistics.ts'
-import { addTokens, NO_TOKENS, type TokenUsage } from '../domain/money.ts'
+import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { sumOf } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
-import { addShared, type Shared } from '../ledger/tally.ts'
+import { addShared } from '../ledger/tally.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
@@ -124,14 +124,9 @@ export async function commitChunks(
   return { lost, repeated, ended }
 }
 
-interface Sums {
-  completed: number
-  failed: number
-  cost_nanos: number
-  usage: TokenUsage
-  shared: Shared
-  expired_lines: number
-}
+type Sums = Required<
+  Pick<BatchDelta, 'completed' | 'failed' | 'cost_nanos' | 'usage' | 'shared' | 'expired_lines'>
+>
 
 function sum({ tallies, expired_lines }: Fresh): Sums {
   const sums = {

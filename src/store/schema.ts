@@ -6,7 +6,7 @@ import type { BatchStatus, DedupeMode } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
-import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
+import type { Limit } from '../domain/limit.ts'
 import type { RemoteBatchState } from '../domain/remote-batch.ts'
 
 export interface Schema {
@@ -332,15 +332,9 @@ interface BlobTable {
   deletion_pending_since: number | null
 }
 
-interface HttpRequestTable {
-  id: string
+interface HttpRequestTable extends Omit<AnonymousRequestTable, 'address'> {
   project_id: string
   key_id: string
-  method: string
-  path: string
-  status: number
-  created: number
-  duration_ms: number
   entity: string | null
   /** JSON of the response; for POST and DELETE only. */
   response: string | null
@@ -408,21 +402,11 @@ interface DeliveryTable {
   created: number
 }
 
-interface LimitTable {
-  id: string
-  project_id: string
-  scope: LimitScope
+interface LimitTable extends Omit<Limit, 'entity' | 'entity_type' | 'notify_at'> {
   /** The entity or the entity type, as the scope says; empty for the whole project. */
   subject: string
-  metric: LimitMetric
-  /** Nano-dollars or tokens. */
-  amount: number
-  window: LimitWindow
-  action: LimitAction
-  description: string | null
   /** JSON array of fractions. */
   notify_at: string
-  created: number
 }
 
 /** Raised by every change to a project's limits: what was checked under another version is checked again. */
@@ -481,13 +465,7 @@ interface ReservationTable {
 }
 
 /** The projected spend of an open batch, by named entity. */
-interface ProjectedSpendTable {
-  batch_id: string
-  entity: string
-  project_id: string
-  cost_nanos: number
-  tokens: number
-}
+type ProjectedSpendTable = Omit<ReservationTable, 'idx'>
 
 /** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
 interface PromptStatisticsTable {

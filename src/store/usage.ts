@@ -118,14 +118,10 @@ export interface UsageFilter {
   to_day?: number
 }
 
-export interface UsageSums {
-  succeeded: number
-  failed: number
-  prompt_tokens: number
-  completion_tokens: number
-  total_tokens: number
-  cost_nanos: number
-}
+export type UsageSums = Pick<
+  UsageDayRow,
+  'succeeded' | 'failed' | 'prompt_tokens' | 'completion_tokens' | 'total_tokens' | 'cost_nanos'
+>
 
 /** In the order of the primary key: groups that begin with the entity are read from it page by page. */
 export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model'] as const

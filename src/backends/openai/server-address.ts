@@ -1,15 +1,10 @@
 // A base URL as people configure it (`http://127.0.0.1:8000/v1`, with or without a slash at its end, with a
 // query where a host wants one, as Azure does) taken apart into what an HTTP client needs.
+import type { Target } from '../http1/connection.ts'
 
-export interface ServerAddress {
+export interface ServerAddress extends Pick<Target, 'authority' | 'tls' | 'host' | 'port'> {
   /** `http://host:port` */
   origin: string
-  /** `host:port`, or `host` where the port is the usual one. */
-  authority: string
-  tls: boolean
-  /** Without the brackets of an IPv6 address. */
-  host: string
-  port: number
   /** The path and query of `resource` below the base: `/v1/chat/completions?api-version=…`. */
   path(resource: string): string
 }

@@ -11,14 +11,10 @@
 // delays others by itself. Several workers adjust what they have by equal parts of the room that each of them sees.
 // A server that says nothing is judged by how long its answers take for each token.
 import type { ServerTraffic } from '../../backends/backend.ts'
+import type { LiveConfig } from '../../config/config.ts'
 import { Changes, OthersLevel, Seats, type StepLine, StepModel } from './server-model.ts'
 
-export interface LiveTerms {
-  /** How many requests may wait at the server. */
-  waiting_max: number
-  /** How much of its KV cache may be in use, 0 to 1. */
-  cache_max: number
-}
+export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
 
 /** Lines in flight at the server when it was read, and who sends them. */
 interface OwnLoad {

@@ -77,7 +77,7 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
       return await readPage(page, {
         exists: async (id) => (await readHttpRequest(store.read, project_id, id)) !== undefined,
         list: (bounds) => listHttpRequests(store.read, project_id, { ...bounds, ...filter }),
-        show: (row) => showHttpRequest({ ...row, response: null }),
+        show: (row) => showRequest({ ...row, response: null }),
       })
     },
   })
@@ -91,9 +91,9 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
 
   async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
     const call = await readHttpRequest(store.read, project_id, id)
-    if (call) return showHttpRequest(call)
+    if (call) return showRequest(call)
     const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
-    return refused && showAnonymousRequest(refused)
+    return refused && showRequest(refused)
   }
 
   route(app, {
@@ -127,7 +127,8 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
   })
 }
 
-function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
+function showRequest(row: HttpRequestRow | AnonymousRequestRow): HttpRequestRecord {
+  const isAnonymous = 'address' in row
   return {
     id: row.id,
     object: 'request',
@@ -136,28 +137,12 @@ function showHttpRequest(row: HttpRequestRow): HttpRequestRecord {
     path: row.path,
     status_code: row.status,
     api_key_id: row.key_id,
-    entity: row.entity,
+    ...(isAnonymous ? { address: row.address } : {}),
+    entity: isAnonymous ? null : row.entity,
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
     // During an upgrade, processes of an earlier version may still record secrets.
-    response: row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
-    ...(row.traceparent === null ? {} : { traceparent: row.traceparent }),
-  }
-}
-
-function showAnonymousRequest(row: AnonymousRequestRow): HttpRequestRecord {
-  return {
-    id: row.id,
-    object: 'request',
-    kind: 'http',
-    method: row.method,
-    path: row.path,
-    status_code: row.status,
-    api_key_id: row.key_id,
-    address: row.address,
-    entity: null,
-    created: unixSeconds(row.created),
-    duration_ms: row.duration_ms,
-    response: null,
+    response: isAnonymous || row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
+    ...(isAnonymous || row.traceparent === null ? {} : { traceparent: row.traceparent }),
   }
 }
