@@ -17,8 +17,8 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url))
 const FILES = [
   ...['CHANGELOG.md', 'Dockerfile', 'LICENSE', 'README.md', 'compose.yaml', 'package.json'],
   ...['bin/compile-cache.js', 'bin/offpeak.js'],
-  ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/offpeak.yaml'],
-  ...['examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
+  ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/llama-server'],
+  ...['examples/offpeak.yaml', 'examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
 ]
 const FOLDERS = ['deploy', 'dist', 'docs', 'man']
 
