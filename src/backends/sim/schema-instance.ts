@@ -367,37 +367,21 @@ function sampleFormat(format: string, random: SeededRandom): string | null {
     Array.from({ length }, () => random.between(0, 15).toString(16)).join('')
   const date = (): string => `20${two(10, 39)}-${two(1, 12)}-${two(1, 28)}`
   const time = (): string => `${two(0, 23)}:${two(0, 59)}:${two(0, 59)}Z`
-  switch (format) {
-    case 'date-time':
-      return `${date()}T${time()}`
-    case 'date':
-      return date()
-    case 'time':
-      return time()
-    case 'duration':
-      return `PT${random.between(1, 59)}M`
-    case 'email':
-    case 'idn-email':
-      return `simulated.${hex(6)}@example.com`
-    case 'hostname':
-    case 'idn-hostname':
-      return `host-${hex(4)}.example.com`
-    case 'ipv4':
-      return `192.0.2.${random.between(1, 254)}`
-    case 'ipv6':
-      return `2001:db8::${random.between(1, 9999)}`
-    case 'uri':
-    case 'url':
-    case 'iri':
-    case 'uri-reference':
-    case 'iri-reference':
-      return `https://example.com/${hex(8)}`
-    case 'uuid':
-      return `${hex(8)}-${hex(4)}-4${hex(3)}-a${hex(3)}-${hex(12)}`
-    case 'json-pointer':
-      return `/${hex(4)}`
-    case 'regex':
-      return `^${hex(4)}$`
+  const formats: Readonly<Record<string, () => string>> = {
+    'date-time': () => `${date()}T${time()}`,
+    date,
+    time,
+    duration: () => `PT${random.between(1, 59)}M`,
+    email: () => `simulated.${hex(6)}@example.com`,
+    hostname: () => `host-${hex(4)}.example.com`,
+    ipv4: () => `192.0.2.${random.between(1, 254)}`,
+    ipv6: () => `2001:db8::${random.between(1, 9999)}`,
+    uri: () => `https://example.com/${hex(8)}`,
+    uuid: () => `${hex(8)}-${hex(4)}-4${hex(3)}-a${hex(3)}-${hex(12)}`,
+    'json-pointer': () => `/${hex(4)}`,
+    regex: () => `^${hex(4)}$`,
   }
-  return null
+  // What is valid without internationalisation, and what is absolute, is valid with and without.
+  const plain = format.replace(/^idn-(?=(email|hostname)$)/, '').replace(/^(url|[iu]ri(-reference)?)$/, 'uri')
+  return Object.hasOwn(formats, plain) ? formats[plain]!() : null
 }
