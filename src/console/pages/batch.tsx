@@ -239,7 +239,7 @@ function Retries({ id }: { id: string }): VNode | null {
   if (found.length === 0) return null
   return (
     <Notice title={t('batch.retries')}>
-      <ul>
+      <ul class="stack tight">
         {found.map((retry) => (
           <li class="row" key={retry.id}>
             <BatchLink id={retry.id} /> <BatchStatus batch={retry} />
