@@ -324,8 +324,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines that follow an identical one count its tokens',
     file: 'src/results/record-line.ts',
-    find: 'answer.usage_place, NO_USAGE, {',
-    replace: 'answer.usage_place, answer.usage ?? NO_USAGE, {',
+    find: '    answer.usage_place,\n    NO_USAGE,\n',
+    replace: '    answer.usage_place,\n    answer.usage ?? NO_USAGE,\n',
     test: 'src/dispatch/lines.test.ts',
   },
   {
