@@ -15,7 +15,7 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Client, request } from 'undici'
 import { freePort } from '../src/engines/engine-access.ts'
-import { install } from '../test/engine/smollm2.ts'
+import { install } from '../test/engines/smollm2.ts'
 import { Bench, median, option, rounded, runBatch, startService } from './harness.ts'
 
 const given = { server: option('server', ''), model: option('model', '') }

@@ -1,5 +1,5 @@
 // As much of the API as the command line calls, over real HTTP, where a test decides how a batch goes and what
-// breaks on the way. The real service is what test/cli.test.ts runs against.
+// breaks on the way. The real service is what test/cli/cli.test.ts runs against.
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 import type { BatchStatus } from '../../src/domain/batch.ts'

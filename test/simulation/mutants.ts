@@ -418,6 +418,6 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/compose/api-maintenance.ts',
     find: '    await this.#leases.releaseStrays()\n',
     replace: '',
-    test: 'test/without-worker.test.ts',
+    test: 'test/batches/without-worker.test.ts',
   },
 ]

@@ -1,0 +1,134 @@
+// Runs on a data folder, without a service: interrupted, changed, repeated, two at once, and after a service.
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { after, before, describe, test } from 'node:test'
+import { chatLine, type Ended, ended, Shell } from '../support/shell.ts'
+
+describe('embedded runs', { timeout: 120_000 }, () => {
+  let shell: Shell
+
+  before(async () => {
+    shell = await Shell.make()
+  })
+
+  after(() => shell[Symbol.asyncDispose]())
+
+  /** A run on a data folder whose model does not answer, once its batch is in progress. */
+  async function stuckRun(name: string, data: string, ...flags: string[]) {
+    const child = shell.launch(['run', name, '--config', 'slow.yaml', '--data', data, ...flags], {})
+    const end = ended(child)
+    await new Promise<void>((resolve, reject) => {
+      let said = ''
+      child.stderr?.on('data', (block: Buffer) => {
+        said += block.toString()
+        if (said.includes('in_progress')) resolve()
+      })
+      end.then(({ err }) => reject(new Error(`it ended before its batch was in progress: ${err}`)), reject)
+    })
+    const state: { batch_id: string } = JSON.parse(
+      await readFile(name.replace('.jsonl', '.out.jsonl.offpeak-run.json'), 'utf8'),
+    )
+    const interrupt = async (signal: NodeJS.Signals): Promise<Ended> => {
+      child.kill(signal)
+      return await end
+    }
+    return { pid: child.pid, batch_id: state.batch_id, interrupt }
+  }
+
+  test('interrupted by Ctrl-C and run again, an embedded run goes on with the same batch', async () => {
+    const name = await shell.input('long.jsonl', chatLine('a'), chatLine('b'))
+    const { batch_id, interrupt } = await stuckRun(name, 'long')
+    const { code, err } = await interrupt('SIGINT')
+    assert.equal(code, 130, err)
+    assert.match(err, /Run the same command again to resume/)
+    const again = await shell.offpeak(['run', name, '--config', 'quick.yaml', '--data', 'long'])
+    assert.equal(again.code, 0, again.err)
+    assert.match(again.err, new RegExp(`interrupted run \\(${batch_id}\\)[^]*${batch_id} completed: 2 `))
+    assert.doesNotMatch(again.err, /Unfinished batches/)
+  })
+
+  test('what an interrupted run left costs nothing when its input is changed, and needs no service to be ended', async () => {
+    const name = await shell.input('fixed.jsonl', chatLine('a'), chatLine('b'))
+    const { batch_id, interrupt } = await stuckRun(name, 'fixed')
+    await interrupt('SIGINT')
+    await shell.input('fixed.jsonl', chatLine('c'))
+    const own = ['--config', 'quick.yaml', '--data', 'fixed']
+    const changed = await shell.offpeak(['run', name, ...own, '--json'])
+    assert.equal(changed.code, 0, changed.err)
+    assert.match(
+      changed.err,
+      new RegExp(`Unfinished batches[^\\n]*\\n  ${batch_id}  in_progress, 0 of 2 lines done, window until `),
+    )
+    assert.match(changed.err, /To end one: offpeak batches cancel ID --config quick\.yaml --data fixed\n/)
+
+    const ask = async (...args: string[]): Promise<string> => {
+      const { code, out, err } = await shell.offpeak([...args, ...own])
+      assert.equal(code, 0, err)
+      return out
+    }
+    const left: object = JSON.parse(await ask('batches', 'get', batch_id, '--json'))
+    assert.partialDeepStrictEqual(left, {
+      status: 'in_progress',
+      request_counts: { completed: 0, failed: 0 },
+    })
+    const ended: object = JSON.parse(await ask('batches', 'cancel', batch_id, '--json'))
+    const counts = { total: 2, completed: 0, failed: 2 }
+    assert.partialDeepStrictEqual(ended, { status: 'cancelled', request_counts: counts, cost_usd: 0 })
+    const unanswered = await shell.offpeak(['results', batch_id, '-o', shell.at('fixed.csv'), ...own])
+    assert.equal(unanswered.code, 3, unanswered.err)
+    assert.match(await readFile(shell.at('fixed.csv'), 'utf8'), /batch_cancelled/)
+    await ask('retry', batch_id, '--merge', shell.at('fixed.merged'))
+    assert.match(await readFile(shell.at('fixed.merged'), 'utf8'), /"custom_id":"b"/)
+  })
+
+  test('of two equal runs at once, one says who is running; after kill -9 the batch is resumed or discarded', async () => {
+    const name = await shell.input('twin.jsonl', chatLine('a'), chatLine('b'))
+    const own = ['--config', 'quick.yaml', '--data', 'twin']
+    const { pid, batch_id, interrupt } = await stuckRun(name, 'twin')
+    const twin = await shell.spawned(['run', name, ...own])
+    assert.equal(twin.code, 4)
+    assert.match(
+      twin.err,
+      new RegExp(
+        `^offpeak: another run with the output \\S+ is running: process ${pid}, ${batch_id}\\. Nothing was sent\\.`,
+      ),
+    )
+    await interrupt('SIGKILL')
+    const { batch_id: again, interrupt: end } = await stuckRun(name, 'twin')
+    assert.equal(again, batch_id)
+    await end('SIGINT')
+    const discarded = await shell.offpeak(['run', name, ...own, '--discard'])
+    assert.equal(discarded.code, 0, discarded.err)
+    assert.match(discarded.err, new RegExp(`${batch_id} cancelled: 0 of 2 lines answered, \\$0`))
+    const anew = await shell.offpeak(['run', name, ...own])
+    assert.equal(anew.code, 0, anew.err)
+    assert.doesNotMatch(anew.err, new RegExp(batch_id))
+    const repeated = await shell.offpeak(['run', name, ...own])
+    assert.equal(repeated.code, 4)
+    assert.match(
+      repeated.err,
+      /--again runs it again, .*: offpeak batches results batch_\w+ --config quick\.yaml --data twin\n/,
+    )
+  })
+
+  test('a run answers no batch of a service that used its data folder before, and `batches wait` does', async () => {
+    const before = await shell.start('serve', '--config', 'slow.yaml', '--data', 'shared', '--port', '0')
+    const env = await shell.access(before, 'shared')
+    const upload = await shell.offpeak(
+      ['files', 'upload', await shell.input('theirs.jsonl', chatLine('x'))],
+      env,
+    )
+    const theirs = (await shell.offpeak(['batches', 'create', upload.out.trim()], env)).out.trim()
+    const own = ['--config', 'quick.yaml', '--data', 'shared']
+    const busy = await shell.offpeak(['batches', 'cancel', theirs, ...own])
+    assert.equal(busy.code, 1)
+    assert.match(busy.err, /\noffpeak: another process of Offpeak uses \S+shared: .* Set OFFPEAK_BASE_URL /)
+    assert.equal((await before.end('SIGTERM')).code, 0)
+
+    const { code, err } = await shell.offpeak(['run', await shell.input('ours.jsonl', chatLine('y')), ...own])
+    assert.equal(code, 0, err)
+    assert.match(err, new RegExp(`^  ${theirs}  (queued|in_progress), 0 of 1 line done, window until `, 'm'))
+    const waited = await shell.offpeak(['batches', 'wait', theirs, ...own, '--json'])
+    assert.partialDeepStrictEqual(JSON.parse(waited.out), { status: 'completed' })
+  })
+})

@@ -1,0 +1,241 @@
+// How lines travel: retries, failover, throttling, journals, and who goes first.
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
+import { test } from 'node:test'
+import { createKey } from '../../src/admin/create-key.ts'
+import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
+import { systemClock } from '../../src/domain/clock.ts'
+import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, TestService } from '../service.ts'
+
+interface Record {
+  attempts: { upstream: string; status: number | null; reason?: string }[]
+  error: { code: string; message: string } | null
+  cost_usd: number
+}
+
+test('a line whose server stumbles is tried again, and its record tells every attempt', async () => {
+  await using upstream = await testUpstream((call) => {
+    if (call.index === 0) send(call.response, 500, 'oops')
+    else if (call.index === 1) send(call.response, 429, '{}')
+    else echo(call)
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  assert.deepEqual(batch.request_counts, { total: 1, completed: 1, failed: 0 })
+  const [answer] = await service.lines(batch.output_file_id)
+  const record = await service.json<Record>('GET', `/v1/requests/${answer?.id}`)
+  assert.deepEqual(
+    record.attempts.map((attempt) => attempt.status),
+    [500, 429, 200],
+  )
+})
+
+test('a line that fails as often as the policy allows goes to the error file, unbilled', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 500, 'broken'))
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  assert.deepEqual([batch.status, batch.cost_usd], ['completed', 0])
+  const [failure] = await service.lines(batch.error_file_id)
+  assert.equal(failure?.error?.code, 'upstream_unavailable')
+  assert.match(failure?.error?.message ?? '', /after 3 attempts/)
+  assert.equal(upstream.calls.length, 3)
+})
+
+test('a connection that breaks off is another attempt', async () => {
+  await using upstream = await testUpstream((call) => {
+    if (call.index === 0) call.response.destroy()
+    else echo(call)
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  assert.equal(batch.request_counts.completed, 1)
+})
+
+test('a worker that has stopped has closed its connections to the model servers, idle or not', async () => {
+  const sockets = new Set<Socket>()
+  await using upstream = await testUpstream((call) => {
+    const { socket } = call.response
+    assert.ok(socket)
+    sockets.add(socket)
+    // The last one is still under way when the worker stops.
+    if (call.body.messages[0]?.content !== 'slow') echo(call)
+  })
+  await using service = await TestService.start(
+    configFor(upstream.base_url).replace('lease: 2s', 'drain: 10ms'),
+  )
+  await service.run(Array.from({ length: 8 }, (_, i) => line(`l${i}`)))
+  const { id } = await service.upload(JSON.stringify(line('slow')))
+  await service.create(id)
+  await upstream.arrived(9)
+  const closed = [...sockets].filter((socket) => !socket.closed).map((socket) => once(socket, 'close'))
+  assert.ok(closed.length > 0)
+  // Idle connections are closed by themselves after some seconds: one of another pool, idle since then, still is open.
+  const other = openaiBackend({
+    name: 'other',
+    base_url: upstream.base_url,
+    timeout_ms: 60_000,
+    connections_max: 1,
+  })
+  const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: 'other' }] }))
+  const before = new Set(sockets)
+  await other.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
+  const [idle] = [...sockets].filter((socket) => !before.has(socket))
+  await service.worker.stop()
+  await Promise.all(closed)
+  assert.equal(idle?.closed, false)
+  other.close()
+})
+
+test('an answer that is no chat completion is not taken for one', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 200, '<html>it works</html>'))
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batch = await service.run([line('a')])
+  const [failure] = await service.lines(batch.error_file_id)
+  assert.equal(failure?.error?.code, 'upstream_invalid_response')
+})
+
+test('what fails on one server is tried on another', async () => {
+  await using bad = await testUpstream(({ response }) => send(response, 502, ''))
+  await using good = await testUpstream()
+  await using service = await TestService.start(`
+models:
+  - id: m
+    upstreams:
+      - {type: openai, base_url: "${bad.base_url}"}
+      - {type: openai, base_url: "${good.base_url}"}
+retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 10ms}
+worker: {flush_interval: 20ms}`)
+  const batch = await service.run(Array.from({ length: 200 }, (_, i) => line(`l${i}`)))
+  assert.deepEqual(batch.request_counts, { total: 200, completed: 200, failed: 0 })
+})
+
+test('a server that knows the model by another name gets that name, and every other byte as it was', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(`
+models:
+  - id: m
+    upstreams: [{type: openai, base_url: "${upstream.base_url}", model: "org/Model \\"7B\\""}]
+worker: {flush_interval: 20ms}`)
+  const body = '{ "messages":[{"role":"user","content":"x"}], "model" : "m" ,"seed":1.0}'
+  await service.run(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`)
+  assert.equal(upstream.calls[0]?.bytes.toString(), body.replace('"m"', '"org/Model \\"7B\\""'))
+})
+
+test('a chunk that takes many flushes is journalled, and read back when memory was too small for it', async () => {
+  await using upstream = await testUpstream((call) => {
+    setImmediate(() => send(call.response, 200, completion('y'.repeat(2_000))))
+  })
+  await using service = await TestService.start(
+    configFor(upstream.base_url).replace('flush_interval: 20ms', 'flush_interval: 5ms, memory: 64KiB'),
+  )
+  const ids = Array.from({ length: 600 }, (_, i) => `l${i}`)
+  const batch = await service.run(ids.map((id) => line(id)))
+  const lines = await service.lines(batch.output_file_id)
+  assert.deepEqual(
+    lines.map((one) => one.custom_id),
+    ids,
+  )
+  assert.equal(batch.cost_usd, 0.0018)
+  const left = await service.stores.store.read.selectFrom('journal_parts').selectAll().execute()
+  assert.deepEqual(left, [])
+})
+
+test('three lines of one project do not wait behind the thousands of another', async () => {
+  const held: (() => void)[] = []
+  await using upstream = await testUpstream((call) => {
+    if (call.body.messages[0]?.content.startsWith('small')) echo(call)
+    else held.push(() => echo(call))
+  })
+  await using service = await TestService.start(`
+models:
+  - id: m
+    upstreams: [{type: openai, base_url: "${upstream.base_url}", concurrency_max: 8}]
+worker: {flush_interval: 20ms}`)
+  const big = await service.upload(
+    Array.from({ length: 5_000 }, (_, i) => JSON.stringify(line(`big${i}`))).join('\n'),
+  )
+  const giant = await service.create(big.id)
+  await upstream.arrived(8)
+  const { key } = await createKey(service.stores.store, systemClock, 'local', {
+    project: 'other',
+    plan: 'payg',
+  })
+  const first = service.key
+  service.key = key
+  const file = await service.upload([1, 2, 3].map((i) => JSON.stringify(line(`small${i}`))).join('\n'))
+  const small = await service.create(file.id)
+  const ended = service.ended(small.id)
+  let done = false
+  void ended.then(() => {
+    done = true
+  })
+  // Slots come free a few at a time; the small lines get the next ones as soon as they are there.
+  while (!done) {
+    const sent = upstream.calls.length
+    for (const answer of held.splice(0)) answer()
+    await Promise.race([ended, upstream.arrived(sent + 1)])
+  }
+  const batch = await ended
+  assert.equal(batch.request_counts.completed, 3)
+  assert.ok(upstream.calls.length < 2_500, `${upstream.calls.length} lines went before`)
+  service.key = first
+  await service.json('POST', `/v1/batches/${giant.id}/cancel`)
+  upstream.reply = echo
+  for (const answer of held.splice(0)) answer()
+  assert.equal((await service.ended(giant.id)).status, 'cancelled')
+})
+
+test('graceful shutdown: lines in flight finish, the rest is requeued, and another worker finishes it', async () => {
+  const held: (() => void)[] = []
+  await using upstream = await testUpstream((call) => {
+    held.push(() => echo(call))
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const file = await service.upload(
+    Array.from({ length: 100 }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n'),
+  )
+  const { id } = await service.create(file.id)
+  await upstream.arrived(32)
+  const stopped = service.worker.stop()
+  for (const answer of held.splice(0)) answer()
+  await stopped
+  assert.equal(upstream.calls.length, 32)
+  const counts = (await service.get(id)).request_counts
+  assert.deepEqual(counts, { total: 100, completed: 32, failed: 0 })
+  upstream.reply = echo
+  await service.restartWorker()
+  const batch = await service.ended(id)
+  assert.equal(batch.request_counts.completed, 100)
+  assert.equal(upstream.calls.length, 100, 'no line was sent twice')
+  assert.equal(new Set((await service.lines(batch.output_file_id)).map((one) => one.custom_id)).size, 100)
+})
+
+test('lines wait while other requests wait at a server, and then go with the priority and no other byte changed', async () => {
+  let waiting = 1
+  let sentTooEarly = false
+  await using upstream = await testUpstream((call) => {
+    if (call.path !== '/metrics') {
+      sentTooEarly ||= waiting > 0
+      echo(call)
+    } else {
+      const text = `vllm:num_requests_running{engine="0"} 0\nvllm:num_requests_waiting{engine="0"} ${waiting}\n`
+      send(call.response, 200, text, { 'content-type': 'text/plain' })
+    }
+  })
+  const config = configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, live: {priority: 10}')
+  await using service = await TestService.start(config)
+  const body =
+    '{ "messages":[{"role":"user","content":"\u00e9"}], "seed":12345678901234567890, "model" : "m" }'
+  const sent = `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":${body}}`
+  const { id } = await service.upload(sent)
+  const batch = await service.create(id)
+  await upstream.arrived(2)
+  waiting = 0
+  const ended = await service.ended(batch.id)
+  assert.equal(ended.request_counts.completed, 1)
+  assert.equal(sentTooEarly, false)
+  const call = upstream.calls.find(({ path }) => path !== '/metrics')
+  assert.equal(call?.bytes.toString(), `${body.slice(0, -1)},"priority":10}`)
+})

@@ -1,0 +1,140 @@
+// The package as it is published: its list of files, and that it works where it is installed, without a clone.
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { buildConsole } from '../../src/http/routes/console/build-console.ts'
+import { cleanEnv } from '../support/offpeak-process.ts'
+
+const run = promisify(execFile)
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+
+/** Everything but compiled code, documents and decisions, which a file is enough to add. */
+const FILES = [
+  ...['CHANGELOG.md', 'Dockerfile', 'LICENSE', 'README.md', 'compose.yaml', 'package.json'],
+  ...['bin/compile-cache.js', 'bin/offpeak.js'],
+  ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/llama-server'],
+  ...['examples/offpeak.yaml', 'examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
+]
+const FOLDERS = ['deploy', 'dist', 'docs', 'man']
+
+interface Packed {
+  filename: string
+  files: { path: string }[]
+}
+
+describe('the package', () => {
+  let folder: string
+  let packed: Packed
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offpeak-package-'))
+    const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], {
+      cwd: ROOT,
+      maxBuffer: 64 * 1024 * 1024,
+    })
+    // What prepack prints comes first.
+    const [found]: Packed[] = JSON.parse(stdout.slice(stdout.search(/^\[/m)))
+    assert.ok(found)
+    packed = found
+  })
+  after(() => rm(folder, { recursive: true, force: true }))
+
+  test('publishes what it is meant to hold, and nothing else', async () => {
+    // What "npm pack" has built is published; without a login, and to no registry.
+    const args = ['publish', '--dry-run', '--json', '--ignore-scripts']
+    const { stdout } = await run('npm', args, { cwd: ROOT, maxBuffer: 64 * 1024 * 1024 })
+    const published: Record<string, Packed> = JSON.parse(stdout)
+    const paths = (published.offpeak?.files ?? []).map(({ path }) => path)
+    assert.deepEqual(
+      paths,
+      packed.files.map(({ path }) => path),
+    )
+    const inFolders = paths.filter((path) => FOLDERS.includes(path.split('/')[0] ?? ''))
+    assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
+    const code = inFolders.filter((path) => path.endsWith('.js'))
+    // Names of other files end with a hash of their content.
+    const named = code.filter((path) => !/^dist\/(console\/)?[\w.-]+-[A-Z0-9]{8}\.js$/.test(path))
+    const served = named.filter((path) => path.startsWith('dist/console/'))
+    assert.deepEqual(named.filter((path) => !served.includes(path)).sort(), [
+      ...['dist/compose/worker-process.js', 'dist/intake/streaming-validation-thread.js', 'dist/main.js'],
+      ...['dist/schema-check-process.js', 'dist/streaming-validation-thread.js'],
+      ...['dist/tables/schema-check-process.js', 'dist/worker-process.js'],
+    ])
+    assert.deepEqual(served, ['dist/console/app.js'], 'all pages in one script')
+    const others = inFolders.filter((path) => !path.endsWith('.js'))
+    const unexpected = others.filter(
+      (path) =>
+        !/^(deploy\/|docs\/.*\.md$|docs\/offpeak\.schema\.json$|dist\/console\/|dist\/LICENSES\.txt$|man\/offpeak\.1$)/.test(
+          path,
+        ),
+    )
+    assert.deepEqual(unexpected, [])
+    for (const made of ['docs/api-reference.md', 'man/offpeak.1'])
+      assert.ok(others.includes(made), `${made} is made for the package`)
+    const neverShipped = /^(src|test|bench)\/|\.test\.js$|offpeak-data|\.env|\.npmrc/
+    assert.deepEqual(
+      paths.filter((path) => neverShipped.test(path)),
+      [],
+    )
+  })
+
+  test('comes with the console that a clone makes of its sources', async () => {
+    for (const [path, text] of Object.entries((await buildConsole()).files))
+      assert.equal(await readFile(join(ROOT, 'dist/console', path), 'utf8'), text, path)
+  })
+
+  test('keeps the notices of the packages that became part of it', async () => {
+    const text = await readFile(join(ROOT, 'dist/LICENSES.txt'), 'utf8')
+    for (const name of ['fastify', 'kysely', 'preact', 'typebox', 'uplot'])
+      assert.match(text, new RegExp(`^${name} \\d.*\\(MIT\\)$`, 'm'))
+    assert.ok((text.match(/Permission is hereby granted|Redistribution and use/g) ?? []).length > 20)
+  })
+
+  test('runs a table where it is installed, without a clone', async () => {
+    await writeFile(join(folder, 'package.json'), '{"private":true}')
+    const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', join(folder, packed.filename)]
+    await run('npm', args, { cwd: folder })
+    const offpeak = (...more: string[]) => run('npx', ['offpeak', ...more], { cwd: folder, env: CLEAN })
+    const { version }: { version: string } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'))
+    assert.equal((await offpeak('--version')).stdout, `${version}\n`)
+    const reviews = join(folder, 'node_modules/offpeak/examples/reviews.csv')
+    const asked = ['--model', 'sim-1', '--prompt', 'Classify: {{text}}']
+    await offpeak('run', reviews, ...asked, '-o', 'out.csv')
+    const table = (name: string) => readFile(join(folder, name), 'utf8')
+    assert.match(await table('out.csv'), /^id,product,stars,text,answer,error\n1,kettle,/)
+    // A check that cannot run says so in the column "error", and the exit code does.
+    const schema = join(folder, 'node_modules/offpeak/examples/review-schema.json')
+    await offpeak('run', reviews, ...asked, '--schema', schema, '-o', 'checked.csv')
+    const checked = await table('checked.csv')
+    assert.match(checked, /^id,product,stars,text,sentiment,topic,wants_reply,error\n/)
+    assert.equal(checked.match(/,(true|false),$/gm)?.length, 20)
+  })
+})
+
+/** With the Node that runs the tests. */
+const CLEAN = cleanEnv({ PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}` })
+
+test('on an older Node every command says in one sentence what to install', async () => {
+  const older =
+    'data:text/javascript,Object.defineProperty(process,"versions",{value:{...process.versions,node:"20.20.2"}})'
+  const bin = join(ROOT, 'bin/offpeak.js')
+  await assert.rejects(run(process.execPath, ['--import', older, bin, '--version']), ({ stderr, code }) => {
+    assert.match(
+      stderr,
+      /^offpeak needs Node 24\.15 or newer, and this is Node 20\.20\.2: install a newer one .*\n$/,
+    )
+    return code === 1
+  })
+})
+
+test('bin/offpeak.js loads nothing that an older Node lacks', async () => {
+  for (const name of ['offpeak.js', 'compile-cache.js']) {
+    const text = await readFile(join(ROOT, 'bin', name), 'utf8')
+    assert.doesNotMatch(text, /import \{[^}]*\} from 'node:module'/)
+  }
+})

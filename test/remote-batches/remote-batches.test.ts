@@ -1,0 +1,58 @@
+// A batch API as an upstream, before a provider's look-alike that loses the answer to the creation of a batch and delivers
+// results with missing, doubled and unknown lines. Every fault alone: remote-batches.long.test.ts.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { compareRemote } from '../../src/admin/compare-remote.ts'
+import { deleteOldRemoteBatches, runMaintenance } from '../../src/maintenance/maintenance.ts'
+import { BatchServer } from '../fakes/batch-server.ts'
+import { testUpstream } from '../fakes/upstream.ts'
+import { line, TestService } from '../service.ts'
+
+test('a chunk becomes one batch at a batch API, and each of its lines is recorded once', async () => {
+  await using remote = await BatchServer.start({
+    loseCreates: 1,
+    missingEvery: 10,
+    doubledEvery: 3,
+    unknown: true,
+  })
+  await using hosted = await testUpstream()
+  await using service = await TestService.start(`
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    upstreams:
+      - {type: openai-batch, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
+      - {type: openai, base_url: "${hosted.base_url}", tier: 1}
+worker: {flush_interval: 20ms, lease: 2s}`)
+  const batch = await service.run(Array.from({ length: 40 }, (_, i) => line(`l${i}`)))
+  assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
+  assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 4])
+  // 10 tokens in, 5 out; at half the price where the batch API answered.
+  assert.equal(Math.round(batch.cost_usd * 1e9), 36 * 1500 + 4 * 3000)
+  const { store, sealed } = service.stores
+  const compared = async () => {
+    const { upstreams, differences } = await compareRemote({ db: store.read, sealed })
+    assert.deepEqual(differences, [])
+    const [{ answered, cost_nanos, lines, unfinished } = {}] = upstreams
+    return { answered, cost_nanos, lines, unfinished }
+  }
+  const sums = { answered: 36, cost_nanos: 54_000, lines: 40, unfinished: 0 }
+  assert.deepEqual(await compared(), sums)
+  // As after a crash between the commit of the results and their count.
+  const uncounted = { answered: 0, cost_nanos: 0, remote_report: '{"request_counts":{"completed":36}}' }
+  await store.write((tx) => tx.updateTable('remote_batches').set(uncounted).execute())
+  assert.deepEqual(await compared(), sums)
+
+  // Its files there are deleted now, and its row with the results here.
+  await remote.until(() => (remote.files.size === 0 ? true : undefined))
+  await service.worker.stop()
+  const states = async () =>
+    (await store.read.selectFrom('remote_batches').select('state').execute()).map(({ state }) => state)
+  await deleteOldRemoteBatches(store)
+  assert.deepEqual(await states(), ['done'])
+  const inAYear = { now: () => Date.now() + 400 * 86_400_000, after: () => () => {}, soon() {} }
+  await runMaintenance({ store, sealed, clock: inAYear })
+  await deleteOldRemoteBatches(store)
+  assert.deepEqual(await states(), [])
+  service.tampered = true
+})

@@ -1,0 +1,473 @@
+// A batch API that misbehaves, one fault at a time: whatever it does, every line is answered or explained, billed once,
+// and no batch is created twice that can be found there.
+import assert from 'node:assert/strict'
+import { createServer } from 'node:http'
+import { test } from 'node:test'
+import type { Log } from '../../src/domain/log.ts'
+import { BatchServer, type Faults, type RemoteAnswer } from '../fakes/batch-server.ts'
+import { testUpstream } from '../fakes/upstream.ts'
+import { line, TestService } from '../service.ts'
+
+const LINES = Array.from({ length: 20 }, (_, i) => line(`l${i}`))
+/** Of a line: 10 tokens in, 5 out, in nano-dollars. */
+const THERE = 1500
+const ELSEWHERE = 3000
+
+interface Case {
+  faults: Partial<Faults>
+  /** Batches there at the end; 1 unless told. */
+  batches?: number
+  /** Lines that another upstream had to answer; none unless told. Null: there is no other. */
+  elsewhere?: number | null
+  /** What the log says of it. */
+  says?: RegExp
+}
+
+const isCreate = ({ method, path }: { method: string; path: string }): boolean =>
+  method === 'POST' && path === '/batches'
+const isContent = ({ path }: { path: string }): boolean => path.endsWith('/content')
+const isList = ({ method, path }: { method: string; path: string }): boolean =>
+  method === 'GET' && path === '/batches'
+const isLook = ({ method, path }: { method: string; path: string }): boolean =>
+  method === 'GET' && /^\/batches\/batch-\d+$/.test(path)
+const refused = (status: number, message: string, headers = {}): RemoteAnswer => ({
+  status,
+  headers,
+  body: { error: { message } },
+})
+const withBody = (
+  answer: RemoteAnswer,
+  change: (body: Record<string, unknown>) => unknown,
+): RemoteAnswer => ({
+  ...answer,
+  body: change(answer.body as Record<string, unknown>),
+})
+const each =
+  (change: (line: string, i: number) => string | string[]) =>
+  (lines: string[]): string =>
+    `${lines.flatMap(change).join('\n')}\n`
+
+const CASES: Record<string, Case> = {
+  'a creation is answered 500 though it took effect': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        return isCreate(call) ? refused(500, 'oops') : done
+      },
+    },
+  },
+  'a creation is answered with HTML though it took effect': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        return isCreate(call) ? { status: 200, body: '<html>' } : done
+      },
+    },
+  },
+  'a creation lost its answer, and the list forgets metadata': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (isCreate(call)) return 'lost'
+        if (!isList(call)) return done
+        return withBody(done, (body) => ({
+          ...body,
+          data: (body.data as object[]).map((one) => ({ ...one, metadata: null })),
+        }))
+      },
+    },
+  },
+  'a creation lost its answer, and the list shows IDs alone': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (isCreate(call)) return 'lost'
+        if (!isList(call)) return done
+        return withBody(done, (body) => ({ data: (body.data as { id: string }[]).map(({ id }) => ({ id })) }))
+      },
+    },
+  },
+  'a creation lost its answer, and the list comes in pages, oldest first, with times as text': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (isCreate(call)) return 'lost'
+        if (!isList(call)) return done
+        const own = (done.body as { data: Record<string, unknown>[] }).data
+        const others = Array.from({ length: 250 }, (_, i) => ({
+          id: `other-${i}`,
+          status: 'completed',
+          input_file_id: 'f',
+          metadata: {},
+          created_at: i < 120 ? '2020-01-01T00:00:00Z' : '1600000000',
+        }))
+        const all = [...others, ...own]
+        const after = call.query.get('after')
+        const from = after === null ? 0 : all.findIndex(({ id }) => id === after) + 1
+        const data = all.slice(from, from + 100)
+        return { ...done, body: { object: 'list', data, has_more: from + 100 < all.length } }
+      },
+    },
+  },
+  'a creation lost its answer, and each page of the list is the first one': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (isCreate(call)) return 'lost'
+        return isList(call) ? withBody(done, (body) => ({ ...body, has_more: true })) : done
+      },
+    },
+  },
+  'a creation lost its answer, and nothing can be listed': {
+    faults: {
+      answer: (call, usual) => {
+        if (isList(call)) return refused(404, 'no such path')
+        const done = usual()
+        return isCreate(call) && call.count === 1 ? 'lost' : done
+      },
+    },
+    // Nothing tells whether it is there.
+    batches: 2,
+    says: /cannot be listed/,
+  },
+  'an upload is answered 429 with Retry-After': {
+    faults: {
+      answer: (call, usual) =>
+        call.method === 'POST' && call.path === '/files' && call.count < 3
+          ? refused(429, 'slow down', { 'retry-after': '0.05' })
+          : usual(),
+    },
+    elsewhere: null,
+  },
+  'a creation is answered 429 with a date to retry after': {
+    faults: {
+      answer: (call, usual) =>
+        isCreate(call) && call.count < 3
+          ? refused(429, 'slow down', { 'retry-after': new Date(Date.now() + 100).toUTCString() })
+          : usual(),
+    },
+    elsewhere: null,
+  },
+  'the key is refused for a while': {
+    faults: {
+      answer: (call, usual) =>
+        (isCreate(call) && call.count < 8) || (isLook(call) && call.count === 2)
+          ? refused(401, 'bad key')
+          : usual(),
+    },
+    elsewhere: null,
+  },
+  'a batch fails because too many tokens are enqueued, four times': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (!isLook(call) || call.count > 4) return done
+        return withBody(done, (body) => ({
+          ...body,
+          status: 'failed',
+          errors: {
+            object: 'list',
+            data: [{ code: 'token_limit_exceeded', message: 'Enqueued token limit reached', line: null }],
+          },
+        }))
+      },
+    },
+    batches: 5,
+    elsewhere: null,
+    says: /has no room/,
+  },
+  'the status is one that nobody knows, and the batch is done': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        if (!isLook(call)) return done
+        return withBody(done, (body) => ({
+          ...body,
+          status: body.status === 'completed' ? 'all_done_wow' : 'pondering',
+          request_counts: body.status === 'completed' ? { total: 20, completed: 20, failed: 0 } : null,
+        }))
+      },
+    },
+    says: /status that is not known/,
+  },
+  'statuses are spelled otherwise': {
+    faults: {
+      end: { status: 'cancelled', share: 0.5 },
+      answer: (call, usual) => {
+        const done = usual()
+        const say = { completed: 'SUCCESS', cancelled: 'Canceled' } as Record<string, string>
+        return isLook(call)
+          ? withBody(done, (body) => ({ ...body, status: say[String(body.status)] ?? body.status }))
+          : done
+      },
+    },
+    elsewhere: 10,
+  },
+  'a batch is completed without any file': { faults: { output: () => null }, elsewhere: 20, says: /missing/ },
+  'the output is cut in its last line': {
+    faults: { output: (lines) => lines.join('\n').slice(0, -30) },
+    elsewhere: 1,
+    says: /missing/,
+  },
+  'the output has lines that are no JSON, or no objects, or results of nobody': {
+    faults: {
+      output: each((one, i) =>
+        i === 3 ? one.replace('"custom_id"', 'custom_id') : [one, '[]', '"x"', 'null'],
+      ),
+    },
+    elsewhere: 1,
+  },
+  'the output has CRLF, a byte order mark and blank lines': {
+    faults: { output: (lines) => `\uFEFF${lines.join('\r\n\r\n')}` },
+  },
+  'the output has each line three times, first with an error of the server': {
+    faults: {
+      output: each((one) => [
+        one.replace('"status_code":200', '"status_code":503'),
+        one,
+        one.replace('"error":null', '"error":{"code":"x","message":"y"}'),
+      ]),
+    },
+  },
+  'the output has far more lines than there were requests': {
+    faults: {
+      output: (lines) =>
+        `${Array.from({ length: 20_000 }, (_, i) => lines[0]!.replace(/"custom_id":"[^"]*"/, `"custom_id":"x${i}"`)).join('\n')}\n${lines.join('\n')}\n`,
+    },
+  },
+  'answers have no usage, or an absurd one': {
+    faults: {
+      output: each((one, i) =>
+        i % 2 === 0
+          ? one.replace(/"usage":\{[^}]*\}/, '"usage":null')
+          : one.replace(
+              /"usage":\{[^}]*\}/,
+              '"usage":{"prompt_tokens":-5,"completion_tokens":1e300,"total_tokens":"x"}',
+            ),
+      ),
+    },
+  },
+  'the output is a 404 for a while': {
+    faults: {
+      answer: (call, usual) => (isContent(call) && call.count < 2 ? refused(404, 'not yet') : usual()),
+    },
+    elsewhere: null,
+  },
+  'the output is a 404 for ever': {
+    faults: { answer: (call, usual) => (isContent(call) ? refused(404, 'gone') : usual()) },
+    elsewhere: 20,
+    says: /cannot be read/,
+  },
+  'the output breaks off in the middle, twice': {
+    faults: {
+      answer: (call, usual) => {
+        const done = usual()
+        return isContent(call) && call.count < 3 ? { ...done, cutAt: 1500 } : done
+      },
+    },
+    elsewhere: null,
+    says: /cannot be read/,
+  },
+  'a batch is cancelled by somebody there': {
+    faults: { end: { status: 'cancelled', share: 0.5 } },
+    elsewhere: 10,
+  },
+}
+
+for (const [name, { faults, batches = 1, elsewhere = 0, says }] of Object.entries(CASES))
+  test(name, async () => {
+    await using remote = await BatchServer.start(faults)
+    await using hosted = await testUpstream()
+    const said: string[] = []
+    const note = (fields: object, message: string): void =>
+      void said.push(`${message} ${JSON.stringify(fields)}`)
+    const log: Log = { info: note, warn: note, error: note }
+    const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+    const yaml = config(remote, elsewhere === null ? '' : other)
+    await using service = await TestService.start(yaml, { log })
+    const batch = await service.run(LINES)
+    assert.deepEqual(batch.request_counts, { total: 20, completed: 20, failed: 0 })
+    assert.equal(remote.batches.size, batches)
+    assert.equal(hosted.calls.length, elsewhere ?? 0)
+    if (!/usage/.test(name)) {
+      const there = 20 - (elsewhere ?? 0)
+      assert.equal(Math.round(batch.cost_usd * 1e9), there * THERE + (elsewhere ?? 0) * ELSEWHERE)
+    }
+    const ids = (await service.lines(batch.output_file_id)).map(({ custom_id }) => custom_id)
+    assert.deepEqual(
+      ids,
+      LINES.map((_, i) => `l${i}`),
+    )
+    if (says) assert.match(said.join('\n'), says)
+  })
+
+test('results are read where a redirect leads, without the key', async () => {
+  const asked: (string | undefined)[] = []
+  let content = ''
+  const store = createServer((request, response) => {
+    asked.push(request.headers.authorization)
+    response.end(content)
+  }).listen(0, '127.0.0.1')
+  await new Promise((resolve) => store.once('listening', resolve))
+  const { port } = store.address() as { port: number }
+  try {
+    await using remote = await BatchServer.start({
+      answer: (call, usual) => {
+        const done = usual()
+        if (!isContent(call)) return done
+        content = String(done.body)
+        return { status: 302, headers: { location: `http://127.0.0.1:${port}/signed?x=1` }, body: '' }
+      },
+    })
+    await using service = await TestService.start(
+      config(remote, '').replace(
+        'timeout:',
+        `headers: {authorization: "Bearer a-key-of-it"}, results_from: "http://127.0.0.1:${port}", timeout:`,
+      ),
+    )
+    const batch = await service.run(LINES)
+    assert.equal(batch.request_counts.completed, 20)
+    assert.deepEqual(asked, [undefined])
+  } finally {
+    store.close()
+  }
+})
+
+test('what a batch leaves there is deleted, also when that fails at first; `keep_files` leaves it', async () => {
+  await using remote = await BatchServer.start({
+    answer: (call, usual) =>
+      call.method === 'DELETE' && call.count < 3 ? refused(call.count === 1 ? 500 : 401, 'not now') : usual(),
+  })
+  const yaml = config(remote, '')
+  await using service = await TestService.start(yaml)
+  await service.run(LINES)
+  await remote.until(() => (remote.files.size === 0 ? true : undefined))
+  await using keeping = await TestService.start(yaml.replace('timeout:', 'keep_files: true, timeout:'))
+  await keeping.run(LINES)
+  await keeping.worker.stop()
+  assert.equal(remote.files.size, 2)
+})
+
+interface Waiting {
+  waiting_reason: { code: string; message: string } | null
+}
+
+async function reasonOf(service: TestService, id: string, wanted: RegExp): Promise<string> {
+  for (;;) {
+    const { waiting_reason } = await service.json<Waiting>('GET', `/v1/batches/${id}`)
+    if (wanted.test(waiting_reason?.message ?? '')) return waiting_reason!.code
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+}
+
+test('the waiting reason tells how the batch does there', async () => {
+  let mode: 'runs' | 'refuses' | 'unreadable' = 'runs'
+  await using remote = await BatchServer.start({
+    answer: (call, usual) => {
+      if (isLook(call) && mode === 'refuses') return refused(401, 'bad key')
+      if (isContent(call) && mode === 'unreadable') return refused(500, 'try later')
+      return usual()
+    },
+    holds: true,
+  })
+  await using service = await TestService.start(config(remote, ''))
+  const { id } = await start(service)
+  assert.equal(
+    await reasonOf(service, id, /^provider has 20 lines of it in the batch batch-2 \(in_progress\)/),
+    'remote_batch',
+  )
+  mode = 'refuses'
+  await reasonOf(
+    service,
+    id,
+    /nothing can be learned of them: the batch API does not admit this service \(401\)/,
+  )
+  mode = 'unreadable'
+  remote.faults.holds = false
+  await reasonOf(service, id, /their results cannot be read: the batch API answered 500: try later/)
+  mode = 'runs'
+  const batch = await service.ended(id)
+  assert.equal(batch.request_counts.completed, 20)
+})
+
+test('a batch that may be late is called back: what it had finished is billed, the rest is answered elsewhere', async () => {
+  await using remote = await BatchServer.start({ holds: true, end: { status: 'completed', share: 0.25 } })
+  await using hosted = await testUpstream()
+  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+  await using service = await TestService.start(config(remote, other, '6s'))
+  const { id } = await start(service)
+  const batch = await service.ended(id)
+  assert.deepEqual(
+    [batch.status, batch.request_counts],
+    ['completed', { total: 20, completed: 20, failed: 0 }],
+  )
+  assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 15])
+  assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE + 15 * ELSEWHERE)
+})
+
+test('a batch that is never cancelled is given up in time for others to answer its lines', async () => {
+  await using remote = await BatchServer.start({
+    answer: (call, usual) => (call.path.endsWith('/cancel') ? refused(409, 'not now') : usual()),
+    holds: true,
+  })
+  await using hosted = await testUpstream()
+  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+  await using service = await TestService.start(config(remote, other, '10s'))
+  const { id } = await start(service)
+  const batch = await service.ended(id)
+  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 20])
+  assert.equal(Math.round(batch.cost_usd * 1e9), 20 * ELSEWHERE)
+})
+
+test('a batch that will be through in time is not called back', async () => {
+  await using remote = await BatchServer.start({
+    answer: (call, usual) => {
+      const done = usual()
+      const share = remote.faults.holds ? 19 : 20
+      return isLook(call)
+        ? withBody(done, (body) => ({
+            ...body,
+            request_counts: { total: 20, completed: share, failed: 0 },
+          }))
+        : done
+    },
+    holds: true,
+  })
+  await using hosted = await testUpstream()
+  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+  await using service = await TestService.start(config(remote, other, '6s'))
+  const { id, expires_at } = await start(service)
+  await remote.until(() => (Date.now() > expires_at * 1000 - 1200 ? true : undefined))
+  remote.faults.holds = false
+  const batch = await service.ended(id)
+  assert.deepEqual([batch.status, hosted.calls.length], ['completed', 0])
+})
+
+test('at the end of the window a batch is cancelled there, and what it had finished is recorded', async () => {
+  await using remote = await BatchServer.start({ holds: true, end: { status: 'completed', share: 0.25 } })
+  await using service = await TestService.start(config(remote, '', '3s'))
+  const { id } = await start(service)
+  const batch = await service.ended(id)
+  assert.deepEqual([batch.status, batch.request_counts], ['expired', { total: 20, completed: 5, failed: 15 }])
+  assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE)
+  assert.ok(remote.calls.some((call) => call.endsWith('/cancel')))
+})
+
+async function start(service: TestService): Promise<{ id: string; expires_at: number }> {
+  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
+  return await service.create(file.id)
+}
+
+function config(remote: BatchServer, other: string, window = '24h'): string {
+  return `
+plans: {payg: {completion_windows: [${window}], file_retention: 90d}}
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    spill: {when_down: 50ms}
+    upstreams:
+      - {type: openai-batch, name: provider, base_url: "${remote.base_url}", timeout: 300ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
+${other}
+retry: {attempts_max: 4, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 3s}
+worker: {flush_interval: 20ms, lease: 2s}`
+}
