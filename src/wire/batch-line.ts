@@ -1,38 +1,32 @@
 // The lines of a batch as a list to browse, and one line with all that is known of it.
 import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { listOf, timestamp } from './list.ts'
+import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
+import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const LINES_LIMIT_MAX = 500
 
 const LINE_STATUSES = ['completed', 'failed', 'pending'] as const
 export type LineStatus = (typeof LINE_STATUSES)[number]
 
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
-const Tokens = Type.Integer({ minimum: 0 })
+const TextOrNull = orNull(Type.String())
+const Count = count()
 
 const SUMMARY = {
-  id: Type.String({ description: 'The request ID of the line.' }),
+  id: text('The request ID of the line.'),
   object: Type.Literal('batch_line'),
   line: Type.Integer({ minimum: 1, description: 'Its number in the input file.' }),
   custom_id: Type.String(),
-  status: Type.Unsafe<LineStatus>({ type: 'string', enum: [...LINE_STATUSES] }),
+  status: oneOf(LINE_STATUSES),
   model: TextOrNull,
   entity: TextOrNull,
-  error: Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
-  attempts: Type.Integer({ minimum: 0, description: 'How often it was sent.' }),
-  duration_ms: Type.Union([Type.Number({ minimum: 0 }), Type.Null()], {
-    description: 'How long its last attempt took; null when it was not sent.',
-  }),
-  usage: Type.Union([
-    Type.Object({ prompt_tokens: Tokens, completion_tokens: Tokens, total_tokens: Tokens }),
-    Type.Null(),
-  ]),
-  cost_usd: Type.Number({ minimum: 0 }),
-  finished_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
-    description: 'Unix seconds; null while it is pending.',
-  }),
+  error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
+  attempts: count('How often it was sent.'),
+  duration_ms: orNull(amount(), 'How long its last attempt took; null when it was not sent.'),
+  usage: orNull(Type.Object({ prompt_tokens: Count, completion_tokens: Count, total_tokens: Count })),
+  cost_usd: amount(),
+  finished_at: orNull(count(), 'Unix seconds; null while it is pending.'),
 }
 
 export const LineSummary = Type.Object(SUMMARY, { title: 'LineSummary' })
@@ -58,22 +52,14 @@ export const LinesQuery = Type.Object({
       description: 'Only lines behind this line of the input file: any number, or `next_cursor`.',
     }),
   ),
-  status: Type.Optional(
-    Type.Unsafe<LineStatus>({
-      type: 'string',
-      enum: [...LINE_STATUSES],
-      description: '`pending`: not finished yet. Without it, all lines.',
-    }),
-  ),
-  code: Type.Optional(Type.String({ description: 'Only lines that failed with this error code.' })),
+  status: Type.Optional(oneOf(LINE_STATUSES, '`pending`: not finished yet. Without it, all lines.')),
+  code: Type.Optional(text('Only lines that failed with this error code.')),
   message: Type.Optional(
-    Type.String({
-      description: 'Only lines that failed with a message of this `pattern`, as the error groups give it.',
-    }),
+    text('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
   ),
-  model: Type.Optional(Type.String({ description: 'Only lines of this model.' })),
-  entity: Type.Optional(Type.String({ description: 'Only lines of this entity.' })),
-  custom_id: Type.Optional(Type.String({ description: 'Only lines whose `custom_id` contains this text.' })),
+  model: Type.Optional(text('Only lines of this model.')),
+  entity: Type.Optional(text('Only lines of this entity.')),
+  custom_id: Type.Optional(text('Only lines whose `custom_id` contains this text.')),
 })
 
 export type LinesQuery = Static<typeof LinesQuery>
@@ -88,9 +74,7 @@ export const BatchLine = Type.Object(
       description:
         'The result line, byte for byte; null while it is pending and once the file has been deleted.',
     }),
-    record: Type.Union([LineRecord, Type.Null()], {
-      description: 'The audit record, without the response; null while it is pending.',
-    }),
+    record: orNull(LineRecord, 'The audit record, without the response; null while it is pending.'),
   },
   { title: 'BatchLine' },
 )
@@ -161,36 +145,26 @@ export const ResultsQuery = Type.Object({
 
 // The errors of a batch, grouped by code and message.
 
-const Count = Type.Integer({ minimum: 0 })
-
 export const BatchErrors = Type.Object(
   {
     object: Type.Literal('batch_errors'),
     batch_id: Type.String(),
-    failed: Type.Integer({
-      minimum: 0,
-      description: 'How many lines failed: the sum of the groups and `other`.',
-    }),
+    failed: count('How many lines failed: the sum of the groups and `other`.'),
     groups: Type.Array(
       Type.Object({
         code: Type.String(),
-        pattern: Type.Union([Type.String(), Type.Null()], {
-          description:
-            'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
-        }),
-        message: Type.String({ description: 'The message of one of them.' }),
+        pattern: orNull(
+          Type.String(),
+          'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
+        ),
+        message: text('The message of one of them.'),
         lines: Count,
-        retryable: Type.Boolean({
-          description: 'Whether the same lines may succeed when they are sent again.',
-        }),
-        advice: Type.String({ description: 'What to do.' }),
+        retryable: flag('Whether the same lines may succeed when they are sent again.'),
+        advice: text('What to do.'),
       }),
       { description: 'Those with the most lines first.' },
     ),
-    other: Type.Integer({
-      minimum: 0,
-      description: 'Failed lines that belong to no group: they failed under an earlier version.',
-    }),
+    other: count('Failed lines that belong to no group: they failed under an earlier version.'),
   },
   { title: 'BatchErrors' },
 )
@@ -214,7 +188,7 @@ export const BatchTimeline = Type.Object(
         failed: Count,
         prompt_tokens: Count,
         completion_tokens: Count,
-        cost_usd: Type.Number({ minimum: 0 }),
+        cost_usd: amount(),
       }),
       {
         description:

@@ -1,8 +1,8 @@
 // A batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
-import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
+import { BATCH_STATUSES } from '../domain/batch.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { WAITING_CODES, type WaitingCode } from '../domain/progress.ts'
+import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
 import {
   METADATA_KEY_CHARACTERS_MAX,
@@ -10,7 +10,7 @@ import {
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan-metadata.ts'
 import { LimitObject } from './limit.ts'
-import { timestamp } from './list.ts'
+import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // Metadata of a batch or a line: a few short strings.
 
@@ -33,18 +33,16 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
 export type Metadata = Static<typeof Metadata>
 
 const BatchEndpoint = Type.Enum([...ENDPOINT_PATHS])
-const FileIdOrNull = Type.Union([Type.String(), Type.Null()])
-const Count = Type.Integer({ minimum: 0 })
+const FileIdOrNull = orNull(Type.String())
+const Count = count()
 
 /** What is wrong with a line. */
 export const BatchProblem = Type.Object(
   {
     code: Type.String(),
     message: Type.String(),
-    param: Type.Union([Type.String(), Type.Null()]),
-    line: Type.Union([Type.Integer({ minimum: 1 }), Type.Null()], {
-      description: 'Its number in the input.',
-    }),
+    param: orNull(Type.String()),
+    line: orNull(Type.Integer({ minimum: 1 }), 'Its number in the input.'),
   },
   { title: 'BatchProblem' },
 )
@@ -66,20 +64,14 @@ const BatchUsage = Type.Object(
 
 /** Unix seconds. It is left out until then; for clients of OpenAI's API it is null. */
 function moment(description: string) {
-  return Type.Optional(Type.Union([timestamp(description), Type.Null()]))
+  return Type.Optional(orNull(timestamp(description)))
 }
 
 const Progress = Type.Object(
   {
-    lines_per_s: Type.Union([Type.Number({ minimum: 0 }), Type.Null()], {
-      description: 'Of late; null before there is anything to go by.',
-    }),
-    estimated_completion: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
-      description: 'Unix seconds, at that rate; null when it cannot be said.',
-    }),
-    at_risk: Type.Boolean({
-      description: 'Whether it may not be done by `expires_at`; its lines then go before those of others.',
-    }),
+    lines_per_s: orNull(amount(), 'Of late; null before there is anything to go by.'),
+    estimated_completion: orNull(count(), 'Unix seconds, at that rate; null when it cannot be said.'),
+    at_risk: flag('Whether it may not be done by `expires_at`; its lines then go before those of others.'),
   },
   { title: 'BatchProgress' },
 )
@@ -96,10 +88,10 @@ export const WaitingTextShape = Type.Object(
 
 const Waiting = Type.Object(
   {
-    code: Type.Unsafe<WaitingCode>({ type: 'string', enum: [...WAITING_CODES] }),
+    code: oneOf(WAITING_CODES),
     message: Type.String(),
     text: Type.Optional(WaitingTextShape),
-    model: Type.Optional(Type.String({ description: 'The model that it waits for.' })),
+    model: Type.Optional(text('The model that it waits for.')),
     since: Type.Optional(timestamp('since when.')),
     until: Type.Optional(timestamp('when it can go on, where that is known.')),
   },
@@ -108,29 +100,24 @@ const Waiting = Type.Object(
 
 export const BatchObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `batch_`.' }),
+    id: text('Begins with `batch_`.'),
     object: Type.Literal('batch'),
     endpoint: BatchEndpoint,
-    status: Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] }),
+    status: oneOf(BATCH_STATUSES),
     input_file_id: Type.String(),
     output_file_id: FileIdOrNull,
     error_file_id: FileIdOrNull,
     errors: Type.Optional(
-      Type.Union([BatchErrors, Type.Null()], {
-        description: 'Of a batch that failed: what is wrong with its first lines; its error file names each.',
-      }),
+      orNull(
+        BatchErrors,
+        'Of a batch that failed: what is wrong with its first lines; its error file names each.',
+      ),
     ),
-    model: Type.Optional(
-      Type.Union([Type.String(), Type.Null()], {
-        description: 'What its lines name, where they name one model.',
-      }),
-    ),
+    model: Type.Optional(orNull(Type.String(), 'What its lines name, where they name one model.')),
     completion_window: Type.String(),
     request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
-    usage: Type.Optional(
-      Type.Union([BatchUsage, Type.Null()], { description: 'The tokens of the lines that have a result.' }),
-    ),
-    cost_usd: Type.Number({ minimum: 0, description: 'What the batch costs; lines with a result only.' }),
+    usage: Type.Optional(orNull(BatchUsage, 'The tokens of the lines that have a result.')),
+    cost_usd: amount('What the batch costs; lines with a result only.'),
     region: Type.String(),
     created: timestamp('when it was accepted.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),
@@ -153,29 +140,21 @@ export const BatchObject = Type.Object(
     dedupe_counts: Type.Optional(
       Type.Object(
         {
-          shared: Type.Integer({
-            minimum: 0,
-            description: 'Lines that share the answer of an identical line.',
-          }),
-          saved_usd: Type.Number({
-            minimum: 0,
-            description: 'What answers of their own would have cost, at least.',
-          }),
-          unshared: Type.Integer({
-            minimum: 0,
-            description:
-              'Lines that ask what an earlier line asks and are sent all the same, since `temperature` is not 0 and no `seed` is set: `dedupe: "force"` shares them too. Known once the batch is planned.',
-          }),
+          shared: count('Lines that share the answer of an identical line.'),
+          saved_usd: amount('What answers of their own would have cost, at least.'),
+          unshared: count(
+            'Lines that ask what an earlier line asks and are sent all the same, since `temperature` is not 0 and no `seed` is set: `dedupe: "force"` shares them too. Known once the batch is planned.',
+          ),
         },
         { title: 'DedupeCounts', description: 'With `dedupe`: what it has done.' },
       ),
     ),
     progress: Type.Optional(Progress),
     waiting_reason: Type.Optional(
-      Type.Union([Waiting, Type.Null()], {
-        description:
-          'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
-      }),
+      orNull(
+        Waiting,
+        'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
+      ),
     ),
   },
   {
@@ -214,19 +193,19 @@ const OutputExpiresAfter = Type.Object(
 
 export const CreateBatch = Type.Object(
   {
-    input_file_id: Type.String({
-      description: 'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
-    }),
+    input_file_id: text(
+      'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
+    ),
     endpoint: Type.Enum([...ENDPOINT_PATHS], {
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
     }),
-    completion_window: Type.String({ description: 'A window of your plan: `24h`, or `4h` on enterprise.' }),
-    metadata: Type.Optional(Type.Union([Metadata, Type.Null()])),
+    completion_window: text('A window of your plan: `24h`, or `4h` on enterprise.'),
+    metadata: Type.Optional(orNull(Metadata)),
     start_after: Type.Optional(
-      Type.Union([Type.Integer({ minimum: 0, maximum: 10 ** 11 }), Type.Null()], {
-        description:
-          'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
-      }),
+      orNull(
+        Type.Integer({ minimum: 0, maximum: 10 ** 11 }),
+        'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
+      ),
     ),
     dedupe: Type.Optional(
       Type.Union([Type.Boolean(), Type.Literal('force'), Type.Null()], {
@@ -235,9 +214,7 @@ export const CreateBatch = Type.Object(
       }),
     ),
     output_expires_after: Type.Optional(
-      Type.Union([OutputExpiresAfter, Type.Null()], {
-        description: 'Deletes the result files so long after their creation, if that is sooner.',
-      }),
+      orNull(OutputExpiresAfter, 'Deletes the result files so long after their creation, if that is sooner.'),
     ),
   },
   {
@@ -266,16 +243,13 @@ export type CreateBatch = Static<typeof CreateBatch>
 
 // What a batch would cost, before there is one.
 
-const Usd = Type.Number({ minimum: 0, description: 'In USD, at most.' })
-const InMetric = Type.Number({ minimum: 0, description: 'In the limit’s metric: USD or tokens.' })
+const Usd = amount('In USD, at most.')
+const InMetric = amount('In the limit’s metric: USD or tokens.')
 
 const projected = {
   lines: Count,
-  input_tokens: Type.Integer({ minimum: 0, description: 'Estimated.' }),
-  output_tokens_max: Type.Integer({
-    minimum: 0,
-    description: 'If every line used all that `max_tokens`, or its model, allows.',
-  }),
+  input_tokens: count('Estimated.'),
+  output_tokens_max: count('If every line used all that `max_tokens`, or its model, allows.'),
   cost_usd: Usd,
 }
 
@@ -283,18 +257,15 @@ export const BatchEstimate = Type.Object(
   {
     object: Type.Literal('batch.estimate'),
     input_file_id: Type.String(),
-    accepted: Type.Boolean({ description: 'Whether the limits would let the batch in now.' }),
+    accepted: flag('Whether the limits would let the batch in now.'),
     ...projected,
     groups: Type.Array(
       Type.Object({
-        model: Type.Union([Type.String(), Type.Null()]),
-        entity: Type.Union([Type.String(), Type.Null()]),
-        priced: Type.Boolean({ description: 'False: the model has no price, so these lines cost nothing.' }),
+        model: orNull(Type.String()),
+        entity: orNull(Type.String()),
+        priced: flag('False: the model has no price, so these lines cost nothing.'),
         ...projected,
-        bytes_per_token: Type.Number({
-          minimum: 0,
-          description: 'Of text, as projected: learned from what the servers of the model report.',
-        }),
+        bytes_per_token: amount('Of text, as projected: learned from what the servers of the model report.'),
       }),
     ),
     unpriced_models: Type.Array(Type.String(), {
@@ -308,13 +279,11 @@ export const BatchEstimate = Type.Object(
     limits: Type.Array(
       Type.Object({
         limit: LimitObject,
-        entity: Type.Union([Type.String(), Type.Null()], {
-          description: 'Whose spending it is; null: the project’s.',
-        }),
+        entity: orNull(Type.String(), 'Whose spending it is; null: the project’s.'),
         spent: InMetric,
-        open: Type.Number({ minimum: 0, description: 'What open batches may still use.' }),
-        needed: Type.Number({ minimum: 0, description: 'What this batch may use.' }),
-        exceeds: Type.Boolean({ description: 'Whether all that together passes the cap.' }),
+        open: amount('What open batches may still use.'),
+        needed: amount('What this batch may use.'),
+        exceeds: flag('Whether all that together passes the cap.'),
         resets_at: Type.Integer({ description: 'Unix seconds; the end of the window.' }),
       }),
       { description: 'The limits that count lines of this batch.' },
@@ -364,18 +333,12 @@ export const RetryBatch = Type.Object(
       }),
     ),
     message: Type.Optional(
-      Type.String({
-        description: 'Only lines that failed with a message of this `pattern`, as the error groups give it.',
-      }),
+      text('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
     ),
-    model: Type.Optional(Type.String({ description: 'Only lines of this model.' })),
-    entity: Type.Optional(Type.String({ description: 'Only lines of this entity.' })),
-    custom_id: Type.Optional(
-      Type.String({ description: 'Only lines whose `custom_id` contains this text.' }),
-    ),
-    completion_window: Type.Optional(
-      Type.String({ description: 'The window of the batch, if it is left out.' }),
-    ),
+    model: Type.Optional(text('Only lines of this model.')),
+    entity: Type.Optional(text('Only lines of this entity.')),
+    custom_id: Type.Optional(text('Only lines whose `custom_id` contains this text.')),
+    completion_window: Type.Optional(text('The window of the batch, if it is left out.')),
   },
   { title: 'RetryBatch', additionalProperties: false },
 )

@@ -1,16 +1,16 @@
 // An event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
-import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
-import { timestamp } from './list.ts'
+import { EVENT_TYPES, TEST_EVENT } from '../domain/event.ts'
+import { count, deletedOf, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
-export const EventTypeShape = Type.Unsafe<EventType>({ type: 'string', enum: [...EVENT_TYPES, TEST_EVENT] })
+export const EventTypeShape = oneOf([...EVENT_TYPES, TEST_EVENT])
 
 export const EventObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `evt_`; the `webhook-id` of every delivery.' }),
+    id: text('Begins with `evt_`; the `webhook-id` of every delivery.'),
     object: Type.Literal('event'),
     type: EventTypeShape,
-    timestamp: Type.String({ description: 'When it happened, in ISO 8601, as Standard Webhooks have it.' }),
+    timestamp: text('When it happened, in ISO 8601, as Standard Webhooks have it.'),
     created: timestamp('the same as `timestamp`.'),
     created_at: timestamp('the same, for OpenAI clients.'),
     data: Type.Unsafe<Record<string, unknown>>({
@@ -48,20 +48,16 @@ export type EventObject = Static<typeof EventObject>
 
 // Webhooks as the API shows them, and the requests about them.
 
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
-const SubscribedShape = Type.Unsafe<SubscribedType>({ type: 'string', enum: [...EVENT_TYPES] })
-const EventTypes = Type.Union(
-  [Type.Array(SubscribedShape, { minItems: 1, uniqueItems: true }), Type.Null()],
-  {
-    description: 'The types of event to send; null: all of them, and those that are still to come.',
-  },
+const TextOrNull = orNull(Type.String())
+const SubscribedShape = oneOf(EVENT_TYPES)
+const EventTypes = orNull(
+  Type.Array(SubscribedShape, { minItems: 1, uniqueItems: true }),
+  'The types of event to send; null: all of them, and those that are still to come.',
 )
-const Description = Type.Union([Type.String({ maxLength: 512 }), Type.Null()], {
-  description: 'Free text, for you.',
-})
+const Description = orNull(Type.String({ maxLength: 512 }), 'Free text, for you.')
 
 const shown = {
-  id: Type.String({ description: 'Begins with `wh_`.' }),
+  id: text('Begins with `wh_`.'),
   object: Type.Literal('webhook'),
   url: Type.String(),
   description: TextOrNull,
@@ -86,10 +82,7 @@ export const WebhookObject = Type.Object(shown, { title: 'Webhook', examples: [e
 export type WebhookObject = Static<typeof WebhookObject>
 
 export const WebhookWithSecret = Type.Object(
-  {
-    ...shown,
-    secret: Type.String({ description: 'Signs what is sent; `whsec_…`. Shown this once.' }),
-  },
+  { ...shown, secret: text('Signs what is sent; `whsec_…`. Shown this once.') },
   {
     title: 'WebhookWithSecret',
     examples: [{ ...example, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' }],
@@ -99,7 +92,7 @@ export type WebhookWithSecret = Static<typeof WebhookWithSecret>
 
 export const CreateWebhook = Type.Object(
   {
-    url: Type.String({ description: 'Where events are posted to; https.' }),
+    url: text('Where events are posted to; https.'),
     event_types: Type.Optional(EventTypes),
     description: Type.Optional(Description),
   },
@@ -116,7 +109,7 @@ export type CreateWebhook = Static<typeof CreateWebhook>
 
 /** A POST that may come without a body. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
-  return Type.Union([Type.Object(properties, { title }), Type.Null()])
+  return orNull(Type.Object(properties, { title }))
 }
 
 export const UpdateWebhook = optionalBody(
@@ -124,9 +117,7 @@ export const UpdateWebhook = optionalBody(
     url: Type.Optional(Type.String()),
     event_types: Type.Optional(EventTypes),
     description: Type.Optional(Description),
-    enabled: Type.Optional(
-      Type.Boolean({ description: 'False: nothing is sent until it is enabled again.' }),
-    ),
+    enabled: Type.Optional(flag('False: nothing is sent until it is enabled again.')),
   },
   'UpdateWebhook',
 )
@@ -149,11 +140,7 @@ export const RotateSecret = optionalBody(
 )
 
 export const ReplayDeliveries = optionalBody(
-  {
-    event_id: Type.Optional(
-      Type.String({ description: 'This event; without it, all whose delivery has failed.' }),
-    ),
-  },
+  { event_id: Type.Optional(text('This event; without it, all whose delivery has failed.')) },
   'ReplayDeliveries',
 )
 
@@ -161,43 +148,35 @@ export const ReplayedDeliveries = Type.Object(
   {
     object: Type.Literal('webhook.replay'),
     webhook_id: Type.String(),
-    queued: Type.Integer({ minimum: 0, description: 'How many events are sent again.' }),
-    has_more: Type.Boolean({ description: 'Whether more deliveries have failed: ask again.' }),
+    queued: count('How many events are sent again.'),
+    has_more: flag('Whether more deliveries have failed: ask again.'),
   },
   { title: 'ReplayedDeliveries' },
 )
 export type ReplayedDeliveries = Static<typeof ReplayedDeliveries>
 
-export const DeletedWebhook = Type.Object(
-  { id: Type.String(), object: Type.Literal('webhook'), deleted: Type.Literal(true) },
-  { title: 'DeletedWebhook' },
-)
+export const DeletedWebhook = deletedOf('webhook', 'DeletedWebhook')
 
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const
-type DeliveryStatus = (typeof DELIVERY_STATUSES)[number]
-export const DeliveryStatusShape = Type.Unsafe<DeliveryStatus>({
-  type: 'string',
-  enum: [...DELIVERY_STATUSES],
-})
+export const DeliveryStatusShape = oneOf(DELIVERY_STATUSES)
 
 export const DeliveryObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `dlv_`.' }),
+    id: text('Begins with `dlv_`.'),
     object: Type.Literal('webhook.delivery'),
     webhook_id: Type.String(),
     event_id: Type.String(),
     event_type: EventTypeShape,
     status: DeliveryStatusShape,
-    attempts: Type.Integer({ minimum: 0, description: 'Since it was queued, or last replayed.' }),
-    last_status_code: Type.Union([Type.Integer(), Type.Null()], {
-      description: "The receiver's last answer; null where there was none.",
-    }),
-    last_error: Type.Union([Type.String(), Type.Null()], {
-      description: 'Why the last attempt failed, with the beginning of what the receiver said.',
-    }),
+    attempts: count('Since it was queued, or last replayed.'),
+    last_status_code: orNull(Type.Integer(), "The receiver's last answer; null where there was none."),
+    last_error: orNull(
+      Type.String(),
+      'Why the last attempt failed, with the beginning of what the receiver said.',
+    ),
     created: timestamp('when it was queued.'),
-    last_attempt_at: Type.Union([timestamp('when it was last tried.'), Type.Null()]),
-    next_attempt_at: Type.Union([timestamp('when it is tried next; null: no more.'), Type.Null()]),
+    last_attempt_at: orNull(timestamp('when it was last tried.')),
+    next_attempt_at: orNull(timestamp('when it is tried next; null: no more.')),
   },
   { title: 'WebhookDelivery' },
 )

@@ -1,17 +1,10 @@
 // A file as the API shows it.
 import { type Static, Type } from 'typebox'
-import {
-  FILE_PURPOSES,
-  FILE_STATUSES,
-  type FilePurpose,
-  type FileStatus,
-  UPLOAD_STATUSES,
-  type UploadStatus,
-} from '../domain/file.ts'
-import { timestamp } from './list.ts'
+import { FILE_PURPOSES, FILE_STATUSES, UPLOAD_STATUSES } from '../domain/file.ts'
+import { count, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
 
 export const FileProblem = Type.Object({
-  line: Type.Integer({ minimum: 0, description: 'Its number in the file, from 1; 0: the file as a whole.' }),
+  line: count('Its number in the file, from 1; 0: the file as a whole.'),
   code: Type.String(),
   message: Type.String(),
   param: Type.Optional(Type.String()),
@@ -21,21 +14,16 @@ export type FileProblem = Static<typeof FileProblem>
 
 export const FileObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `file_`.' }),
+    id: text('Begins with `file_`.'),
     object: Type.Literal('file'),
-    purpose: Type.Unsafe<FilePurpose>({
-      type: 'string',
-      enum: [...FILE_PURPOSES],
-      description: '`batch`: an upload. `batch_output`: results, successes and failures alike.',
-    }),
+    purpose: oneOf(
+      FILE_PURPOSES,
+      '`batch`: an upload. `batch_output`: results, successes and failures alike.',
+    ),
     filename: Type.String(),
-    bytes: Type.Integer({ minimum: 0 }),
-    line_count: Type.Integer({ minimum: 0, description: '0 until the file has been validated.' }),
-    status: Type.Unsafe<FileStatus | 'uploaded'>({
-      type: 'string',
-      enum: [...FILE_STATUSES, 'uploaded'],
-      description: '`uploaded` is `pending` for OpenAI clients.',
-    }),
+    bytes: count(),
+    line_count: count('0 until the file has been validated.'),
+    status: oneOf([...FILE_STATUSES, 'uploaded'], '`uploaded` is `pending` for OpenAI clients.'),
     waiting_reason: Type.Optional(
       Type.Object(
         {
@@ -49,9 +37,7 @@ export const FileObject = Type.Object(
       ),
     ),
     status_details: Type.Optional(
-      Type.Union([Type.String(), Type.Null()], {
-        description: 'Only where validation failed: the first bad line and what is wrong with it.',
-      }),
+      orNull(Type.String(), 'Only where validation failed: the first bad line and what is wrong with it.'),
     ),
     errors: Type.Optional(
       Type.Array(FileProblem, { description: 'Only where validation failed: the first hundred bad lines.' }),
@@ -83,39 +69,25 @@ export const FileObject = Type.Object(
 
 export type FileObject = Static<typeof FileObject>
 
-export const DeletedFile = Type.Object(
-  {
-    id: Type.String(),
-    object: Type.Literal('file'),
-    deleted: Type.Literal(true),
-  },
-  {
-    title: 'DeletedFile',
-    examples: [{ id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd', object: 'file', deleted: true }],
-  },
-)
+export const DeletedFile = deletedOf('file', 'DeletedFile')
 
 // Uploads in parts as the API shows them, and the requests that make one.
 
-export const UploadStatusShape = Type.Unsafe<UploadStatus>({ type: 'string', enum: [...UPLOAD_STATUSES] })
+export const UploadStatusShape = oneOf(UPLOAD_STATUSES)
 
 export const UploadObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `upload_`.' }),
+    id: text('Begins with `upload_`.'),
     object: Type.Literal('upload'),
     status: UploadStatusShape,
     filename: Type.String(),
     purpose: Type.Literal('batch'),
     mime_type: Type.String(),
     bytes: Type.Integer({ minimum: 1, description: 'The size of the whole, as announced.' }),
-    part_bytes: Type.Integer({ minimum: 0, description: 'The size of all its parts.' }),
+    part_bytes: count('The size of all its parts.'),
     created_at: timestamp('when it was created.'),
     expires_at: timestamp('when it and its parts are deleted unless it is completed.'),
-    file: Type.Optional(
-      Type.Union([FileObject, Type.Null()], {
-        description: 'Of a completed upload: its file, while there is one.',
-      }),
-    ),
+    file: Type.Optional(orNull(FileObject, 'Of a completed upload: its file, while there is one.')),
   },
   {
     title: 'Upload',
@@ -150,9 +122,7 @@ export const CreateUpload = Type.Object(
     bytes: Type.Integer({ minimum: 1, description: 'The size of the whole.' }),
     mime_type: Type.String({ maxLength: 255, description: 'Of JSONL, whatever name it goes by.' }),
     expires_after: Type.Optional(
-      Type.Union([ExpiresAfter, Type.Null()], {
-        description: 'Deletes the file so long after its creation, if that is sooner.',
-      }),
+      orNull(ExpiresAfter, 'Deletes the file so long after its creation, if that is sooner.'),
     ),
   },
   {
@@ -173,9 +143,10 @@ export const CompleteUpload = Type.Object(
       description: 'The parts in the order of the content.',
     }),
     md5: Type.Optional(
-      Type.Union([Type.String({ pattern: '^[0-9a-fA-F]{32}$' }), Type.Null()], {
-        description: 'Of the whole content, hexadecimal; another content is refused.',
-      }),
+      orNull(
+        Type.String({ pattern: '^[0-9a-fA-F]{32}$' }),
+        'Of the whole content, hexadecimal; another content is refused.',
+      ),
     ),
   },
   { title: 'CompleteUpload', examples: [{ part_ids: ['part_01k0a6v1h8e5q6t2m3x4z9b7cd'] }] },
@@ -183,11 +154,11 @@ export const CompleteUpload = Type.Object(
 
 export const UploadPartObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `part_`.' }),
+    id: text('Begins with `part_`.'),
     object: Type.Literal('upload.part'),
     upload_id: Type.String(),
-    bytes: Type.Integer({ minimum: 0 }),
-    sha256: Type.String({ description: 'Of its content, hexadecimal: tells which bytes have arrived.' }),
+    bytes: count(),
+    sha256: text('Of its content, hexadecimal: tells which bytes have arrived.'),
     created_at: timestamp('when it was stored.'),
   },
   {

@@ -1,38 +1,20 @@
 // A limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
-import {
-  LIMIT_ACTIONS,
-  LIMIT_METRICS,
-  LIMIT_SCOPES,
-  LIMIT_WINDOWS,
-  type LimitAction,
-  type LimitMetric,
-  type LimitScope,
-  type LimitWindow,
-} from '../domain/limit.ts'
-import { timestamp } from './list.ts'
+import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
+import { amount, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const NAME_CHARACTERS_MAX = 512
 const DESCRIPTION_CHARACTERS_MAX = 500
 const FRACTIONS_MAX = 20
 
-export const Scope = Type.Unsafe<LimitScope>({
-  type: 'string',
-  enum: [...LIMIT_SCOPES],
-  description: 'Whose spending counts: one entity’s, that of each entity of a type on its own, or all.',
-})
-const Metric = Type.Unsafe<LimitMetric>({ type: 'string', enum: [...LIMIT_METRICS] })
-const Window = Type.Unsafe<LimitWindow>({
-  type: 'string',
-  enum: [...LIMIT_WINDOWS],
-  description: 'A day or month of the UTC calendar.',
-})
-const Action = Type.Unsafe<LimitAction>({
-  type: 'string',
-  enum: [...LIMIT_ACTIONS],
-  description: '`block` rejects work that may pass the cap; `notify` only tells of it.',
-})
-const Amount = Type.Number({ minimum: 0, description: 'The cap: USD or tokens, as the metric says.' })
+export const Scope = oneOf(
+  LIMIT_SCOPES,
+  'Whose spending counts: one entity’s, that of each entity of a type on its own, or all.',
+)
+const Metric = oneOf(LIMIT_METRICS)
+const Window = oneOf(LIMIT_WINDOWS, 'A day or month of the UTC calendar.')
+const Action = oneOf(LIMIT_ACTIONS, '`block` rejects work that may pass the cap; `notify` only tells of it.')
+const Amount = amount('The cap: USD or tokens, as the metric says.')
 const NotifyAt = Type.Array(Type.Number(), {
   maxItems: FRACTIONS_MAX,
   description: 'Fractions of the cap, ascending, above 0 and at most 1: an event tells when each is met.',
@@ -55,11 +37,11 @@ const EXAMPLE = {
 
 export const LimitObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `lim_`.' }),
+    id: text('Begins with `lim_`.'),
     object: Type.Literal('limit'),
     scope: Scope,
-    entity: Type.Optional(Type.String({ description: 'With scope `entity`.' })),
-    entity_type: Type.Optional(Type.String({ description: 'With scope `entity_type`.' })),
+    entity: Type.Optional(text('With scope `entity`.')),
+    entity_type: Type.Optional(text('With scope `entity_type`.')),
     metric: Metric,
     amount: Amount,
     window: Window,
@@ -92,16 +74,14 @@ export type LimitObject = Static<typeof LimitObject>
 export const CreateLimit = Type.Object(
   {
     scope: Scope,
-    entity: Type.Optional(Type.Union([Name, Type.Null()], { description: 'With scope `entity`, only.' })),
-    entity_type: Type.Optional(
-      Type.Union([Name, Type.Null()], { description: 'With scope `entity_type`, only; such as `user`.' }),
-    ),
+    entity: Type.Optional(orNull(Name, 'With scope `entity`, only.')),
+    entity_type: Type.Optional(orNull(Name, 'With scope `entity_type`, only; such as `user`.')),
     metric: Metric,
     amount: Amount,
     window: Window,
-    action: Type.Optional(Type.Union([Action, Type.Null()], { description: '`block` if not given.' })),
-    description: Type.Optional(Type.Union([Description, Type.Null()])),
-    notify_at: Type.Optional(Type.Union([NotifyAt, Type.Null()])),
+    action: Type.Optional(orNull(Action, '`block` if not given.')),
+    description: Type.Optional(orNull(Description)),
+    notify_at: Type.Optional(orNull(NotifyAt)),
   },
   { title: 'CreateLimit', examples: [EXAMPLE] },
 )
@@ -164,21 +144,17 @@ export const CREATE_LIMIT_RULES = {
 export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
 
 /** What a limit counts stays as it is; make another limit to count something else. No body changes nothing. */
-export const UpdateLimit = Type.Union([
+export const UpdateLimit = orNull(
   Type.Object(
     {
       amount: Type.Optional(Amount),
       action: Type.Optional(Action),
-      description: Type.Optional(Type.Union([Description, Type.Null()])),
-      notify_at: Type.Optional(Type.Union([NotifyAt, Type.Null()])),
+      description: Type.Optional(orNull(Description)),
+      notify_at: Type.Optional(orNull(NotifyAt)),
     },
     { title: 'UpdateLimit', examples: [{ amount: 50 }] },
   ),
-  Type.Null(),
-])
+)
 export type UpdateLimit = NonNullable<Static<typeof UpdateLimit>>
 
-export const DeletedLimit = Type.Object(
-  { id: Type.String(), object: Type.Literal('limit'), deleted: Type.Literal(true) },
-  { title: 'DeletedLimit' },
-)
+export const DeletedLimit = deletedOf('limit', 'DeletedLimit')

@@ -1,6 +1,7 @@
 // The one envelope of every list, newest first, and the query that walks it.
 import { type Static, type TSchema, Type } from 'typebox'
 import { ERRORS, type ErrorCode, type ErrorType } from '../domain/errors.ts'
+import { orNull, text } from './shape.ts'
 
 export const PAGE_LIMIT_DEFAULT = 20
 const PAGE_LIMIT_MAX = 100
@@ -18,13 +19,9 @@ export const PageQuery = {
     }),
   ),
   starting_after: Type.Optional(
-    Type.String({ description: 'The ID of an object: the list goes on behind it. Pass `next_cursor` here.' }),
+    text('The ID of an object: the list goes on behind it. Pass `next_cursor` here.'),
   ),
-  after: Type.Optional(
-    Type.String({
-      description: 'The same under the name that OpenAI clients use; it wins if both are given.',
-    }),
-  ),
+  after: Type.Optional(text('The same under the name that OpenAI clients use; it wins if both are given.')),
 }
 
 const PageQueryObject = Type.Object(PageQuery)
@@ -36,11 +33,9 @@ export function listOf<T extends TSchema>(item: T, title: string) {
       object: Type.Literal('list'),
       data: Type.Array(item),
       has_more: Type.Boolean(),
-      next_cursor: Type.Union([Type.String(), Type.Null()], {
-        description: 'The `starting_after` of the next page; null on the last.',
-      }),
-      first_id: Type.Union([Type.String(), Type.Null()]),
-      last_id: Type.Union([Type.String(), Type.Null()]),
+      next_cursor: orNull(Type.String(), 'The `starting_after` of the next page; null on the last.'),
+      first_id: orNull(Type.String()),
+      last_id: orNull(Type.String()),
     },
     { title },
   )
@@ -53,13 +48,6 @@ export interface List<T> {
   next_cursor: string | null
   first_id: string | null
   last_id: string | null
-}
-
-// Times on the wire.
-
-/** Unix seconds. */
-export function timestamp(description: string) {
-  return Type.Integer({ minimum: 0, description: `Unix seconds; ${description}` })
 }
 
 // The envelope of every error response.
@@ -78,19 +66,20 @@ export const ErrorEnvelope = Type.Object(
     error: Type.Object({
       type: Type.Unsafe<ErrorType>({ type: 'string', enum: ERROR_TYPES }),
       code: Type.Unsafe<ErrorCode>({ type: 'string', enum: ERROR_CODES, description: 'What to branch on.' }),
-      message: Type.String({ description: 'For people; may change.' }),
+      message: text('For people; may change.'),
       param: Type.Optional(
-        Type.Union([Type.String(), Type.Null()], {
-          description: 'The parameter that is at fault; for OpenAI clients, null where there is none.',
-        }),
+        orNull(
+          Type.String(),
+          'The parameter that is at fault; for OpenAI clients, null where there is none.',
+        ),
       ),
-      quota: Type.Optional(Type.String({ description: 'On `quota_exceeded`: its name.' })),
-      limit_id: Type.Optional(Type.String({ description: 'On limit errors: the limit.' })),
+      quota: Type.Optional(text('On `quota_exceeded`: its name.')),
+      limit_id: Type.Optional(text('On limit errors: the limit.')),
       resets_at: Type.Optional(
         Type.Integer({ description: 'On limit errors: Unix seconds at which its window ends.' }),
       ),
       original_request_id: Type.Optional(
-        Type.String({ description: 'On idempotency conflicts: the request whose result is recorded.' }),
+        text('On idempotency conflicts: the request whose result is recorded.'),
       ),
     }),
   },

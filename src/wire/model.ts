@@ -1,13 +1,13 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { timestamp } from './list.ts'
+import { amount, count, flag, orNull, text, timestamp } from './shape.ts'
 
-const TokensOrNull = Type.Union([Type.Integer({ minimum: 1 }), Type.Null()])
+const TokensOrNull = orNull(Type.Integer({ minimum: 1 }))
 
 export const ModelObject = Type.Object(
   {
-    id: Type.String({ description: 'May hold slashes.' }),
+    id: text('May hold slashes.'),
     object: Type.Literal('model'),
     created: timestamp('since when it has been offered.'),
     owned_by: Type.String(),
@@ -15,22 +15,18 @@ export const ModelObject = Type.Object(
     context_window: TokensOrNull,
     max_output_tokens: TokensOrNull,
     supports: Type.Object({
-      structured_output: Type.Boolean({ description: 'Whether a strict JSON schema is enforced.' }),
+      structured_output: flag('Whether a strict JSON schema is enforced.'),
       tools: Type.Boolean(),
     }),
     endpoints: Type.Array(Type.Enum([...ENDPOINT_PATHS]), {
       description: 'The endpoints of batches that it serves.',
     }),
     pricing: Type.Object({
-      input_per_mtok: Type.Number({ minimum: 0 }),
-      output_per_mtok: Type.Number({ minimum: 0 }),
-      cached_input_per_mtok: Type.Optional(
-        Type.Number({ minimum: 0, description: 'Of prompt tokens that the server took from its cache.' }),
-      ),
+      input_per_mtok: amount(),
+      output_per_mtok: amount(),
+      cached_input_per_mtok: Type.Optional(amount('Of prompt tokens that the server took from its cache.')),
       currency: Type.Literal('USD'),
-      configured: Type.Boolean({
-        description: 'False: no price is set, so lines of this model cost nothing.',
-      }),
+      configured: flag('False: no price is set, so lines of this model cost nothing.'),
     }),
   },
   {
@@ -57,11 +53,9 @@ export type ModelObject = Static<typeof ModelObject>
 /** Whether the project of the caller has paused a model. */
 export const ModelPause = Type.Object(
   {
-    id: Type.String({ description: 'The model.' }),
+    id: text('The model.'),
     object: Type.Literal('model.pause'),
-    paused_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
-      description: 'Unix seconds, since when the project has paused it; null when it has not.',
-    }),
+    paused_at: orNull(count(), 'Unix seconds, since when the project has paused it; null when it has not.'),
   },
   {
     title: 'ModelPause',

@@ -1,35 +1,34 @@
 // Projects, their API keys and quotas as the API shows them, and sessions of the console.
 import { type Static, Type } from 'typebox'
-import { COMPAT_MODES, SCOPES, type Scope } from '../domain/api-key.ts'
-import { timestamp } from './list.ts'
+import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
+import { QUOTA_NAMES } from '../domain/plan.ts'
+import { count, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // An API key as the API shows it, and the request that issues one.
 
-const TimeOrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
-const ScopeName = Type.Unsafe<Scope>({ type: 'string', enum: [...SCOPES] })
+const ScopeName = oneOf(SCOPES)
 
 const KEY = {
-  id: Type.String({ description: 'Begins with `key_`.' }),
+  id: text('Begins with `key_`.'),
   object: Type.Literal('api_key'),
-  name: Type.Union([Type.String(), Type.Null()]),
+  name: orNull(Type.String()),
   project_id: Type.String(),
-  project: Type.String({ description: "The project's name." }),
+  project: text("The project's name."),
   scopes: Type.Array(ScopeName),
-  compat: Type.Union([Type.Enum([...COMPAT_MODES]), Type.Null()], {
-    description: 'The clients whose form its answers have; null: the usual form.',
-  }),
+  compat: orNull(
+    Type.Enum([...COMPAT_MODES]),
+    'The clients whose form its answers have; null: the usual form.',
+  ),
   created: timestamp('when it was issued.'),
-  last_used_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
-    description: 'Unix seconds, to about a minute; null when it has not been used.',
-  }),
-  revoked_at: TimeOrNull,
+  last_used_at: orNull(count(), 'Unix seconds, to about a minute; null when it has not been used.'),
+  revoked_at: orNull(count()),
 }
 
 export const ApiKeyObject = Type.Object(KEY, { title: 'ApiKey' })
 export type ApiKeyObject = Static<typeof ApiKeyObject>
 
 export const NewApiKey = Type.Object(
-  { ...KEY, key: Type.String({ description: 'The key itself, shown this once.' }) },
+  { ...KEY, key: text('The key itself, shown this once.') },
   { title: 'NewApiKey' },
 )
 
@@ -48,9 +47,7 @@ export const CreateApiKey = Type.Object(
       Type.Enum([...COMPAT_MODES], { description: 'Answers as strict clients of that API expect them.' }),
     ),
     project_id: Type.Optional(
-      Type.String({
-        description: 'Another project than that of the calling key; needs the scope `operator`.',
-      }),
+      text('Another project than that of the calling key; needs the scope `operator`.'),
     ),
   },
   { title: 'CreateApiKey', additionalProperties: false },
@@ -60,11 +57,11 @@ export type CreateApiKey = Static<typeof CreateApiKey>
 
 export const ProjectObject = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `proj_`.' }),
+    id: text('Begins with `proj_`.'),
     object: Type.Literal('project'),
     name: Type.String(),
     plan: Type.String(),
-    quotas: Type.Record(Type.String(), Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]), {
+    quotas: Type.Record(Type.String(), orNull(count()), {
       description: 'Of its plan; null: unlimited.',
     }),
     created: timestamp('when it was made.'),
@@ -75,7 +72,7 @@ export const ProjectObject = Type.Object(
 export type ProjectObject = Static<typeof ProjectObject>
 
 const Name = Type.String({ minLength: 1, maxLength: 200, description: 'Unique in the service.' })
-const PlanName = Type.String({ description: 'A plan of the configuration.' })
+const PlanName = text('A plan of the configuration.')
 
 export const CreateProject = Type.Object(
   { name: Name, plan: Type.Optional(PlanName) },
@@ -89,12 +86,10 @@ export const UpdateProject = Type.Object(
 
 // The quotas of a project and what it has of each, as the API shows them.
 
-const OrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
-
 const Quota = Type.Object(
   {
-    limit: Type.Union(OrNull.anyOf, { description: 'Null: there is none.' }),
-    used: Type.Union(OrNull.anyOf, { description: 'Null where each call is looked at alone.' }),
+    limit: orNull(count(), 'Null: there is none.'),
+    used: orNull(count(), 'Null where each call is looked at alone.'),
   },
   { title: 'Quota' },
 )
@@ -103,18 +98,7 @@ export const QuotasObject = Type.Object(
   {
     object: Type.Literal('quotas'),
     plan: Type.String(),
-    quotas: Type.Object({
-      stored_bytes: Quota,
-      open_batches: Quota,
-      queued_lines: Quota,
-      limits: Quota,
-      webhooks: Quota,
-      entities_per_batch: Quota,
-      uploads: Quota,
-      downloads: Quota,
-      streams: Quota,
-      keys: Quota,
-    }),
+    quotas: Type.Record(Type.Enum([...QUOTA_NAMES]), Quota),
   },
   {
     title: 'Quotas',
@@ -144,8 +128,8 @@ export type QuotasObject = Static<typeof QuotasObject>
 
 export const CreateConsoleSession = Type.Object(
   {
-    api_key: Type.Optional(Type.String({ description: 'An API key; it is not kept.' })),
-    link: Type.Optional(Type.String({ description: 'The `token` of a one-time link, instead of a key.' })),
+    api_key: Type.Optional(text('An API key; it is not kept.')),
+    link: Type.Optional(text('The `token` of a one-time link, instead of a key.')),
   },
   { title: 'CreateConsoleSession', additionalProperties: false },
 )
@@ -156,15 +140,14 @@ export const ConsoleSession = Type.Object(
   {
     object: Type.Literal('console_session'),
     project: Type.Object({ id: Type.String(), name: Type.String(), plan: Type.String() }),
-    api_key_id: Type.String({
-      description: 'The key that it was made with; it ends when the key is revoked.',
-    }),
-    scopes: Type.Array(Type.Unsafe<Scope>({ type: 'string', enum: [...SCOPES] })),
+    api_key_id: text('The key that it was made with; it ends when the key is revoked.'),
+    scopes: Type.Array(ScopeName),
     region: Type.String(),
-    version: Type.String({ description: 'Of the service.' }),
-    expires_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()], {
-      description: 'Unix seconds at which it ends; null where an API key authenticates the call itself.',
-    }),
+    version: text('Of the service.'),
+    expires_at: orNull(
+      count(),
+      'Unix seconds at which it ends; null where an API key authenticates the call itself.',
+    ),
   },
   { title: 'ConsoleSession' },
 )
@@ -179,8 +162,8 @@ export const ConsoleSessionEnded = Type.Object(
 export const ConsoleLink = Type.Object(
   {
     object: Type.Literal('console_link'),
-    token: Type.String({ description: 'Signs in once.' }),
-    path: Type.String({ description: 'Where a browser uses it: `/console#link=…`.' }),
+    token: text('Signs in once.'),
+    path: text('Where a browser uses it: `/console#link=…`.'),
     expires_at: timestamp('when it ends unused.'),
   },
   { title: 'ConsoleLink' },

@@ -1,28 +1,27 @@
 // An audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
-import { timestamp } from './list.ts'
+import { amount, count, orNull, text, timestamp } from './shape.ts'
 
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
+const TextOrNull = orNull(Type.String())
 
 export const HttpRequestRecord = Type.Object(
   {
-    id: Type.String({ description: 'Begins with `req_`.' }),
+    id: text('Begins with `req_`.'),
     object: Type.Literal('request'),
     kind: Type.Literal('http'),
     method: Type.String(),
     path: Type.String(),
     status_code: Type.Integer(),
-    api_key_id: Type.Union([Type.String(), Type.Null()], {
-      description: 'The key; with an `address`, the one that the call named, if any, be it valid or not.',
-    }),
-    address: Type.Optional(
-      Type.String({ description: 'Where a call came from that no key vouched for; for operators.' }),
+    api_key_id: orNull(
+      Type.String(),
+      'The key; with an `address`, the one that the call named, if any, be it valid or not.',
     ),
+    address: Type.Optional(text('Where a call came from that no key vouched for; for operators.')),
     entity: TextOrNull,
     created: timestamp('when it was answered.'),
-    duration_ms: Type.Integer({ minimum: 0 }),
+    duration_ms: count(),
     response: Type.Unknown({ description: 'What was answered, for POST and DELETE; null for others.' }),
-    traceparent: Type.Optional(Type.String({ description: 'The W3C trace context that the caller sent.' })),
+    traceparent: Type.Optional(text('The W3C trace context that the caller sent.')),
   },
   { title: 'HttpRequestRecord' },
 )
@@ -41,14 +40,14 @@ export const LineRecord = Type.Object(
     entity: TextOrNull,
     conversation: TextOrNull,
     tags: TextOrNull,
-    status_code: Type.Union([Type.Integer(), Type.Null()]),
+    status_code: orNull(Type.Integer()),
     attempts: Type.Array(Type.Unknown(), {
       description: 'Each time the line was sent: when, where, what came back.',
     }),
-    upstream: Type.Optional(Type.String({ description: 'The model server that answered.' })),
-    tier: Type.Optional(Type.Integer({ minimum: 0, description: 'The tier of that server.' })),
+    upstream: Type.Optional(text('The model server that answered.')),
+    tier: Type.Optional(count('The tier of that server.')),
     usage: Type.Unknown({ description: 'Tokens; null where there was no result.' }),
-    cost_usd: Type.Number({ minimum: 0 }),
+    cost_usd: amount(),
     shared_from: Type.Optional(
       Type.Object(
         { id: Type.String(), custom_id: Type.String() },
@@ -56,9 +55,7 @@ export const LineRecord = Type.Object(
       ),
     ),
     error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),
-    traceparent: Type.Optional(
-      Type.String({ description: 'The W3C trace context of the call that created the batch.' }),
-    ),
+    traceparent: Type.Optional(text('The W3C trace context of the call that created the batch.')),
     response: Type.Optional(
       Type.Unknown({ description: 'The response, as long as the result file exists.' }),
     ),

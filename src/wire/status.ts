@@ -1,66 +1,45 @@
 // The shape of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
-import { BATCH_STATUSES, type BatchStatus } from '../domain/batch.ts'
+import { BATCH_STATUSES } from '../domain/batch.ts'
 import { BatchObject, WaitingTextShape } from './batch.ts'
-import { timestamp } from './list.ts'
+import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
-const Count = Type.Integer({ minimum: 0 })
-const NumberOrNull = Type.Union([Type.Number(), Type.Null()])
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
+const Count = count()
+const NumberOrNull = orNull(Type.Number())
+const TextOrNull = orNull(Type.String())
 
 const UpstreamStatus = Type.Object(
   {
     model: Type.String(),
     upstream: Type.String(),
     in_flight: Count,
-    concurrency: Type.Integer({
-      minimum: 0,
-      description: 'How many lines it gets at once, as found by itself.',
-    }),
+    concurrency: count('How many lines it gets at once, as found by itself.'),
     concurrency_max: Count,
     circuit: Type.Enum(['closed', 'open']),
-    lines_per_s: Type.Number({ minimum: 0, description: 'Answered, of late.' }),
-    latency_ms: Type.Union([Type.Number({ minimum: 0 }), Type.Null()], {
-      description: 'The mean of late; null when nothing was answered.',
-    }),
-    errors_per_s: Type.Number({
-      minimum: 0,
-      description: 'Attempts that failed or were throttled, of late.',
-    }),
+    lines_per_s: amount('Answered, of late.'),
+    latency_ms: orNull(amount(), 'The mean of late; null when nothing was answered.'),
+    errors_per_s: amount('Attempts that failed or were throttled, of late.'),
     reachable: Type.Optional(
-      Type.Union([Type.Boolean(), Type.Null()], {
-        description:
-          'Whether it is up, by the lines that it answered; without lines, by its list of models, which it is asked ' +
+      orNull(
+        Type.Boolean(),
+        'Whether it is up, by the lines that it answered; without lines, by its list of models, which it is asked ' +
           'for every half minute. Null: not known.',
-      }),
+      ),
     ),
     last_error: TextOrNull,
-    tier: Type.Optional(
-      Type.Integer({ minimum: 0, description: 'Lines go to the lowest tier that can take them.' }),
-    ),
+    tier: Type.Optional(count('Lines go to the lowest tier that can take them.')),
     hours: Type.Optional(
-      Type.Union(
-        [
-          Type.Object({
-            places: Type.Integer({
-              minimum: 0,
-              description: 'The most lines that its hours allow just now; 0: it is closed.',
-            }),
-            until: Type.Union([timestamp('when that changes.'), Type.Null()]),
-          }),
-          Type.Null(),
-        ],
-        { description: 'Null where it has no `hours`.' },
+      orNull(
+        Type.Object({
+          places: count('The most lines that its hours allow just now; 0: it is closed.'),
+          until: orNull(timestamp('when that changes.')),
+        }),
+        'Null where it has no `hours`.',
       ),
     ),
     live: Type.Optional(
       Type.Object(
-        {
-          share: Count,
-          running: NumberOrNull,
-          waiting: NumberOrNull,
-          cache: NumberOrNull,
-        },
+        { share: Count, running: NumberOrNull, waiting: NumberOrNull, cache: NumberOrNull },
         {
           description:
             'Of a server that answers other requests too: how many lines it may have now, and what it says of ' +
@@ -76,7 +55,7 @@ const WorkerStatus = Type.Object(
   {
     id: Type.String(),
     started: timestamp('when its session began.'),
-    reported_at: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
+    reported_at: orNull(count()),
     open_chunks: Count,
     stores_failing: Type.Boolean(),
     upstreams: Type.Array(UpstreamStatus),
@@ -90,14 +69,10 @@ export const ServiceStatus = Type.Object(
     at: timestamp('when it was read.'),
     version: Type.String(),
     region: Type.String(),
-    workers_alive: Type.Boolean({ description: 'Whether any worker runs.' }),
-    batches: Type.Array(
-      Type.Object({
-        status: Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] }),
-        count: Count,
-      }),
-      { description: 'Unfinished batches of the project.' },
-    ),
+    workers_alive: flag('Whether any worker runs.'),
+    batches: Type.Array(Type.Object({ status: oneOf(BATCH_STATUSES), count: Count }), {
+      description: 'Unfinished batches of the project.',
+    }),
     waiting: Type.Array(
       Type.Object({
         code: Type.String(),
@@ -105,7 +80,7 @@ export const ServiceStatus = Type.Object(
         text: Type.Optional(WaitingTextShape),
         model: Type.Optional(Type.String()),
         batches: Type.Integer({ minimum: 1, description: 'How many batches of the project wait for this.' }),
-        example: Type.String({ description: 'The ID of one of them.' }),
+        example: text('The ID of one of them.'),
       }),
       { description: 'What unfinished batches of the project wait for.' },
     ),
@@ -125,7 +100,7 @@ export const ServiceStatus = Type.Object(
           stores: Type.Array(
             Type.Object({
               name: Type.Enum(['database', 'blobs']),
-              kind: Type.String({ description: '`sqlite`, `postgres`, `disk` or `s3`.' }),
+              kind: text('`sqlite`, `postgres`, `disk` or `s3`.'),
               ok: Type.Boolean(),
               latency_ms: NumberOrNull,
               error: TextOrNull,

@@ -1,31 +1,30 @@
 // The shape of usage and its cost in the API.
 import { type Static, Type } from 'typebox'
+import { amount, count, orNull, text } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
-const Count = Type.Integer({ minimum: 0 })
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
-const SecondsOrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
+const Count = count()
+const TextOrNull = orNull(Type.String())
 
 const totals = {
-  lines: Type.Integer({ minimum: 0, description: 'Lines that ended.' }),
-  succeeded: Type.Integer({ minimum: 0, description: 'With a result; only these cost anything.' }),
+  lines: count('Lines that ended.'),
+  succeeded: count('With a result; only these cost anything.'),
   failed: Count,
   prompt_tokens: Count,
   completion_tokens: Count,
   total_tokens: Count,
-  cost_usd: Type.Number({ minimum: 0 }),
+  cost_usd: amount(),
 }
 
 export const UsageObject = Type.Object(
   {
     object: Type.Literal('usage'),
-    start: Type.Union(SecondsOrNull.anyOf, {
-      description: 'Unix seconds; the beginning of the first day counted. Null: all from the first on.',
-    }),
-    end: Type.Union(SecondsOrNull.anyOf, {
-      description: 'Unix seconds; the end of the last day counted. Null: all up to now.',
-    }),
+    start: orNull(
+      count(),
+      'Unix seconds; the beginning of the first day counted. Null: all from the first on.',
+    ),
+    end: orNull(count(), 'Unix seconds; the end of the last day counted. Null: all up to now.'),
     entity: TextOrNull,
     entity_type: TextOrNull,
     ...totals,
@@ -34,7 +33,7 @@ export const UsageObject = Type.Object(
         Type.Object({
           entity: Type.Optional(TextOrNull),
           entity_type: Type.Optional(TextOrNull),
-          day: Type.Optional(Type.String({ description: 'Of the UTC calendar, as `2026-01-31`.' })),
+          day: Type.Optional(text('Of the UTC calendar, as `2026-01-31`.')),
           model: Type.Optional(TextOrNull),
           ...totals,
         }),

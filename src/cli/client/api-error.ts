@@ -3,6 +3,7 @@ import Type from 'typebox'
 import { Value } from 'typebox/value'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { visible } from '../../domain/text.ts'
+import { orNull } from '../../wire/shape.ts'
 import { Failure } from '../terminal/failure.ts'
 
 // Shapes of answers that the command line needs and src/wire does not have, or has in a stricter form. Other fields
@@ -15,7 +16,7 @@ export const AnyObject = Type.Object({})
 export const ListPage = Type.Object({
   data: Type.Array(Type.Unknown()),
   has_more: Type.Boolean(),
-  next_cursor: Type.Union([Type.String(), Type.Null()]),
+  next_cursor: orNull(Type.String()),
 })
 
 /** An error of the API of any version, with codes that this version may not know. */
@@ -23,14 +24,14 @@ const ErrorAnswer = Type.Object({
   error: Type.Object({
     code: Type.String(),
     message: Type.String(),
-    param: Type.Optional(Type.Union([Type.String(), Type.Null()])),
+    param: Type.Optional(orNull(Type.String())),
   }),
 })
 
 /** A line of an output or error file. */
 export const ResultLine = Type.Object({
   custom_id: Type.String(),
-  error: Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
+  error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
 })
 
 interface Answer {

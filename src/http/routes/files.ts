@@ -3,7 +3,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { FILE_PURPOSES, type FilePurpose } from '../../domain/file.ts'
+import { FILE_PURPOSES } from '../../domain/file.ts'
 import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
@@ -24,6 +24,7 @@ import { readValidation } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
+import { oneOf } from '../../wire/shape.ts'
 import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
@@ -145,7 +146,7 @@ export function fileRoutes(
     return sendOnce(reply, answer)
   }
 
-  const purpose = Type.Unsafe<FilePurpose>({ type: 'string', enum: [...FILE_PURPOSES] })
+  const purpose = oneOf(FILE_PURPOSES)
   route(app, {
     method: 'GET',
     url: '/v1/files',

@@ -4,6 +4,7 @@ import { Type } from 'typebox'
 import { type Clock, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
+import { orNull } from '../../wire/shape.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
 const RETRY_S = 5
@@ -33,10 +34,10 @@ export function healthRoutes(
       summary: 'Whether the service can do its work',
       answer: Type.Object({
         status: Type.Literal('ready'),
-        no_worker_since: Type.Union([Type.Integer(), Type.Null()], {
-          description:
-            'When the last worker stopped (Unix seconds), if that was a minute ago or longer. Meanwhile batches wait; cancelled and expired ones still end.',
-        }),
+        no_worker_since: orNull(
+          Type.Integer(),
+          'When the last worker stopped (Unix seconds), if that was a minute ago or longer. Meanwhile batches wait; cancelled and expired ones still end.',
+        ),
       }),
       errors: ['service_unavailable'],
     },

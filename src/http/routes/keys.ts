@@ -10,6 +10,7 @@ import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } fr
 import type { Reader } from '../../store/store.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
+import { text } from '../../wire/shape.ts'
 import { type Caller, callerOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
@@ -22,9 +23,7 @@ type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
 const ListQuery = Type.Object({
   ...PageQuery,
   project_id: Type.Optional(
-    Type.String({
-      description: 'Only keys of this project; operators see those of all projects without it.',
-    }),
+    text('Only keys of this project; operators see those of all projects without it.'),
   ),
 })
 

@@ -6,6 +6,7 @@ import type { Model } from '../../domain/model.ts'
 import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
+import { text } from '../../wire/shape.ts'
 import { callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
@@ -68,7 +69,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
       answer: ModelObject,
       errors: ['model_not_found'],
     },
-    accepts: { params: Type.Object({ '*': Type.String({ description: 'The ID of the model.' }) }) },
+    accepts: { params: Type.Object({ '*': text('The ID of the model.') }) },
     async handler(request) {
       const model = models.get(request.params['*'])
       if (!model) throw new ApiError('model_not_found', undefined, { param: 'model' })
@@ -84,7 +85,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
       doc: { operation, summary, description, answer: ModelPause, errors: ['model_not_found'] },
       accepts: {
         params: Type.Object({
-          model: Type.String({ description: 'The ID of the model; a slash in it is written `%2F`.' }),
+          model: text('The ID of the model; a slash in it is written `%2F`.'),
         }),
       },
       async handler(request) {

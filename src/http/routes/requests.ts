@@ -10,6 +10,7 @@ import { listHttpRequests, readAnonymousRequest, readHttpRequest } from '../../s
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
+import { text } from '../../wire/shape.ts'
 import { type Caller, callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
@@ -36,8 +37,8 @@ const ListQuery = Type.Object({
       description: 'Only calls with this status: `404`, or `4xx`.',
     }),
   ),
-  path: Type.Optional(Type.String({ description: 'Only calls whose path begins so.' })),
-  api_key_id: Type.Optional(Type.String({ description: 'Only calls with this key.' })),
+  path: Type.Optional(text('Only calls whose path begins so.')),
+  api_key_id: Type.Optional(text('Only calls with this key.')),
   since: Type.Optional(
     Type.Integer({
       ...SECONDS,

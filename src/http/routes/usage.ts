@@ -16,6 +16,7 @@ import {
   type UsageSums,
 } from '../../store/usage.ts'
 import { csvRecords } from '../../tables/csv-writer.ts'
+import { text } from '../../wire/shape.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
 import { attachment } from '../response/send-error.ts'
@@ -67,10 +68,10 @@ export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>
 const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
 
 const UsageQuery = Type.Object({
-  entity: Type.Optional(Type.String({ description: 'Only usage of this entity.' })),
-  entity_type: Type.Optional(Type.String({ description: 'Only usage of entities of this type.' })),
-  start: Type.Optional(Type.String({ description: `The first day of the report: ${DAY_FORM}.` })),
-  end: Type.Optional(Type.String({ description: `The day after the last day of the report: ${DAY_FORM}.` })),
+  entity: Type.Optional(text('Only usage of this entity.')),
+  entity_type: Type.Optional(text('Only usage of entities of this type.')),
+  start: Type.Optional(text(`The first day of the report: ${DAY_FORM}.`)),
+  end: Type.Optional(text(`The day after the last day of the report: ${DAY_FORM}.`)),
   group_by: Type.Optional(
     Type.String({
       description: `Any of ${USAGE_GROUPS.map((name) => `\`${name}\``).join(', ')}, separated by commas.`,

@@ -18,6 +18,7 @@ import {
   ConsoleSessionEnded,
   CreateConsoleSession,
 } from '../../../wire/project.ts'
+import { text } from '../../../wire/shape.ts'
 import {
   authenticate,
   authenticateSession,
@@ -34,9 +35,7 @@ const LINK_MS = 60_000
 const LINK_ENDED = 'The link was used before or has expired. Make another one.'
 
 const ConsoleHeader = Type.Object({
-  'X-Offpeak-Console': Type.Optional(
-    Type.String({ description: '`1`: required where the cookie of a session authenticates.' }),
-  ),
+  'X-Offpeak-Console': Type.Optional(text('`1`: required where the cookie of a session authenticates.')),
 })
 
 /** Counts a call against the rate limits; the server does so itself where a call comes with a key. */

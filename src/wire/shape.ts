@@ -1,0 +1,47 @@
+// The small shapes of which requests and answers are made. A shape of a set of names, or of text or null, has the type
+// of its values; `description` is what the reference says of it.
+import { type TSchema, Type } from 'typebox'
+
+export function text(description: string) {
+  return Type.String({ description })
+}
+
+export function flag(description: string) {
+  return Type.Boolean({ description })
+}
+
+/** A whole number, 0 or more. */
+export function count(description?: string) {
+  return Type.Integer({ minimum: 0, ...said(description) })
+}
+
+/** A number, 0 or more. */
+export function amount(description?: string) {
+  return Type.Number({ minimum: 0, ...said(description) })
+}
+
+/** Unix seconds. */
+export function timestamp(description: string) {
+  return count(`Unix seconds; ${description}`)
+}
+
+/** One of these names. */
+export function oneOf<T extends string>(names: readonly T[], description?: string) {
+  return Type.Unsafe<T>({ type: 'string', enum: [...names], ...said(description) })
+}
+
+export function orNull<T extends TSchema>(shape: T, description?: string) {
+  return Type.Union([shape, Type.Null()], said(description))
+}
+
+function said(description: string | undefined): { description?: string } {
+  return description === undefined ? {} : { description }
+}
+
+/** The answer to a DELETE. */
+export function deletedOf<O extends string>(object: O, title: string) {
+  return Type.Object(
+    { id: Type.String(), object: Type.Literal(object), deleted: Type.Literal(true) },
+    { title },
+  )
+}
