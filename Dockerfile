@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # One image for api, worker and serve. It runs as nobody in particular on a read-only root file system: what is
-# written goes to /data (with SQLite and a folder, and the master key) and to /tmp (compiled code, where the folder allows it).
+# written goes to /data (with SQLite and a folder, and the master key) and to /tmp.
 #
 #   docker build -t offpeak .
 #   docker run --read-only --tmpfs /tmp -v offpeak:/data -p 127.0.0.1:8080:8080 offpeak

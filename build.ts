@@ -1,11 +1,11 @@
-// Builds dist/, what the package runs: the service with the packages that it always loads, in few files. A module of its
+// Builds dist/, what a package and a fresh clone run: the service with the packages that it always loads, in few files. A module of its
 // own costs some 10 KiB of memory in each process, and a service has two thousand; so bundled, both processes take a
 // third less (docs/performance.md). Names stay as they are written, for stack traces.
 //
 //   npm run build
-import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
-import { build, type Plugin } from 'esbuild-wasm'
+import type { Plugin } from 'esbuild'
 import { buildConsole } from './src/http/routes/console/build-console.ts'
 
 const ROOT = import.meta.dirname
@@ -23,8 +23,8 @@ const ENTRIES = [
 const EXTERNAL = [
   ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'cli-progress', 'mustache'],
   ...['csv-parse', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
-  // What makes the console in a clone, which a package comes with.
-  'esbuild-wasm',
+  // Makes the console for who runs the sources; dist/ has it.
+  'esbuild',
   // Fastify's own compilers, in place of which the server has others.
   ...['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
 ]
@@ -61,10 +61,19 @@ const places: Plugin = {
   },
 }
 
-rmSync(DIST, { recursive: true, force: true })
+const esbuild = await import('esbuild').catch(() => null)
+if (esbuild === null) {
+  process.stderr.write(
+    'dist/ is not built: npm ci --omit=dev leaves esbuild out. In a clone, offpeak runs its sources.\n',
+  )
+  process.exit(process.env.npm_lifecycle_event === 'prepare' ? 0 : 1)
+}
+/** When this began: a source that changes later makes dist/ stale (bin/offpeak.js). */
+const began = new Date()
+const written = new Set<string>()
 const { files, inputs } = await buildConsole()
 for (const [path, text] of Object.entries(files)) write(`console/${path}`, text)
-const { metafile } = await build({
+const { metafile, outputFiles } = await esbuild.build({
   entryPoints: ENTRIES.map((path) => ({
     in: join(SRC, path),
     out: path.replace(/^.*\//, '').replace('.ts', ''),
@@ -81,22 +90,28 @@ const { metafile } = await build({
   external: EXTERNAL,
   plugins: [places, unused],
   metafile: true,
+  write: false,
   logLevel: 'warning',
   // For packages in CommonJS.
   banner: { js: "import{createRequire as $r}from'node:module';const require=$r(import.meta.url);" },
 })
 // A character beyond Latin-1 doubles the memory of the whole file: write it as an escape.
-for (const file of Object.keys(metafile.outputs))
-  if (
-    metafile.outputs[file]!.bytes > LATIN_1_BYTES &&
-    /[^\0-\xff]/.test(readFileSync(join(ROOT, file), 'utf8'))
-  )
-    throw new Error(`${file} has a character beyond Latin-1`)
+for (const { path, contents, text } of outputFiles) {
+  if (contents.length > LATIN_1_BYTES && /[^\0-\xff]/.test(text))
+    throw new Error(`${path} has a character beyond Latin-1`)
+  write(relative(DIST, path), text)
+}
 for (const path of ENTRIES.filter((entry) => entry.includes('/'))) {
   const flat = relative(dirname(path), path.replace(/^.*\//, '')).replace(/ts$/, 'js')
   write(path.replace(/ts$/, 'js'), `import ${JSON.stringify(flat)}\n`)
 }
 write('LICENSES.txt', licenses([...Object.keys(metafile.inputs), ...inputs]))
+for (const file of globSync('**/*.*', { cwd: DIST })) if (!written.has(file)) rmSync(join(DIST, file))
+try {
+  utimesSync(join(DIST, 'main.js'), began, began)
+} catch {
+  // The clone is for reading alone, and dist/ as it should be.
+}
 
 /** The notices of the packages that became part of dist/. */
 function licenses(inputs: readonly string[]): string {
@@ -115,7 +130,11 @@ function licenses(inputs: readonly string[]): string {
     .join(`\n${'-'.repeat(80)}\n\n`)
 }
 
+/** Leaves a file that is as it should be: a service may be running from it. */
 function write(path: string, text: string): void {
-  mkdirSync(dirname(join(DIST, path)), { recursive: true })
-  writeFileSync(join(DIST, path), text)
+  const file = join(DIST, path)
+  written.add(path)
+  if (existsSync(file) && readFileSync(file, 'utf8') === text) return
+  mkdirSync(dirname(file), { recursive: true })
+  writeFileSync(file, text)
 }

@@ -1,6 +1,6 @@
 // Memory of API and worker, each a process, for batches of growing size against the simulator in a third: the peak of
 // each and of both, and what both take at rest, before and after (PSS counts pages that they share once). Every size has
-// a service of its own. `--program`: the bin/offpeak.js of an installed package, which takes less than a clone.
+// a service of its own. `--program`: the bin/offpeak.js of another checkout, or of an installed package.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500] [--program bin/offpeak.js]
 import { resolve } from 'node:path'
@@ -8,8 +8,8 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Bench, modelAt, option, runBatch } from './harness.ts'
 
-/** Of both processes; a package takes less than a clone. */
-const GOALS_MIB = { clone: { idle: 150, peak: 300 }, package: { idle: 130, peak: 250 } }
+/** Of both processes. */
+const GOALS_MIB = { idle: 130, peak: 250 }
 /** After it, a service has released what it needs no longer. */
 const REST_MS = 15_000
 const CLONE = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
@@ -17,16 +17,15 @@ const CLONE = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 const sizes = option('lines', '10000,200000').split(',').map(Number)
 const bytes = option('bytes', 500)
 const program = resolve(option('program', CLONE))
-const goals = program === CLONE ? GOALS_MIB.clone : GOALS_MIB.package
 await using bench = new Bench('memory')
 const simulator = await bench.start(program, ['sim', '--port', '0', '--latency-ms', '0'])
 const base_url = `${simulator.first.replace('offpeak sim listening on ', '')}/v1`
 const rows: Awaited<ReturnType<typeof measure>>[] = []
 for (const lines of sizes) rows.push(await measure(lines))
 console.table(rows)
-bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: goals.idle })
+bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: GOALS_MIB.idle })
 for (const row of rows)
-  bench.figure(`both at the peak of ${row.lines} lines, MiB`, row['both, MiB'], { atMost: goals.peak })
+  bench.figure(`both at the peak of ${row.lines} lines, MiB`, row['both, MiB'], { atMost: GOALS_MIB.peak })
 
 async function measure(lines: number) {
   const service = await bench.service(modelAt(base_url, 1024), { program })

@@ -1,9 +1,6 @@
 #!/usr/bin/env node
-// Starts the command line: from source in a clone, from the build in an installed package.
-import { existsSync, readFileSync } from 'node:fs'
-// As a whole: an older Node, which has to be told that it is too old, lacks some of the names.
-import module from 'node:module'
-import { compileCacheFolder } from './compile-cache.js'
+// Starts the command line: from the build, or in a clone whose sources have changed since, from these.
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 
 const [major, minor] = process.versions.node.split('.').map(Number)
 if (major < 24 || (major === 24 && minor < 15)) {
@@ -38,10 +35,16 @@ if (startsService && process.platform === 'linux' && !isStartedAnew)
     [process.execPath, ...HEAP, ...process.execArgv, ...process.argv.slice(1)],
     { ...ALLOCATOR, ...process.env },
   )
-const source = new URL('../src/main.ts', import.meta.url)
-const isSource = existsSync(source)
-// With the cache, starting from source is as fast as from a build from the second start on. Node keeps in memory what it
-// reads from it; a build, which is few files, starts as fast without.
-const folder = isSource ? compileCacheFolder() : undefined
-if (folder !== undefined) module.enableCompileCache(folder)
-await import(isSource ? source.href : new URL('../dist/main.js', import.meta.url).href)
+const built = new URL('../dist/main.js', import.meta.url)
+const sources = new URL('../src/', import.meta.url)
+await import(isBuilt() ? built.href : new URL('main.ts', sources).href)
+
+/** A package has no sources; in a clone, dist/ is as new as `npm ci` or `npm run build`, and stale once a source has changed. */
+function isBuilt() {
+  if (!existsSync(sources)) return true
+  const builtMs = statSync(built, { throwIfNoEntry: false })?.mtimeMs ?? 0
+  const names = readdirSync(sources, { recursive: true }).filter((name) => !name.endsWith('.test.ts'))
+  const files = ['.', ...names].map((name) => new URL(name, sources))
+  files.push(new URL('../build.ts', import.meta.url), new URL('../package-lock.json', import.meta.url))
+  return files.every((file) => (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) < builtMs)
+}

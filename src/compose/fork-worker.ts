@@ -2,7 +2,6 @@
 // when its lease expires. A process that crashes repeatedly ends the service.
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { getCompileCacheDir } from 'node:module'
 import { availableParallelism } from 'node:os'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
@@ -146,9 +145,8 @@ function forkWorker(early: EarlyStart | null): WorkerProcess {
 
 function spawnWorker(early: EarlyStart | null = null): ChildProcess {
   const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
-  const cache = getCompileCacheDir()
   return fork(new URL(file, import.meta.url), {
-    env: { ...process.env, ...WORKER_ENV, ...(cache === undefined ? {} : { NODE_COMPILE_CACHE: cache }) },
+    env: { ...process.env, ...WORKER_ENV },
     serialization: 'advanced',
     // Standard output belongs to the command.
     stdio: ['ignore', 'ignore', 'inherit', 'ipc', ...(early?.ends ?? [])],

@@ -3,7 +3,6 @@
 // of its own with a small heap, of which so many run at once, in turn. An answer has one budget of time and a table
 // another; what is not checked within them says so.
 import { type ChildProcess, fork } from 'node:child_process'
-import { getCompileCacheDir } from 'node:module'
 import { steadyClock } from '../domain/clock.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
 import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
@@ -216,10 +215,9 @@ class CheckProcess {
 
   constructor(heapMib: number) {
     const file = import.meta.url.endsWith('.ts') ? './schema-check-process.ts' : './schema-check-process.js'
-    const cache = getCompileCacheDir()
     this.#child = fork(new URL(file, import.meta.url), {
       // No credential of the service is in it.
-      env: cache === undefined ? {} : { NODE_COMPILE_CACHE: cache },
+      env: {},
       execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
       serialization: 'advanced',
       // What V8 says of a full heap helps nobody.

@@ -32,7 +32,7 @@ async function freePort(): Promise<number> {
 
 test('the README pasted whole ends with the answers', { timeout: 120_000 }, async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-readme-'))
-  for (const name of ['bin', 'src', 'node_modules', 'examples'])
+  for (const name of ['bin', 'build.ts', 'dist', 'examples', 'node_modules', 'package-lock.json', 'src'])
     await symlink(join(ROOT, name), join(folder, name))
   await copyFile(join(ROOT, 'package.json'), join(folder, 'package.json'))
   const port = String(await freePort())

@@ -9,10 +9,11 @@ import { checkLists } from '../support/check-lists.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 
 const SUITES = [
-  ...['batch-life', 'limits', 'webhooks', 'fairness.long', 'unstorable-text'],
-  ...['batch-lines', 'batch-statistics', 'cli-console', 'live', 'retry-batch'],
-  ...['remote-batches', 'remote-batches.long', 'remote-webhooks.long'],
-  ...['crash.long', 'limits-processes.long'],
+  ...['batches/batch-life', 'batches/batch-lines', 'batches/batch-statistics', 'batches/fairness.long'],
+  ...['batches/retry-batch', 'cli/cli-console', 'damage/crash.long', 'files/unstorable-text'],
+  ...['money/limits', 'money/limits-processes.long', 'operations/live', 'operations/webhooks'],
+  ...['remote-batches/remote-batches', 'remote-batches/remote-batches.long'],
+  'remote-batches/remote-webhooks.long',
 ]
 
 /** Tables of a test are small: a scan or a sort would be the quickest way, and is taken only where there is no other. */
@@ -28,7 +29,7 @@ else {
 async function runSuites(storage: SharedStorage): Promise<void> {
   TestService.storage = () => storage.make()
   CrashTest.storage = () => storage.make()
-  for (const suite of SUITES) await import(`./${suite}.test.ts`)
+  for (const suite of SUITES) await import(`../${suite}.test.ts`)
   test('no list of PostgreSQL scans or sorts a table, whatever it is filtered by', async () => {
     const url = new URL(await storage.postgres.database())
     url.searchParams.set('options', INDEXES_ONLY.join(' '))

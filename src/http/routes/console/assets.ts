@@ -1,4 +1,4 @@
-// The files that the console's pages load: in a package they lie beside the service, a clone builds them.
+// The files that the console's pages load: beside the service where that is built, and else built here.
 import { createHash } from 'node:crypto'
 import { globSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
@@ -38,7 +38,7 @@ export function consoleAssets(): Promise<ConsoleAssets> {
 
 async function prepare(): Promise<ConsoleAssets> {
   const texts = import.meta.url.endsWith('.ts')
-    ? await (await import('./build-console.ts')).cachedConsole()
+    ? await (await (await import('./build-console.ts')).buildConsole()).files
     : Object.fromEntries(
         globSync('*', { cwd: BUILT }).map((path) => [path, readFileSync(new URL(path, BUILT), 'utf8')]),
       )
