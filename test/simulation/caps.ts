@@ -31,6 +31,8 @@ interface Cap {
   amount: number
   /** When it was created or last changed; 0 if that was before any line was sent. */
   since: number
+  /** By window, what had been settled when a full database, on which it was changed, had space again. */
+  settled?: ReadonlyMap<number, number>
 }
 
 export class Caps {
@@ -103,10 +105,20 @@ export class Caps {
     const cap = this.#random.pick(this.#list)
     cap.amount = Math.ceil(cap.amount * 2 * this.#random.next())
     cap.since = now
+    delete cap.settled
     await write(async (tx) => {
       await updateLimit(tx, cap.project_id, cap.id, { amount: cap.amount })
     })
     return true
+  }
+
+  /**
+   * To be called when a database has space again that was full from `from` on. What was sent before, and could not be settled,
+   * nobody could reserve either.
+   */
+  async onSpace(store: Store, from: number): Promise<void> {
+    for (const cap of this.#list)
+      if (cap.since + EFFECT_MS >= from) cap.settled ??= await spentByWindow(store, cap)
   }
 
   hasAny(project_id: string): boolean {
@@ -119,7 +131,8 @@ export class Caps {
 
   /**
    * For each cap and window: the spend is at most the cap, or the cost of the lines that were sent before the cap
-   * took effect, plus the excess of lines in flight over their estimates.
+   * took effect, plus the excess of lines in flight over their estimates, plus what a full database kept from being settled
+   * when the cap took effect.
    */
   async violations(run: SimulatedRun): Promise<string[]> {
     const found: string[] = []
@@ -127,12 +140,13 @@ export class Caps {
       const excess = this.underestimates ? MACHINES_MAX * this.inFlightMax * this.#excess(cap.metric) : 0
       const before = cap.since === 0 ? 0 : await sentBefore(run, cap, cap.since + EFFECT_MS)
       for (const [start, spent] of await spentByWindow(run.store, cap)) {
-        const bound = Math.max(cap.amount, before) + excess
+        const unsettled = cap.settled ? Math.max(0, before - (cap.settled.get(start) ?? 0)) : 0
+        const bound = Math.max(cap.amount, before) + unsettled + excess
         if (spent <= bound) continue
         const when = new Date(start).toISOString().slice(0, 10)
         const subject = cap.subject === '' ? 'the project' : cap.subject
         found.push(
-          `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, and lines in flight may exceed it by ${excess}`,
+          `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, ${unsettled} of it could not be settled, and lines in flight may exceed it by ${excess}`,
         )
       }
     }

@@ -261,7 +261,10 @@ export class MachineServers {
       [...this.models.keys()].map((id) => [id, isRemote(id, apis) ? this.#remoteUpstreams() : this.#usual()]),
     )
     const kept = [...this.upstreams.values()].flat()
-    return before.filter((upstream) => !kept.includes(upstream))
+    const unused = before.filter((upstream) => !kept.includes(upstream))
+    // With its model a server goes too, and is another one when the model is back.
+    for (const upstream of unused) this.#remote.delete(upstream.name)
+    return unused
   }
 
   #usual(): Upstream[] {

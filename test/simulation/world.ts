@@ -164,6 +164,8 @@ class World {
   readonly #idle: { from: number; to: number } | null
   #api: ApiProcess | null = null
   #storeFaults: StoreFaults = NO_STORE_FAULTS
+  /** When the database became full last. */
+  #fullFrom = 0
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
 
@@ -251,7 +253,7 @@ class World {
     const steps = random.int(20, 100) + (isLong ? 100 : 0)
     const full = isLong ? { from: random.int(0, 50), to: random.int(0, 2 * steps) } : null
     for (let step = 0; step < steps; step++) {
-      if (full) this.#fill(full.from <= step && step < full.to)
+      if (full) await this.#fill(full.from <= step && step < full.to)
       if (step === this.#idle?.from) this.#stopAll()
       for (const slot of this.#slots) await this.#injectMachineFault(slot, step)
       if (this.#api?.machine.isCrashed && this.#more.chance(0.3)) this.#api = this.#newApi()
@@ -306,6 +308,7 @@ class World {
   }
 
   async runWithoutFaults(): Promise<void> {
+    await this.#fill(false)
     this.#storeFaults = NO_STORE_FAULTS
     this.#faults = NO_SERVER_FAULTS
     this.#changes.endOutage()
@@ -412,8 +415,10 @@ class World {
     machine.jump(ms)
   }
 
-  #fill(isFull: boolean): void {
+  async #fill(isFull: boolean): Promise<void> {
     if (this.#storeFaults.isFull === isFull) return
+    if (isFull) this.#fullFrom = this.#clock.now()
+    else await this.run.caps.onSpace(this.run.store, this.#fullFrom)
     this.#storeFaults = { ...this.#storeFaults, isFull }
     this.#trace(isFull ? 'the database is full' : 'the database has space again')
   }
