@@ -80,6 +80,12 @@ export interface ServersOf {
   concurrency_max: () => number
 }
 
+/** When the lowest tier last answered a machine: by its clock, which may be set, and by the one that may not. */
+interface Answered {
+  at: number
+  steadyAt: number
+}
+
 export class UpstreamChanges {
   readonly #random: SeededRandom
   readonly #isOn: boolean
@@ -138,8 +144,7 @@ export class UpstreamChanges {
   /** What a configuration says just now. */
   upstreams({ machine, lowest, server, concurrency_max }: ServersOf): ModelServer[] {
     const random = this.#random
-    /** When the lowest tier last answered this machine, by its clock. */
-    const answered = { at: Number.NEGATIVE_INFINITY }
+    const answered: Answered = { at: Number.NEGATIVE_INFINITY, steadyAt: Number.NEGATIVE_INFINITY }
     const first = new ModelServer({
       backend: lowest(this.#watched(server(), machine, answered), 'model-server'),
       concurrency_max: concurrency_max(),
@@ -156,7 +161,7 @@ export class UpstreamChanges {
     return [first, second]
   }
 
-  #watched(server: Answering, { name, clock }: Machine, answered: { at: number }): Answering {
+  #watched(server: Answering, { name, clock, steadyClock }: Machine, answered: Answered): Answering {
     return async (call) => {
       const closed = this.#season?.closed ?? []
       const at = clock.now()
@@ -167,24 +172,27 @@ export class UpstreamChanges {
       if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
       if (this.#isDown) return UNREACHABLE
       const result = await server(call)
-      if (result.kind === 'answered' || result.kind === 'refused') answered.at = clock.now()
+      if (result.kind === 'answered' || result.kind === 'refused') {
+        answered.at = clock.now()
+        answered.steadyAt = steadyClock.now()
+      }
       return result
     }
   }
 
   #hosted(
     server: Answering,
-    { name, clock }: Machine,
+    { name, clock, steadyClock }: Machine,
     first: ModelServer,
-    answered: { at: number },
+    answered: Answered,
   ): Answering {
     return async (call) => {
       const at = clock.now()
       const { whenDownMs, whenAtRisk } = this.#spill
       const { violate, tally, plans } = this.#options
-      const upMs = at - answered.at
+      const upMs = Math.max(at - answered.at, steadyClock.now() - answered.steadyAt)
       const request = plans.requestOf(call)
-      if (whenDownMs !== null && (upMs >= whenDownMs || upMs < 0)) tally.count('tiers: spilled while down')
+      if (whenDownMs !== null && upMs >= whenDownMs) tally.count('tiers: spilled while down')
       else if (!whenAtRisk || plans.deadlineOf(request) - at > RISK_MS_MAX)
         violate(`${name} sent ${request} to the second tier ${upMs} ms after the first had answered`)
       else if (first.accepts(at))

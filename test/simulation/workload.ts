@@ -117,7 +117,7 @@ export class Workload {
     const now = this.#clock.now()
     if (random.chance(0.5)) {
       this.#trace(`${name} is cancelled`, 'batch cancelled')
-      await this.#write((tx) => cancelBatch(tx, project_id, id, now))
+      await this.#stop((tx) => cancelBatch(tx, project_id, id, now))
       return
     }
     const file = await readFileRow(store.read, batch.input_file_id)
@@ -183,7 +183,7 @@ export class Workload {
     const to = paused ?? batch.paused_at === null
     if (to === (batch.paused_at !== null)) return
     this.#trace(`${planned.name} is ${to ? 'paused' : 'resumed'}`, 'batch paused or resumed')
-    await this.#write((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
+    await this.#stop((tx) => setBatchPaused(tx, planned, to, this.#clock.now()))
   }
 
   async #changePausedModels(): Promise<void> {
@@ -471,6 +471,16 @@ export class Workload {
     const changed = caps.wants(0.5) && (await caps.change((change) => this.#write(change), this.#clock.now()))
     if (!changed) await this.#addCap(project_id, true)
     this.#trace(changed ? 'a cap is changed' : 'a cap is created', 'cap created or changed')
+  }
+
+  /** Cancels, pauses or resumes a batch, which may end just before: a caller is told so. */
+  async #stop(change: (tx: Writer) => Promise<unknown>): Promise<void> {
+    try {
+      await this.#write(change)
+    } catch (error) {
+      const isLate = error instanceof ApiError && /^batch_not_(cancel|paus)/.test(error.code)
+      if (!isLate) throw error
+    }
   }
 
   async #write<T>(change: (tx: Writer) => Promise<T>): Promise<T> {
