@@ -18,16 +18,6 @@ interface SimFlags {
   models?: string[]
   log?: string
   engine?: true
-  maxNumSeqs?: number
-  maxNumBatchedTokens?: number
-  kvBlocks?: number
-  blockTokens?: number
-  prefixCaching: boolean
-  queueMax?: number
-  schedulingPolicy?: 'fcfs' | 'priority'
-  stepMs?: number
-  seqMs?: number
-  prefillTokenMs?: number
 }
 
 export function addSim(program: Command, shell: Shell): void {
@@ -43,42 +33,12 @@ export function addSim(program: Command, shell: Shell): void {
     .option('--models <list>', 'models it answers for (default: any)', commaList)
     .option('--log <file>', 'append a line for each request to this file')
     .option('--engine', 'answers take the time of a simulated engine: batching, KV cache, queue, /metrics')
-    .option('--max-num-seqs <number>', 'of the engine: requests in a step (default: 256)', wholeNumber(1))
-    .option(
-      '--max-num-batched-tokens <number>',
-      'of the engine: tokens computed in a step (default: 2048)',
-      wholeNumber(1),
-    )
-    .option('--kv-blocks <number>', 'of the engine: blocks of its KV cache (default: 25000)', wholeNumber(1))
-    .option('--block-tokens <number>', 'of the engine: tokens of a block (default: 16)', wholeNumber(1))
-    .option('--no-prefix-caching', 'of the engine: prompts that begin alike share nothing')
-    .option(
-      '--queue-max <number>',
-      'of the engine: waiting requests beyond which it answers 503',
-      wholeNumber(1),
-    )
-    .addOption(
-      new Option(
-        '--scheduling-policy <policy>',
-        'of the engine: which request is next (default: fcfs)',
-      ).choices(['fcfs', 'priority']),
-    )
-    .option('--step-ms <number>', 'of the engine: time of every step (default: 4.6)', milliseconds)
-    .option(
-      '--seq-ms <number>',
-      'of the engine: more for each request that gets a token (default: 0.03)',
-      milliseconds,
-    )
-    .option(
-      '--prefill-token-ms <number>',
-      'of the engine: more for each prompt token (default: 0.02)',
-      milliseconds,
-    )
+  for (const option of Object.values(ENGINE_OPTIONS)) sim.addOption(option)
   for (const fault of SIMULATED_FAULTS) {
     sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that get ${FAULT_WORDS[fault]}`, fraction)
   }
   examples(
-    sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, faultsOf(command))),
+    sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, command)),
     'offpeak sim --port 8000',
     'offpeak sim --port 8000 --latency-ms 100..300 --capacity 256 --rate-500 0.01',
     'offpeak sim --port 8000 --engine --max-num-seqs 64 --scheduling-policy priority',
@@ -113,31 +73,52 @@ function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
   return faults
 }
 
-function engineOf(flags: SimFlags): SimEngineOrder | null {
-  const options = {
-    max_num_seqs: flags.maxNumSeqs,
-    max_num_batched_tokens: flags.maxNumBatchedTokens,
-    kv_blocks: flags.kvBlocks,
-    block_tokens: flags.blockTokens,
-    prefix_caching: flags.prefixCaching ? undefined : false,
-    queue_max: flags.queueMax,
-    scheduling_policy: flags.schedulingPolicy,
-    step_ms: flags.stepMs,
-    seq_ms: flags.seqMs,
-    prefill_token_ms: flags.prefillTokenMs,
-  }
-  if (flags.engine) return options
-  const [stray] = Object.entries(options).find(([, value]) => value !== undefined) ?? []
+/** By their names in the engine. Absent ones are as the engine has them. */
+const ENGINE_OPTIONS: Readonly<Record<keyof SimEngineOrder, Option>> = {
+  max_num_seqs: ofEngine('--max-num-seqs <number>', 'requests in a step (default: 256)', wholeNumber(1)),
+  max_num_batched_tokens: ofEngine(
+    '--max-num-batched-tokens <number>',
+    'tokens computed in a step (default: 2048)',
+    wholeNumber(1),
+  ),
+  kv_blocks: ofEngine('--kv-blocks <number>', 'blocks of its KV cache (default: 25000)', wholeNumber(1)),
+  block_tokens: ofEngine('--block-tokens <number>', 'tokens of a block (default: 16)', wholeNumber(1)),
+  prefix_caching: new Option('--no-prefix-caching', 'of the engine: prompts that begin alike share nothing'),
+  queue_max: ofEngine('--queue-max <number>', 'waiting requests beyond which it answers 503', wholeNumber(1)),
+  scheduling_policy: new Option(
+    '--scheduling-policy <policy>',
+    'of the engine: which request is next (default: fcfs)',
+  ).choices(['fcfs', 'priority']),
+  step_ms: ofEngine('--step-ms <number>', 'time of every step (default: 4.6)', milliseconds),
+  seq_ms: ofEngine(
+    '--seq-ms <number>',
+    'more for each request that gets a token (default: 0.03)',
+    milliseconds,
+  ),
+  prefill_token_ms: ofEngine(
+    '--prefill-token-ms <number>',
+    'more for each prompt token (default: 0.02)',
+    milliseconds,
+  ),
+}
+
+function ofEngine(flags: string, text: string, read: (text: string) => number): Option {
+  return new Option(flags, `of the engine: ${text}`).argParser(read)
+}
+
+function engineOf(command: Command, isOn: boolean): SimEngineOrder | null {
+  const given = Object.entries(ENGINE_OPTIONS)
+    .map(([name, option]) => [name, command.getOptionValue(option.attributeName())])
+    // The simulated engine caches prefixes unless it is told otherwise.
+    .filter(([, value]) => value !== undefined && value !== true)
+  if (isOn) return Object.fromEntries(given)
+  const [stray] = given
   if (stray !== undefined)
-    throw new Failure(`--${stray.replaceAll('_', '-')} is an option of the simulated engine: add --engine`)
+    throw new Failure(`--${stray[0].replaceAll('_', '-')} is an option of the simulated engine: add --engine`)
   return null
 }
 
-async function runSim(
-  shell: Shell,
-  flags: SimFlags,
-  faults: Partial<Record<SimulatedFault, number>>,
-): Promise<void> {
+async function runSim(shell: Shell, flags: SimFlags, command: Command): Promise<void> {
   const signal = shell.interruption()
   const starting = shell.launch.sim({
     host: flags.host,
@@ -145,11 +126,11 @@ async function runSim(
     latency_ms: flags.latencyMs,
     capacity: flags.capacity ?? null,
     context_window: flags.contextWindow ?? null,
-    faults,
+    faults: faultsOf(command),
     seed: flags.seed,
     models: flags.models ?? null,
     log: flags.log ?? null,
-    engine: engineOf(flags),
+    engine: engineOf(command, flags.engine === true),
   })
   const running = await starting.catch((error: unknown) => {
     throw error instanceof RangeError ? new Failure(error.message) : error
