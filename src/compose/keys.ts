@@ -7,15 +7,8 @@ import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import {
-  COMPAT_MODES,
-  type CompatMode,
-  isScope,
-  PROJECT_SCOPES,
-  SCOPES,
-  type Scope,
-} from '../domain/api-key.ts'
-import { unixSeconds } from '../domain/clock.ts'
+import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, parseScopes, SCOPES } from '../domain/api-key.ts'
+import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { type KeyWithProject, listKeys, readKey, readProjectByName, revokeKey } from '../store/projects.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
 
@@ -53,17 +46,12 @@ function summary(row: KeyWithProject): KeySummary {
     id: row.id,
     project: row.project_name,
     plan: row.plan,
-    scopes: scopesOf(row),
+    scopes: parseScopes(row.scopes),
     name: row.name,
     compat: row.compat,
     created: unixSeconds(row.created),
-    revoked_at: row.revoked_at === null ? null : unixSeconds(row.revoked_at),
+    revoked_at: secondsOrNull(row.revoked_at),
   }
-}
-
-function scopesOf(row: KeyWithProject): Scope[] {
-  const list: unknown = JSON.parse(row.scopes)
-  return Array.isArray(list) ? list.filter((one) => typeof one === 'string' && isScope(one)) : []
 }
 
 // The first start of a service creates a project, and API keys for it in the data folder.

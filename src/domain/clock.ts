@@ -48,3 +48,7 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
 export function unixSeconds(ms: number): number {
   return Math.floor(ms / 1000)
 }
+
+export function secondsOrNull(ms: number | null): number | null {
+  return ms === null ? null : unixSeconds(ms)
+}

@@ -78,6 +78,7 @@ export interface Declared {
   method: Method | readonly Method[]
   url: string
   access: Access
+  /** Null: the endpoint is not part of the API. */
   doc: RouteDoc | null
   /**
    * What a request is made of: `params`, `querystring` and `body`, each a typebox shape. An ID in a path may be any text:
@@ -104,9 +105,10 @@ type Options<S extends FastifySchema> = RouteOptions<
   TypeboxProvider
 >
 
-interface RouteSpec<S extends FastifySchema> extends Declared {
+interface RouteSpec<S extends FastifySchema> extends Omit<Declared, 'doc' | 'accepts'> {
   method: Method | Method[]
-  accepts: S
+  doc?: RouteDoc
+  accepts?: S
   handler: Options<S>['handler']
 }
 
@@ -115,15 +117,15 @@ const NO_PARAMETERS = Type.Object({})
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
 export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
-  const { method, url, access, doc, accepts, raw, handler } = spec
+  const { method, url, access, doc = null, accepts, raw, handler } = spec
   app.route<RouteGenericInterface, ContextConfigDefault, S>({
     method,
     url,
     handler,
     ...(access === 'public' ? { bodyLimit: PUBLIC_BODY_BYTES_MAX } : {}),
     // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
-    schema: access === 'public' ? accepts : { querystring: NO_PARAMETERS, ...accepts },
-    config: { declared: { method, url, access, doc, accepts, ...(raw ? { raw } : {}) } },
+    schema: access === 'public' ? accepts : Object.assign({ querystring: NO_PARAMETERS }, accepts),
+    config: { declared: { method, url, access, doc, accepts: accepts ?? {}, ...(raw ? { raw } : {}) } },
   })
 }
 

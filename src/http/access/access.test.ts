@@ -182,7 +182,6 @@ test('a server with an endpoint without declared access does not start', () => {
     method: 'GET',
     url: '/v1/open',
     access: 'public',
-    doc: null,
     accepts: {},
     handler: () => 'x',
   })

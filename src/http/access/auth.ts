@@ -3,7 +3,7 @@
 
 import type { FastifyRequest } from 'fastify'
 import { GroupedWrites } from '../../audit/call-records.ts'
-import { hashConsoleToken, isScope, parseApiKey, type Scope, secretMatches } from '../../domain/api-key.ts'
+import { hashConsoleToken, parseApiKey, parseScopes, secretMatches } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import {
@@ -45,7 +45,7 @@ function callerOfKey(key: KeyWithProject, session_expires: number | null): Calle
     project_name: key.project_name,
     plan: key.plan,
     key_id: key.id,
-    scopes: scopesOf(key.scopes),
+    scopes: new Set(parseScopes(key.scopes)),
     // The console reads objects in the API's own form.
     compat: session_expires === null ? key.compat : null,
     session_expires,
@@ -67,12 +67,6 @@ export function authorize(caller: Caller, access: Access): void {
   if (typeof access === 'string' || access.some((scope) => caller.scopes.has(scope))) return
   const wanted = access.map((scope) => `\`${scope}\``).join(' or ')
   throw new ApiError('missing_scope', `The API key lacks the scope ${wanted}.`)
-}
-
-function scopesOf(json: string): Set<Scope> {
-  const listed: unknown = JSON.parse(json)
-  if (!Array.isArray(listed)) return new Set()
-  return new Set(listed.filter((scope) => typeof scope === 'string').filter(isScope))
 }
 
 // The cookie that carries a session of the console. No script can read it and no other site can send it; what changes

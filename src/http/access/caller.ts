@@ -5,6 +5,7 @@ import { Type } from 'typebox'
 import { COMPAT_MODES, type CompatMode, isCompatMode, type Scope } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
+import type { QuotaHolder } from '../../intake/check-quota.ts'
 
 export interface Caller {
   project_id: string
@@ -31,6 +32,15 @@ export function planOf(plans: ReadonlyMap<string, Plan>, caller: Caller): Plan {
   if (!plan)
     throw new Error(`the project ${caller.project_id} has the plan "${caller.plan}", which is not configured`)
   return plan
+}
+
+/** The project of the call, with the quotas of its plan. */
+export function quotaHolder(
+  request: Pick<FastifyRequest, 'caller'>,
+  plans: ReadonlyMap<string, Plan>,
+): QuotaHolder {
+  const caller = callerOf(request)
+  return { project_id: caller.project_id, quotas: planOf(plans, caller).quotas }
 }
 
 // In which form a call is answered: the header says, else the key.

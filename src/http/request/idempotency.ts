@@ -5,7 +5,7 @@
 // Without a key every call runs, except a retry of a client library (x-stainless-retry-count): it gets the stored
 // response of the same call within the last ten minutes.
 import { createHash } from 'node:crypto'
-import type { FastifyReply } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -17,6 +17,7 @@ import {
 } from '../../store/calls.ts'
 import type { IdempotencyRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
+import { callerOf } from '../access/caller.ts'
 
 export const KEPT_MS = 25 * 3_600_000
 export const KEYLESS_KEPT_MS = 10 * 60_000
@@ -62,6 +63,16 @@ interface IdempotentCall {
   headers: NodeJS.Dict<string | string[]>
   /** The parameters that two equal calls share, beside route and entity header: plain and shallow. */
   request: object
+}
+
+/** `body`: as IdempotentCall.request. */
+export function idempotentCall(
+  request: FastifyRequest,
+  route: IdempotentCall['route'],
+  body: object,
+): IdempotentCall {
+  const { project_id } = callerOf(request)
+  return { project_id, request_id: request.id, route, headers: request.headers, request: body }
 }
 
 interface IdempotentResponse {

@@ -24,7 +24,6 @@ export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSec
       answer: Type.Object({ received: Type.Literal(true) }),
       errors: ['invalid_signature', 'unsupported_media_type', 'payload_too_large', 'request_timeout'],
     },
-    accepts: {},
     async handler({ headers, body, log }) {
       const bytes = Buffer.isBuffer(body) ? body : Buffer.alloc(0)
       const signed = batchApiSecrets().filter(({ secret }) => isSigned(secret, headers, bytes))

@@ -61,8 +61,6 @@ export function batchResultsRoute(
         reply.headers({
           'content-disposition': attachment(`${batch.id}.${format}`),
           'x-batch-status': batch.status,
-          'cache-control': 'no-store',
-          'x-content-type-options': 'nosniff',
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
         const table = read.stream(readResultsTable({ ...ports, checks }, batch, order, read))
@@ -77,8 +75,6 @@ export function batchResultsRoute(
         'x-next-after': page.nextAfter,
         'x-has-more': String(page.hasMore),
         'x-batch-status': batch.status,
-        'cache-control': 'no-store',
-        'x-content-type-options': 'nosniff',
       })
       reply.type('application/x-ndjson')
       const text = read.stream(page.text)

@@ -16,7 +16,13 @@ import type { BatchProjection } from '../../ledger/project-batch.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import { BatchEstimate, BatchObject, CREATE_BATCH_RULES, CreateBatch } from '../../wire/batch.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
-import { headerText, type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
+import {
+  headerText,
+  type Idempotency,
+  IdempotencyHeaders,
+  idempotentCall,
+  sendOnce,
+} from '../request/idempotency.ts'
 import { whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
@@ -101,7 +107,6 @@ export function createBatchRoute(app: App, deps: Deps): void {
         takesAnyFile: request.compat === 'openai',
       }
       const view = viewOf(request, region)
-      const { endpoint, completion_window, metadata, output_expires_after, start_after, dedupe } = body
       const input_file_id = fileIdOf(body.input_file_id)
       const order = orderBatch({ ...body, input_file_id }, owner, planOf(plans, caller))
       const { project_id } = caller
@@ -112,7 +117,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
       }
       const project = (): Promise<BatchProjection | null> =>
-        readProjection(deps, { ...owner, input_file_id, metadata: metadata ?? null })
+        readProjection(deps, { ...owner, input_file_id, metadata: body.metadata ?? null })
       if (request.query.dry_run === 'true') {
         await processed()
         const projection = await oneAtATime(project)
@@ -121,21 +126,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
         return showEstimate(shownFileId(input_file_id, view), projection, limitProjections, deps.models)
       }
-      const call = {
-        project_id: caller.project_id,
-        request_id: request.id,
-        route: 'POST /v1/batches' as const,
-        headers,
-        request: {
-          input_file_id,
-          endpoint,
-          completion_window,
-          metadata,
-          output_expires_after,
-          start_after,
-          dedupe,
-        },
-      }
+      const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
       let projection: BatchProjection | null = null
       const answer = await idempotency.once(
         call,

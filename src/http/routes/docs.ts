@@ -57,14 +57,11 @@ export function docsRoutes(app: App): void {
       method: 'GET',
       url,
       access: 'public',
-      doc: null,
-      accepts: {},
       handler: async (_request, reply) =>
         reply
           .headers({
             'content-security-policy': POLICY,
             'cache-control': max_age_s > 0 ? `public, max-age=${max_age_s}` : 'no-cache',
-            'x-content-type-options': 'nosniff',
             'referrer-policy': 'no-referrer',
           })
           .type(type)

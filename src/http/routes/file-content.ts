@@ -6,7 +6,7 @@ import type { ByteRange } from '../../blobs/blobs.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { readContent } from '../../results/download.ts'
 import { readFile } from '../../store/files.ts'
-import { callerOf, planOf } from '../access/caller.ts'
+import { callerOf, quotaHolder } from '../access/caller.ts'
 import { type Encoding, encode, encodingFor } from '../response/compress.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
@@ -65,7 +65,6 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
         'accept-ranges': 'bytes',
         'content-disposition': attachment(file.filename),
         etag: encodedEtag,
-        'x-content-type-options': 'nosniff',
       })
       const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
       if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
@@ -76,9 +75,7 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
       if (encoding === null) reply.header('content-length', range.end - range.start)
       else reply.header('content-encoding', encoding)
       if (request.method === 'HEAD') return reply.send()
-      const caller = callerOf(request)
-      const { quotas } = planOf(plans, caller)
-      downloads.take({ project_id: caller.project_id, quotas }, reply.raw)
+      downloads.take(quotaHolder(request, plans), reply.raw)
       const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
         objectMode: false,
       })

@@ -27,7 +27,13 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { oneOf } from '../../wire/shape.ts'
 import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
-import { hasIdempotencyKey, type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
+import {
+  hasIdempotencyKey,
+  type Idempotency,
+  IdempotencyHeaders,
+  idempotentCall,
+  sendOnce,
+} from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -90,7 +96,6 @@ export function fileRoutes(
         'idempotency_cache_not_requested',
       ],
     },
-    accepts: {},
     async handler(request, reply) {
       const caller = callerOf(request)
       if (!request.isMultipart())
@@ -128,13 +133,8 @@ export function fileRoutes(
     check: QuotaCheck,
   ) {
     const received = await receiveForm(deps, formOf(request, file_bytes_max, 'file'), upload)
-    const call = {
-      project_id: upload.project_id,
-      request_id: request.id,
-      route: 'POST /v1/files' as const,
-      headers: request.headers,
-      request: { filename: received.filename, sha256: received.digest },
-    }
+    const { filename, digest: sha256 } = received
+    const call = idempotentCall(request, 'POST /v1/files', { filename, sha256 })
     const commit = () =>
       idempotency.once(call, async (tx) => {
         await check(tx, received.content.bytes)

@@ -1,7 +1,7 @@
 // GET /healthz: whether the process answers. GET /readyz: whether the service can do its work.
 import type { Registry } from 'prom-client'
 import { Type } from 'typebox'
-import { type Clock, unixSeconds } from '../../domain/clock.ts'
+import { type Clock, secondsOrNull } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
 import { orNull } from '../../wire/shape.ts'
@@ -22,7 +22,6 @@ export function healthRoutes(
       summary: 'Whether the process answers',
       answer: Type.Object({ status: Type.Literal('ok') }),
     },
-    accepts: {},
     handler: async () => ({ status: 'ok' }),
   })
   route(app, {
@@ -41,11 +40,10 @@ export function healthRoutes(
       }),
       errors: ['service_unavailable'],
     },
-    accepts: {},
     async handler() {
       if (!(await ready())) throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
       const since = noWorkerSince?.() ?? null
-      return { status: 'ready', no_worker_since: since === null ? null : unixSeconds(since) }
+      return { status: 'ready', no_worker_since: secondsOrNull(since) }
     },
   })
 }
@@ -64,7 +62,6 @@ export function metricsRoute(app: App, registry: Registry, clock: Clock): void {
       answer: Type.String(),
       content_type: 'text/plain',
     },
-    accepts: {},
     handler: async (_request, reply) => reply.type(metrics.contentType).send(await metrics.read()),
   })
 }

@@ -2,8 +2,8 @@
 // project alone, unless it has the scope `operator`.
 import { Type } from 'typebox'
 import { createKey } from '../../admin/create-key.ts'
-import { isScope, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
-import { unixSeconds } from '../../domain/clock.ts'
+import { PROJECT_SCOPES, parseScopes } from '../../domain/api-key.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } from '../../store/projects.ts'
@@ -131,7 +131,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
       return await store.write(async (tx) => {
         const row = await visibleKey(tx, caller, request.params.key_id)
         if (!row) throw new ApiError('key_not_found')
-        if (scopesOf(row).includes('operator') && !isOperator(caller))
+        if (parseScopes(row.scopes).includes('operator') && !isOperator(caller))
           throw new ApiError('missing_scope', 'A key of an operator can be revoked by operators alone.')
         const now = clock.now()
         const isFirst = await revokeKey(tx, row.id, now)
@@ -158,22 +158,16 @@ async function checkProject(db: Reader, caller: Caller, id: string): Promise<{ n
 }
 
 function showKey(row: KeyWithProject): ApiKeyObject {
-  const seconds = (at: number | null): number | null => (at === null ? null : unixSeconds(at))
   return {
     id: row.id,
     object: 'api_key',
     name: row.name,
     project_id: row.project_id,
     project: row.project_name,
-    scopes: scopesOf(row),
+    scopes: parseScopes(row.scopes),
     compat: row.compat,
     created: unixSeconds(row.created),
-    last_used_at: seconds(row.last_used_at),
-    revoked_at: seconds(row.revoked_at),
+    last_used_at: secondsOrNull(row.last_used_at),
+    revoked_at: secondsOrNull(row.revoked_at),
   }
-}
-
-function scopesOf(row: KeyWithProject): Scope[] {
-  const list: unknown = JSON.parse(row.scopes)
-  return Array.isArray(list) ? list.filter((one) => typeof one === 'string').filter(isScope) : []
 }

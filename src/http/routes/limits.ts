@@ -19,8 +19,8 @@ import {
   UpdateLimit,
 } from '../../wire/limit.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf } from '../access/caller.ts'
-import { type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
+import { callerOf, quotaHolder } from '../access/caller.ts'
+import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -56,17 +56,9 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     },
     accepts: { body: CreateLimit },
     async handler(request, reply) {
-      const caller = callerOf(request)
-      const { project_id } = caller
-      const { quotas } = planOf(plans, caller)
-      const { headers, body } = request
-      const call = {
-        project_id,
-        request_id: request.id,
-        route: 'POST /v1/limits' as const,
-        headers,
-        request: body,
-      }
+      const { project_id, quotas } = quotaHolder(request, plans)
+      const { body } = request
+      const call = idempotentCall(request, 'POST /v1/limits', body)
       const answer = await idempotency.once(call, async (tx, now) => {
         const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
         await checkQuotas(tx, { project_id, quotas }, { limits: 1 })

@@ -16,7 +16,7 @@ import type { Store } from '../../store/store.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { LiveUpdate } from '../../wire/status.ts'
 import { authenticate, authenticateSession, consoleTokenOf } from '../access/auth.ts'
-import { callerOf, planOf } from '../access/caller.ts'
+import { callerOf, quotaHolder } from '../access/caller.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { whenClosed } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
@@ -57,7 +57,6 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
       also: { [EVENT_STREAM]: LiveUpdate },
       errors: ['quota_exceeded'],
     },
-    accepts: {},
     async handler(request, reply) {
       const { project_id } = callerOf(request)
       if (!request.headers.accept?.includes(EVENT_STREAM)) return update(await feed.snapshot(project_id))
@@ -66,10 +65,7 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
       const stream = new Readable({ read() {} })
       follow(request, stream, project_id, unfinished.batches)
       stream.push(eventOf(unfinished))
-      return reply
-        .headers({ 'cache-control': 'no-store', 'x-accel-buffering': 'no' })
-        .type(EVENT_STREAM)
-        .send(stream)
+      return reply.header('x-accel-buffering', 'no').type(EVENT_STREAM).send(stream)
     },
   })
 
@@ -79,8 +75,7 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
     const name = consoleTokenOf(request.headers.cookie) ?? caller.key_id
     if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
       throw new ApiError('quota_exceeded', TOO_MANY, { quota: 'streams' }, RETRY_S)
-    const { quotas } = planOf(plans, caller)
-    streams.take({ project_id: caller.project_id, quotas }, reply.raw)
+    streams.take(quotaHolder(request, plans), reply.raw)
     const giveBack = byCaller.take(name)
     if (giveBack) whenClosed(reply.raw, giveBack)
   }

@@ -22,7 +22,6 @@ export function openapiRoute(app: App): void {
     url: '/openapi.json',
     access: 'public',
     doc: { operation: 'getOpenapi', summary: 'The OpenAPI document', answer: Type.Unknown() },
-    accepts: {},
     async handler(_request, reply) {
       // Built at the first call: by then every endpoint is declared.
       text ??= JSON.stringify(openapiDocument(app.routeTable.all))
@@ -43,7 +42,6 @@ export function configSchemaRoute(app: App): void {
         'The schema of this version of the service, for editors. It contains no setting of this server.',
       answer: Type.Unknown(),
     },
-    accepts: {},
     handler: async (_request, reply) =>
       reply.type('application/json; charset=utf-8').send(await readFile(CONFIG_SCHEMA, 'utf8')),
   })

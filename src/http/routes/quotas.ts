@@ -26,7 +26,6 @@ export function quotaRoute(app: App, { store, plans, incoming, downloads, stream
         'Each API process counts uploads, downloads and streams by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
       answer: QuotasObject,
     },
-    accepts: {},
     async handler(request): Promise<QuotasObject> {
       const caller = callerOf(request)
       const plan = planOf(plans, caller)

@@ -15,7 +15,7 @@ import { removeFile } from '../../lifecycle/remove-file.ts'
 import type { BatchRow, FileRow } from '../../store/schema.ts'
 import { BatchObject, type Metadata, RetryBatch, WINDOW_RULES } from '../../wire/batch.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
-import { type Idempotency, IdempotencyHeaders, sendOnce } from '../request/idempotency.ts'
+import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { BatchParams, showBatch, visibleBatch } from './batches.ts'
@@ -96,13 +96,10 @@ export function retryBatchRoute(app: App, deps: Deps): void {
       orderOf(old.input_file_id)
       let file: FileRow | undefined
       let projection: BatchProjection | null = null
-      const call = {
-        project_id,
-        request_id: request.id,
-        route: 'POST /v1/batches/{batch_id}/retry' as const,
-        headers: request.headers,
-        request: { batch_id: old.id, ...which, completion_window },
-      }
+      const call = idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
+        batch_id: old.id,
+        ...request.body,
+      })
       const view = viewOf(request, region)
       /** Nobody asked for the file by itself. */
       const discard = async (): Promise<void> => {

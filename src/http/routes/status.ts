@@ -1,5 +1,5 @@
 // What of the project waits and why; for operators also workers, model servers and stores, and the settings in force.
-import { unixSeconds } from '../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { readBatchProgress } from '../../progress/read-batch-progress.ts'
 import { listOpenBatches } from '../../store/batches.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
@@ -32,7 +32,6 @@ export function statusRoutes(
       description: `Of the project: its unfinished batches and what they wait for (the newest ${BATCHES_MAX}). With the scope \`operator\` also \`service\`: workers, model servers, stores and the queue.`,
       answer: ServiceStatus,
     },
-    accepts: {},
     async handler(request): Promise<ServiceStatus> {
       const { project_id, scopes } = callerOf(request)
       const now = clock.now()
@@ -75,7 +74,7 @@ export function statusRoutes(
       workers: workers.map(({ id, started, reported_at, report }) => ({
         id,
         started: unixSeconds(started),
-        reported_at: reported_at === null ? null : unixSeconds(reported_at),
+        reported_at: secondsOrNull(reported_at),
         open_chunks: report?.open_chunks ?? 0,
         stores_failing: report?.stores_failing ?? false,
         upstreams: report?.upstreams ?? [],
@@ -106,7 +105,6 @@ export function statusRoutes(
       description: 'With defaults, durations in ms and sizes in bytes; secrets are hidden.',
       answer: Settings,
     },
-    accepts: {},
     handler: async () => ({ object: 'settings', version, configuration: settings() }),
   })
 }

@@ -29,7 +29,7 @@ import {
   UploadStatusShape,
 } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
+import { callerOf, planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
@@ -73,20 +73,17 @@ export function uploadRoutes(
     accepts: { body: CreateUpload },
     async handler(request) {
       refuseIdempotencyKey(request.headers)
-      const caller = callerOf(request)
+      const owner = quotaHolder(request, plans)
       const { filename, mime_type, bytes, expires_after } = request.body
       if (bytes > file_bytes_max)
         throw new ApiError('payload_too_large', `A file has at most ${file_bytes_max} bytes.`, {
           param: 'bytes',
         })
       const order = {
-        project_id: caller.project_id,
-        quotas: planOf(plans, caller).quotas,
-        filename,
-        mime_type,
-        bytes,
+        ...owner,
+        ...{ filename, mime_type, bytes },
         file_expires_after_ms: expires_after ? expires_after.seconds * 1000 : null,
-        running: incoming.files(caller.project_id),
+        running: incoming.files(owner.project_id),
       }
       const upload = await store.write((tx) => createUpload(tx, order, clock.now()))
       return showUpload(upload, viewOf(request, region))
@@ -158,10 +155,9 @@ export function uploadRoutes(
     accepts: { params: UploadParams },
     async handler(request) {
       refuseIdempotencyKey(request.headers)
-      const caller = callerOf(request)
-      const owner = { project_id: caller.project_id, quotas: planOf(plans, caller).quotas }
+      const owner = quotaHolder(request, plans)
       const now = (): number => clock.now()
-      const found = await readUpload(store.read, caller.project_id, request.params.upload_id, now())
+      const found = await readUpload(store.read, owner.project_id, request.params.upload_id, now())
       const upload = openUpload(found)
       checkFormLength(request, upload.bytes, 'data')
       const partOf = { id: upload.id, left: upload.bytes - upload.part_bytes }

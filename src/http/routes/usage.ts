@@ -44,9 +44,7 @@ export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>
     async handler(request, reply) {
       const { filter, by } = readUsageQuery(callerOf(request).project_id, request.query)
       if (request.query.format === 'csv') {
-        reply
-          .header('content-disposition', attachment('usage.csv'))
-          .header('x-content-type-options', 'nosniff')
+        reply.header('content-disposition', attachment('usage.csv'))
         return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(store.read, filter, by)))
       }
       const sums = await sumUsage(store.read, filter)

@@ -1,6 +1,6 @@
 // Webhooks, and what was delivered to them.
 import { Type } from 'typebox'
-import { unixSeconds } from '../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
@@ -37,7 +37,7 @@ import {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf } from '../access/caller.ts'
+import { callerOf, quotaHolder } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
@@ -62,9 +62,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
     accepts: { body: CreateWebhook },
     async handler(request) {
-      const caller = callerOf(request)
-      const { project_id } = caller
-      const { quotas } = planOf(plans, caller)
+      const { project_id, quotas } = quotaHolder(request, plans)
       refuseIdempotencyKey(request.headers)
       const { url, event_types = null, description = null } = request.body
       const now = clock.now()
@@ -331,8 +329,4 @@ function showDelivery(delivery: ListedDelivery): DeliveryObject {
     last_attempt_at: secondsOrNull(delivery.last_attempt_at),
     next_attempt_at: secondsOrNull(delivery.next_attempt_at),
   }
-}
-
-function secondsOrNull(ms: number | null): number | null {
-  return ms === null ? null : unixSeconds(ms)
 }

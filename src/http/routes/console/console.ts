@@ -52,8 +52,6 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
       method: 'GET',
       url,
       access: 'public',
-      doc: null,
-      accepts: {},
       async handler({ headers, url }, reply) {
         const { pathname } = new URL(url, 'http://console')
         const methods = app.routeTable.methodsOf(pathname)
@@ -70,8 +68,6 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
     method: 'GET',
     url: '/console/gsm8k.jsonl',
     access: 'public',
-    doc: null,
-    accepts: {},
     handler: async (_request, reply) => reply.type('application/jsonl').send(createReadStream(EXAMPLE)),
   })
 
@@ -79,7 +75,6 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
     method: 'GET',
     url: '/console/assets/:version/*',
     access: 'public',
-    doc: null,
     accepts: { params: Type.Object({ version: Type.String(), '*': Type.String() }) },
     async handler({ params, headers, method, originalUrl }, reply) {
       const { files, version } = await consoleAssets()
@@ -121,8 +116,6 @@ export function rootRoute(app: App): void {
     method: 'GET',
     url: '/',
     access: 'public',
-    doc: null,
-    accepts: {},
     async handler({ headers }, reply) {
       reply.header('vary', 'accept')
       if (headers.accept?.includes('text/html')) return reply.redirect('/console')

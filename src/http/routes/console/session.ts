@@ -4,7 +4,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { hashConsoleToken, makeConsoleToken } from '../../../domain/api-key.ts'
-import { unixSeconds } from '../../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../../domain/clock.ts'
 import { ApiError } from '../../../domain/errors.ts'
 import {
   deleteConsoleSession,
@@ -103,7 +103,6 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       summary: 'Who is signed in',
       answer: ConsoleSession,
     },
-    accepts: {},
     handler: async (request) => showSession(callerOf(request)),
   })
 
@@ -118,7 +117,6 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       headers: ConsoleHeader,
       errors: ['cross_site_request'],
     },
-    accepts: {},
     async handler(request, reply) {
       const token_sha256 = consoleTokenOf(request.headers.cookie)
       if (token_sha256 !== null) await store.write((tx) => deleteConsoleSession(tx, token_sha256))
@@ -138,7 +136,6 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       answer: ConsoleLink,
       errors: ['cross_site_request', 'missing_scope'],
     },
-    accepts: {},
     handler: (request) => makeLink(request),
   })
 
@@ -170,7 +167,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       scopes: [...scopes],
       region,
       version,
-      expires_at: session_expires === null ? null : unixSeconds(session_expires),
+      expires_at: secondsOrNull(session_expires),
     }
   }
 }
