@@ -5,16 +5,16 @@ import { newId } from '../domain/ids.ts'
 import { ensureProject, insertKey } from '../store/projects.ts'
 import type { Store, Writer } from '../store/store.ts'
 
-interface KeyOrder {
+export interface KeyOrder {
   /** The project's name; it is made if there is none. */
   project: string
   /** For a new project; one that exists keeps its plan. */
   plan: string
   /** PROJECT_SCOPES if not given. */
-  scopes?: readonly Scope[]
-  name?: string
+  scopes?: readonly Scope[] | undefined
+  name?: string | undefined
   /** How its answers are rendered; null: in the API's own form. */
-  compat?: CompatMode | null
+  compat?: CompatMode | null | undefined
 }
 
 /** Runs in the transaction that creates the key; throws where the project may have no more. */

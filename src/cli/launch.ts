@@ -3,14 +3,16 @@
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
 import type { BatchApiCheck, RemoteComparison } from '../admin/compare-remote.ts'
+import type { KeyOrder as IssueOrder } from '../admin/create-key.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
 import type { Rekeyed } from '../admin/rekey.ts'
 import type { Config } from '../config/config.ts'
-import type { CompatMode, Scope } from '../domain/api-key.ts'
+import type { ConfigFlags as ConfigOverrides } from '../config/load.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { EarlyStart } from '../engines/early-start.ts'
 import type { Reconciled } from '../ledger/reconcile.ts'
+import type { ApiKeyObject } from '../wire/project.ts'
 
 export interface Launch {
   /** Throws a ConfigError that names everything that is wrong. */
@@ -67,16 +69,9 @@ export interface Doctor {
   close(): Promise<void>
 }
 
-/** Flags; they take precedence over variables and the file. */
-export interface ConfigFlags {
+/** They take precedence over variables and the file. */
+export interface ConfigFlags extends Omit<ConfigOverrides, 'region' | 'log_level'> {
   config?: string | undefined
-  data?: string | undefined
-  host?: string | undefined
-  port?: string | undefined
-  database?: string | undefined
-  blobs?: string | undefined
-  /** How many worker processes, or `auto`. */
-  workers?: string | undefined
 }
 
 export type Role = 'all' | 'api' | 'worker'
@@ -123,28 +118,12 @@ export interface KeyRing {
   close(): Promise<void>
 }
 
-export interface KeyOrder {
-  /** The project's name; the project is created if it does not exist. */
-  project: string
-  /** Without it, a project keeps its plan, and a new project gets payg. */
-  plan?: string | undefined
-  /** Without it, every scope but `operator`. */
-  scopes?: readonly Scope[] | undefined
-  name?: string | undefined
-  /** Without it, answers are in the API's own form. */
-  compat?: CompatMode | undefined
-}
+/** Without a plan, a project keeps its own, and a new project gets payg. Without scopes: every one but `operator`. */
+export type KeyOrder = Omit<IssueOrder, 'plan'> & { plan?: string | undefined }
 
-export interface KeySummary {
-  id: string
-  project: string
+export interface KeySummary
+  extends Pick<ApiKeyObject, 'id' | 'project' | 'scopes' | 'name' | 'compat' | 'created' | 'revoked_at'> {
   plan: string
-  scopes: readonly Scope[]
-  name: string | null
-  compat: CompatMode | null
-  /** Unix seconds. */
-  created: number
-  revoked_at: number | null
 }
 
 interface NewKey extends KeySummary {
