@@ -330,8 +330,7 @@ export class Claimer {
       { err: error, batch: claim.batch_id, chunk: claim.idx },
       'the database rejects a value in a chunk; its lines end as errors',
     )
-    const rejected = await store.write((tx) => rejectChunk(tx, claim, error.message))
-    if (rejected !== 'accepted') this.#options.leases.suspect()
+    this.#options.leases.ended(await store.write((tx) => rejectChunk(tx, claim, error.message)))
   }
 
   async #park(
@@ -346,8 +345,7 @@ export class Claimer {
         limitVersion === null ? runAt : await overLimitUntil(tx, claim.project_id, limitVersion, runAt)
       return await parkChunk(tx, store.claimSql, claim, until - clock.now(), reason)
     })
-    // A commit whose answer was lost may have changed the row: the chunk is then released as a stray.
-    if (parked !== 'accepted') this.#options.leases.suspect()
+    this.#options.leases.ended(parked)
   }
 
   async #input(batch_id: string): Promise<BatchInput> {

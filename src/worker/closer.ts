@@ -154,7 +154,7 @@ export class Closer {
 
   async #commit(commits: readonly ChunkCommit[]): Promise<void> {
     if (commits.length === 0) return
-    const { store, clock, rules, onEnded, observe } = this.#options
+    const { store, clock, rules, leases, onEnded, observe } = this.#options
     let committed: Committed
     try {
       committed = await store.write((tx) => commitChunks(tx, commits, rules, clock.now()))
@@ -163,21 +163,23 @@ export class Closer {
       return await this.#isolate(commits, error)
     }
     const { lost, ended } = committed
+    if (lost.length > 0) leases.suspect()
     for (const commit of commits) if (!lost.includes(commit)) observe?.committed(commit.fresh)
     for (const batch of ended) onEnded(batch)
   }
 
   /** The database rejects a value in one of these commits: that chunk is rejected, and the others are committed. */
   async #isolate(commits: readonly ChunkCommit[], error: StatementRejected): Promise<void> {
-    const { store } = this.#options
+    const { store, leases } = this.#options
     const [first, ...others] = commits
-    if (first && others.length === 0) await store.write((tx) => rejectChunk(tx, first.claim, error.message))
+    if (first && others.length === 0)
+      leases.ended(await store.write((tx) => rejectChunk(tx, first.claim, error.message)))
     else for (const commit of commits) await this.#commit([commit])
   }
 
   /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
   async #seal(claim: ChunkRow, reading: Promise<BatchInput | undefined>): Promise<ChunkCommit | null> {
-    const { store, sealed, reader, clock, log } = this.#options
+    const { store, sealed, reader, clock, log, leases } = this.#options
     let lease = claim
     try {
       const input = await reading
@@ -202,7 +204,9 @@ export class Closer {
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be closed; it is tried again later',
       )
-      await store.write((tx) => parkChunk(tx, store.claimSql, lease, RETRY_MS, 'stores_failing'))
+      leases.ended(
+        await store.write((tx) => parkChunk(tx, store.claimSql, lease, RETRY_MS, 'stores_failing')),
+      )
       return null
     }
   }

@@ -6,7 +6,7 @@
 // is not taken for a stray. Strays are released by their epoch, so that a release which takes effect late ends no other
 // lease.
 import type { Clock } from '../domain/clock.ts'
-import { releaseChunk } from '../store/chunks.ts'
+import { type Fenced, releaseChunk } from '../store/chunks.ts'
 import { leasedChunks, leasedTasks, lockSession, releaseTask } from '../store/leases.ts'
 import type { ChunkRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
@@ -44,6 +44,11 @@ export class Leases {
   /** The lease of something could not be ended: there may be strays. */
   suspect(): void {
     this.#releaseAt = Number.NEGATIVE_INFINITY
+  }
+
+  /** What came of ending a lease. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
+  ended(how: Fenced): void {
+    if (how !== 'accepted') this.suspect()
   }
 
   /** Whether strays are to be looked for, which a claim does even if there is nothing else to claim. */

@@ -204,3 +204,28 @@ test('a chunk that is parked since a model is paused goes on with that model, wh
   await clock.advance(2_000)
   assert.equal(server.sent.length, 2)
 })
+
+test('a chunk is closed although the answer is lost to what reverses its damaged journal', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  const { store, clock } = world
+  const { id } = await world.batch()
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await clock.advance(5_000)
+  await world.server.inFlight[0]?.answer()
+  await clock.advance(5_000)
+  assert.equal((await world.chunks())[0]?.parked_reason, 'paused')
+  const parts = await store.read.selectFrom('journal_parts').selectAll().execute()
+  for (const { journal_blob } of parts) await world.blobs.delete(journal_blob)
+  let isLost = false
+  world.afterWrite = async () => {
+    const [chunk] = await world.chunks()
+    if (isLost || chunk?.completed !== 0) return
+    isLost = true
+    throw new Error('the connection broke')
+  }
+  await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+  await clock.advance(20_000)
+  assert.deepEqual([isLost, world.ended], [true, ['cancelled']])
+})

@@ -322,6 +322,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/dispatch/routes.test.ts',
   },
   {
+    bug: 'a chunk whose lease could not be ended stays leased',
+    file: 'src/worker/leases.ts',
+    find: "if (how !== 'accepted') this.suspect()",
+    replace: 'void how',
+    test: 'src/worker/worker.test.ts',
+  },
+  {
     bug: 'lines that follow an identical one count its tokens',
     file: 'src/results/record-line.ts',
     find: '    answer.usage_place,\n    NO_USAGE,\n',
