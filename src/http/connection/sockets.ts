@@ -51,16 +51,10 @@ const DRAIN_MS_MAX = 10_000
 /** Call this after the response was sent. */
 export function drain(raw: IncomingMessage, clock: Clock): void {
   if (raw.complete || raw.destroyed) return
-  const { socket } = raw
-  const leave = (): void => {
-    cancel()
-    socket.off('close', leave)
-  }
-  const cancel = clock.after(DRAIN_MS_MAX, () => raw.destroy())
-  raw.once('end', leave)
-  raw.once('close', leave)
-  // The request emits no event any more when its connection ends.
-  socket.once('close', leave)
+  onceRead(
+    raw,
+    clock.after(DRAIN_MS_MAX, () => raw.destroy()),
+  )
   raw.on('error', () => {})
   // The former reader has stopped and would exert backpressure.
   raw.unpipe()
@@ -89,13 +83,18 @@ export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onSt
     else cancel = clock.after(pace.window_ms, look)
   }
   cancel = clock.after(pace.window_ms, look)
+  onceRead(raw, () => cancel())
+}
+
+/** Calls `act` when the request has been read, or its connection has ended. */
+function onceRead(raw: IncomingMessage, act: () => void): void {
   const { socket } = raw
-  const leave = (): void => {
-    cancel()
-    socket.off('close', leave)
+  const over = (): void => {
+    act()
+    socket.off('close', over)
   }
-  raw.once('end', leave)
-  raw.once('close', leave)
+  raw.once('end', over)
+  raw.once('close', over)
   // A request that was answered before it was complete emits no event when its connection ends.
-  socket.once('close', leave)
+  socket.once('close', over)
 }
