@@ -3,7 +3,7 @@ import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
-import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import { amount, anything, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const LINES_LIMIT_MAX = 500
 
@@ -67,13 +67,10 @@ export type LinesQuery = Static<typeof LinesQuery>
 export const BatchLine = Type.Object(
   {
     ...SUMMARY,
-    input: Type.Unknown({
-      description: 'The line of the input file, byte for byte; null once the file has been deleted.',
-    }),
-    result: Type.Unknown({
-      description:
-        'The result line, byte for byte; null while it is pending and once the file has been deleted.',
-    }),
+    input: anything('The line of the input file, byte for byte; null once the file has been deleted.'),
+    result: anything(
+      'The result line, byte for byte; null while it is pending and once the file has been deleted.',
+    ),
     record: orNull(LineRecord, 'The audit record, without the response; null while it is pending.'),
   },
   { title: 'BatchLine' },
@@ -103,43 +100,30 @@ export const ResultsQuery = Type.Object({
     }),
   ),
   format: Type.Optional(
-    Type.Unsafe<'jsonl' | 'csv' | 'parquet'>({
-      type: 'string',
-      enum: ['jsonl', 'csv', 'parquet'],
-      default: 'jsonl',
-      description:
-        '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
+    oneOf(
+      ['jsonl', 'csv', 'parquet'],
+      '`csv` and `parquet`: all finished lines as one table, with a column for each property of the JSON schema ' +
         'that the first request asks answers to follow; without one, a column `answer`. Takes no `after`, `limit`, ' +
         '`part` or `contiguous`.',
-    }),
+      'jsonl',
+    ),
   ),
   spreadsheet: Type.Optional(
-    Type.Unsafe<'true' | 'false'>({
-      type: 'string',
-      enum: ['true', 'false'],
-      default: 'false',
-      description:
-        'With `true`, CSV is for spreadsheets: it has a byte-order mark and CRLF, and an apostrophe keeps each text ' +
+    oneOf(
+      ['true', 'false'],
+      'With `true`, CSV is for spreadsheets: it has a byte-order mark and CRLF, and an apostrophe keeps each text ' +
         'that would run as a formula from running.',
-    }),
+      'false',
+    ),
   ),
-  part: Type.Optional(
-    Type.Unsafe<'output' | 'error' | 'all'>({
-      type: 'string',
-      enum: ['output', 'error', 'all'],
-      default: 'all',
-      description: 'Answers, failed lines, or both.',
-    }),
-  ),
+  part: Type.Optional(oneOf(['output', 'error', 'all'], 'Answers, failed lines, or both.', 'all')),
   contiguous: Type.Optional(
-    Type.Unsafe<'true' | 'false'>({
-      type: 'string',
-      enum: ['true', 'false'],
-      default: 'false',
-      description:
-        'With `true` a page ends before the first line that is not finished, so that each line is read once. ' +
+    oneOf(
+      ['true', 'false'],
+      'With `true` a page ends before the first line that is not finished, so that each line is read once. ' +
         'Else all that is finished is read, and what lies behind an unfinished line comes again.',
-    }),
+      'false',
+    ),
   ),
 })
 
@@ -150,7 +134,7 @@ export const BatchErrors = Type.Object(
     object: Type.Literal('batch_errors'),
     batch_id: Type.String(),
     failed: count('How many lines failed: the sum of the groups and `other`.'),
-    groups: Type.Array(
+    groups: arrayOf(
       Type.Object({
         code: Type.String(),
         pattern: orNull(
@@ -162,7 +146,7 @@ export const BatchErrors = Type.Object(
         retryable: flag('Whether the same lines may succeed when they are sent again.'),
         advice: text('What to do.'),
       }),
-      { description: 'Those with the most lines first.' },
+      'Those with the most lines first.',
     ),
     other: count('Failed lines that belong to no group: they failed under an earlier version.'),
   },
@@ -181,7 +165,7 @@ export const BatchTimeline = Type.Object(
       exclusiveMinimum: 0,
       description: 'How much time a point covers; it grows as the batch does.',
     }),
-    points: Type.Array(
+    points: arrayOf(
       Type.Object({
         at: timestamp('when the interval begins.'),
         completed: Count,
@@ -190,14 +174,12 @@ export const BatchTimeline = Type.Object(
         completion_tokens: Count,
         cost_usd: amount(),
       }),
-      {
-        description:
-          'What finished in each interval, in order of time; intervals in which nothing did are left out.',
-      },
+      'What finished in each interval, in order of time; intervals in which nothing did are left out.',
     ),
-    states: Type.Array(Type.Object({ status: Type.String(), at: timestamp('when it was entered.') }), {
-      description: 'The statuses that the batch has had, with their times.',
-    }),
+    states: arrayOf(
+      Type.Object({ status: Type.String(), at: timestamp('when it was entered.') }),
+      'The statuses that the batch has had, with their times.',
+    ),
   },
   { title: 'BatchTimeline' },
 )

@@ -10,7 +10,7 @@ import {
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan-metadata.ts'
 import { LimitObject } from './limit.ts'
-import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // Metadata of a batch or a line: a few short strings.
 
@@ -268,15 +268,11 @@ export const BatchEstimate = Type.Object(
         bytes_per_token: amount('Of text, as projected: learned from what the servers of the model report.'),
       }),
     ),
-    unpriced_models: Type.Array(Type.String(), {
-      description: 'Models without a price: their lines cost 0.',
-    }),
+    unpriced_models: arrayOf(Type.String(), 'Models without a price: their lines cost 0.'),
     unknown_models: Type.Optional(
-      Type.Array(Type.String(), {
-        description: 'Names that no model has: their lines fail, and cost nothing.',
-      }),
+      arrayOf(Type.String(), 'Names that no model has: their lines fail, and cost nothing.'),
     ),
-    limits: Type.Array(
+    limits: arrayOf(
       Type.Object({
         limit: LimitObject,
         entity: orNull(Type.String(), 'Whose spending it is; null: the project’s.'),
@@ -286,7 +282,7 @@ export const BatchEstimate = Type.Object(
         exceeds: flag('Whether all that together passes the cap.'),
         resets_at: Type.Integer({ description: 'Unix seconds; the end of the window.' }),
       }),
-      { description: 'The limits that count lines of this batch.' },
+      'The limits that count lines of this batch.',
     ),
   },
   {

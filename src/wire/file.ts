@@ -1,7 +1,7 @@
 // A file as the API shows it.
 import { type Static, Type } from 'typebox'
 import { FILE_PURPOSES, FILE_STATUSES, UPLOAD_STATUSES } from '../domain/file.ts'
-import { count, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
+import { arrayOf, count, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
 
 export const FileProblem = Type.Object({
   line: count('Its number in the file, from 1; 0: the file as a whole.'),
@@ -39,9 +39,7 @@ export const FileObject = Type.Object(
     status_details: Type.Optional(
       orNull(Type.String(), 'Only where validation failed: the first bad line and what is wrong with it.'),
     ),
-    errors: Type.Optional(
-      Type.Array(FileProblem, { description: 'Only where validation failed: the first hundred bad lines.' }),
-    ),
+    errors: Type.Optional(arrayOf(FileProblem, 'Only where validation failed: the first hundred bad lines.')),
     region: Type.String(),
     created: timestamp('when it was uploaded or first written.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),

@@ -1,7 +1,7 @@
 // A limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
-import { amount, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const NAME_CHARACTERS_MAX = 512
 const DESCRIPTION_CHARACTERS_MAX = 500
@@ -50,10 +50,10 @@ export const LimitObject = Type.Object(
     notify_at: NotifyAt,
     created: timestamp('when it was made.'),
     unpriced_models: Type.Optional(
-      Type.Array(Type.String(), {
-        description:
-          'In the answer that made a limit of `cost_usd`: the models without a price, if any. Their lines cost 0, so the cap holds none of them back.',
-      }),
+      arrayOf(
+        Type.String(),
+        'In the answer that made a limit of `cost_usd`: the models without a price, if any. Their lines cost 0, so the cap holds none of them back.',
+      ),
     ),
   },
   {

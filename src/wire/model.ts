@@ -1,7 +1,7 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { amount, count, flag, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, count, flag, orNull, text, timestamp } from './shape.ts'
 
 const TokensOrNull = orNull(Type.Integer({ minimum: 1 }))
 
@@ -18,9 +18,7 @@ export const ModelObject = Type.Object(
       structured_output: flag('Whether a strict JSON schema is enforced.'),
       tools: Type.Boolean(),
     }),
-    endpoints: Type.Array(Type.Enum([...ENDPOINT_PATHS]), {
-      description: 'The endpoints of batches that it serves.',
-    }),
+    endpoints: arrayOf(Type.Enum([...ENDPOINT_PATHS]), 'The endpoints of batches that it serves.'),
     pricing: Type.Object({
       input_per_mtok: amount(),
       output_per_mtok: amount(),

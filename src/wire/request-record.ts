@@ -1,6 +1,6 @@
 // An audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
-import { amount, count, orNull, text, timestamp } from './shape.ts'
+import { amount, anything, arrayOf, count, orNull, text, timestamp } from './shape.ts'
 
 const TextOrNull = orNull(Type.String())
 
@@ -20,7 +20,7 @@ export const HttpRequestRecord = Type.Object(
     entity: TextOrNull,
     created: timestamp('when it was answered.'),
     duration_ms: count(),
-    response: Type.Unknown({ description: 'What was answered, for POST and DELETE; null for others.' }),
+    response: anything('What was answered, for POST and DELETE; null for others.'),
     traceparent: Type.Optional(text('The W3C trace context that the caller sent.')),
   },
   { title: 'HttpRequestRecord' },
@@ -41,12 +41,10 @@ export const LineRecord = Type.Object(
     conversation: TextOrNull,
     tags: TextOrNull,
     status_code: orNull(Type.Integer()),
-    attempts: Type.Array(Type.Unknown(), {
-      description: 'Each time the line was sent: when, where, what came back.',
-    }),
+    attempts: arrayOf(Type.Unknown(), 'Each time the line was sent: when, where, what came back.'),
     upstream: Type.Optional(text('The model server that answered.')),
     tier: Type.Optional(count('The tier of that server.')),
-    usage: Type.Unknown({ description: 'Tokens; null where there was no result.' }),
+    usage: anything('Tokens; null where there was no result.'),
     cost_usd: amount(),
     shared_from: Type.Optional(
       Type.Object(
@@ -54,11 +52,9 @@ export const LineRecord = Type.Object(
         { description: 'The identical line whose answer or error this one shares; it was not sent itself.' },
       ),
     ),
-    error: Type.Unknown({ description: 'The error of its result line; null where it succeeded.' }),
+    error: anything('The error of its result line; null where it succeeded.'),
     traceparent: Type.Optional(text('The W3C trace context of the call that created the batch.')),
-    response: Type.Optional(
-      Type.Unknown({ description: 'The response, as long as the result file exists.' }),
-    ),
+    response: Type.Optional(anything('The response, as long as the result file exists.')),
     created: timestamp('when the line was finished.'),
   },
   { title: 'LineRecord' },

@@ -25,9 +25,18 @@ export function timestamp(description: string) {
   return count(`Unix seconds; ${description}`)
 }
 
-/** One of these names. */
-export function oneOf<T extends string>(names: readonly T[], description?: string) {
-  return Type.Unsafe<T>({ type: 'string', enum: [...names], ...said(description) })
+/** One of these names; `byDefault`: which, where it is left out. */
+export function oneOf<T extends string>(names: readonly T[], description?: string, byDefault?: NoInfer<T>) {
+  const rest = byDefault === undefined ? {} : { default: byDefault }
+  return Type.Unsafe<T>({ type: 'string', enum: [...names], ...rest, ...said(description) })
+}
+
+export function arrayOf<T extends TSchema>(items: T, description: string) {
+  return Type.Array(items, { description })
+}
+
+export function anything(description: string) {
+  return Type.Unknown({ description })
 }
 
 export function orNull<T extends TSchema>(shape: T, description?: string) {

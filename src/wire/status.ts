@@ -2,7 +2,7 @@
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES } from '../domain/batch.ts'
 import { BatchObject, WaitingTextShape } from './batch.ts'
-import { amount, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const Count = count()
 const NumberOrNull = orNull(Type.Number())
@@ -70,10 +70,11 @@ export const ServiceStatus = Type.Object(
     version: Type.String(),
     region: Type.String(),
     workers_alive: flag('Whether any worker runs.'),
-    batches: Type.Array(Type.Object({ status: oneOf(BATCH_STATUSES), count: Count }), {
-      description: 'Unfinished batches of the project.',
-    }),
-    waiting: Type.Array(
+    batches: arrayOf(
+      Type.Object({ status: oneOf(BATCH_STATUSES), count: Count }),
+      'Unfinished batches of the project.',
+    ),
+    waiting: arrayOf(
       Type.Object({
         code: Type.String(),
         message: Type.String(),
@@ -82,20 +83,20 @@ export const ServiceStatus = Type.Object(
         batches: Type.Integer({ minimum: 1, description: 'How many batches of the project wait for this.' }),
         example: text('The ID of one of them.'),
       }),
-      { description: 'What unfinished batches of the project wait for.' },
+      'What unfinished batches of the project wait for.',
     ),
     service: Type.Optional(
       Type.Object(
         {
           workers: Type.Array(WorkerStatus),
-          models: Type.Array(
+          models: arrayOf(
             Type.Object({
               model: Type.String(),
               state: Type.String(),
               since: timestamp('since when.'),
               error: TextOrNull,
             }),
-            { description: 'Models that are unavailable, throttled or failing.' },
+            'Models that are unavailable, throttled or failing.',
           ),
           stores: Type.Array(
             Type.Object({
@@ -145,10 +146,10 @@ export const LiveUpdate = Type.Object(
   {
     object: Type.Literal('live'),
     at: timestamp('when it was read.'),
-    batches: Type.Array(BatchObject, {
-      description:
-        'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
-    }),
+    batches: arrayOf(
+      BatchObject,
+      'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
+    ),
   },
   { title: 'LiveUpdate' },
 )

@@ -1,6 +1,6 @@
 // The shape of usage and its cost in the API.
 import { type Static, Type } from 'typebox'
-import { amount, count, orNull, text } from './shape.ts'
+import { amount, arrayOf, count, orNull, text } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
@@ -29,7 +29,7 @@ export const UsageObject = Type.Object(
     entity_type: TextOrNull,
     ...totals,
     groups: Type.Optional(
-      Type.Array(
+      arrayOf(
         Type.Object({
           entity: Type.Optional(TextOrNull),
           entity_type: Type.Optional(TextOrNull),
@@ -37,7 +37,7 @@ export const UsageObject = Type.Object(
           model: Type.Optional(TextOrNull),
           ...totals,
         }),
-        { description: 'With `group_by`. Null: lines that name no entity, none with a type, or no model.' },
+        'With `group_by`. Null: lines that name no entity, none with a type, or no model.',
       ),
     ),
   },

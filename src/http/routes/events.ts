@@ -22,7 +22,6 @@ export function eventRoutes(app: App, { store }: Deps): void {
       operation: 'listEvents',
       summary: 'List events',
       answer: listOf(EventObject, 'EventList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object({ ...PageQuery, type: Type.Optional(EventTypeShape) }) },
     async handler(request) {

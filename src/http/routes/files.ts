@@ -88,13 +88,7 @@ export function fileRoutes(
       answer: FileObject,
       form: UploadForm,
       headers: IdempotencyHeaders,
-      errors: [
-        'invalid_multipart',
-        'quota_exceeded',
-        'idempotency_key_reused',
-        'idempotency_in_progress',
-        'idempotency_cache_not_requested',
-      ],
+      errors: ['invalid_multipart', 'quota_exceeded'],
     },
     async handler(request, reply) {
       const caller = callerOf(request)
@@ -155,7 +149,6 @@ export function fileRoutes(
       operation: 'listFiles',
       summary: 'List files',
       answer: listOf(FileObject, 'FileList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object({ ...PageQuery, purpose: Type.Optional(purpose) }) },
     async handler(request) {

@@ -38,7 +38,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
       description:
         'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
       answer: listOf(ApiKeyObject, 'ApiKeyList'),
-      errors: ['cursor_not_found', 'project_not_found'],
+      errors: ['project_not_found'],
     },
     accepts: { querystring: ListQuery },
     async handler(request) {

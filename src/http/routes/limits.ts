@@ -47,12 +47,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       answer: LimitObject,
       rules: { body: CREATE_LIMIT_RULES },
       headers: IdempotencyHeaders,
-      errors: [
-        'idempotency_key_reused',
-        'idempotency_in_progress',
-        'idempotency_cache_not_requested',
-        'quota_exceeded',
-      ],
+      errors: ['quota_exceeded'],
     },
     accepts: { body: CreateLimit },
     async handler(request, reply) {
@@ -77,7 +72,6 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       operation: 'listLimits',
       summary: 'List limits',
       answer: listOf(LimitObject, 'LimitList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Query },
     async handler(request) {

@@ -41,7 +41,6 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
       operation: 'listModels',
       summary: 'List models',
       answer: listOf(ModelObject, 'ModelList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object(PageQuery) },
     async handler(request) {

@@ -199,14 +199,21 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
 }
 
 /** Every error that this endpoint may give: its own, and those that come with what it accepts. */
-function codesOf({ access, accepts }: Declared, { errors = [], form }: RouteDoc): ErrorCode[] {
+function codesOf({ access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
   const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
+  if (has(accepts.querystring, 'starting_after')) codes.push('cursor_not_found')
+  if (has(headers, 'Idempotency-Key'))
+    codes.push('idempotency_key_reused', 'idempotency_in_progress', 'idempotency_cache_not_requested')
   if (access !== 'public') codes.push('invalid_api_key', 'rate_limit_exceeded')
   if (typeof access !== 'string') codes.push('missing_scope')
   if (access !== 'public') codes.push('invalid_request')
   if (accepts.body) codes.push('invalid_json')
   if (accepts.body || form) codes.push('unsupported_media_type', 'payload_too_large', 'request_timeout')
   return [...new Set(codes)]
+}
+
+function has(shape: unknown, property: string): boolean {
+  return isObject(shape) && isObject(shape.properties) && Object.hasOwn(shape.properties, property)
 }
 
 function apiErrors(codes: readonly ErrorCode[], schemas: Json): Json {

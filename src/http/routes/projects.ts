@@ -33,7 +33,6 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
       summary: 'List projects',
       description: 'With the scope `operator` all of them; else the own one.',
       answer: listOf(ProjectObject, 'ProjectList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object(PageQuery) },
     async handler(request) {

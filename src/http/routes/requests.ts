@@ -60,7 +60,6 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
       summary: 'List the HTTP calls of the project',
       description: 'Without what was answered: that is in the record of each.',
       answer: listOf(HttpRequestRecord, 'RequestList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: ListQuery },
     async handler(request) {

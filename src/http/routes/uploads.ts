@@ -99,7 +99,6 @@ export function uploadRoutes(
       summary: 'List uploads in parts',
       description: 'Those that are completed come without their file.',
       answer: listOf(UploadObject, 'UploadList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(UploadStatusShape) }) },
     async handler(request) {
@@ -185,7 +184,7 @@ export function uploadRoutes(
       summary: 'List the parts that have arrived',
       description: 'What an upload goes on with after a broken connection. Empty once the upload has ended.',
       answer: listOf(UploadPartObject, 'UploadPartList'),
-      errors: ['upload_not_found', 'cursor_not_found'],
+      errors: ['upload_not_found'],
     },
     accepts: { params: UploadParams, querystring: Type.Object(PageQuery) },
     async handler(request) {

@@ -97,7 +97,6 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
       operation: 'listWebhooks',
       summary: 'List webhooks',
       answer: listOf(WebhookObject, 'WebhookList'),
-      errors: ['cursor_not_found'],
     },
     accepts: { querystring: Type.Object(PageQuery) },
     async handler(request) {
@@ -249,7 +248,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
       operation: 'listWebhookDeliveries',
       summary: 'List the deliveries of a webhook',
       answer: listOf(DeliveryObject, 'WebhookDeliveryList'),
-      errors: ['webhook_not_found', 'cursor_not_found'],
+      errors: ['webhook_not_found'],
     },
     accepts: {
       params: WebhookParams,
