@@ -7,6 +7,7 @@ import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
+import { type ProgressView, uploadLine } from '../terminal/progress-view.ts'
 import type { ApiClient } from './client.ts'
 
 interface Uploaded {
@@ -15,13 +16,14 @@ interface Uploaded {
   sha256: string
 }
 
-/** Calls `onProgress` with the bytes sent and the size of the file. */
 export async function uploadInput(
   client: ApiClient,
   path: string,
-  onProgress: (sent: number, total: number) => void = () => {},
-  filename = basename(path),
+  view: Pick<ProgressView, 'show'>,
 ): Promise<Uploaded> {
+  const filename = basename(path)
+  const onProgress = (sent: number, total: number): void =>
+    view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint))
   const found = await stat(path)
   if (!found.isFile()) throw new Failure(`${path} is not a regular file; give the path of a JSONL file`)
   if (found.size > PART_BYTES)

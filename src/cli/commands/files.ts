@@ -11,7 +11,7 @@ import type { Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { progressView, uploadLine } from '../terminal/progress-view.ts'
+import { progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeData, writeLine } from '../terminal/terminal.ts'
 
@@ -71,9 +71,7 @@ async function uploadFile(shell: Shell, path: string, flags: ApiFlags): Promise<
   const view = progressView(stderr, shell.clock)
   await withApi(shell, flags, async ({ client, pace }) => {
     try {
-      const { file } = await uploadInput(client, path, (sent, total) =>
-        view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
-      )
+      const { file } = await uploadInput(client, path, view)
       const signal = shell.interruption()
       const checked = await watchFile(client, file.id, { view, pace, clock: shell.clock, signal })
       view.stop()

@@ -19,7 +19,7 @@ import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { hasCode } from '../terminal/failure.ts'
 import { counted, humanBytes, humanTime, sentence } from '../terminal/format.ts'
-import { batchLine, uploadLine, waitLine } from '../terminal/progress-view.ts'
+import { batchLine, waitLine } from '../terminal/progress-view.ts'
 import { checkModel } from './models.ts'
 import { TableTerms } from './table-question.ts'
 
@@ -192,9 +192,7 @@ async function fetchResults(
 }
 
 async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Promise<RunState> {
-  const { file, sha256 } = await uploadInput(client, order.input, (sent, total) =>
-    view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
-  )
+  const { file, sha256 } = await uploadInput(client, order.input, view)
   return newRunState(order, sha256, file.id)
 }
 

@@ -33,7 +33,7 @@ import {
   withJson,
   withUpstream,
 } from '../terminal/option-values.ts'
-import { type ProgressView, progressView, uploadLine } from '../terminal/progress-view.ts'
+import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
@@ -491,9 +491,7 @@ async function estimateRun(
   watch: Watch,
 ): Promise<BatchEstimate> {
   await checkModel(client, order)
-  const { file } = await uploadInput(client, order.input, (sent, total) =>
-    watch.view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint)),
-  )
+  const { file } = await uploadInput(client, order.input, watch.view)
   try {
     await watchFile(client, file.id, watch)
     return await client.post(BatchEstimate, '/v1/batches?dry_run=true', {
