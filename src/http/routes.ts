@@ -10,22 +10,19 @@ import { batchResultsRoute } from './routes/batch-results.ts'
 import { batchRoutes } from './routes/batches.ts'
 import { consoleRoutes, rootRoute } from './routes/console/console.ts'
 import { type CountCall, consoleSessionRoutes } from './routes/console/session.ts'
-import { createBatchRoute } from './routes/create-batch.ts'
+import { createBatchRoutes } from './routes/create-batch.ts'
 import { docsRoutes } from './routes/docs.ts'
 import { eventRoutes } from './routes/events.ts'
 import { fileContentRoute } from './routes/file-content.ts'
 import { fileRoutes } from './routes/files.ts'
-import { healthRoutes, metricsRoute } from './routes/health.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { limitRoutes } from './routes/limits.ts'
 import { liveRoute } from './routes/live.ts'
 import { modelRoutes } from './routes/models.ts'
 import { configSchemaRoute, openapiRoute } from './routes/openapi.ts'
-import { projectRoutes } from './routes/projects.ts'
-import { quotaRoute } from './routes/quotas.ts'
+import { projectRoutes, quotaRoute } from './routes/projects.ts'
 import { requestRoutes } from './routes/requests.ts'
-import { retryBatchRoute } from './routes/retry-batch.ts'
-import { statusRoutes } from './routes/status.ts'
+import { healthRoutes, metricsRoute, statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
 import { usageRoute } from './routes/usage.ts'
 import { webhookRoutes } from './routes/webhooks.ts'
@@ -43,11 +40,10 @@ export function addRoutes(app: App, deps: RouteDependencies & { countCall: Count
   fileRoutes(app, { ...deps, idempotency, incoming })
   fileContentRoute(app, { ...deps, downloads })
   uploadRoutes(app, { ...deps, incoming })
-  createBatchRoute(app, { ...deps, idempotency })
+  createBatchRoutes(app, { ...deps, idempotency, incoming })
   batchRoutes(app, deps)
   batchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
   liveRoute(app, { ...deps, streams })
-  retryBatchRoute(app, { ...deps, idempotency, incoming })
   batchLineRoutes(app, { ...deps, reads })
   batchStatisticsRoutes(app, deps)
   modelRoutes(app, deps)

@@ -1,5 +1,8 @@
-// POST /v1/batches
+// POST /v1/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of the failed lines of a batch, which
+// become a file first.
+import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
+import { shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -9,12 +12,27 @@ import type { Model } from '../../domain/model.ts'
 import { usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { sumOf } from '../../domain/spend.ts'
+import { checkQuotas } from '../../intake/check-quota.ts'
 import { createBatch, orderBatch, usableInput, ValidationWaits } from '../../intake/create-batch.ts'
+import type { Incoming } from '../../intake/incoming.ts'
 import { readProjection } from '../../intake/read-index.ts'
+import { uploadFailedLines } from '../../intake/retry-lines.ts'
+import { commitOrDiscard } from '../../intake/upload.ts'
+import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import { type LimitProjection, projectLimits } from '../../ledger/admit.ts'
 import type { BatchProjection } from '../../ledger/project-batch.ts'
+import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
-import { BatchEstimate, BatchObject, CREATE_BATCH_RULES, CreateBatch } from '../../wire/batch.ts'
+import type { BatchRow, FileRow } from '../../store/schema.ts'
+import {
+  BatchEstimate,
+  BatchObject,
+  CREATE_BATCH_RULES,
+  CreateBatch,
+  type Metadata,
+  RetryBatch,
+  WINDOW_RULES,
+} from '../../wire/batch.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
   headerText,
@@ -25,7 +43,7 @@ import {
 } from '../request/idempotency.ts'
 import { whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { showBatch } from './batches.ts'
+import { BatchParams, showBatch, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 
@@ -50,10 +68,17 @@ const CreateHeaders = Type.Object({
 
 type Deps = Pick<
   RouteDependencies,
-  'store' | 'sealed' | 'clock' | 'models' | 'region' | 'plans' | 'wake' | 'wait_for_file_ms'
-> & {
-  idempotency: Idempotency
-}
+  | 'store'
+  | 'sealed'
+  | 'clock'
+  | 'models'
+  | 'region'
+  | 'plans'
+  | 'wake'
+  | 'wait_for_file_ms'
+  | 'streamingValidation'
+  | 'file_bytes_max'
+> & { idempotency: Idempotency; incoming: Incoming }
 
 const Query = Type.Object({
   dry_run: Type.Optional(
@@ -64,10 +89,10 @@ const Query = Type.Object({
   ),
 })
 
-export function createBatchRoute(app: App, deps: Deps): void {
-  const { store, clock, idempotency, region, plans, wake, wait_for_file_ms } = deps
+export function createBatchRoutes(app: App, deps: Deps): void {
+  const { store, clock, idempotency, incoming, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
-  const waits = new ValidationWaits(store, clock, wait_for_file_ms)
+  const waits = new ValidationWaits(store, clock, deps.wait_for_file_ms)
   app.addHook('preClose', async () => waits.stop())
   route(app, {
     method: 'POST',
@@ -95,14 +120,7 @@ export function createBatchRoute(app: App, deps: Deps): void {
       const { headers, body } = request
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
-      const owner = {
-        project_id: caller.project_id,
-        key_id: caller.key_id,
-        header_entity,
-        language: negotiateLanguage(headers['accept-language']),
-        traceparent: request.traceContext,
-        takesAnyFile: request.compat === 'openai',
-      }
+      const owner = { ...ownerOf(request, header_entity), takesAnyFile: request.compat === 'openai' }
       const view = viewOf(request, region)
       const input_file_id = fileIdOf(body.input_file_id)
       const order = orderBatch({ ...body, input_file_id }, owner, planOf(plans, caller))
@@ -140,6 +158,112 @@ export function createBatchRoute(app: App, deps: Deps): void {
       return sendOnce(reply, answer)
     },
   })
+
+  const retryQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
+  route(app, {
+    method: 'POST',
+    url: '/v1/batches/:batch_id/retry',
+    access: ['batches:write'],
+    doc: {
+      operation: 'retryBatch',
+      summary: 'Run the failed lines of a batch again',
+      description:
+        'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`. The batch must have ended, and its input file must still exist.',
+      answer: BatchObject,
+      rules: { body: { properties: WINDOW_RULES } },
+      headers: IdempotencyHeaders,
+      errors: [
+        'batch_not_found',
+        'batch_not_retryable',
+        'plan_lacks_feature',
+        'file_not_processed',
+        'usage_limit_exceeded',
+        'quota_exceeded',
+      ],
+    },
+    accepts: { params: BatchParams, body: Type.Union([RetryBatch, Type.Null()]) },
+    async handler(request, reply) {
+      const caller = callerOf(request)
+      const { project_id } = caller
+      const plan = planOf(plans, caller)
+      const { quotas } = plan
+      const { completion_window, ...which } = request.body ?? {}
+      const old = await visibleBatch(store.read, project_id, request.params.batch_id)
+      const metadata = retryMetadata(old)
+      const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: false }
+      const orderOf = (input_file_id: string) =>
+        orderBatch(
+          {
+            input_file_id,
+            endpoint: old.endpoint,
+            completion_window: completion_window ?? old.completion_window,
+            metadata,
+            dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
+          },
+          owner,
+          plan,
+        )
+      // What can be told to be wrong at once is, before anything is stored.
+      orderOf(old.input_file_id)
+      let file: FileRow | undefined
+      let projection: BatchProjection | null = null
+      const call = idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
+        batch_id: old.id,
+        ...request.body,
+      })
+      const view = viewOf(request, region)
+      /** Nobody asked for the file by itself. */
+      const discard = async (): Promise<void> => {
+        const made = file
+        if (made) await store.write((tx) => removeFile(tx, made, clock.now()))
+      }
+      const commit = () =>
+        idempotency.once(
+          call,
+          async (tx, now) => {
+            if (!file) throw new Error('the lines to send again were not stored')
+            return JSON.stringify(showBatch(await createBatch(tx, orderOf(file.id), projection, now), view))
+          },
+          (write) =>
+            // One of a project at a time: each reads and writes as much as an upload.
+            retryQueue.run(project_id, async () => {
+              const upload = {
+                project_id,
+                now: clock.now(),
+                retention_ms: plan.file_retention_ms,
+                file_bytes_max,
+              }
+              const made = await incoming.receive({ project_id, quotas }, { bytes: 0, zstd: false }, (take) =>
+                uploadFailedLines(deps, old, which, { ...upload, take }, (tx, bytes) =>
+                  checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes }),
+                ),
+              )
+              file = made
+              wake()
+              await whileConnected(request, (signal) => waits.wait({ project_id, file_id: made.id, signal }))
+              projection = await readProjection(deps, { ...owner, input_file_id: made.id, metadata })
+              return await write()
+            }),
+        )
+      const answer = await commitOrDiscard(commit, discard)
+      if (answer.replayed) await discard()
+      else wake()
+      return sendOnce(reply, answer)
+    },
+  })
+}
+
+function ownerOf(request: FastifyRequest, header_entity: string | null) {
+  const { project_id, key_id } = callerOf(request)
+  const language = negotiateLanguage(request.headers['accept-language'])
+  return { project_id, key_id, header_entity, language, traceparent: request.traceContext }
+}
+
+/** A batch whose metadata is full cannot name the one that it retries. */
+function retryMetadata({ id, metadata }: BatchRow): Metadata {
+  const old: Metadata = metadata === null ? {} : JSON.parse(metadata)
+  const isFull = Object.keys(old).length >= METADATA_PAIRS_MAX && old.retry_of === undefined
+  return isFull ? old : { ...old, retry_of: id }
 }
 
 /** A projection as the API shows it. */

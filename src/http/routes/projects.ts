@@ -1,8 +1,12 @@
-// /v1/projects: the projects and their plans. Operators see and change all of them; others see their own.
+// /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET /v1/quotas:
+// what the plan of the own project allows, and how much of it is used.
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
+import { QUOTA_NAMES } from '../../domain/plan.ts'
+import { isStored, readUse } from '../../intake/check-quota.ts'
+import type { Incoming } from '../../intake/incoming.ts'
 import {
   ensureProject,
   listProjectsPage,
@@ -11,11 +15,13 @@ import {
   setPlan,
 } from '../../store/projects.ts'
 import type { ProjectRow } from '../../store/schema.ts'
+import { sumPendingUploads } from '../../store/uploads.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { CreateProject, ProjectObject, UpdateProject } from '../../wire/project.ts'
-import { type Caller, callerOf } from '../access/caller.ts'
+import { CreateProject, ProjectObject, QuotasObject, UpdateProject } from '../../wire/project.ts'
+import { type Caller, callerOf, planOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
+import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
 const ProjectParams = Type.Object({ project_id: Type.String() })
@@ -137,4 +143,51 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
 
 function isVisible({ project_id, scopes }: Caller, id: string): boolean {
   return id === project_id || scopes.has('operator')
+}
+
+type QuotaDeps = Pick<RouteDependencies, 'store' | 'plans'> & {
+  incoming: Incoming
+  downloads: ProjectSlots
+  streams: ProjectSlots
+}
+
+export function quotaRoute(app: App, { store, plans, incoming, downloads, streams }: QuotaDeps): void {
+  route(app, {
+    method: 'GET',
+    url: '/v1/quotas',
+    access: 'any key',
+    doc: {
+      operation: 'getQuotas',
+      summary: 'Read the quotas of the project and their use',
+      description:
+        'Each API process counts uploads, downloads and streams by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
+      answer: QuotasObject,
+    },
+    async handler(request): Promise<QuotasObject> {
+      const caller = callerOf(request)
+      const plan = planOf(plans, caller)
+      const used = await readUse(store.read, caller.project_id, QUOTA_NAMES.filter(isStored))
+      const pending = await sumPendingUploads(store.read, caller.project_id)
+      const row = (name: (typeof QUOTA_NAMES)[number], use: number | null) => ({
+        limit: plan.quotas[name],
+        used: use,
+      })
+      return {
+        object: 'quotas',
+        plan: plan.name,
+        quotas: {
+          stored_bytes: row('stored_bytes', used.stored_bytes ?? 0),
+          open_batches: row('open_batches', used.open_batches ?? 0),
+          queued_lines: row('queued_lines', used.queued_lines ?? 0),
+          limits: row('limits', used.limits ?? 0),
+          webhooks: row('webhooks', used.webhooks ?? 0),
+          entities_per_batch: row('entities_per_batch', null),
+          uploads: row('uploads', incoming.files(caller.project_id) + pending.uploads),
+          downloads: row('downloads', downloads.used(caller.project_id)),
+          streams: row('streams', streams.used(caller.project_id)),
+          keys: row('keys', used.keys ?? 0),
+        },
+      }
+    },
+  })
 }
