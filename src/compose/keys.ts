@@ -7,8 +7,9 @@ import { createKey } from '../admin/create-key.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, parseScopes, SCOPES } from '../domain/api-key.ts'
+import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
+import { namesIn } from '../domain/text.ts'
 import { type KeyWithProject, listKeys, readKey, readProjectByName, revokeKey } from '../store/projects.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
 
@@ -46,7 +47,7 @@ function summary(row: KeyWithProject): KeySummary {
     id: row.id,
     project: row.project_name,
     plan: row.plan,
-    scopes: parseScopes(row.scopes),
+    scopes: namesIn(row.scopes, SCOPES),
     name: row.name,
     compat: row.compat,
     created: unixSeconds(row.created),

@@ -33,16 +33,6 @@ export const PROJECT_SCOPES: readonly Scope[] = SCOPES.filter(
   (scope) => scope !== 'operator' && scope !== 'keys:write',
 )
 
-export function isScope(text: string): text is Scope {
-  return SCOPES.some((scope) => scope === text)
-}
-
-/** The scopes of a key as its row has them. */
-export function parseScopes(json: string): Scope[] {
-  const listed: unknown = JSON.parse(json)
-  return Array.isArray(listed) ? listed.filter((one) => typeof one === 'string').filter(isScope) : []
-}
-
 const SECRET_BYTES = 32
 const FORM = /^opk_([a-z0-9-]+)_([0-9a-hjkmnp-tv-z]{26})_([A-Za-z0-9_-]{43})$/
 

@@ -3,12 +3,14 @@
 
 import { ENDPOINTS_TEXT } from './endpoint.ts'
 
-export type ErrorType =
-  | 'invalid_request_error'
-  | 'authentication_error'
-  | 'permission_error'
-  | 'rate_limit_error'
-  | 'api_error'
+export const ERROR_TYPES = [
+  'invalid_request_error',
+  'authentication_error',
+  'permission_error',
+  'rate_limit_error',
+  'api_error',
+] as const
+type ErrorType = (typeof ERROR_TYPES)[number]
 
 /** Where a code may appear: in an HTTP response, in `status_details` of an uploaded file, in a line of an error file. */
 type ErrorPlace = 'http' | 'file' | 'line'

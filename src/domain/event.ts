@@ -16,7 +16,3 @@ export const TEST_EVENT = 'webhook.test'
 
 export type SubscribedType = (typeof EVENT_TYPES)[number]
 export type EventType = SubscribedType | typeof TEST_EVENT
-
-export function isSubscribedType(text: string): text is SubscribedType {
-  return EVENT_TYPES.some((type) => type === text)
-}

@@ -46,3 +46,9 @@ function escaped(character: string): string {
     text += `\\u${character.charCodeAt(i).toString(16).padStart(4, '0')}`
   return text
 }
+
+/** The names of a list in JSON that are known. */
+export function namesIn<T extends string>(json: string, known: readonly T[]): T[] {
+  const listed: unknown = JSON.parse(json)
+  return Array.isArray(listed) ? listed.flatMap((one) => known.find((name) => name === one) ?? []) : []
+}

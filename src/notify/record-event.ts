@@ -2,10 +2,11 @@
 // type. After a crash all of it exists or none.
 
 import { unixSeconds } from '../domain/clock.ts'
-import { type EventType, isSubscribedType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
+import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
 import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
+import { namesIn } from '../domain/text.ts'
 import type { Crossing } from '../ledger/settle.ts'
 import type { BatchRow, EventRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
@@ -67,9 +68,7 @@ function subscribes(webhook: WebhookRow, type: EventType): boolean {
 
 /** The event types of this webhook; null means all. */
 export function wantedTypes({ event_types }: Pick<WebhookRow, 'event_types'>): SubscribedType[] | null {
-  if (event_types === null) return null
-  const types: unknown = JSON.parse(event_types)
-  return Array.isArray(types) ? types.filter((one) => typeof one === 'string' && isSubscribedType(one)) : []
+  return event_types === null ? null : namesIn(event_types, EVENT_TYPES)
 }
 
 /** An event as the API returns it and as webhooks receive it. Its bytes are the same in every attempt. */

@@ -1,7 +1,7 @@
 // The one envelope of every list, newest first, and the query that walks it.
 import { type Static, type TSchema, Type } from 'typebox'
-import { ERRORS, type ErrorCode, type ErrorType } from '../domain/errors.ts'
-import { orNull, text } from './shape.ts'
+import { ERROR_TYPES, ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { oneOf, orNull, text } from './shape.ts'
 
 export const PAGE_LIMIT_DEFAULT = 20
 const PAGE_LIMIT_MAX = 100
@@ -52,20 +52,15 @@ export interface List<T> {
 
 // The envelope of every error response.
 
-const ERROR_CODES = Object.keys(ERRORS)
-const ERROR_TYPES: ErrorType[] = [
-  'invalid_request_error',
-  'authentication_error',
-  'permission_error',
-  'rate_limit_error',
-  'api_error',
-]
-
 export const ErrorEnvelope = Type.Object(
   {
     error: Type.Object({
-      type: Type.Unsafe<ErrorType>({ type: 'string', enum: ERROR_TYPES }),
-      code: Type.Unsafe<ErrorCode>({ type: 'string', enum: ERROR_CODES, description: 'What to branch on.' }),
+      type: oneOf(ERROR_TYPES),
+      code: Type.Unsafe<ErrorCode>({
+        type: 'string',
+        enum: Object.keys(ERRORS),
+        description: 'What to branch on.',
+      }),
       message: text('For people; may change.'),
       param: Type.Optional(
         orNull(

@@ -1,11 +1,11 @@
 // keys: issue, list and revoke API keys directly in the database, without an API key.
 import { type Command, Option } from 'commander'
-import { COMPAT_MODES, type CompatMode, type Scope } from '../../domain/api-key.ts'
+import { COMPAT_MODES, type CompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { ConfigFlags, KeyRing } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanTime } from '../terminal/format.ts'
-import { examples, scopes, withConfig, withJson } from '../terminal/option-values.ts'
+import { examples, someOf, withConfig, withJson } from '../terminal/option-values.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
@@ -29,7 +29,11 @@ export function addKeys(program: Command, shell: Shell): void {
       '--plan <name>',
       'plan of the project: payg, enterprise or another configured one (default: payg)',
     )
-    .option('--scopes <list>', 'scopes, separated by commas (default: all but operator)', scopes)
+    .option(
+      '--scopes <list>',
+      'scopes, separated by commas (default: all but operator)',
+      someOf(SCOPES, 'The scopes are'),
+    )
     .option('--name <text>', 'a name for the key')
     .addOption(
       new Option('--compat <mode>', 'render answers as clients of that API expect them').choices(

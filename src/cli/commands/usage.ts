@@ -9,7 +9,7 @@ import type { ApiClient, Call } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
 import { counted, humanCount, humanUsd } from '../terminal/format.ts'
-import { commaList, examples } from '../terminal/option-values.ts'
+import { examples, someOf } from '../terminal/option-values.ts'
 import { printJson, printTable } from '../terminal/table.ts'
 import { type Output, writeData, writeLine } from '../terminal/terminal.ts'
 import { capText } from './limits.ts'
@@ -34,7 +34,11 @@ export function addUsage(program: Command, shell: Shell): void {
       .option('--entity-type <type>', 'only usage of entities of this type')
       .option('--start <day>', 'first day, in UTC (default: the first of this month)', day)
       .option('--end <day>', 'day after the last, in UTC (default: none)', day)
-      .option('--group-by <list>', `some of ${USAGE_GROUPS.join(', ')} (default: entity,model)`, groups)
+      .option(
+        '--group-by <list>',
+        `some of ${USAGE_GROUPS.join(', ')} (default: entity,model)`,
+        someOf(USAGE_GROUPS, 'Expected some of'),
+      )
       .option('--csv', 'print every group as CSV')
       .action((flags: UsageFlags) => showUsage(shell, flags)),
     'offpeak usage',
@@ -140,13 +144,6 @@ function printLimitSpend(output: Output, caps: readonly LimitSpend[]): void {
 function day(text: string): string {
   if (parseDay(text) !== null) return text
   throw new InvalidArgumentError('Expected a day, such as 2026-01-31.')
-}
-
-function groups(text: string): string[] {
-  return commaList(text).map((name) => {
-    if (USAGE_GROUPS.some((group) => group === name)) return name
-    throw new InvalidArgumentError(`Expected some of ${USAGE_GROUPS.join(', ')}.`)
-  })
 }
 
 // The spend under each limit in its current window. A limit object has no spend; it is read from the usage of the

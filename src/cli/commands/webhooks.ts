@@ -1,6 +1,6 @@
 // webhooks: manage webhooks and show their deliveries. events: lists the events of a project.
-import { type Command, InvalidArgumentError } from 'commander'
-import { EVENT_TYPES, isSubscribedType } from '../../domain/event.ts'
+import type { Command } from 'commander'
+import { EVENT_TYPES } from '../../domain/event.ts'
 import {
   DELIVERY_STATUSES,
   DeletedWebhook,
@@ -15,7 +15,7 @@ import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addList, showDeleted } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { counted, humanTime } from '../terminal/format.ts'
-import { commaList, examples, wholeNumber } from '../terminal/option-values.ts'
+import { examples, someOf, wholeNumber } from '../terminal/option-values.ts'
 import { printFields } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
@@ -37,7 +37,11 @@ export function addWebhooks(program: Command, shell: Shell): void {
     show: showSecret,
   })
   create
-    .option('--events <list>', `some of ${EVENT_TYPES.join(', ')} (default: all)`, eventTypes)
+    .option(
+      '--events <list>',
+      `some of ${EVENT_TYPES.join(', ')} (default: all)`,
+      someOf(EVENT_TYPES, 'The types are'),
+    )
     .option('--description <text>', 'free text')
   examples(
     create,
@@ -176,13 +180,6 @@ function showSecret({ terminal }: Shell, webhook: WebhookWithSecret): void {
 /** The batch, or the limit and its entity. */
 function subject({ batch_id, limit_id, entity }: Record<string, unknown>): string {
   return [batch_id ?? limit_id, entity].filter((part) => typeof part === 'string').join(' ') || '-'
-}
-
-function eventTypes(text: string): string[] {
-  return commaList(text).map((type) => {
-    if (isSubscribedType(type)) return type
-    throw new InvalidArgumentError(`The types are ${EVENT_TYPES.join(', ')}.`)
-  })
 }
 
 function pathOf(id: string): string {

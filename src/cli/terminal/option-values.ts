@@ -1,7 +1,6 @@
 // Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
 
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { isScope, SCOPES, type Scope } from '../../domain/api-key.ts'
 import { systemClock } from '../../domain/clock.ts'
 import { durationMs } from '../../domain/days.ts'
 
@@ -32,11 +31,14 @@ export function dedupeOption(): Option {
   })
 }
 
-export function scopes(text: string): Scope[] {
-  return commaList(text).map((item) => {
-    if (!isScope(item)) throw new InvalidArgumentError(`The scopes are ${SCOPES.join(', ')}.`)
-    return item
-  })
+/** Some of `names`; `wrong` says which there are. */
+export function someOf<T extends string>(names: readonly T[], wrong: string): (text: string) => T[] {
+  return (text) =>
+    commaList(text).map((item) => {
+      const found = names.find((name) => name === item)
+      if (found === undefined) throw new InvalidArgumentError(`${wrong} ${names.join(', ')}.`)
+      return found
+    })
 }
 
 export function wholeNumber(min: number, max = Number.MAX_SAFE_INTEGER): (text: string) => number {

@@ -3,9 +3,10 @@
 
 import type { FastifyRequest } from 'fastify'
 import { GroupedWrites } from '../../audit/call-records.ts'
-import { hashConsoleToken, parseApiKey, parseScopes, secretMatches } from '../../domain/api-key.ts'
+import { hashConsoleToken, parseApiKey, SCOPES, secretMatches } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { namesIn } from '../../domain/text.ts'
 import {
   type KeyUse,
   type KeyWithProject,
@@ -45,7 +46,7 @@ function callerOfKey(key: KeyWithProject, session_expires: number | null): Calle
     project_name: key.project_name,
     plan: key.plan,
     key_id: key.id,
-    scopes: new Set(parseScopes(key.scopes)),
+    scopes: new Set(namesIn(key.scopes, SCOPES)),
     // The console reads objects in the API's own form.
     compat: session_expires === null ? key.compat : null,
     session_expires,

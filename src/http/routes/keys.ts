@@ -2,9 +2,10 @@
 // project alone, unless it has the scope `operator`.
 import { Type } from 'typebox'
 import { createKey } from '../../admin/create-key.ts'
-import { PROJECT_SCOPES, parseScopes } from '../../domain/api-key.ts'
+import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { namesIn } from '../../domain/text.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } from '../../store/projects.ts'
 import type { Reader } from '../../store/store.ts'
@@ -131,7 +132,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
       return await store.write(async (tx) => {
         const row = await visibleKey(tx, caller, request.params.key_id)
         if (!row) throw new ApiError('key_not_found')
-        if (parseScopes(row.scopes).includes('operator') && !isOperator(caller))
+        if (namesIn(row.scopes, SCOPES).includes('operator') && !isOperator(caller))
           throw new ApiError('missing_scope', 'A key of an operator can be revoked by operators alone.')
         const now = clock.now()
         const isFirst = await revokeKey(tx, row.id, now)
@@ -164,7 +165,7 @@ function showKey(row: KeyWithProject): ApiKeyObject {
     name: row.name,
     project_id: row.project_id,
     project: row.project_name,
-    scopes: parseScopes(row.scopes),
+    scopes: namesIn(row.scopes, SCOPES),
     compat: row.compat,
     created: unixSeconds(row.created),
     last_used_at: secondsOrNull(row.last_used_at),
