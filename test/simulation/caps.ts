@@ -7,7 +7,7 @@ import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import type { PlannedBatch } from './plans.ts'
 import { resultLines } from './result-lines.ts'
-import type { SimulatedRun } from './run.ts'
+import { SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
@@ -19,7 +19,8 @@ const PROMPT_TOKENS_UNDERESTIMATED = 300
  */
 const EFFECT_MS = 10_000
 const DAY_MS = 86_400_000
-const MACHINES_MAX = 3
+/** Each machine has a server for each model. */
+const SERVERS_MAX = 3 * SIM_MODELS.length
 
 interface Cap {
   id: string
@@ -38,7 +39,7 @@ interface Cap {
 export class Caps {
   readonly #random: SeededRandom
   readonly #list: Cap[] = []
-  /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` in flight. */
+  /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` of a model in flight. */
   readonly underestimates: boolean
   readonly inFlightMax = 2
   /** Whether the run crosses the end of a month. */
@@ -137,7 +138,7 @@ export class Caps {
   async violations(run: SimulatedRun): Promise<string[]> {
     const found: string[] = []
     for (const cap of this.#list) {
-      const excess = this.underestimates ? MACHINES_MAX * this.inFlightMax * this.#excess(cap.metric) : 0
+      const excess = this.underestimates ? SERVERS_MAX * this.inFlightMax * this.#excess(cap.metric) : 0
       const before = cap.since === 0 ? 0 : await sentBefore(run, cap, cap.since + EFFECT_MS)
       for (const [start, spent] of await spentByWindow(run.store, cap)) {
         const unsettled = cap.settled ? Math.max(0, before - (cap.settled.get(start) ?? 0)) : 0
