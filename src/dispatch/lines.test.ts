@@ -8,6 +8,7 @@ import { RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
+import { Lane } from './lane.ts'
 import {
   FINISHED,
   FOLLOWING,
@@ -22,7 +23,7 @@ import {
   UNSENT,
   UNSUBMITTED,
 } from './line-state.ts'
-import { Route } from './routes.ts'
+import { NO_SPILL, Route } from './routes.ts'
 import { Run } from './run.ts'
 
 /** All lines ask the same. */
@@ -493,6 +494,24 @@ test('counts of a lane follow its lines, and are nothing after its runs have end
   assert.deepEqual([world.lane.unsent, world.lane.retrying], [8, 1])
   for (const run of world.runs) world.lines.close(run, true)
   assert.deepEqual([world.lane.unsent, world.lane.retrying, world.lane.unsubmitted], [0, 0, 0])
+})
+
+test('lines are sent after a model was removed and is back while a chunk of it was being parked', async () => {
+  const world = await lineWorld({ chunks: 2, lines: 1, concurrency: 1 })
+  const { lanes, lines } = world
+  const [parked, other] = world.runs as [Run, Run]
+  world.maySend = false
+  await world.start(parked)
+  parked.park()
+  lanes.clear()
+  lines.modelsChanged([parked])
+  const route = new Route([world.modelServer], NO_SPILL)
+  lanes.set('m', new Lane('m', route, world.clock, () => world.turn.schedule()))
+  lines.modelsChanged([parked])
+  lines.close(parked, true)
+  world.maySend = true
+  await world.start(other)
+  assert.deepEqual(world.server.sent, ['l2'])
 })
 
 test('a clock that is set back delays no line that waits for its next attempt', async () => {

@@ -235,9 +235,10 @@ export class Lines {
     }
   }
 
-  /** Models were removed or added: lines of a model that is gone end as those of an unknown one. */
-  modelsChanged(runs: Iterable<Run>): void {
+  /** Models were removed or added: lines of a model that is gone end as those of an unknown one. `runs`: all there are. */
+  modelsChanged(runs: readonly Run[]): void {
     const { lanes, clock } = this.#options
+    this.#recount(runs)
     for (const run of runs) {
       if (!run.mayMove) continue
       this.#guarded(run, () => {
@@ -251,6 +252,14 @@ export class Lines {
         this.placeAll(run, 'the configuration has changed')
       })
     }
+  }
+
+  /** The lane of a model that is back is another one than before, when runs that are being parked were counted. */
+  #recount(runs: readonly Run[]): void {
+    for (const lane of this.#options.lanes.values()) lane.unsent = lane.retrying = lane.unsubmitted = 0
+    for (const run of runs)
+      for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
+        this.#count(run, position, run.stateOf(position), 1)
   }
 
   // Limits.

@@ -342,7 +342,7 @@ export class Worker {
   ): void {
     this.#options.observe?.configured?.(upstreams)
     this.#setLanes(upstreams, spills)
-    this.#lines.modelsChanged(this.#runs.values())
+    this.#lines.modelsChanged([...this.#runs.values()])
     this.#turn.schedule()
     this.#claimer.look()
   }

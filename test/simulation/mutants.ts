@@ -322,6 +322,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/dispatch/routes.test.ts',
   },
   {
+    bug: 'the lane of a model that is back does not count lines that wait from before',
+    file: 'src/dispatch/lines.ts',
+    find: '    this.#recount(runs)\n',
+    replace: '',
+    test: 'src/dispatch/lines.test.ts',
+  },
+  {
     bug: 'a chunk whose lease could not be ended stays leased',
     file: 'src/worker/leases.ts',
     find: "if (how !== 'accepted') this.suspect()",
