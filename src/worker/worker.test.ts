@@ -229,3 +229,30 @@ test('a chunk is closed although the answer is lost to what reverses its damaged
   await clock.advance(20_000)
   assert.deepEqual([isLost, world.ended], [true, ['cancelled']])
 })
+
+test('a chunk stays open that is claimed again before the worker learns that it was parked', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  const { store, clock, server, worker } = world
+  const { id } = await world.batch()
+  const answer = Promise.withResolvers<void>()
+  let isParked = false
+  world.afterWrite = async () => {
+    if (isParked || (await world.chunks())[0]?.parked_reason !== 'paused') return
+    isParked = true
+    await answer.promise
+  }
+  await worker.start()
+  await world.until(() => server.inFlight.length === 1, 10)
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await clock.advance(5_000)
+  await server.inFlight[0]?.answer()
+  await world.until(() => isParked, 10)
+  await store.write((tx) => resumeBatch(tx, id, clock.now()))
+  await world.until(() => server.inFlight.length === 1, 10)
+  answer.reject(new Error('the connection broke'))
+  await clock.advance(1_000)
+  assert.equal(worker.status.openChunks, 1)
+  await server.inFlight[0]?.answer()
+  await world.until(() => world.ended.length > 0, 10)
+  assert.deepEqual(server.sent, ['l1', 'l2'])
+})

@@ -531,7 +531,8 @@ export class Worker {
       this.#lines.stop(run, 'lost', true)
     }
     this.#lines.close(run, how === 'parked')
-    this.#runs.delete(`${batch_id} ${idx}`)
+    // By the time the worker learns that it has parked the chunk, it may have claimed it again.
+    if (this.#runs.get(`${batch_id} ${idx}`) === run) this.#runs.delete(`${batch_id} ${idx}`)
     if (how === 'sealed' && run.results.hasReservations) this.#onReleased(run.claim.project_id)
     this.#checkDrained()
     if (!this.#stopping) this.#claimer.refill()

@@ -329,6 +329,13 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/dispatch/lines.test.ts',
   },
   {
+    bug: 'the end of a run closes another one of the same chunk',
+    file: 'src/worker/worker.ts',
+    find: 'if (this.#runs.get(`${batch_id} ${idx}`) === run) this.#runs.delete',
+    replace: 'this.#runs.delete',
+    test: 'src/worker/worker.test.ts',
+  },
+  {
     bug: 'a chunk whose lease could not be ended stays leased',
     file: 'src/worker/leases.ts',
     find: "if (how !== 'accepted') this.suspect()",
