@@ -7,7 +7,8 @@ export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 const Count = count()
 const TextOrNull = orNull(Type.String())
 
-const totals = {
+/** Of the report, and of each of its groups. */
+export const USAGE_TOTALS = {
   lines: count('Lines that ended.'),
   succeeded: count('With a result; only these cost anything.'),
   failed: Count,
@@ -27,7 +28,7 @@ export const UsageObject = Type.Object(
     end: orNull(count(), 'Unix seconds; the end of the last day counted. Null: all up to now.'),
     entity: TextOrNull,
     entity_type: TextOrNull,
-    ...totals,
+    ...USAGE_TOTALS,
     groups: Type.Optional(
       arrayOf(
         Type.Object({
@@ -35,7 +36,7 @@ export const UsageObject = Type.Object(
           entity_type: Type.Optional(TextOrNull),
           day: Type.Optional(text('Of the UTC calendar, as `2026-01-31`.')),
           model: Type.Optional(TextOrNull),
-          ...totals,
+          ...USAGE_TOTALS,
         }),
         'With `group_by`. Null: lines that name no entity, none with a type, or no model.',
       ),

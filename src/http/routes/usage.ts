@@ -17,7 +17,7 @@ import {
 } from '../../store/usage.ts'
 import { csvRecords } from '../../tables/csv-writer.ts'
 import { text } from '../../wire/shape.ts'
-import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
+import { USAGE_GROUPS, USAGE_TOTALS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
@@ -144,7 +144,7 @@ function showUsage(
   }
 }
 
-function totals(sums: UsageSums) {
+function totals(sums: UsageSums): Record<keyof typeof USAGE_TOTALS, number> {
   const { succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos } = sums
   return {
     lines: succeeded + failed,
@@ -157,7 +157,7 @@ function totals(sums: UsageSums) {
   }
 }
 
-function names(row: UsageGroupRow, by: readonly UsageColumn[]) {
+function names(row: UsageGroupRow, by: readonly UsageColumn[]): Record<string, string | null> {
   const entries = by.map((column) => [column, column === 'day' ? dayText(row.day ?? 0) : row[column] || null])
   return Object.fromEntries(entries)
 }
@@ -165,15 +165,6 @@ function names(row: UsageGroupRow, by: readonly UsageColumn[]) {
 // A usage report as CSV, streamed page by page. Names come from callers, and the report is opened in spreadsheets.
 
 const GROUPS_PER_PAGE = 1000
-const SUMS = [
-  'lines',
-  'succeeded',
-  'failed',
-  'prompt_tokens',
-  'completion_tokens',
-  'total_tokens',
-  'cost_usd',
-]
 
 const record = csvRecords({ delimiter: ',', newline: '\r\n', bom: false, spreadsheet: true })
 
@@ -183,7 +174,7 @@ async function* usageCsv(
   filter: UsageFilter,
   by: readonly UsageColumn[],
 ): AsyncGenerator<string> {
-  yield record([...by, ...SUMS])
+  yield record([...by, ...Object.keys(USAGE_TOTALS)])
   if (by.length === 0) {
     yield record(sumCells(await sumUsage(db, filter)))
     return
@@ -197,13 +188,11 @@ async function* usageCsv(
   } while (after)
 }
 
+/** Lines without a name have an empty cell. */
 function nameCells(group: UsageGroupRow, by: readonly UsageColumn[]): (string | null)[] {
-  // Lines without a name have an empty cell.
-  return by.map((column) => (column === 'day' ? dayText(group.day ?? 0) : group[column] || null))
+  return Object.values(names(group, by))
 }
 
 function sumCells(sums: UsageSums): string[] {
-  const { succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos } = sums
-  const counts = [succeeded + failed, succeeded, failed, prompt_tokens, completion_tokens, total_tokens]
-  return [...counts.map(String), usdLiteral(cost_nanos)]
+  return Object.values({ ...totals(sums), cost_usd: usdLiteral(sums.cost_nanos) }).map(String)
 }
