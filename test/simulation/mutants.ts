@@ -331,8 +331,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the end of a run closes another one of the same chunk',
     file: 'src/worker/worker.ts',
-    find: 'if (this.#runs.get(`${batch_id} ${idx}`) === run) this.#runs.delete',
-    replace: 'this.#runs.delete',
+    find: '=== run) this.#runs.delete(',
+    replace: '!== null) this.#runs.delete(',
     test: 'src/worker/worker.test.ts',
   },
   {
