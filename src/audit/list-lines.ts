@@ -1,8 +1,9 @@
 // Browses the lines of a batch with filters, while it runs and afterwards. Chunks that cannot have a matching line, by
-// their counts, are skipped; of those that can, so many are read for one page. A page that ends there is short, and
-// the next one goes on.
+// their counts or by the custom_ids in their input, are skipped; of those that can, so many are read for one page. A
+// page that ends there is short, and the next one goes on.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { CHUNK_BYTES_MAX } from '../domain/batch.ts'
 import { errorPattern } from '../domain/batch-statistics.ts'
 import { entityOf } from '../domain/entity.ts'
 import { lineRequestId } from '../domain/ids.ts'
@@ -20,8 +21,9 @@ import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
-/** Chunks that are read for one page, and rows of chunks that are looked at together. */
+/** Chunks that are read for one page; those whose input alone is read count by their bytes. */
 const CHUNKS_READ_MAX = 50
+/** Rows of chunks that are looked at together. */
 const ROWS_PER_READ = 200
 
 interface LinesPage {
@@ -42,8 +44,12 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     const chunks = await listChunks(ports.db, batch.id, fromIdx, ROWS_PER_READ)
     for (const chunk of chunks) {
       if (!mayMatch(chunk, order)) continue
-      if (read++ === CHUNKS_READ_MAX) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
-      for await (const line of linesOfChunk(ports, batch, chunk, content, order)) {
+      if (read >= CHUNKS_READ_MAX) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
+      const named = await linesNamed(ports.sealed, chunk, content, order.custom_id)
+      const isSkipped = named?.size === 0
+      read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
+      if (isSkipped) continue
+      for await (const line of linesOfChunk(ports, batch, chunk, content, named, order)) {
         if (!matchesLine(line, order)) continue
         // One more than asked for tells whether there is more.
         if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
@@ -68,6 +74,7 @@ async function* linesOfChunk(
   batch: BatchRow,
   chunk: ChunkRow,
   content: BlobRow | undefined,
+  named: ReadonlySet<number> | undefined,
   order: Order,
 ): AsyncGenerator<LineSummary, void, undefined> {
   const { status } = order
@@ -75,14 +82,14 @@ async function* linesOfChunk(
   const wanted = order.code !== undefined || order.message !== undefined ? 'failed' : status
   let after = order.after
   try {
-    for await (const line of chunkSummaries(ports, batch, chunk, content, { after, status: wanted })) {
+    for await (const line of chunkSummaries(ports, batch, chunk, content, { after, status: wanted, named })) {
       after = line.line
       yield line
     }
   } catch (error) {
     const now = isDamaged(error) ? await readChunk(ports.db, batch.id, chunk.idx) : undefined
     if (now?.state !== 'sealed' || chunk.state === 'sealed') throw error
-    yield* chunkSummaries(ports, batch, now, content, { after, status: wanted })
+    yield* chunkSummaries(ports, batch, now, content, { after, status: wanted, named })
   }
 }
 
@@ -131,6 +138,8 @@ interface Wanted {
   /** Lines with higher numbers. */
   after: number
   status: LineStatus | undefined
+  /** These alone; without it, all. */
+  named?: ReadonlySet<number> | undefined
 }
 
 /** In order. `content` is the batch's input; without it pending lines are left out. */
@@ -139,20 +148,21 @@ export async function* chunkSummaries(
   batch: BatchRow,
   chunk: ChunkRow,
   content: BlobRow | undefined,
-  { after, status }: Wanted,
+  { after, status, named }: Wanted,
 ): AsyncGenerator<LineSummary, void, undefined> {
+  const isWanted = (line: number): boolean => line > after && (named === undefined || named.has(line))
   const finished = await finishedPlaces(ports, chunk)
   const part = status === 'completed' ? 'output' : 'error'
   const places: (Place | PendingPlace)[] =
     status === 'pending'
       ? []
       : finished.filter(
-          (one) => one.line > after && (status === undefined || one.part === null || one.part === part),
+          (one) => isWanted(one.line) && (status === undefined || one.part === null || one.part === part),
         )
   if (content && chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
     const done = new Set(finished.map(({ line }) => line))
     for (const place of await inputPlaces(ports.sealed, chunk, content))
-      if (place.line > after && !done.has(place.line)) places.push(place)
+      if (isWanted(place.line) && !done.has(place.line)) places.push(place)
   }
   places.sort((a, b) => a.line - b.line)
   for (let at = 0; at < places.length; at += WINDOW_LINES)
@@ -177,12 +187,46 @@ async function finishedPlaces(ports: Ports, chunk: ChunkRow): Promise<Place[]> {
 }
 
 async function inputPlaces(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<PendingPlace[]> {
-  const range = { start: chunk.byte_start, end: chunk.byte_end }
-  const bytes = await sealed.readAll(content.project_id, content, range)
+  const bytes = await inputOf(sealed, chunk, content)
   const places: PendingPlace[] = []
   for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
     places.push({ line, bytes: bytes.subarray(start, end) })
   return places
+}
+
+async function inputOf(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<Buffer> {
+  const range = { start: chunk.byte_start, end: chunk.byte_end }
+  return await sealed.readAll(content.project_id, content, range)
+}
+
+/** JSON may write any of these as two characters, even where it need not. */
+const SHORT_ESCAPES = /["\\/\p{Cc}]/u
+
+/**
+ * The lines of a chunk whose custom_id contains the text, by their input; undefined where that does not tell. Most
+ * chunks do not have the text anywhere, which their bytes tell without being read as JSON.
+ */
+async function linesNamed(
+  sealed: SealedBlobs,
+  chunk: ChunkRow,
+  content: BlobRow | undefined,
+  text: string | undefined,
+): Promise<Set<number> | undefined> {
+  if (!text || !content) return undefined
+  const bytes = await inputOf(sealed, chunk, content).catch((error: unknown) => {
+    // Of lines that have finished, their records tell it too.
+    if (isDamaged(error)) return undefined
+    throw error
+  })
+  if (!bytes) return undefined
+  const named = new Set<number>()
+  if (!SHORT_ESCAPES.test(text) && !bytes.includes(text) && !bytes.includes('\\u')) return named
+  const span = { index: chunk.idx, first_line: chunk.first_line }
+  for (const { line, start, end } of placesInChunk(bytes, span)) {
+    const scanned = scanner.scan(bytes, start, end)
+    if (!scanned.ok || scanned.custom_id.includes(text)) named.add(line)
+  }
+  return named
 }
 
 async function summariesOf(

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
+import { readBlobRow } from '../../src/store/blobs.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -130,9 +131,61 @@ test('filters find lines by code, message, model, entity and custom_id, over man
     ids.filter((one) => one.includes('-99')),
   )
   assert.deepEqual(await all(service, id, '?status=pending'), [])
+  // Of chunks without the text, the input alone is read.
+  const { store, blobs } = service.stores
+  const chunk = store.read.selectFrom('chunks').select('audit_blob').where('batch_id', '=', id)
+  const { audit_blob } = await chunk.where('idx', '=', 0).executeTakeFirstOrThrow()
+  const records = await readBlobRow(store.read, String(audit_blob))
+  await blobs.delete(records!.key)
+  assert.deepEqual(await all(service, id, '?custom_id=line-2203'), ['line-2203'])
   // A reader may begin anywhere.
   const middle = await page(service, id, '?after=2000&limit=2')
   assert.deepEqual(idsOf(middle), ['line-2000', 'line-2001'])
+})
+
+test('lines are found by custom_id however their input writes it, before and after they have finished', async () => {
+  const held: (() => void)[] = []
+  await using upstream = await testUpstream((call) => {
+    if (call.body.messages[0]!.content === 'held') held.push(() => echo(call))
+    else echo(call)
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const written = [
+    'plain',
+    '\\u0070lain\\u002d2',
+    'a/b',
+    'c\\/a/b',
+    'M\u00fcller',
+    'M\\u00fcller \\"2\\"',
+    'tab\\there',
+  ]
+  const content = written
+    .flatMap((id) => [id, `${id} held`])
+    .map((id) => JSON.stringify(line('ID', id.endsWith('held') ? 'held' : 'said')).replace('"ID"', `"${id}"`))
+    .join('\n\n')
+  const { id, input_file_id } = await service.create((await service.upload(content)).id)
+  const finds = async (): Promise<void> => {
+    for (const [text, found] of [
+      ['plain', ['plain', 'plain held', 'plain-2', 'plain-2 held']],
+      ['n-2', ['plain-2', 'plain-2 held']],
+      ['a/b', ['a/b', 'a/b held', 'c/a/b', 'c/a/b held']],
+      ['c/a', ['c/a/b', 'c/a/b held']],
+      ['M\u00fc', ['M\u00fcller', 'M\u00fcller held', 'M\u00fcller "2"', 'M\u00fcller "2" held']],
+      ['"2"', ['M\u00fcller "2"', 'M\u00fcller "2" held']],
+      ['\t', ['tab\there', 'tab\there held']],
+      ['said', []],
+    ] as const)
+      assert.deepEqual(await all(service, id, `?custom_id=${encodeURIComponent(text)}`), found, text)
+  }
+  await upstream.arrived(2 * written.length)
+  while ((await service.get(id)).request_counts.completed < written.length);
+  await finds()
+  for (const answer of held) answer()
+  await service.ended(id)
+  await finds()
+  // Their records have it, too.
+  assert.equal((await service.request('DELETE', `/v1/files/${input_file_id}`)).status, 200)
+  await finds()
 })
 
 test('one line is shown with the bytes of its input and its result', async () => {
