@@ -529,6 +529,8 @@ export class Worker {
     if (how === 'lost') {
       this.#options.log.warn({ batch: batch_id, chunk: idx }, 'a chunk was taken over by another worker')
       this.#lines.stop(run, 'lost', true)
+      // Whatever else it was lost to, the database may still have it as this worker's.
+      this.#leases.suspect()
     }
     this.#lines.close(run, how === 'parked')
     // By the time the worker learns that it has parked the chunk, it may have claimed it again.
