@@ -6,7 +6,7 @@ import type { ConsoleSession } from '../wire/project.ts'
 import { connectionLost } from './api.ts'
 import { now } from './browser-clock.ts'
 import { useCell } from './cell.ts'
-import { clockTime, shortId } from './format.ts'
+import { clockTime } from './format.ts'
 import { t } from './i18n.ts'
 import { justEnded } from './live.ts'
 import { matchPage, PAGES, type PageEntry } from './pages.ts'
@@ -55,7 +55,7 @@ function Ends(): VNode {
   const batch = useCell(justEnded)
   return (
     <div class="hidden" role="status">
-      {batch && t('live.ended', { id: shortId(batch.id), status: statusText(batch) })}
+      {batch && t('live.ended', { id: batch.name, status: statusText(batch) })}
     </div>
   )
 }

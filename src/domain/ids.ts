@@ -3,7 +3,7 @@
 //
 // The request ID of a line is its batch's 26 characters plus the line's number in 7 more: the line
 // is found without an index of lines.
-import { monotonicFactory } from 'ulid'
+import { encodeTime, monotonicFactory } from 'ulid'
 
 export const ID_PREFIXES = {
   batch: 'batch_',
@@ -38,6 +38,11 @@ const nextUlid = monotonicFactory()
 /** A new ID, greater than every earlier one of this process with the same or an earlier `now` (Unix ms). */
 export function newId(kind: IdKind, now: number): string {
   return ID_PREFIXES[kind] + nextUlid(now).toLowerCase()
+}
+
+/** What no ID of that time (Unix ms) or later sorts before, so that an index of IDs finds objects by their time. */
+export function firstIdAt(kind: IdKind, ms: number): string {
+  return ID_PREFIXES[kind] + encodeTime(Math.max(0, ms), 10).toLowerCase()
 }
 
 /** Whether `text` has the form of an ID of this kind; says nothing about existence. */

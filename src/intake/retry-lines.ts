@@ -39,7 +39,10 @@ export async function uploadFailedLines(
   const first = await lines.next()
   if (first.done) throw nothing
   const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
-  const form = formOf(`retry-of-${batch.id}.jsonl`, following(first.value, lines))
+  const form = formOf(
+    `retry-of-${batch.input_filename?.replace(/^(retry-of-)+/, '') ?? `${batch.id}.jsonl`}`,
+    following(first.value, lines),
+  )
   return await receiveUpload(deps, form, { ...upload, form_bytes }, check)
 }
 

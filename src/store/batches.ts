@@ -1,6 +1,7 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
-import { sql } from 'kysely'
+import { type RawBuilder, sql } from 'kysely'
 import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
+import { firstIdAt } from '../domain/ids.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
@@ -28,8 +29,9 @@ type NewBatch = Pick<
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
   return await tx
     .insertInto('batches')
-    .values({
+    .values(({ selectFrom }) => ({
       ...batch,
+      input_filename: selectFrom('files').select('filename').where('id', '=', batch.input_file_id),
       status: 'validating',
       output_file_id: null,
       error_file_id: null,
@@ -60,7 +62,7 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       total_tokens: 0,
       cached_tokens: 0,
       reasoning_tokens: 0,
-    })
+    }))
     .returningAll()
     .executeTakeFirstOrThrow()
 }
@@ -80,26 +82,68 @@ export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | u
   return await db.selectFrom('batches').selectAll().where('id', '=', id).executeTakeFirst()
 }
 
+export interface BatchFilter {
+  status?: BatchStatus | undefined
+  model?: string | undefined
+  retry_of?: string | undefined
+  /** Words that all occur in the ID, the input's ID or name, the metadata or the models; in any case. */
+  search?: string | undefined
+  /** Of those created at or after, and before (Unix ms). */
+  since?: number | undefined
+  until?: number | undefined
+}
+
 /** A page of them. */
 export async function listBatches(
   db: Reader,
   project_id: string,
-  page: Page & { status?: BatchStatus; model?: string; retry_of?: string },
+  { status, model, retry_of, search, since, until, ...page }: Page & BatchFilter,
 ): Promise<Listed<BatchRow>> {
-  const { status, model, retry_of } = page
-  const all = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
-  const some = status === undefined ? all : all.where('status', '=', status)
+  let batches = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  if (status !== undefined) batches = batches.where('status', '=', status)
   // IDs begin with their time, and a retry comes later.
-  const batches = retry_of === undefined ? some : some.where('id', '>', retry_of)
-  if (model === undefined && retry_of === undefined) return await listed(batches, 'id', page)
-  // In a JSON array of strings only a whole element stands between quotes.
-  const named = sql<boolean>`replace(models, ${JSON.stringify(model)}, '') <> models`
-  // In a JSON object, quotes within a string are escaped.
-  const retries = sql<boolean>`replace(metadata, ${`"retry_of":${JSON.stringify(retry_of)}`}, '') <> metadata`
-  return await listedWhere(batches, 'id', page, (query) => {
-    const ofModel = model === undefined ? query : query.where(named)
-    return retry_of === undefined ? ofModel : ofModel.where(retries)
+  if (retry_of !== undefined) batches = batches.where('id', '>', retry_of)
+  const conditions = [
+    // In a JSON array of strings only a whole element stands between quotes.
+    ...(model === undefined ? [] : [containsText('models', JSON.stringify(model))]),
+    // In a JSON object, quotes within a string are escaped.
+    ...(retry_of === undefined ? [] : [containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`)]),
+    ...(search?.toLowerCase().match(/\S+/g) ?? []).map(searched),
+  ]
+  const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
+  const isAscending = page.order === 'asc'
+  const starts = [page.behind, isAscending ? from : to].filter((id) => id !== undefined).sort()
+  const within = { ...page, behind: isAscending ? starts.at(-1) : starts[0] }
+  const { rows, lookedTo } =
+    conditions.length === 0
+      ? await listed(batches, 'id', within)
+      : await listedWhere(batches, 'id', within, (query) =>
+          conditions.reduce((some, condition) => some.where(condition), query),
+        )
+  // With bounds on both sides SQLite takes an index that lacks the status.
+  const isWithin = (id: string): boolean =>
+    isAscending ? to === undefined || id < to : from === undefined || id >= from
+  return {
+    rows: rows.filter(({ id }) => isWithin(id)),
+    lookedTo: lookedTo !== null && isWithin(lookedTo) ? lookedTo : null,
+  }
+}
+
+function containsText(column: string, text: string): RawBuilder<boolean> {
+  return sql<boolean>`replace(${sql.ref(column)}, ${text}, '') <> ${sql.ref(column)}`
+}
+
+/** `word` is in lower case. In JSON, some characters of it are escaped. */
+function searched(word: string): RawBuilder<boolean> {
+  const columns = ['id', 'input_file_id', 'input_filename', 'metadata', 'models'].map(
+    (name) => sql`coalesce(${sql.ref(name)}, '')`,
+  )
+  const text = sql`lower(${sql.join(columns, sql` || ' ' || `)})`
+  const forms = [...new Set([word, JSON.stringify(word).slice(1, -1)])].map((form) => {
+    const pattern = `%${form.replace(/[\\%_]/g, '\\$&')}%`
+    return sql`${text} LIKE ${pattern} ESCAPE '\\'`
   })
+  return sql<boolean>`(${sql.join(forms, sql` OR `)})`
 }
 
 /** Each status that is entered once has a column that says when. */

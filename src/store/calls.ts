@@ -1,8 +1,7 @@
 // The tables of HTTP calls: the record of each, the answers under an Idempotency-Key, and how many calls each key has
 // left.
 import { sql } from 'kysely'
-import { encodeTime } from 'ulid'
-import { ID_PREFIXES } from '../domain/ids.ts'
+import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import type { AnonymousRequestRow, HttpRequestRow, IdempotencyRow } from './schema.ts'
 import { slices } from './sql-parts.ts'
@@ -55,8 +54,8 @@ export async function listHttpRequests(
       ...(['created', 'duration_ms', 'entity', 'traceparent'] as const),
     ])
     .where('project_id', '=', project_id)
-    .where('id', '>=', firstIdAt(since))
-  const within = until === undefined ? calls : calls.where('id', '<', firstIdAt(until))
+    .where('id', '>=', firstIdAt('request', since))
+  const within = until === undefined ? calls : calls.where('id', '<', firstIdAt('request', until))
   if ([method, withoutReads, status, path, key_id].every((wanted) => wanted === undefined))
     return await listed(within, 'id', page)
   return await listedWhere(within, 'id', page, (all) => {
@@ -74,14 +73,9 @@ export async function listHttpRequests(
   })
 }
 
-/** IDs begin with their time, so the primary key finds calls by it. */
-function firstIdAt(ms: number): string {
-  return ID_PREFIXES.request + encodeTime(Math.max(0, ms), 10).toLowerCase()
-}
-
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */
 export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
-  const first_kept = firstIdAt(before)
+  const first_kept = firstIdAt('request', before)
   const result = await tx
     .deleteFrom('http_requests')
     .where('id', 'in', (qb) =>

@@ -15,6 +15,7 @@ import {
   usageDetails,
 } from './migrations/0004-0010.ts'
 import {
+  batchNames,
   chargedDays,
   firstLines,
   listIndexes,
@@ -22,7 +23,7 @@ import {
   sessionsOfKeys,
   sharedLines,
   uploadCompletions,
-} from './migrations/0011-0017.ts'
+} from './migrations/0011-0018.ts'
 import type { Schema } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
@@ -52,6 +53,7 @@ const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration
   '0015-upload-completions': uploadCompletions,
   '0016-sessions-of-keys': sessionsOfKeys,
   '0017-shared-lines': sharedLines,
+  '0018-batch-names': batchNames,
 })
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */

@@ -159,6 +159,7 @@ interface BatchTable {
   paused_at: Generated<number | null>
   /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
   models: Generated<string | null>
+  input_filename: Generated<string | null>
   /** Lines that share the answer of an identical line, and what their own answers would have cost. */
   shared_lines: Generated<number>
   saved_nanos: Generated<number>

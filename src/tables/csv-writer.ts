@@ -28,6 +28,14 @@ export function csvRecords({
   }
 }
 
+/** A record of a report, whose texts come from callers. */
+export const spreadsheetRecord = csvRecords({
+  delimiter: ',',
+  newline: '\r\n',
+  bom: false,
+  spreadsheet: true,
+})
+
 export async function writeCsv(
   sink: Sink,
   columns: readonly Column[],

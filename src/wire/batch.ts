@@ -102,6 +102,7 @@ export const BatchObject = Type.Object(
   {
     id: text('Begins with `batch_`.'),
     object: Type.Literal('batch'),
+    name: text('`metadata.name`, else the name of its input file.'),
     endpoint: BatchEndpoint,
     status: oneOf(BATCH_STATUSES),
     input_file_id: Type.String(),
@@ -163,6 +164,7 @@ export const BatchObject = Type.Object(
       {
         id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
         object: 'batch',
+        name: 'requests.jsonl',
         endpoint: DEFAULT_ENDPOINT,
         status: 'in_progress',
         input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',

@@ -302,7 +302,35 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.open('/console/batches?model=nobody')
     await visitor.page.getByText('No batch matches these filters.').waitFor()
     await visitor.page.getByLabel('Model').selectOption('m')
-    await visitor.page.getByRole('link', { name: structured.id.slice(-8) }).waitFor()
+    await visitor.page
+      .getByRole('row')
+      .filter({ hasText: structured.id.slice(-8) })
+      .waitFor()
+  })
+
+  test('a batch is found by its name wherever it is in the list, and shown under it', async () => {
+    const { id } = await service.run([line('named')], { metadata: { name: 'Nachtlauf Übersetzung' } })
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await page.getByRole('searchbox', { name: 'Search' }).fill('ÜBERSETZUNG nacht')
+    await page.getByRole('link', { name: 'Nachtlauf Übersetzung' }).click()
+    await page.getByRole('heading', { name: 'Nachtlauf Übersetzung', level: 1 }).waitFor()
+    await page.getByText(id.slice(-8)).first().waitFor()
+    await page.goBack()
+    assert.equal(await page.getByRole('searchbox').inputValue(), 'ÜBERSETZUNG nacht')
+    await page.getByRole('row').nth(1).waitFor()
+    assert.equal(await page.getByRole('row').count(), 2)
+    const file = page.waitForEvent('download')
+    await page.getByRole('link', { name: 'CSV' }).click()
+    const rows = (await readFile(await (await file).path(), 'utf8')).trim().split('\r\n')
+    assert.deepEqual(
+      rows.slice(1).map((row) => row.split(',')[0]),
+      [id],
+    )
+    await page.getByLabel('From').fill('2001-01-01')
+    await page.getByLabel('To', { exact: true }).fill('2001-01-02')
+    await page.getByText('No batch matches these filters.').waitFor()
   })
 
   test('a webhook is made, its secret shown once, and a test event sent', async () => {

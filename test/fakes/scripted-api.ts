@@ -154,6 +154,7 @@ export class ScriptedApi {
     const object: BatchObject = {
       id: `batch_${this.batches.size + 1}`,
       object: 'batch',
+      name: 'requests.jsonl',
       endpoint: '/v1/chat/completions',
       status: 'validating',
       input_file_id: asked.input_file_id,

@@ -74,9 +74,13 @@ export function addBatches(program: Command, shell: Shell): void {
     description: 'show batches, newest first',
     shape: BatchObject,
     path: () => '/v1/batches',
-    filters: { status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`] },
+    filters: {
+      status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`],
+      search: ['--search <words>', 'only those with all these words in ID, name, metadata or models'],
+    },
     columns: {
       ID: ({ id }) => id,
+      NAME: ({ name }) => name,
       STATUS: ({ status }) => status,
       DONE: ({ request_counts: counts }) => `${percent(counts.completed + counts.failed, counts.total)}%`,
       LINES: ({ request_counts: counts }) => humanCount(counts.total),

@@ -82,8 +82,8 @@ export const messages: Readonly<Record<MessageKey, string>> = {
 
   batch: 'Batch',
   'batches.title': 'Batches',
-  'batches.searchHint': 'ID, Entity oder Metadaten',
-  'batches.noneOf': 'Keiner der {n} neuesten {n|Batches|Batches} passt',
+  'batches.searchHint': 'Name, ID, Entity, Modell oder Metadaten',
+  'batches.noneYet': 'Kein bisher durchsuchter Batch passt zu diesen Filtern.',
   'batches.searchOlder': 'Ältere Batches durchsuchen',
   'batches.noneMatch': 'Kein Batch passt zu diesen Filtern.',
   'batch.status': 'Status',

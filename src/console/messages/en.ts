@@ -78,8 +78,8 @@ export const messages = {
 
   batch: 'Batch',
   'batches.title': 'Batches',
-  'batches.searchHint': 'ID, entity or metadata',
-  'batches.noneOf': 'None of the {n} newest {n|batch|batches} matches',
+  'batches.searchHint': 'Name, ID, entity, model or metadata',
+  'batches.noneYet': 'No batch searched so far matches these filters.',
   'batches.searchOlder': 'Search older batches',
   'batches.noneMatch': 'No batch matches these filters.',
   'batch.status': 'Status',

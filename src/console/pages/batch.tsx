@@ -43,8 +43,7 @@ export function Batch({ id }: PageParams): VNode {
   }, [hasEnded])
   return (
     <Page
-      title={shortId(id)}
-      mono
+      title={batch?.name ?? shortId(id)}
       parent={{ href: href('/batches'), title: t('batches.title') }}
       lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
       actions={
@@ -67,6 +66,9 @@ function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode
       )}
       <span>
         {t('batch.created')} <Time at={batch.created} short />
+      </span>
+      <span class="mono" title={batch.id}>
+        {shortId(batch.id)}
       </span>
       <CopyButton text={batch.id} />
     </div>

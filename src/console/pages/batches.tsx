@@ -5,8 +5,8 @@ import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { get, getPage } from '../api.ts'
-import { now } from '../browser-clock.ts'
+import { get, getPage, pathWith } from '../api.ts'
+import { later, now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
@@ -23,7 +23,10 @@ import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { FirstBatch } from './first-batch.tsx'
 
+const PATH = '/v1/batches'
 const PAGE = 50
+/** So long after a key was pressed, the text is searched for. */
+const TYPING_MS = 200
 const STATUSES = [
   'validating',
   'queued',
@@ -37,43 +40,58 @@ const STATUSES = [
 
 export function Batches(): VNode {
   const { query } = useAddress()
-  const status = query.get('status') ?? ''
   const text = query.get('q') ?? ''
-  const model = query.get('model') ?? ''
+  const filter = {
+    status: query.get('status') ?? '',
+    model: query.get('model') ?? '',
+    since: secondsAt(query.get('since')),
+    until: secondsAt(query.get('until'), 1),
+    search: text.trim(),
+  }
+  const { status, model } = filter
   const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
   const { batches: pushed } = useLive()
-  const [more, setMore] = useState<readonly List<BatchObject>[]>([])
-  const first = useResource(
-    (signal) => getPage<BatchObject>('/v1/batches', { limit: PAGE, status, model }, { signal }),
-    [status, model],
-  )
-  const pages = first.data ? [first.data, ...more.filter(() => first.data !== null)] : []
+  const [more, setMore] = useState<{ of: string; pages: readonly List<BatchObject>[] }>({ of: '', pages: [] })
+  const shown = JSON.stringify(filter)
+  const followed = more.of === shown ? more.pages : []
+  const first = useResource(async (signal) => {
+    if (text !== '') await new Promise<void>((resolve) => later(TYPING_MS, resolve))
+    signal.throwIfAborted()
+    return await getPage<BatchObject>(PATH, { ...filter, limit: PAGE }, { signal })
+  }, Object.values(filter))
+  const pages = first.data ? [first.data, ...followed] : []
   const rows = merged(
     pages.flatMap(({ data }) => data),
     pushed,
-    { status, model },
-  ).filter((batch) => matchesText(batch, text))
+    filter,
+  )
   useMissedEnds(rows, first.reload)
   const last = pages.at(-1)
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const loadMore = async (): Promise<void> => {
-    const next = await getPage<BatchObject>('/v1/batches', {
+    const next = await getPage<BatchObject>(PATH, {
+      ...filter,
       limit: PAGE,
-      status,
-      model,
       starting_after: last?.next_cursor,
     })
-    setMore([...more, next])
+    setMore({ of: shown, pages: [...followed, next] })
   }
-  const untouched = first.data?.data.length === 0 && pushed.size === 0 && status === '' && model === ''
+  const isFiltered = Object.values(filter).some((value) => value !== '' && value !== undefined)
+  const untouched = first.data?.data.length === 0 && pushed.size === 0 && !isFiltered
   return (
     <Page
       title={t('batches.title')}
-      actions={
+      actions={[
+        <LinkButton
+          label="CSV"
+          icon="download"
+          href={pathWith(PATH, { ...filter, format: 'csv' })}
+          download="batches.csv"
+        />,
         may('batches:write') ? (
           <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
-        ) : null
-      }
+        ) : null,
+      ]}
     >
       <FailureNotice failure={first.failure} retry={first.reload} />
       {untouched ? (
@@ -95,35 +113,31 @@ export function Batches(): VNode {
                 ['', t('all')],
                 ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
               ]}
-              onInput={(value) => {
-                setMore([])
-                replaceQuery({ status: value })
-              }}
+              onInput={(value) => replaceQuery({ status: value })}
             />
             {offered.length > 1 || model !== '' ? (
               <SelectField
                 label={t('line.model')}
                 value={model}
                 options={[['', t('all')], ...offered.map((id) => [id, id] as const)]}
-                onInput={(value) => {
-                  setMore([])
-                  replaceQuery({ model: value })
-                }}
+                onInput={(value) => replaceQuery({ model: value })}
               />
             ) : null}
+            {(['since', 'until'] as const).map((name) => (
+              <TextField
+                label={t(`usage.${name}` satisfies MessageKey)}
+                type="date"
+                value={query.get(name) ?? ''}
+                onInput={(value) => replaceQuery({ [name]: value })}
+              />
+            ))}
           </div>
           {first.loading && !first.data ? (
             <Loading rows={6} />
           ) : rows.length === 0 ? (
-            last?.has_more ? (
-              <Empty
-                title={t('batches.noneOf', { n: pages.reduce((sum, { data }) => sum + data.length, 0) })}
-              />
-            ) : (
-              <Empty title={t('nothingFound')}>
-                <p>{t('batches.noneMatch')}</p>
-              </Empty>
-            )
+            <Empty title={t('nothingFound')}>
+              <p>{t(last?.has_more ? 'batches.noneYet' : 'batches.noneMatch')}</p>
+            </Empty>
           ) : (
             <Table<BatchObject>
               label={t('batches.title')}
@@ -146,30 +160,26 @@ export function Batches(): VNode {
   )
 }
 
-/** What was read and what was pushed since, newest first. */
+/** The start of a day of the reader's calendar, or of one so many days later, in Unix seconds. */
+function secondsAt(day: string | null, daysLater = 0): number | undefined {
+  const at = new Date(`${day}T00:00`)
+  at.setDate(at.getDate() + daysLater)
+  return Number.isNaN(at.getTime()) ? undefined : at.getTime() / 1000
+}
+
+/** What was read and what was pushed since, newest first. Only the service can tell whether what is pushed is searched for. */
 function merged(
   read: readonly BatchObject[],
   pushed: ReadonlyMap<string, BatchObject>,
-  { status, model }: { status: string; model: string },
+  { status, ...others }: { status: string } & Record<string, unknown>,
 ): BatchObject[] {
   const known = new Set(read.map(({ id }) => id))
   const oldest = read.at(-1)?.id ?? ''
-  // What is pushed does not name its models.
-  const added = model === '' ? [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest) : []
+  const isSearch = Object.values(others).some((value) => value !== '' && value !== undefined)
+  const added = isSearch ? [] : [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
   return [...added, ...read.map((batch) => latest(batch, pushed))]
     .filter((batch) => status === '' || batch.status === status)
     .sort((a, b) => (a.id < b.id ? 1 : -1))
-}
-
-/** Every word has to occur: in the ID, the file or the metadata. */
-function matchesText(batch: BatchObject, text: string): boolean {
-  const inside = [batch.id, batch.input_file_id, ...Object.values(batch.metadata ?? {})]
-    .join('\n')
-    .toLowerCase()
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => inside.includes(word))
 }
 
 const COLUMNS = (): Column<BatchObject>[] => [
@@ -177,11 +187,16 @@ const COLUMNS = (): Column<BatchObject>[] => [
     title: t('batch'),
     main: true,
     cell: (batch) => [
-      <a href={href(`/batches/${batch.id}`)} class="row-link mono" title={batch.id}>
-        {shortId(batch.id)}
-      </a>,
+      <div class="clip">
+        <a href={href(`/batches/${batch.id}`)} class="row-link" title={batch.name}>
+          {batch.name}
+        </a>
+      </div>,
       <div class="muted small">
-        {batch.metadata?.entity ? `${batch.metadata.entity} · ` : ''}
+        <span class="mono">{shortId(batch.id)}</span>
+        {batch.metadata?.entity ? ` · ${batch.metadata.entity}` : ''}
+        {batch.model ? ` · ${batch.model}` : ''}
+        {' · '}
         <Time at={batch.created} short />
       </div>,
     ],

@@ -3,10 +3,12 @@ import { test } from 'node:test'
 import { type CallOptions, object, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
+import { newId } from '../../domain/ids.ts'
 import { NO_TOKENS } from '../../domain/money.ts'
 import { addToBatch } from '../../store/batches.ts'
 import { insertChunks } from '../../store/chunks.ts'
 import { openSession } from '../../store/leases.ts'
+import { ROWS_LOOKED_AT_MAX } from '../../store/page.ts'
 import { insertTask } from '../../store/tasks.ts'
 import { type LaneReport, setLaneReports } from '../../store/workers.ts'
 
@@ -35,6 +37,7 @@ test('a new batch is validating, with zero counts and costs', async () => {
   assert.deepEqual(json, {
     id,
     object: 'batch',
+    name: 'in.jsonl',
     endpoint: '/v1/chat/completions',
     status: 'validating',
     input_file_id: file,
@@ -248,6 +251,86 @@ test('batches are listed by status', async () => {
       ids,
       model,
     )
+})
+
+test('a batch is found by the words of its name, its IDs, its metadata and its models', async () => {
+  await using server = await testServer()
+  const create = async (metadata: object): Promise<string> => {
+    await server.clock.advance(1000)
+    const file = await server.processedFile()
+    return (await server.call('POST', '/v1/batches', order(file, { metadata }))).id
+  }
+  const [first, second, third = ''] = [
+    await create({ name: 'Übersetzung März', entity: 'user:1' }),
+    await create({ note: 'a "quoted" \\ 100%', entity: 'user:12' }),
+    await create({ name: '' }),
+  ]
+  const found = async (search = ''): Promise<string[]> =>
+    (await server.call('GET', `/v1/batches?search=${encodeURIComponent(search)}`)).ids
+  assert.deepEqual(await found('übersetzung'), [first])
+  assert.deepEqual(await found('ÜBER  März user:1'), [first])
+  assert.deepEqual(await found('user:1'), [second, first])
+  for (const word of ['"quoted"', '\\', '100%']) assert.deepEqual(await found(word), [second], word)
+  assert.deepEqual(await found('%'), [second])
+  assert.deepEqual(await found('IN.JSONL'), [third, second, first])
+  assert.deepEqual(await found(third.slice(-8).toUpperCase()), [third])
+  assert.deepEqual(await found('user:1 nowhere'), [])
+  assert.deepEqual(await found(' '), [third, second, first])
+  const names = (await server.call('GET', '/v1/batches')).data.map(({ name }) => name)
+  assert.deepEqual(names, ['in.jsonl', 'in.jsonl', 'Übersetzung März'])
+  const long = await server.call('GET', `/v1/batches?search=${'x'.repeat(201)}`)
+  assert.equal(long.outcome, '400 invalid_request')
+  // From the second in which the second was created, to the one in which the third was.
+  const [, created = 0, until = 0] = (await server.call('GET', '/v1/batches?order=asc')).data.map(
+    ({ created }) => Number(created),
+  )
+  assert.deepEqual((await server.call('GET', `/v1/batches?since=${created}&until=${until}`)).ids, [second])
+})
+
+test('a search that one call cannot end goes on behind the cursor', async () => {
+  await using server = await testServer()
+  const { id } = await server.createBatch(await server.processedFile())
+  await server.deps.store.write(async (tx) => {
+    const [row] = await tx.selectFrom('batches').selectAll().execute()
+    assert(row)
+    const rows = Array.from({ length: ROWS_LOOKED_AT_MAX }, () => ({
+      ...row,
+      id: newId('batch', row.created + 1),
+      input_filename: 'other.jsonl',
+    }))
+    for (const one of rows) await tx.insertInto('batches').values(one).execute()
+  })
+  const first = await server.call('GET', '/v1/batches?search=in.jsonl')
+  assert.deepEqual([first.ids, first.json.has_more], [[], true])
+  const next = await server.call('GET', `/v1/batches?search=in.jsonl&after=${first.json.next_cursor}`)
+  assert.deepEqual([next.ids, next.json.has_more], [[id], false])
+  const csv = await server.call('GET', '/v1/batches?search=in.jsonl&format=csv')
+  assert.deepEqual(
+    csv.text
+      .trim()
+      .split('\r\n')
+      .slice(1)
+      .map((line) => line.split(',')[0]),
+    [id],
+  )
+})
+
+test('the list as CSV has every batch, and cells that no spreadsheet takes for formulas', async () => {
+  await using server = await testServer()
+  const metadata = { name: '=1+1, "two"', entity: 'user:1' }
+  const { id } = await server.call('POST', '/v1/batches', order(await server.processedFile(), { metadata }))
+  const { text, headers } = await server.call('GET', '/v1/batches?format=csv&status=validating')
+  assert.match(headers.get('content-type') ?? '', /^text\/csv/)
+  assert.match(headers.get('content-disposition') ?? '', /batches\.csv/)
+  const [header, row] = text.split('\r\n')
+  assert.equal(
+    header,
+    'id,name,status,endpoint,model,entity,created,expires_at,ended_at,lines,completed,failed,prompt_tokens,completion_tokens,cost_usd',
+  )
+  assert.ok(row?.startsWith(`${id},"'=1+1, ""two""",validating,/v1/chat/completions,,user:1,`), String(row))
+  assert.ok(row?.endsWith(',,1,0,0,0,0,0'), String(row))
+  const none = await server.call('GET', '/v1/batches?format=csv&status=failed')
+  assert.equal(none.text.trim(), header)
 })
 
 test('a finished batch shows its times, its cost and its result files', async () => {

@@ -1,19 +1,23 @@
 // Batches: listed, read, cancelled, paused and resumed.
+import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { usd } from '../../domain/money.ts'
+import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/read-batch-progress.ts'
 import { listBatches, readBatch } from '../../store/batches.ts'
+import type { Listed } from '../../store/page.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
+import { spreadsheetRecord } from '../../tables/csv-writer.ts'
 import { BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { callerOf, type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
+import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { shownFileId } from './files.ts'
 
@@ -35,6 +39,14 @@ const ACTIONS = [
   },
 ] as const
 
+const CSV = 'text/csv'
+const CSV_ROWS_PER_PAGE = 500
+const SEARCH_CHARACTERS_MAX = 200
+
+function time(description: string) {
+  return Type.Integer({ minimum: 0, maximum: 10 ** 11, description: `Unix seconds: ${description}` })
+}
+
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake'>
 
 export function batchRoutes(app: App, { store, clock, region, models, wake }: Deps): void {
@@ -48,6 +60,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
       summary: 'List batches',
       answer: listOf(BatchObject, 'BatchList'),
       errors: ['cursor_not_found'],
+      also: { [CSV]: Type.String() },
     },
     accepts: {
       querystring: Type.Object({
@@ -62,16 +75,42 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
         retry_of: Type.Optional(
           Type.String({ description: 'Only batches that run failed lines of this batch again.' }),
         ),
+        search: Type.Optional(
+          Type.String({
+            maxLength: SEARCH_CHARACTERS_MAX,
+            description:
+              'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
+          }),
+        ),
+        since: Type.Optional(time('Only batches created at this time or later.')),
+        until: Type.Optional(time('Only batches created before this time.')),
+        format: Type.Optional(
+          Type.Enum(['json', 'csv'], { description: 'With `csv`, all of them at once, not a page.' }),
+        ),
       }),
     },
-    async handler(request) {
+    async handler(request, reply) {
       const { project_id } = callerOf(request)
-      const { status, model, retry_of, ...page } = request.query
+      const { status, model, retry_of, search, format, ...page } = request.query
+      const since = page.since === undefined ? undefined : page.since * 1000
+      const until = page.until === undefined ? undefined : page.until * 1000
+      const filter = { status, model, retry_of, search, since, until }
+      if (format === 'csv') {
+        reply.header('content-disposition', attachment('batches.csv'))
+        const list = (behind?: string) =>
+          listBatches(store.read, project_id, {
+            ...filter,
+            order: page.order,
+            behind,
+            limit: CSV_ROWS_PER_PAGE,
+          })
+        return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(batchesCsv(list)))
+      }
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
         exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
         list: async (bounds) => {
-          const found = await listBatches(store.read, project_id, { ...bounds, status, model, retry_of })
+          const found = await listBatches(store.read, project_id, { ...bounds, ...filter })
           batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
           return found
         },
@@ -178,6 +217,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
   return {
     id: batch.id,
     object: 'batch',
+    name: nameOf(batch),
     endpoint: batch.endpoint,
     status: batch.status,
     input_file_id: shownFileId(batch.input_file_id, view),
@@ -227,6 +267,11 @@ function openaiStatus(status: BatchStatus, begun: number | null): BatchStatus {
 
 function seconds(at: number | null): number | null {
   return at === null ? null : unixSeconds(at)
+}
+
+/** An empty one is none. */
+function nameOf({ id, metadata, input_filename }: BatchRow): string {
+  return readMetadata(metadata).name || input_filename || id
 }
 
 /** What is wrong with the first lines of a batch in which no line can run. */
@@ -285,4 +330,39 @@ function showProgress({ progress, waiting_reason }: BatchProgress) {
 function readMetadata(json: string | null): Metadata {
   const stored: unknown = json === null ? {} : JSON.parse(json)
   return metadata.Check(stored) ? stored : {}
+}
+
+// The list as CSV.
+
+const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | null>> = {
+  id: ({ id }) => id,
+  name: nameOf,
+  status: ({ status }) => status,
+  endpoint: ({ endpoint }) => endpoint,
+  model: (batch) => showModel(batch).model ?? null,
+  entity: ({ metadata, header_entity }) => readMetadata(metadata).entity ?? header_entity,
+  created: ({ created }) => new Date(created).toISOString(),
+  expires_at: ({ expires_at }) => new Date(expires_at).toISOString(),
+  ended_at: (batch) => {
+    const at = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
+    return at === null ? null : new Date(at).toISOString()
+  },
+  lines: ({ total }) => total,
+  completed: ({ completed }) => completed,
+  failed: ({ failed }) => failed,
+  prompt_tokens: ({ prompt_tokens }) => prompt_tokens,
+  completion_tokens: ({ completion_tokens }) => completion_tokens,
+  cost_usd: ({ cost_nanos }) => usdLiteral(cost_nanos),
+}
+
+/** Rows with their line breaks, a header first. `list` reads a page of them. */
+async function* batchesCsv(list: (behind?: string) => Promise<Listed<BatchRow>>): AsyncGenerator<string> {
+  yield spreadsheetRecord(Object.keys(COLUMNS))
+  let behind: string | undefined
+  do {
+    const { rows, lookedTo } = await list(behind)
+    const cells = Object.values(COLUMNS)
+    if (rows.length > 0) yield rows.map((row) => spreadsheetRecord(cells.map((cell) => cell(row)))).join('')
+    behind = rows.length < CSV_ROWS_PER_PAGE ? (lookedTo ?? undefined) : rows.at(-1)?.id
+  } while (behind !== undefined)
 }

@@ -15,7 +15,7 @@ import {
   type UsageGroupRow,
   type UsageSums,
 } from '../../store/usage.ts'
-import { csvRecords } from '../../tables/csv-writer.ts'
+import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { text } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageObject } from '../../wire/usage.ts'
 import { callerOf } from '../access/caller.ts'
@@ -165,8 +165,6 @@ function names(row: UsageGroupRow, by: readonly UsageColumn[]): Record<string, s
 // A usage report as CSV, streamed page by page. Names come from callers, and the report is opened in spreadsheets.
 
 const GROUPS_PER_PAGE = 1000
-
-const record = csvRecords({ delimiter: ',', newline: '\r\n', bom: false, spreadsheet: true })
 
 /** Rows with their line breaks, a header first; without groups one row of totals. */
 async function* usageCsv(

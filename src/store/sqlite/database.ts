@@ -60,6 +60,8 @@ function open(
     PRAGMA secure_delete = FAST;
   `)
   db.function('offpeak_now', leaseNow)
+  // SQLite's own knows the letters of ASCII alone.
+  db.function('lower', { deterministic: true }, (text) => (text === null ? null : String(text).toLowerCase()))
   return db
 }
 

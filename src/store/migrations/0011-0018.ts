@@ -1,5 +1,5 @@
 // The tables, columns and indexes that were added since version 0.2.0.
-import type { Kysely } from 'kysely'
+import { type Kysely, sql } from 'kysely'
 import { counter, index } from './columns.ts'
 
 /** Of batches at batch APIs: how often each was to be created, and an index to find one by its ID there. */
@@ -63,5 +63,15 @@ export const sharedLines = {
     for (const column of ['shared_lines', 'unshared_lines'])
       await db.schema.alterTable('batches').addColumn(column, 'integer', counter).execute()
     await db.schema.alterTable('batches').addColumn('saved_nanos', 'bigint', counter).execute()
+  },
+}
+
+/** The name of a batch's input, which a list of batches shows and is searched by. */
+export const batchNames = {
+  async up(db: Kysely<unknown>): Promise<void> {
+    await db.schema.alterTable('batches').addColumn('input_filename', 'text').execute()
+    await sql`UPDATE batches SET input_filename = (SELECT filename FROM files WHERE files.id = input_file_id)`.execute(
+      db,
+    )
   },
 }
