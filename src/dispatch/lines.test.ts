@@ -7,6 +7,7 @@ import { lineWorld } from '../../test/support/line-world.ts'
 import { RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { Lane } from './lane.ts'
 import {
@@ -111,6 +112,26 @@ test('a line whose own answer was lost with its chunk is sent again, and billed'
   assert.equal(world.server.sent.length, 2)
   await world.server.inFlight[0]!.answer()
   assert.equal(world.outcomes.at(-1)?.record.shared_from ?? null, null)
+})
+
+test('a line that follows one for which its own lost answer is found is sent, and billed', async () => {
+  const body = Buffer.from(JSON.stringify(ANSWER))
+  const answer = new AnswerScanner().scan(body, '/v1/chat/completions')
+  assert(answer)
+  await using world = await lineWorld({
+    ...{ lines: 3, ...ALIKE },
+    earlier: {
+      firstOf: () => 1,
+      find: async (run) => ({ body, answer, cost_nanos: 1, from: run.sharedFrom(1) }),
+    },
+  })
+  await world.start()
+  await world.settled()
+  assert.deepEqual(world.ended, ['l1 ok', 'l3 ok'])
+  assert.deepEqual(world.run.positions(IN_FLIGHT), [1])
+  await world.server.inFlight[0]!.answer()
+  const { line, record } = world.outcomes.at(-1)!
+  assert.deepEqual([line, record.shared_from ?? null], [2, null])
 })
 
 test('when the line that others follow is rejected, they fail with the same error and are not sent', async () => {

@@ -333,7 +333,11 @@ export class Lines {
     if (key !== null) this.#duplicates.remember(key, answer)
     const followers = this.#duplicates.dissolve(run, position)
     for (const one of [{ run, position }, ...followers])
-      this.#guarded(one.run, () => this.#share(one.run, one.position, answer, clock.now()))
+      this.#guarded(one.run, () =>
+        isOwn(one.run, one.position, answer)
+          ? this.place(one.run, one.position, 'its own answer was found, which no commit has counted')
+          : this.#share(one.run, one.position, answer, clock.now()),
+      )
   }
 
   /** A batch API has the line, and whatever asks the same in its chunk waits for it. */

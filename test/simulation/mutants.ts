@@ -441,4 +441,11 @@ export const MUTANTS: readonly Mutant[] = [
     replace: '',
     test: 'test/batches/without-worker.test.ts',
   },
+  {
+    bug: 'a line that follows another shares its own answer that no commit has counted',
+    file: 'src/dispatch/lines.ts',
+    find: 'isOwn(one.run, one.position, answer)',
+    replace: 'one.run === null',
+    seed: 1_410_109,
+  },
 ]
