@@ -72,7 +72,7 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
   return (
     <aside class={open ? 'sidebar open' : 'sidebar'}>
       <div class="brand">
-        <a href={href('/batches')} class="brand-name">
+        <a href={href('/overview')} class="brand-name">
           <span class="brand-mark" aria-hidden="true" />
           Offpeak
         </a>

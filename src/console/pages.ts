@@ -10,6 +10,7 @@ import { Keys } from './pages/keys.tsx'
 import { Limits } from './pages/limits.tsx'
 import { Line } from './pages/line.tsx'
 import { NewBatch } from './pages/new-batch.tsx'
+import { Overview } from './pages/overview.tsx'
 import { Servers } from './pages/servers.tsx'
 import { Settings } from './pages/settings.tsx'
 import { Usage } from './pages/usage.tsx'
@@ -30,6 +31,11 @@ export interface PageEntry {
 }
 
 export const PAGES: readonly PageEntry[] = [
+  {
+    pattern: /^\/overview$/,
+    page: Overview,
+    nav: { path: '/overview', title: 'nav.overview', icon: 'overview', scopes: ['batches:read'] },
+  },
   {
     pattern: /^\/batches$/,
     page: Batches,

@@ -14,7 +14,7 @@ interface Address {
 
 function read(visit: number): Address {
   const path = location.pathname.slice(ROOT.length).replace(/\/+$/, '')
-  return { path: path === '' ? '/batches' : path, query: new URLSearchParams(location.search), visit }
+  return { path: path === '' ? '/overview' : path, query: new URLSearchParams(location.search), visit }
 }
 
 const address = new Cell<Address>(read(0))

@@ -92,7 +92,7 @@ export class Visitor implements AsyncDisposable {
   }
 
   async signIn(key: string): Promise<void> {
-    await this.open('/console')
+    await this.open('/console/batches')
     await this.page.locator('input[type=password]').fill(key)
     await this.page.locator('button[type=submit]').click()
     await this.page.getByRole('heading', { name: 'Batches', level: 1 }).waitFor()

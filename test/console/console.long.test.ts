@@ -25,6 +25,7 @@ declare const navigator: { clipboard: { readText: () => Promise<string> } }
 const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
 
 const PAGES = [
+  '/overview',
   '/batches',
   '/new',
   '/usage',
@@ -119,7 +120,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     visitor.expected = [401]
     const { page } = visitor
     const asks = page.getByRole('heading', { name: 'Sign in with this link?' })
-    const batches = page.getByRole('heading', { name: 'Batches', level: 1 })
+    const first = page.getByRole('heading', { name: 'Overview', level: 1 })
     await visitor.signIn(operator)
     const [old] = await page.context().cookies()
     await visitor.open(path)
@@ -128,13 +129,13 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.ok(!page.url().includes('link='))
     assert.deepEqual(await visitor.accessibilityProblems(), [])
     await page.getByRole('button', { name: 'Cancel' }).click()
-    await batches.waitFor()
+    await first.waitFor()
     assert.equal(await page.locator('.account-name').innerText(), 'team')
 
     await visitor.open(path)
     await asks.waitFor()
     await page.getByRole('button', { name: 'Sign in' }).click()
-    await batches.waitFor()
+    await first.waitFor()
     assert.equal(await page.locator('.account-name').innerText(), 'other')
     const ended = await fetch(`${service.url}/console/session`, {
       headers: { cookie: `${old?.name}=${old?.value}` },
@@ -146,7 +147,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Sign in' }).click()
     await page.getByText('The link was used before or has expired.').waitFor()
     await page.getByRole('button', { name: 'Cancel' }).click()
-    await batches.waitFor()
+    await first.waitFor()
   })
 
   test('the page that offpeak console opens signs in for good', async () => {
@@ -159,11 +160,11 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const page = await context.newPage()
     await page.goto(`file://${folder}/offpeak/console.html`)
     await page.getByRole('button', { name: 'Sign in' }).click()
-    const batches = page.getByRole('heading', { name: 'Batches', level: 1 })
-    await batches.waitFor()
+    const first = page.getByRole('heading', { name: 'Overview', level: 1 })
+    await first.waitFor()
     await page.reload()
     await page.getByRole('heading', { level: 1 }).waitFor()
-    assert.equal(await batches.count(), 1, 'still signed in')
+    assert.equal(await first.count(), 1, 'still signed in')
     await context.close()
     await rm(folder, { recursive: true })
   })
@@ -294,6 +295,46 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.screenshot('answers')
     await page.getByRole('link', { name: 'answer-3', exact: true }).click()
     await page.getByText('The answer matches its schema.').waitFor()
+  })
+
+  test('the first page tells what is broken, what will be late, and what is spent', async () => {
+    const { store } = service.stores
+    const limit = { scope: 'entity', entity: 'user:42', metric: 'tokens', amount: 1, window: 'day' }
+    const { id: limit_id } = await service.json<{ id: string }>('POST', '/v1/limits', limit)
+    const held = Promise.withResolvers<void>()
+    upstream.reply = async (call) => {
+      await held.promise
+      echo(call)
+    }
+    const file = await service.upload(JSON.stringify(line('slow')))
+    const { id } = await service.create(file.id, { metadata: { name: 'Slow one' } })
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open('/console')
+    await page.getByText('No batch is expected to miss its deadline.').waitFor()
+    await page.getByRole('link', { name: 'Cap reached' }).waitFor()
+    await page.locator('.notice.bad').getByText('user:42').waitFor()
+    const change = (values: object) =>
+      store.write((tx) => tx.updateTable('batches').set(values).where('id', '=', id).execute())
+    await change({ total: 10 ** 9, lines_per_s: 1, rate_sampled_at: store.clock.now() })
+    await page.reload()
+    const late = page.getByRole('table', { name: 'Will be late' })
+    await late.getByRole('link', { name: 'Slow one' }).waitFor()
+    await visitor.screenshot('overview-late')
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    const { cost_usd } = await service.json<{ cost_usd: number }>('GET', '/v1/usage/entities')
+    const shown = await page
+      .locator('.figure')
+      .filter({ hasText: 'This month' })
+      .getByRole('definition')
+      .getAttribute('title')
+    assert.equal(Number(shown?.replace(/[^0-9.]/g, '')), cost_usd)
+    await change({ total: 1 })
+    held.resolve()
+    upstream.reply = answer
+    await service.request('DELETE', `/v1/limits/${limit_id}`)
+    await service.ended(id)
   })
 
   test('batches are filtered by model', async () => {
@@ -769,7 +810,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   })
 
   test('all that a page loads is at most 80 KB, compressed', async (t) => {
-    for (const path of ['/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
+    for (const path of ['/overview', '/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
       await using visitor = await Visitor.arrive(browser, service.url)
       await visitor.signIn(operator)
       let bytes = 0
@@ -782,7 +823,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       await visitor.open(`/console${path}`)
       await visitor.settled()
       // A batch that ended within a second has its states, and no chart.
-      if (path !== '/batches' && path !== '/keys')
+      if (!['/overview', '/batches', '/keys'].includes(path))
         await visitor.page.locator('.uplot, .card.stack').first().waitFor()
       t.diagnostic(`${path.split('_')[0]}: ${(bytes / 1000).toFixed(1)} KB`)
       assert.ok(bytes > 15_000 && bytes <= 80_000, `${path}: ${bytes} bytes`)

@@ -139,12 +139,7 @@ export function Batches(): VNode {
               <p>{t(last?.has_more ? 'batches.noneYet' : 'batches.noneMatch')}</p>
             </Empty>
           ) : (
-            <Table<BatchObject>
-              label={t('batches.title')}
-              columns={COLUMNS()}
-              rows={rows}
-              keyOf={({ id }) => id}
-            />
+            <BatchTable rows={rows} />
           )}
           {last?.has_more ? (
             <div class="more">
@@ -180,6 +175,12 @@ function merged(
   return [...added, ...read.map((batch) => latest(batch, pushed))]
     .filter((batch) => status === '' || batch.status === status)
     .sort((a, b) => (a.id < b.id ? 1 : -1))
+}
+
+export function BatchTable({ rows }: { rows: readonly BatchObject[] }): VNode {
+  return (
+    <Table<BatchObject> label={t('batches.title')} columns={COLUMNS()} rows={rows} keyOf={({ id }) => id} />
+  )
 }
 
 const COLUMNS = (): Column<BatchObject>[] => [

@@ -19,7 +19,7 @@ import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { may } from '../session.ts'
 
-type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
+export type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
 
 /** The first day of the window and the end of it, by the UTC calendar. */
 function windowOf(window: LimitObject['window']): { start: string; end: number } {
@@ -30,7 +30,7 @@ function windowOf(window: LimitObject['window']): { start: string; end: number }
   return { start: new Date(start).toISOString().slice(0, 10), end: end / 1000 }
 }
 
-async function readSpent(signal: AbortSignal): Promise<Spent> {
+export async function readSpent(signal: AbortSignal): Promise<Spent> {
   const read = (window: LimitObject['window']): Promise<UsageObject> =>
     get('/v1/usage/entities', { start: windowOf(window).start, group_by: 'entity,entity_type' }, { signal })
   const [day, month] = await Promise.all([read('day'), read('month')])
@@ -106,7 +106,7 @@ export function Limits(): VNode {
 }
 
 /** What has been spent of the amount, for each entity that the limit counts. */
-function gauges(limit: LimitObject, spent: Spent): { name: string | null; value: number }[] {
+export function gauges(limit: LimitObject, spent: Spent): { name: string | null; value: number }[] {
   const usage = spent[limit.window]
   const value = (of: { cost_usd: number; total_tokens: number }): number =>
     limit.metric === 'cost_usd' ? of.cost_usd : of.total_tokens
@@ -127,6 +127,11 @@ function gauges(limit: LimitObject, spent: Spent): { name: string | null; value:
     .sort((a, b) => b.value - a.value)
 }
 
+const shownIn =
+  ({ metric }: LimitObject) =>
+  (value: number): string =>
+    metric === 'cost_usd' ? usd(value) : t('limits.tokens', { n: compact(value) })
+
 const SHOWN = 6
 
 function LimitCard({
@@ -140,8 +145,7 @@ function LimitCard({
   edit: () => void
   remove: () => void
 }): VNode {
-  const show = (value: number): string =>
-    limit.metric === 'cost_usd' ? usd(value) : t('limits.tokens', { n: compact(value) })
+  const show = shownIn(limit)
   const all = spent ? gauges(limit, spent) : []
   const name = limit.entity ?? limit.entity_type ?? t('limits.project')
   return (
@@ -170,7 +174,7 @@ function LimitCard({
       </div>
       {all.length === 0 && spent ? <p class="muted small">{t('limits.nobody')}</p> : null}
       {all.slice(0, SHOWN).map(({ name, value }) => (
-        <Gauge name={limit.scope === 'entity_type' ? name : null} value={value} limit={limit} show={show} />
+        <Gauge name={limit.scope === 'entity_type' ? name : null} value={value} limit={limit} />
       ))}
       {all.length > SHOWN ? <p class="muted small">{t('limits.more', { n: all.length - SHOWN })}</p> : null}
       <div class="muted small">
@@ -181,17 +185,16 @@ function LimitCard({
   )
 }
 
-function Gauge({
+export function Gauge({
   name,
   value,
   limit,
-  show,
 }: {
   name: string | null
   value: number
   limit: LimitObject
-  show: (value: number) => string
 }): VNode {
+  const show = shownIn(limit)
   const share = limit.amount === 0 ? 1 : value / limit.amount
   const warned = limit.notify_at.some((fraction) => share >= fraction)
   const tone = share >= 1 ? 'bad' : warned ? 'warn' : 'info'

@@ -55,15 +55,27 @@ function Whole({ status }: { status: ServiceStatus }): VNode {
   )
 }
 
-function Service({ service }: { service: NonNullable<ServiceStatus['service']> }): VNode {
-  const { workers, models, stores, queue } = service
-  const upstreams = workers.flatMap((worker) =>
+type ServiceState = NonNullable<ServiceStatus['service']>
+
+function upstreamsOf({ workers, models }: ServiceState): Upstream[] {
+  return workers.flatMap((worker) =>
     worker.upstreams.map((upstream) => ({
       ...upstream,
       worker: worker.id,
       isStarting: models.some(({ model, state }) => model === upstream.model && state === 'starting'),
     })),
   )
+}
+
+/** Each once, however many workers say so. */
+export function serversDown(service: ServiceState): Upstream[] {
+  const down = upstreamsOf(service).filter((one) => serverState(one, one.isStarting) === 'down')
+  return [...new Map(down.map((one) => [`${one.model} ${one.upstream}`, one])).values()]
+}
+
+function Service({ service }: { service: ServiceState }): VNode {
+  const { workers, models, stores, queue } = service
+  const upstreams = upstreamsOf(service)
   const sum = (of: (upstream: UpstreamStatus) => number): number =>
     upstreams.reduce((total, upstream) => total + of(upstream), 0)
   const openBatches = queue.batches.reduce((total, { count }) => total + count, 0)

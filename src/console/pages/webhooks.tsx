@@ -82,6 +82,11 @@ export function Webhooks(): VNode {
   )
 }
 
+/** By the newest delivery that was tried. */
+export function isFailing(deliveries: readonly DeliveryObject[]): boolean {
+  return deliveries.find(({ attempts }) => attempts > 0)?.last_error != null
+}
+
 /** How often a delivery that is under way is asked for. */
 const PENDING_MS = 1_500
 
@@ -111,8 +116,7 @@ function Webhook({
       deliveries.reload()
     })
   const rows = deliveries.data?.data ?? []
-  // The newest delivery that was tried.
-  const isFailing = rows.find(({ attempts }) => attempts > 0)?.last_error != null
+  const failing = isFailing(rows)
   const isPending = rows.some(({ status }) => status === 'pending')
   useEffect(() => (isPending ? every(PENDING_MS, deliveries.reload) : undefined), [isPending])
   const columns: Column<DeliveryObject>[] = [
@@ -180,8 +184,8 @@ function Webhook({
           </div>
         </div>
         <Badge
-          tone={!webhook.enabled ? 'idle' : isFailing ? 'bad' : 'good'}
-          text={t(`webhooks.${!webhook.enabled ? 'disabled' : isFailing ? 'failing' : 'enabled'}`)}
+          tone={!webhook.enabled ? 'idle' : failing ? 'bad' : 'good'}
+          text={t(`webhooks.${!webhook.enabled ? 'disabled' : failing ? 'failing' : 'enabled'}`)}
         />
       </div>
       {webhook.disabled_reason ? <Notice tone="warn">{webhook.disabled_reason}</Notice> : null}

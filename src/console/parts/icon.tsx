@@ -2,6 +2,7 @@
 import type { VNode } from 'preact'
 
 const PATHS = {
+  overview: 'M2.5 8 8 3l5.5 5M4 7v6h8V7',
   batches: 'M2.5 4h11M2.5 8h11M2.5 12h7',
   plus: 'M8 3v10M3 8h10',
   usage: 'M3 13V8M8 13V3M13 13V6',

@@ -1,0 +1,288 @@
+// The first page: what is broken, what will be late, how much is to do, and what it costs.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useEffect } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { DeliveryObject, WebhookObject } from '../../wire/event.ts'
+import type { LimitObject } from '../../wire/limit.ts'
+import type { List } from '../../wire/list.ts'
+import type { LiveUpdate, ServiceStatus } from '../../wire/status.ts'
+import type { UsageObject } from '../../wire/usage.ts'
+import { get } from '../api.ts'
+import { every, now } from '../browser-clock.ts'
+import { compact, count, duration, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { ended, latest, speedOf, useLive } from '../live.ts'
+import { LinkButton } from '../parts/button.tsx'
+import { Figures } from '../parts/figures.tsx'
+import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { waitingWords } from '../parts/text.tsx'
+import { Time } from '../parts/time.tsx'
+import { type Resource, useResource } from '../resource.ts'
+import { href } from '../router.ts'
+import { may } from '../session.ts'
+import { BatchTable } from './batches.tsx'
+import { FirstBatch } from './first-batch.tsx'
+import { Gauge, gauges, readSpent, type Spent } from './limits.tsx'
+import { serversDown } from './servers.tsx'
+import { isFailing } from './webhooks.tsx'
+
+const POLL_MS = 5_000
+const NEWEST = 8
+const WEBHOOKS_MAX = 20
+const CAPS_SHOWN = 4
+
+export function Overview(): VNode {
+  const live = useResource((signal) => get<LiveUpdate>('/v1/live', {}, { signal }), [])
+  const newest = useResource(
+    (signal) => get<List<BatchObject>>('/v1/batches', { limit: NEWEST }, { signal }),
+    [],
+  )
+  const status = useResource((signal) => get<ServiceStatus>('/v1/status', {}, { signal }), [])
+  const limits = useResource(readCaps, [])
+  const webhooks = useResource(readFailingWebhooks, [])
+  const { batches: pushed } = useLive()
+  useEffect(() => every(POLL_MS, status.reload), [])
+  const known = new Map([...(live.data?.batches ?? []), ...pushed.values()].map((batch) => [batch.id, batch]))
+  const open = [...known.values()].map((batch) => latest(batch, pushed)).filter((batch) => !ended(batch))
+  const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
+  const failed = [live, newest, status, limits, webhooks].find(({ failure }) => failure)
+  const isRead = [live, newest, status, limits, webhooks].every(({ data }) => data !== null)
+  return (
+    <Page
+      title={t('overview.title')}
+      actions={
+        may('batches:write') ? (
+          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+        ) : null
+      }
+    >
+      <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
+      {isRead ? (
+        <div class="stack wide">
+          <Broken status={status} caps={limits.data} webhooks={webhooks.data ?? []} />
+          {rows.length === 0 && open.length === 0 ? (
+            <FirstBatch />
+          ) : (
+            <>
+              <Late open={open} />
+              <Work open={open} />
+              <Spend caps={limits.data} />
+              <Section
+                title={t('overview.newest')}
+                aside={<a href={href('/batches')}>{t('overview.allBatches')}</a>}
+              >
+                <BatchTable rows={rows} />
+              </Section>
+            </>
+          )}
+        </div>
+      ) : failed ? null : (
+        <Loading rows={6} />
+      )}
+    </Page>
+  )
+}
+
+interface Caps {
+  limits: readonly LimitObject[]
+  spent: Spent | null
+}
+
+async function readCaps(signal: AbortSignal): Promise<Caps> {
+  if (!may('limits:read')) return { limits: [], spent: null }
+  const [limits, spent] = await Promise.all([
+    get<List<LimitObject>>('/v1/limits', { limit: 100 }, { signal }),
+    readSpent(signal),
+  ])
+  return { limits: limits.data, spent }
+}
+
+async function readFailingWebhooks(signal: AbortSignal): Promise<WebhookObject[]> {
+  if (!may('webhooks:read')) return []
+  const { data } = await get<List<WebhookObject>>('/v1/webhooks', { limit: WEBHOOKS_MAX }, { signal })
+  const failing = await Promise.all(
+    data.map(async (webhook) => {
+      if (!webhook.enabled) return webhook.disabled_reason != null
+      const path = `/v1/webhooks/${webhook.id}/deliveries`
+      return isFailing((await get<List<DeliveryObject>>(path, { limit: 10 }, { signal })).data)
+    }),
+  )
+  return data.filter((_, i) => failing[i])
+}
+
+interface Cap {
+  limit: LimitObject
+  name: string | null
+  value: number
+}
+
+/** Each gauge of each limit, the fullest first. */
+function fullest({ limits, spent }: Caps): Cap[] {
+  const share = ({ value, limit }: Cap): number => (limit.amount === 0 ? 1 : value / limit.amount)
+  return limits
+    .flatMap((limit) => (spent ? gauges(limit, spent).map((gauge) => ({ ...gauge, limit })) : []))
+    .sort((a, b) => share(b) - share(a))
+}
+
+const isReached = ({ value, limit }: Cap): boolean => limit.action === 'block' && value >= limit.amount
+
+/** What does not work, each with the page that helps. */
+function Broken({
+  status,
+  caps,
+  webhooks,
+}: {
+  status: Resource<ServiceStatus>
+  caps: Caps | null
+  webhooks: readonly WebhookObject[]
+}): VNode {
+  const { workers_alive = true, service } = status.data ?? {}
+  const broken: [MessageKey, string, ComponentChildren][] = [
+    ...(workers_alive ? [] : [['waiting.no_worker', '/servers', t('servers.noWorker')] as const]),
+    ...(service?.stores ?? [])
+      .filter(({ ok }) => !ok)
+      .map(({ name, error }) => [`servers.${name}`, '/servers', error ?? t('servers.failing')] as const),
+    ...(service ? serversDown(service) : []).map(
+      ({ model, upstream, last_error }) =>
+        [
+          'overview.serverDown',
+          '/servers',
+          [`${model} · ${upstream}`, last_error].filter(Boolean).join(': '),
+        ] as const,
+    ),
+    ...(caps ? fullest(caps) : [])
+      .filter(isReached)
+      .map(
+        ({ limit, name }) =>
+          ['overview.capReached', '/limits', name ?? limit.entity ?? t('limits.project')] as const,
+      ),
+    ...webhooks.map(
+      ({ url, disabled_reason }) => ['overview.webhookFailing', '/webhooks', disabled_reason ?? url] as const,
+    ),
+  ].map(([title, to, text]) => [title, to, text])
+  return (
+    <Section title={t('overview.broken')}>
+      {broken.length === 0 ? (
+        <Notice tone="good">{t('overview.nothingBroken')}</Notice>
+      ) : (
+        broken.map(([title, to, text]) => (
+          <Notice tone="bad" title={<a href={href(to)}>{t(title)}</a>}>
+            {text}
+          </Notice>
+        ))
+      )}
+    </Section>
+  )
+}
+
+/** Unix seconds; Infinity where nothing can be said. */
+function doneAt(batch: BatchObject): number {
+  return speedOf(batch).estimated_completion ?? Number.POSITIVE_INFINITY
+}
+
+function isLate(batch: BatchObject): boolean {
+  const at = doneAt(batch)
+  return (batch.progress?.at_risk ?? false) || (at > batch.expires_at && Number.isFinite(at))
+}
+
+function Late({ open }: { open: readonly BatchObject[] }): VNode {
+  const late = open.filter(isLate).sort((a, b) => a.expires_at - b.expires_at)
+  const columns: Column<BatchObject>[] = [
+    {
+      title: t('batch'),
+      main: true,
+      cell: ({ id, name }) => (
+        <a href={href(`/batches/${id}`)} class="row-link">
+          {name}
+        </a>
+      ),
+    },
+    { title: t('overview.deadline'), cell: ({ expires_at }) => <Time at={expires_at} short /> },
+    {
+      title: t('overview.doneAt'),
+      cell: (batch) =>
+        Number.isFinite(doneAt(batch)) ? <Time at={doneAt(batch)} short /> : t('overview.unknown'),
+    },
+    {
+      title: t('overview.why'),
+      cell: ({ waiting_reason }) => (waiting_reason ? waitingWords(waiting_reason) : t('overview.tooSlow')),
+    },
+  ]
+  return (
+    <Section title={t('overview.late')}>
+      {late.length === 0 ? (
+        <Notice tone="good">{t(open.length === 0 ? 'overview.nothingOpen' : 'overview.nothingLate')}</Notice>
+      ) : (
+        <Table<BatchObject> label={t('overview.late')} columns={columns} rows={late} keyOf={({ id }) => id} />
+      )}
+    </Section>
+  )
+}
+
+/** How much there is to do, by state, and when it will be done. */
+function Work({ open }: { open: readonly BatchObject[] }): VNode {
+  const left = open.reduce(
+    (sum, { request_counts: { total, completed, failed } }) => sum + total - completed - failed,
+    0,
+  )
+  const times = open.filter(({ paused_at }) => !paused_at).map(doneAt)
+  const known = times.filter(Number.isFinite)
+  const last = Math.max(...known)
+  const states = (['validating', 'queued', 'in_progress', 'cancelling'] as const).map((status) => ({
+    title: t(`status.${status}` satisfies MessageKey),
+    value: (
+      <a href={`${href('/batches')}?status=${status}`}>
+        {count(open.filter((batch) => batch.status === status).length)}
+      </a>
+    ),
+  }))
+  return (
+    <div class="card">
+      <Figures
+        figures={[
+          ...states,
+          { title: t('overview.linesLeft'), value: compact(left), exact: count(left) },
+          {
+            title: t('overview.doneIn'),
+            value: known.length === 0 ? '–' : duration(Math.max(0, last * 1000 - now())),
+            note:
+              known.length < times.length
+                ? t('overview.unknownFor', { n: times.length - known.length })
+                : null,
+          },
+        ]}
+      />
+    </div>
+  )
+}
+
+/** What was spent this day and this month, and the caps that are fullest. */
+function Spend({ caps }: { caps: Caps | null }): VNode | null {
+  if (!caps?.spent) return null
+  const figure = (title: string, { cost_usd, lines }: UsageObject) => ({
+    title,
+    value: usd(cost_usd),
+    exact: usdExact(cost_usd),
+    note: t('overview.lines', { n: lines }),
+  })
+  return (
+    <Section title={t('overview.spend')} aside={<a href={href('/usage')}>{t('nav.usage')}</a>}>
+      <div class="card stack">
+        <Figures
+          figures={[
+            figure(t('overview.today'), caps.spent.day),
+            figure(t('overview.month'), caps.spent.month),
+          ]}
+        />
+        {fullest(caps)
+          .slice(0, CAPS_SHOWN)
+          .map(({ limit, name, value }) => (
+            <Gauge limit={limit} name={name ?? limit.entity ?? t('limits.project')} value={value} />
+          ))}
+      </div>
+    </Section>
+  )
+}
