@@ -23,6 +23,7 @@ import type { ErrorCode } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { IncomingMemory } from '../intake/incoming.ts'
+import { INLINE_BYTES_MAX, type InlineLines } from '../intake/inline-lines.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
@@ -87,11 +88,18 @@ export interface Declared {
   accepts: FastifySchema
   /** The handler gets a JSON body as the bytes that came. */
   raw?: true
+  /** The JSON may bring the lines of a batch, which are kept as bytes; the body has an empty array in their place. */
+  takesLines?: true
 }
 
 declare module 'fastify' {
   interface FastifyContextConfig {
     declared?: Declared
+  }
+  interface FastifyRequest {
+    /** That came in the body. They take much memory: whoever has stored them calls `freeLines`. */
+    lines: InlineLines | null
+    freeLines: () => void
   }
 }
 
@@ -117,15 +125,17 @@ const NO_PARAMETERS = Type.Object({})
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
 export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
-  const { method, url, access, doc = null, accepts, raw, handler } = spec
+  const { method, url, access, doc = null, accepts, raw, takesLines, handler } = spec
+  const declared: Declared = { method, url, access, doc, accepts: accepts ?? {} }
   app.route<RouteGenericInterface, ContextConfigDefault, S>({
     method,
     url,
     handler,
     ...(access === 'public' ? { bodyLimit: PUBLIC_BODY_BYTES_MAX } : {}),
+    ...(takesLines ? { bodyLimit: INLINE_BYTES_MAX } : {}),
     // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
     schema: access === 'public' ? accepts : Object.assign({ querystring: NO_PARAMETERS }, accepts),
-    config: { declared: { method, url, access, doc, accepts: accepts ?? {}, ...(raw ? { raw } : {}) } },
+    config: { declared: { ...declared, ...(raw && { raw }), ...(takesLines && { takesLines }) } },
   })
 }
 

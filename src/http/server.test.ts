@@ -62,7 +62,7 @@ test('a path without the version gets a 404 with the right path', async () => {
     assert.equal(live.outcome, '404 unknown_endpoint')
     assert.match(
       String(live.error.message),
-      /in batches only.*"url":"\/v1\/chat\/completions".*POST \/v1\/batches/,
+      /in batches only.*POST \/v1\/batches.*"endpoint":"\/v1\/chat\/completions".*"requests"/,
     )
   }
   const embedding = await server.call('POST', '/v1/embeddings', { key: null, body: {} })

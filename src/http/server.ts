@@ -2,6 +2,7 @@
 // key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
 // recorded before the response is sent.
 import type { Socket } from 'node:net'
+import { Readable } from 'node:stream'
 import multipart from '@fastify/multipart'
 import fastify, {
   type FastifyBaseLogger,
@@ -16,6 +17,7 @@ import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
 import type { Tracing } from '../domain/tracing.ts'
+import { INLINE_BYTES_MAX } from '../intake/inline-lines.ts'
 import { httpMetrics } from '../metrics/metrics-text.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import {
@@ -32,7 +34,7 @@ import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
 import { urlOfCall } from './request/azure-call.ts'
-import { checkBodyHeaders, checkNoBody, parseJson } from './request/check-body.ts'
+import { checkBodyHeaders, checkNoBody, JSON_BYTES_MAX, parseJson } from './request/check-body.ts'
 import { checkShape } from './request/check-shape.ts'
 import { compressAnswer } from './response/compress.ts'
 import { MethodNotAllowed, responseHeaders, sendError } from './response/send-error.ts'
@@ -72,13 +74,15 @@ const TIMEOUTS: Timeouts = {
 }
 
 const UNAVAILABLE = 503
-/** JSON requests are small; uploads have a limit of their own. */
-const JSON_BYTES_MAX = 1024 * 1024
 /** JSON requests that are being read or answered, of all projects together; calls without a key count as one project. */
 const JSON_MEMORY_BYTES = 32 * 1024 * 1024
+/** The same of larger ones, which bring the lines of a batch: the largest twice, of two projects. */
+const LINES_MEMORY_BYTES = 2 * INLINE_BYTES_MAX
 const NO_PROJECT = ''
 const TOO_MUCH = 'Too many requests with large bodies are under way.'
 const CROWDED_RETRY_S = 1
+const UNKNOWN_LENGTH =
+  'The request body is larger than 1 MiB, and its length was not announced. Send it with `Content-Length`.'
 /** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
@@ -147,6 +151,8 @@ export function buildServer(deps: ServerDependencies): App {
   app.decorateRequest('compat', null)
   app.decorateRequest('entity', null)
   app.decorateRequest('stalled', false)
+  app.decorateRequest('lines', null)
+  app.decorateRequest('freeLines', () => {})
   app.setValidatorCompiler(checkShape)
   // Tests check responses against their shapes; nothing is removed from a response when it is sent.
   app.setSerializerCompiler(() => (answer) => JSON.stringify(answer))
@@ -171,7 +177,8 @@ export function buildServer(deps: ServerDependencies): App {
   })
 
   const bodies = new SharedSlots(JSON_MEMORY_BYTES)
-  app.addHook('preParsing', async (request, reply) => {
+  const largeBodies = new SharedSlots(LINES_MEMORY_BYTES)
+  app.addHook('preParsing', async (request, reply, payload) => {
     const { config, bodyLimit } = request.routeOptions
     const { declared } = config
     if (!declared || !hasBody(request)) return
@@ -179,10 +186,17 @@ export function buildServer(deps: ServerDependencies): App {
     checkBodyHeaders(request.headers, isForm)
     if (isForm) return
     // A body of unknown length may be as long as it can.
-    const bytes = Math.min(Number(request.headers['content-length'] ?? bodyLimit), bodyLimit)
-    const giveBack = bodies.take(request.caller?.project_id ?? NO_PROJECT, bytes)
+    const length = request.headers['content-length']
+    const bytes = Math.min(Number(length ?? JSON_BYTES_MAX), bodyLimit)
+    const memory = bytes > JSON_BYTES_MAX ? largeBodies : bodies
+    const giveBack = memory.take(request.caller?.project_id ?? NO_PROJECT, bytes)
     if (!giveBack) throw new ApiError('service_unavailable', TOO_MUCH, {}, CROWDED_RETRY_S)
     whenClosed(reply.raw, giveBack)
+    request.freeLines = () => {
+      request.lines = null
+      giveBack()
+    }
+    return length === undefined && bodyLimit > bytes ? Readable.from(ofUnknownLength(payload)) : payload
   })
 
   app.addHook('preValidation', async (request) => {
@@ -344,15 +358,25 @@ function noDefault(): never {
 /** What a caller does who wants an answer at once. */
 function batchOnly(endpoint: EndpointPath): string {
   return (
-    'Requests are answered in batches only. Write each as a line of a file, ' +
-    `{"custom_id":"1","method":"POST","url":"${endpoint}","body":{…}}, upload it with POST /v1/files and purpose=batch, ` +
-    `and call POST /v1/batches with {"input_file_id":"file_…","endpoint":"${endpoint}","completion_window":"24h"}. ` +
+    'Requests are answered in batches only. Call POST /v1/batches with ' +
+    `{"endpoint":"${endpoint}","completion_window":"24h","requests":[{"body":{…}}]}, where each \`body\` is a request; ` +
+    'many go in a file, as its lines. ' +
     'The command line does all of it: offpeak run requests.jsonl.'
   )
 }
 
 function pathOf({ originalUrl }: FastifyRequest): string {
   return originalUrl.split('?', 1)[0] ?? ''
+}
+
+async function* ofUnknownLength(body: Readable): AsyncGenerator<Buffer> {
+  let bytes = 0
+  // The connection is still needed for the answer.
+  for await (const piece of body.iterator({ destroyOnReturn: false })) {
+    bytes += piece.length
+    if (bytes > JSON_BYTES_MAX) throw new ApiError('payload_too_large', UNKNOWN_LENGTH)
+    yield piece
+  }
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

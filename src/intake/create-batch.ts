@@ -46,7 +46,11 @@ export interface BatchOrder extends BatchOwner {
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
-export function orderBatch(request: CreateBatch, owner: BatchOwner, plan: Plan): BatchOrder {
+export function orderBatch(
+  request: CreateBatch & { input_file_id: string },
+  owner: BatchOwner,
+  plan: Plan,
+): BatchOrder {
   const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after, dedupe } =
     request
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)

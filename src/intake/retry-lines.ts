@@ -9,7 +9,7 @@ import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import type { RetryBatch } from '../wire/batch.ts'
-import { type FormPart, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
+import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 const ROWS_PER_READ = 100
 const LF = Buffer.from('\n')
@@ -39,7 +39,7 @@ export async function uploadFailedLines(
   const first = await lines.next()
   if (first.done) throw nothing
   const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
-  const form = formOf(
+  const form = formOfFile(
     `retry-of-${batch.input_filename?.replace(/^(retry-of-)+/, '') ?? `${batch.id}.jsonl`}`,
     following(first.value, lines),
   )
@@ -107,11 +107,6 @@ async function* following(
 ): AsyncGenerator<Buffer, void, undefined> {
   yield first
   yield* rest
-}
-
-async function* formOf(filename: string, file: AsyncIterable<Buffer>): AsyncGenerator<FormPart> {
-  yield { type: 'field', fieldname: 'purpose', value: 'batch' }
-  yield { type: 'file', fieldname: 'file', filename, file }
 }
 
 function notRetryable(message: string): ApiError {

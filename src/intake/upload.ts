@@ -20,6 +20,12 @@ export type FormPart =
   | { type: 'field'; fieldname: string; value: unknown }
   | { type: 'file'; fieldname: string; filename?: string; file: AsyncIterable<Buffer> }
 
+/** The form of a file that the service itself makes. */
+export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>): AsyncGenerator<FormPart> {
+  yield { type: 'field', fieldname: 'purpose', value: 'batch' }
+  yield { type: 'file', fieldname: 'file', filename, file }
+}
+
 export interface Upload {
   project_id: string
   /** Unix ms. */

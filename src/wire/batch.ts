@@ -193,10 +193,27 @@ const OutputExpiresAfter = Type.Object(
   { additionalProperties: false },
 )
 
+const BatchRequest = Type.Object(
+  {
+    custom_id: Type.Optional(text('`request-1` and so on, by its place, if it is left out.')),
+    method: Type.Optional(Type.Literal('POST')),
+    url: Type.Optional(Type.Enum([...ENDPOINT_PATHS], { description: 'The `endpoint`, if it is left out.' })),
+    body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
+    metadata: Type.Optional(orNull(Metadata)),
+  },
+  { title: 'BatchRequest' },
+)
+
 export const CreateBatch = Type.Object(
   {
-    input_file_id: text(
-      'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
+    input_file_id: Type.Optional(
+      text('A file of yours that is `processed`, or will be in a few seconds: the call waits for it.'),
+    ),
+    requests: Type.Optional(
+      arrayOf(
+        BatchRequest,
+        'Instead of `input_file_id`: 1 to 10,000 lines, which become a file. The whole call has 32 MiB at most.',
+      ),
     ),
     endpoint: Type.Enum([...ENDPOINT_PATHS], {
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
@@ -238,7 +255,9 @@ export const CREATE_BATCH_RULES = {
   properties: {
     ...WINDOW_RULES,
     metadata: { properties: { entity: { pattern: '\\S' } } },
+    requests: { minItems: 1, maxItems: 10_000 },
   },
+  allOf: [{ oneOf: [{ required: ['input_file_id'] }, { required: ['requests'] }] }],
 }
 
 export type CreateBatch = Static<typeof CreateBatch>

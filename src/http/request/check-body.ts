@@ -1,12 +1,15 @@
 // Checks the content headers before a body is read. A body that cannot be read correctly gets a 415 that says how to
 // send it.
 import type { IncomingHttpHeaders } from 'node:http'
-import type { FastifyBodyParser } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { ApiError } from '../../domain/errors.ts'
 import { compressionOf } from '../../domain/file.ts'
+import { takeInlineLines } from '../../intake/inline-lines.ts'
 
 /** The length of `{}`, `null` or blanks. */
 const EMPTY_BODY_BYTES = 4
+/** JSON requests are small; uploads, and lines that come with a batch, have limits of their own. */
+export const JSON_BYTES_MAX = 1024 * 1024
 const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
 
 /** `form`: the endpoint takes `multipart/form-data`, not JSON. Throws unsupported_media_type. */
@@ -69,19 +72,20 @@ function shown(text: string): string {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-export const parseJson: FastifyBodyParser<Buffer> = (request, bytes, done) => {
-  if (request.routeOptions.config.declared?.raw) return done(null, bytes)
-  try {
-    done(null, read(bytes))
-  } catch (error) {
-    done(error instanceof Error ? error : new Error(String(error)))
-  }
-}
-
-function read(bytes: Buffer): unknown {
+export async function parseJson(request: FastifyRequest, bytes: Buffer): Promise<unknown> {
+  const { declared } = request.routeOptions.config
+  if (declared?.raw) return bytes
   const compression = compressionOf(bytes)
   if (compression !== null)
     throw new ApiError('unsupported_media_type', `The body is compressed (${compression}). Send it as it is.`)
+  if (!declared?.takesLines) return read(bytes)
+  const { rest, lines } = await takeInlineLines(bytes)
+  if (rest.length > JSON_BYTES_MAX) throw new ApiError('payload_too_large')
+  request.lines = lines
+  return read(rest)
+}
+
+function read(bytes: Buffer): unknown {
   let text: string
   try {
     text = utf8.decode(bytes)

@@ -56,7 +56,7 @@ interface Terms {
   resent: boolean
 }
 
-interface IdempotentCall {
+export interface IdempotentCall {
   project_id: string
   request_id: string
   route: (typeof ROUTES)[number]
@@ -75,7 +75,7 @@ export function idempotentCall(
   return { project_id, request_id: request.id, route, headers: request.headers, request: body }
 }
 
-interface IdempotentResponse {
+export interface IdempotentResponse {
   /** JSON, byte for byte as it was or will be sent. */
   text: string
   status: number

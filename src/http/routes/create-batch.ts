@@ -1,5 +1,5 @@
-// POST /v1/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of the failed lines of a batch, which
-// become a file first.
+// POST /v1/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
+// those that come in the call, or the failed lines of a batch.
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { shownDedupe } from '../../domain/batch.ts'
@@ -13,17 +13,24 @@ import { usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { sumOf } from '../../domain/spend.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import { createBatch, orderBatch, usableInput, ValidationWaits } from '../../intake/create-batch.ts'
+import {
+  type BatchOrder,
+  createBatch,
+  orderBatch,
+  usableInput,
+  ValidationWaits,
+} from '../../intake/create-batch.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
-import { commitOrDiscard } from '../../intake/upload.ts'
+import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../intake/upload.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import { type LimitProjection, projectLimits } from '../../ledger/admit.ts'
-import type { BatchProjection } from '../../ledger/project-batch.ts'
+import type { BatchProjection, EntityDefaults } from '../../ledger/project-batch.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import type { BatchRow, FileRow } from '../../store/schema.ts'
+import type { Writer } from '../../store/store.ts'
 import {
   BatchEstimate,
   BatchObject,
@@ -33,11 +40,14 @@ import {
   RetryBatch,
   WINDOW_RULES,
 } from '../../wire/batch.ts'
+import { authorize } from '../access/auth.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
   headerText,
   type Idempotency,
   IdempotencyHeaders,
+  type IdempotentCall,
+  type IdempotentResponse,
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
@@ -50,6 +60,8 @@ import { showLimit } from './limits.ts'
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
+const NO_DRY_RUN =
+  'A dry run needs a file. Upload the lines with POST /v1/files, and give its ID as `input_file_id`.'
 
 const CreateHeaders = Type.Object({
   ...IdempotencyHeaders.properties,
@@ -89,6 +101,21 @@ const Query = Type.Object({
   ),
 })
 
+/** A batch of lines that are not a file yet. */
+interface OfNewFile {
+  call: IdempotentCall
+  /** Of the file, as far as that is known. */
+  bytes: number
+  storeFile: (
+    upload: Omit<Upload, 'form_bytes'>,
+    check: (tx: Writer, bytes: number) => Promise<void>,
+  ) => Promise<FileRow>
+  orderOf: (input_file_id: string) => BatchOrder
+  defaults: EntityDefaults
+  /** Runs all of it when its turn has come. */
+  inTurn?: <T>(act: () => Promise<T>) => Promise<T>
+}
+
 export function createBatchRoutes(app: App, deps: Deps): void {
   const { store, clock, idempotency, incoming, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
@@ -102,7 +129,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       operation: 'createBatch',
       summary: 'Create a batch',
       description:
-        'With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
       answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
       rules: { body: CREATE_BATCH_RULES },
@@ -115,27 +142,46 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       ],
     },
     accepts: { body: CreateBatch, querystring: Query },
+    takesLines: true,
     async handler(request, reply) {
       const caller = callerOf(request)
-      const { headers, body } = request
+      const { headers, body, lines } = request
+      if ((body.input_file_id === undefined) === (lines === null)) throw eitherOne(lines !== null)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
-      const owner = { ...ownerOf(request, header_entity), takesAnyFile: request.compat === 'openai' }
+      // Lines that came in the call are not sent again for a mistake in one of them.
+      const takesAnyFile = lines !== null || request.compat === 'openai'
+      const owner = { ...ownerOf(request, header_entity), takesAnyFile }
       const view = viewOf(request, region)
-      const input_file_id = fileIdOf(body.input_file_id)
-      const order = orderBatch({ ...body, input_file_id }, owner, planOf(plans, caller))
-      const { project_id } = caller
-      const processed = (): Promise<void> =>
-        whileConnected(request, (signal) => waits.wait({ project_id, file_id: input_file_id, signal }))
-      const oneAtATime = async <T>(act: () => Promise<T>): Promise<T> => {
-        const indexBytes = await readIndexBytes(store.read, project_id, input_file_id, clock.now())
-        return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
+      const plan = planOf(plans, caller)
+      const isDryRun = request.query.dry_run === 'true'
+      if (lines) {
+        const orderOf = (input_file_id: string) => orderBatch({ ...body, input_file_id }, owner, plan)
+        orderOf('')
+        authorize(caller, ['files:write'])
+        if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'requests' })
+        const form = formOfFile('requests.jsonl', lines.content(body.endpoint))
+        const { bytes, sha256: requests } = lines
+        const answer = await createOfNewFile(request, {
+          call: idempotentCall(request, 'POST /v1/batches', { ...body, requests }),
+          bytes,
+          orderOf,
+          defaults: { header_entity, metadata: body.metadata ?? null },
+          async storeFile(upload, check) {
+            const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
+            request.freeLines()
+            return file
+          },
+        })
+        return sendOnce(reply, answer)
       }
-      const project = (): Promise<BatchProjection | null> =>
-        readProjection(deps, { ...owner, input_file_id, metadata: body.metadata ?? null })
-      if (request.query.dry_run === 'true') {
-        await processed()
-        const projection = await oneAtATime(project)
+      const input_file_id = fileIdOf(body.input_file_id ?? '')
+      const order = orderBatch({ ...body, input_file_id }, owner, plan)
+      const { project_id } = caller
+      const project = () => readProjection(deps, { ...owner, input_file_id, metadata: body.metadata ?? null })
+      if (isDryRun) {
+        await validated(request, input_file_id)
+        const projection = await oneAtATime(project_id, input_file_id, project)
         usableInput(await readFile(store.read, caller.project_id, input_file_id, clock.now()))
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
@@ -147,8 +193,8 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         call,
         async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), view)),
         async (write) => {
-          await processed()
-          return await oneAtATime(async () => {
+          await validated(request, input_file_id)
+          return await oneAtATime(project_id, input_file_id, async () => {
             projection = await project()
             return await write()
           })
@@ -186,7 +232,6 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const caller = callerOf(request)
       const { project_id } = caller
       const plan = planOf(plans, caller)
-      const { quotas } = plan
       const { completion_window, ...which } = request.body ?? {}
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const metadata = retryMetadata(old)
@@ -205,52 +250,82 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         )
       // What can be told to be wrong at once is, before anything is stored.
       orderOf(old.input_file_id)
-      let file: FileRow | undefined
-      let projection: BatchProjection | null = null
-      const call = idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
-        batch_id: old.id,
-        ...request.body,
+      const answer = await createOfNewFile(request, {
+        call: idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
+          batch_id: old.id,
+          ...request.body,
+        }),
+        bytes: 0,
+        orderOf,
+        defaults: { header_entity: old.header_entity, metadata },
+        storeFile: (upload, check) => uploadFailedLines(deps, old, which, upload, check),
+        // One of a project at a time: each reads and writes as much as an upload.
+        inTurn: (act) => retryQueue.run(project_id, act),
       })
-      const view = viewOf(request, region)
-      /** Nobody asked for the file by itself. */
-      const discard = async (): Promise<void> => {
-        const made = file
-        if (made) await store.write((tx) => removeFile(tx, made, clock.now()))
-      }
-      const commit = () =>
-        idempotency.once(
-          call,
-          async (tx, now) => {
-            if (!file) throw new Error('the lines to send again were not stored')
-            return JSON.stringify(showBatch(await createBatch(tx, orderOf(file.id), projection, now), view))
-          },
-          (write) =>
-            // One of a project at a time: each reads and writes as much as an upload.
-            retryQueue.run(project_id, async () => {
-              const upload = {
-                project_id,
-                now: clock.now(),
-                retention_ms: plan.file_retention_ms,
-                file_bytes_max,
-              }
-              const made = await incoming.receive({ project_id, quotas }, { bytes: 0, zstd: false }, (take) =>
-                uploadFailedLines(deps, old, which, { ...upload, take }, (tx, bytes) =>
-                  checkQuotas(tx, { project_id, quotas }, { stored_bytes: bytes }),
-                ),
-              )
-              file = made
-              wake()
-              await whileConnected(request, (signal) => waits.wait({ project_id, file_id: made.id, signal }))
-              projection = await readProjection(deps, { ...owner, input_file_id: made.id, metadata })
-              return await write()
-            }),
-        )
-      const answer = await commitOrDiscard(commit, discard)
-      if (answer.replayed) await discard()
-      else wake()
       return sendOnce(reply, answer)
     },
   })
+
+  async function validated(request: FastifyRequest, file_id: string): Promise<void> {
+    const { project_id } = callerOf(request)
+    await whileConnected(request, (signal) => waits.wait({ project_id, file_id, signal }))
+  }
+
+  async function oneAtATime<T>(project_id: string, file_id: string, act: () => Promise<T>): Promise<T> {
+    const indexBytes = await readIndexBytes(store.read, project_id, file_id, clock.now())
+    return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
+  }
+
+  /** Without a batch there is no file: nobody asked for it by itself. */
+  async function createOfNewFile(request: FastifyRequest, made: OfNewFile): Promise<IdempotentResponse> {
+    const caller = callerOf(request)
+    const { project_id } = caller
+    const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
+    const holder = { project_id, quotas }
+    const view = viewOf(request, region)
+    const { call, bytes, orderOf, storeFile, defaults, inTurn = (act) => act() } = made
+    let file: FileRow | undefined
+    let projection: BatchProjection | null = null
+    const discard = async (): Promise<void> => {
+      const stored = file
+      if (stored) await store.write((tx) => removeFile(tx, stored, clock.now()))
+    }
+    const commit = () =>
+      idempotency.once(
+        call,
+        async (tx, now) => {
+          if (!file) throw new Error('the lines of the batch were not stored')
+          return JSON.stringify(showBatch(await createBatch(tx, orderOf(file.id), projection, now), view))
+        },
+        (write) =>
+          inTurn(async () => {
+            const upload = { project_id, now: clock.now(), retention_ms, file_bytes_max }
+            const { id } = await incoming.receive(holder, { bytes, zstd: false }, async (take) => {
+              file = await storeFile({ ...upload, take }, (tx, stored_bytes) =>
+                checkQuotas(tx, holder, { stored_bytes }),
+              )
+              return file
+            })
+            wake()
+            await validated(request, id)
+            return await oneAtATime(project_id, id, async () => {
+              projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
+              return await write()
+            })
+          }),
+      )
+    const answer = await commitOrDiscard(commit, discard)
+    if (answer.replayed) await discard()
+    else wake()
+    return answer
+  }
+}
+
+function eitherOne(both: boolean): ApiError {
+  const message = both
+    ? '`requests` cannot be given beside `input_file_id`. A batch has one input.'
+    : '`input_file_id`, or `requests`, is required.'
+  return new ApiError('invalid_request', message, { param: both ? 'requests' : 'input_file_id' })
 }
 
 function ownerOf(request: FastifyRequest, header_entity: string | null) {

@@ -1,0 +1,140 @@
+// The lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They become
+// the lines of an input file as they are: the bytes of a request are copied, and never parsed into objects. A file has a
+// line break between lines only, so those within a request become blanks.
+import { createHash } from 'node:crypto'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import { ApiError } from '../domain/errors.ts'
+import { DEPTH_MAX, JsonScanner } from '../jsonl/json-scan.ts'
+import { Names } from '../jsonl/json-scan-names.ts'
+import { hasByteOrderMark, LF } from '../jsonl/line-scan-span.ts'
+
+export const INLINE_LINES_MAX = 10_000
+/** Of the whole call. */
+export const INLINE_BYTES_MAX = 32 * 1024 * 1024
+/** How much is scanned before other calls have their turn, and how much is stored at once. */
+const BLOCK_BYTES = 256 * 1024
+
+const FIELD = new Names('requests')
+const FILLED_IN = new Names('custom_id', 'method', 'url')
+const SPACE = 0x20
+
+interface Request {
+  start: number
+  end: number
+  /** Those of FILLED_IN that it has; null where it is no object, which validation reports. */
+  has: Set<string> | null
+  isEmpty: boolean
+}
+
+export interface InlineLines {
+  /** How many bytes the file has at least. */
+  bytes: number
+  /** Hex, of the array as it came. */
+  sha256: string
+  /** The content of the file, to be read once: then its memory is free. Requests without `url` are for `endpoint`. */
+  content: (endpoint: EndpointPath) => AsyncGenerator<Buffer>
+}
+
+/**
+ * Takes the array `requests` out of `bytes`, the JSON of an object: `rest` has an empty one in its place. JSON without such
+ * an array stays as it is. Throws invalid_json and invalid_request.
+ */
+export async function takeInlineLines(bytes: Buffer): Promise<{ rest: Buffer; lines: InlineLines | null }> {
+  const json = new JsonScanner()
+  json.open(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
+  if (json.kind() !== 'object') return { rest: bytes, lines: null }
+  const kept: Buffer[] = []
+  let keptTo = 0
+  let lines: InlineLines | null = null
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    if (json.key(FIELD) === null || json.kind() !== 'array') {
+      json.skipValue()
+      continue
+    }
+    kept.push(bytes.subarray(keptTo, json.at), Buffer.from('[]'))
+    lines = await scanArray(json)
+    keptTo = json.at
+  }
+  json.finish()
+  if (json.fault?.code === 'nesting_too_deep')
+    throw new ApiError('invalid_request', `The request body nests deeper than ${DEPTH_MAX} levels.`)
+  if (json.fault) {
+    const { at, what } = json.fault
+    throw new ApiError('invalid_json', `The request body is not valid JSON: at byte ${at + 1}: ${what}.`)
+  }
+  return { rest: lines ? Buffer.concat([...kept, bytes.subarray(keptTo)]) : bytes, lines }
+}
+
+async function scanArray(json: JsonScanner): Promise<InlineLines> {
+  const { bytes, at: begin } = json
+  const requests: Request[] = []
+  const hash = createHash('sha256')
+  let hashedTo = begin
+  for (let more = json.beginArray(); more; more = json.nextElement()) {
+    if (requests.length === INLINE_LINES_MAX) throw notSoMany(`more than ${INLINE_LINES_MAX}`)
+    requests.push(scanRequest(json))
+    if (json.at - hashedTo < BLOCK_BYTES) continue
+    hash.update(bytes.subarray(hashedTo, json.at))
+    hashedTo = json.at
+    await new Promise<void>((resolve) => setImmediate(resolve))
+  }
+  if (json.fault === null && requests.length === 0) throw notSoMany('none')
+  hash.update(bytes.subarray(hashedTo, json.at))
+  let unread = bytes
+  return {
+    bytes: json.at - begin,
+    sha256: hash.digest('hex'),
+    content(endpoint) {
+      const content = contentOf(unread, requests, endpoint)
+      unread = Buffer.alloc(0)
+      return content
+    },
+  }
+}
+
+function scanRequest(json: JsonScanner): Request {
+  const start = json.at
+  const has = json.kind() === 'object' ? new Set<string>() : null
+  let isEmpty = true
+  if (has === null) json.skipValue()
+  else
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      has.add(json.key(FILLED_IN) ?? '')
+      isEmpty = false
+      json.skipValue()
+    }
+  return { start, end: json.at, has, isEmpty }
+}
+
+async function* contentOf(
+  bytes: Buffer,
+  requests: readonly Request[],
+  endpoint: EndpointPath,
+): AsyncGenerator<Buffer> {
+  let block: Buffer[] = []
+  let blockBytes = 0
+  for (const [i, { start, end, has, isEmpty }] of requests.entries()) {
+    const request = bytes.subarray(start, end)
+    // A string holds no line break in JSON, so it stands between two tokens.
+    for (let at = request.indexOf(LF); at !== -1; at = request.indexOf(LF, at + 1)) request[at] = SPACE
+    const given = { custom_id: `request-${i + 1}`, method: 'POST', url: endpoint }
+    const missing = Object.entries(given).filter(([name]) => has?.has(name) === false)
+    if (missing.length === 0) block.push(request)
+    else {
+      const members = JSON.stringify(Object.fromEntries(missing)).slice(0, -1)
+      block.push(Buffer.from(isEmpty ? members : `${members},`), request.subarray(1))
+    }
+    block.push(Buffer.of(LF))
+    blockBytes += request.length
+    if (blockBytes < BLOCK_BYTES) continue
+    yield Buffer.concat(block)
+    block = []
+    blockBytes = 0
+  }
+  if (block.length > 0) yield Buffer.concat(block)
+}
+
+function notSoMany(found: string): ApiError {
+  const message = `\`requests\` must hold 1 to ${INLINE_LINES_MAX} requests, not ${found}. A file may have more: upload it with POST /v1/files.`
+  return new ApiError('invalid_request', message, { param: 'requests' })
+}
