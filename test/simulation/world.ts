@@ -42,7 +42,7 @@ const READS_MAX = 1_000_000
 /** Steps with faults between two reconciliations. */
 const RECONCILE_EVERY = 20
 /** Long, because always-throttled lines are retried one by one, and again by each worker that claims the chunk. */
-const RECOVERY_MS_MAX = 600_000
+const RECOVERY_MS_MAX = 1_800_000
 const STOP_MS_MAX = 30_000
 
 const NO_STORE_FAULTS: StoreFaults = {
