@@ -478,9 +478,28 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       buffer: Buffer.from(good),
     })
     await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
+    await page.getByLabel('Name').fill('Twenty lines')
+    await page.getByLabel('Start').fill('2001-01-01T00:00')
     await page.getByRole('button', { name: 'Create batch' }).click()
     await page.getByText('100% of 20').waitFor()
     await page.getByText('Completed').first().waitFor()
+    await page.getByRole('heading', { name: 'Twenty lines', level: 1 }).waitFor()
+  })
+
+  test('a file is run at the endpoint that its lines name', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open('/console/new')
+    const body = { model: 'm', input: 'a text' }
+    const text = JSON.stringify({ custom_id: 'e', method: 'POST', url: '/v1/embeddings', body })
+    await page
+      .locator('.drop input[type=file]')
+      .setInputFiles({ name: 'texts.jsonl', mimeType: 'application/jsonl', buffer: Buffer.from(text) })
+    await page.getByRole('button', { name: 'Create batch' }).click()
+    await page.getByRole('heading', { name: 'texts.jsonl', level: 1 }).waitFor()
+    const { endpoint } = await service.ended(page.url().split('/').at(-1) ?? '')
+    assert.equal(endpoint, '/v1/embeddings')
   })
 
   for (const streams of [true, false])

@@ -12,17 +12,23 @@ import { cancelBatch, watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
-import { type DedupeFlag, dedupeOption, examples, pairs, pointInTime } from '../terminal/option-values.ts'
+import {
+  type DedupeFlag,
+  dedupeOption,
+  examples,
+  type MetadataFlags,
+  metadataOf,
+  pointInTime,
+  withMetadata,
+} from '../terminal/option-values.ts'
 import { percent, progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeData, writeLine, writeLines } from '../terminal/terminal.ts'
 
-interface CreateFlags extends ApiFlags {
+interface CreateFlags extends ApiFlags, MetadataFlags {
   endpoint: string
   dedupe?: DedupeFlag
   window: string
-  metadata?: Record<string, string>
-  entity?: string
   idempotencyKey?: string
   notBefore?: number
 }
@@ -56,8 +62,7 @@ export function addBatches(program: Command, shell: Shell): void {
     .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
     .addOption(dedupeOption())
     .option('--window <duration>', 'completion window', '24h')
-    .option('--metadata <key=value>', 'a pair of metadata; may be repeated', pairs)
-    .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+  withMetadata(create)
     .option(
       '--not-before <time>',
       'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
@@ -134,7 +139,7 @@ export function addBatches(program: Command, shell: Shell): void {
 }
 
 function newBatch(file_id: string, flags: CreateFlags): object {
-  const metadata = { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) }
+  const metadata = metadataOf(flags)
   return {
     input_file_id: file_id,
     endpoint: flags.endpoint,

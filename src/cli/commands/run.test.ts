@@ -155,13 +155,25 @@ describe('offpeak run against a service', () => {
     })
   })
 
-  test('window, metadata, entity and dedupe reach the batch', async () => {
+  test('window, metadata, entity, name and dedupe reach the batch', async () => {
     await offpeak(
-      ...['run', input, '--window', '4h', '--metadata', 'tags=a=b', '--entity', 'user:42', '--dedupe'],
+      ...[
+        'run',
+        input,
+        '--window',
+        '4h',
+        '--metadata',
+        'tags=a=b',
+        '--entity',
+        'user:42',
+        '--name',
+        'nightly',
+        '--dedupe',
+      ],
     )
     const batch = api.batches.get('batch_1')?.object
     assert.equal(batch?.completion_window, '4h')
-    assert.deepEqual(batch?.metadata, { tags: 'a=b', entity: 'user:42' })
+    assert.deepEqual(batch?.metadata, { tags: 'a=b', name: 'nightly', entity: 'user:42' })
     assert.equal(batch?.dedupe, true)
   })
 

@@ -28,9 +28,11 @@ import {
   type DedupeFlag,
   dedupeOption,
   examples,
-  pairs,
+  type MetadataFlags,
+  metadataOf,
   withConfig,
   withJson,
+  withMetadata,
   withUpstream,
 } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
@@ -55,12 +57,10 @@ import { lockRun } from './run-lock.ts'
 import { removeTableFolder, startTableJob, type TableJob, tableFolder } from './table-job.ts'
 import { hasPrompt, isTable, type TableFlags, tableOnly, tableTerms, withTable } from './table-question.ts'
 
-interface RunFlags extends ConfigFlags, TableFlags, EngineFlags {
+interface RunFlags extends ConfigFlags, MetadataFlags, TableFlags, EngineFlags {
   output?: string
   errors?: string
   window?: string
-  metadata?: Record<string, string>
-  entity?: string
   dedupe?: DedupeFlag
   upstream?: string
   upstreamKeyEnv?: string
@@ -79,8 +79,7 @@ export function addRun(program: Command, shell: Shell): void {
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
     .option('--window <duration>', 'completion window (default: 24h)')
-    .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
-    .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+  withMetadata(run)
     .addOption(dedupeOption())
     .option('--retry-failed', 'table: ask again about the rows to which the last run has no answer')
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
@@ -387,7 +386,7 @@ interface WrittenTable extends JoinedRows {
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'metadata' | 'entity' | 'dedupe' | 'model'>,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'dedupe' | 'model' | keyof MetadataFlags>,
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -402,7 +401,7 @@ export function orderFor(
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
     ...(flags.model === undefined ? {} : { model: flags.model }),
     ...job?.order,
-    metadata: { ...flags.metadata, ...(flags.entity === undefined ? {} : { entity: flags.entity }) },
+    metadata: metadataOf(flags),
   }
 }
 

@@ -4,8 +4,30 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { systemClock } from '../../domain/clock.ts'
 import { durationMs } from '../../domain/days.ts'
 
+export interface MetadataFlags {
+  metadata?: Record<string, string>
+  name?: string
+  entity?: string
+}
+
+/** `--metadata`, and the options that are short for a pair of it. */
+export function withMetadata(command: Command): Command {
+  return command
+    .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
+    .option('--name <text>', 'the name of the batch (default: that of the file); short for --metadata name=…')
+    .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+}
+
+export function metadataOf({ metadata, name, entity }: MetadataFlags): Record<string, string> {
+  return {
+    ...metadata,
+    ...(name === undefined ? {} : { name }),
+    ...(entity === undefined ? {} : { entity }),
+  }
+}
+
 /** `--metadata k=v`, given any number of times. */
-export function pairs(text: string, earlier: Record<string, string> = {}): Record<string, string> {
+function pairs(text: string, earlier: Record<string, string> = {}): Record<string, string> {
   const at = text.indexOf('=')
   if (at < 1) throw new InvalidArgumentError('Expected key=value.')
   return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) }

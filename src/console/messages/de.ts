@@ -272,6 +272,11 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'new.unpriced': 'kein Preis',
   'new.limit': 'Limit',
   'new.limitText': '{spent} ausgegeben, {open} offen, {needed} für diesen Batch, von {amount}.',
+  'new.name': 'Name',
+  'new.windowEnd': 'Ende:',
+  'new.start': 'Beginn',
+  'new.startHint':
+    'Vorher wird nichts gesendet; leer heißt sofort. Das Zeitfenster zählt trotzdem ab dem Anlegen.',
   'new.windowHint': 'Danach läuft nichts mehr. Welche es gibt, sagt Ihr Tarif.',
   'new.entityHint': 'Ihr werden Zeilen zugeordnet, die keine eigene Entity nennen.',
   'new.create': 'Batch anlegen',

@@ -268,6 +268,11 @@ export const messages = {
   'new.unpriced': 'no price',
   'new.limit': 'Limit',
   'new.limitText': '{spent} spent, {open} open, {needed} for this batch, of {amount}.',
+  'new.name': 'Name',
+  'new.windowEnd': 'Ends',
+  'new.start': 'Start',
+  'new.startHint':
+    'Nothing is sent before; now, if it is left empty. The window counts from the creation all the same.',
   'new.windowHint': 'Nothing runs past it. Your plan says which there are.',
   'new.entityHint': 'Lines that name no entity of their own are attributed to it.',
   'new.create': 'Create batch',

@@ -2,12 +2,13 @@
 
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
+import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import { fetchApi, get, post, upload } from '../api.ts'
-import { later } from '../browser-clock.ts'
+import { later, now } from '../browser-clock.ts'
 import { bytes, compact, count, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
@@ -22,6 +23,8 @@ import { currentAddress, navigate } from '../router.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
 
 const POLL_MS = 300
+/** So much of a file is read for what its first line asks for. */
+const FIRST_LINE_BYTES_MAX = 1024 * 1024
 const EXAMPLE = '/console/gsm8k.jsonl'
 /** Larger files are not read again to show their bad lines. */
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
@@ -50,7 +53,9 @@ export function NewBatch(): VNode {
       }
       // The simulator costs nothing: nothing is to be decided.
       if (run && uploaded.status === 'processed')
-        navigate(`/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded))).id}`)
+        navigate(
+          `/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded, await endpointOf(chosen)))).id}`,
+        )
       else setFile(uploaded)
     })
   }
@@ -102,7 +107,7 @@ export function NewBatch(): VNode {
       ) : null}
       <FailureNotice failure={action.failure} />
       {file?.status === 'error' && local ? <BadLines file={file} local={local} /> : null}
-      {file?.status === 'processed' ? <Order file={file} /> : null}
+      {file?.status === 'processed' && local ? <Order file={file} local={local} /> : null}
     </Page>
   )
 }
@@ -114,13 +119,29 @@ async function exampleFile(model: ModelObject | undefined): Promise<File> {
   return new File([named], 'gsm8k.jsonl')
 }
 
-function orderOf(file: FileObject, window = '24h', entity = ''): CreateBatch {
+/** What a person chooses of a batch; texts as they are typed. */
+const CHOICES = { window: '24h', name: '', entity: '', start: '' }
+
+function orderOf(
+  file: FileObject,
+  endpoint: CreateBatch['endpoint'],
+  { window, name, entity, start } = CHOICES,
+): CreateBatch {
+  const given = Object.entries({ name: name.trim(), entity: entity.trim() }).filter(([, text]) => text !== '')
   return {
     input_file_id: file.id,
-    endpoint: '/v1/chat/completions',
+    endpoint,
     completion_window: window,
-    ...(entity.trim() === '' ? {} : { metadata: { entity: entity.trim() } }),
+    ...(given.length === 0 ? {} : { metadata: Object.fromEntries(given) }),
+    ...(start === '' ? {} : { start_after: Date.parse(start) / 1000 }),
   }
+}
+
+/** What the first line asks for. */
+async function endpointOf(file: File): Promise<CreateBatch['endpoint']> {
+  const [first = ''] = (await file.slice(0, FIRST_LINE_BYTES_MAX).text()).split('\n', 1)
+  const { 1: url } = /"url"\s*:\s*"([^"\\]*)"/.exec(first) ?? []
+  return ENDPOINT_PATHS.find((path) => path === url) ?? DEFAULT_ENDPOINT
 }
 
 interface BadLine {
@@ -194,15 +215,20 @@ function excerpt(text: string, column: number | null): string {
   return `${from > 0 ? '…' : ''}${text.slice(from, from + EXCERPT)}${text.length > from + EXCERPT ? '…' : ''}`
 }
 
-function Order({ file }: { file: FileObject }): VNode {
-  const [window, setWindow] = useState('24h')
-  const [entity, setEntity] = useState('')
+function Order({ file, local }: { file: FileObject; local: File }): VNode {
+  const [choices, setChoices] = useState(CHOICES)
+  const choose = (name: keyof typeof CHOICES) => (text: string) => setChoices({ ...choices, [name]: text })
+  const endpoint = useResource(async () => await endpointOf(local), [file.id])
   const action = useAction()
-  const order = orderOf(file, window, entity)
+  const order = orderOf(file, endpoint.data ?? DEFAULT_ENDPOINT, choices)
   const estimate = useResource(
-    (signal) => post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
-    [order],
+    async (signal) =>
+      endpoint.data === null
+        ? null
+        : await post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
+    [order, endpoint.data],
   )
+  const ends = windowMs(choices.window)
   const create = (): void =>
     void action.run(async () => {
       const batch = await post<BatchObject>('/v1/batches', order)
@@ -219,17 +245,41 @@ function Order({ file }: { file: FileObject }): VNode {
       <div class="form">
         <div class="form-row">
           <TextField
-            label={t('batch.window')}
-            value={window}
-            onInput={setWindow}
-            hint={t('new.windowHint')}
+            label={t('new.name')}
+            value={choices.name}
+            onInput={choose('name')}
+            placeholder={file.filename}
           />
           <TextField
             label={t('line.entity')}
-            value={entity}
-            onInput={setEntity}
+            value={choices.entity}
+            onInput={choose('entity')}
             placeholder="team:search"
             hint={t('new.entityHint')}
+          />
+        </div>
+        <div class="form-row">
+          <TextField
+            label={t('batch.window')}
+            value={choices.window}
+            onInput={choose('window')}
+            hint={
+              <>
+                {t('new.windowHint')}{' '}
+                {ends === null ? null : (
+                  <>
+                    {t('new.windowEnd')} <Time at={(now() + ends) / 1000} />
+                  </>
+                )}
+              </>
+            }
+          />
+          <TextField
+            label={t('new.start')}
+            type="datetime-local"
+            value={choices.start}
+            onInput={choose('start')}
+            hint={t('new.startHint')}
           />
         </div>
         <FailureNotice failure={action.failure} />
@@ -245,6 +295,13 @@ function Order({ file }: { file: FileObject }): VNode {
       </div>
     </form>
   )
+}
+
+const UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
+
+function windowMs(text: string): number | null {
+  const { 1: number, 2: unit = '' } = /^\s*(\d{1,6})([mhd])\s*$/.exec(text) ?? []
+  return number === undefined ? null : Number(number) * (UNITS_MS[unit] ?? 0)
 }
 
 type Group = BatchEstimate['groups'][number]

@@ -42,7 +42,7 @@ const describedBy = (id: string, { hint, error }: FieldProps): string | undefine
 interface TextFieldProps extends FieldProps {
   value: string
   onInput: (value: string) => void
-  type?: 'text' | 'password' | 'search' | 'number' | 'url' | 'date'
+  type?: 'text' | 'password' | 'search' | 'number' | 'url' | 'date' | 'datetime-local'
   placeholder?: string
   autoFocus?: boolean
   required?: boolean
