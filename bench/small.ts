@@ -1,8 +1,9 @@
-// Three lines on an idle service, from the start of the upload to `completed`; and the same while a big batch of
+// Three lines on an idle service, from the start of the upload to `completed`; the same in one call; and the same while a big batch of
 // another project keeps the model server busy. Before that, the first three lines of new services, from `serve` typed to
 // the results read.
 //
 //   node bench/small.ts [--rounds 10] [--big 200000] [--starts 3]
+import { readFileSync } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { BatchClient, makeKey } from './batch-client.ts'
@@ -25,15 +26,23 @@ console.table(cold)
 
 const service = await bench.service(config)
 const first = await threeLines(service)
-const idle = await many()
+const idle = await many(threeLines)
+const inOneCall = await many(oneCall)
 const other = new BatchClient(service.url, makeKey(OFFPEAK, 'big', service.flags))
 const { id } = await other.create(await other.upload(await bench.lines(big, 400), 50))
 while ((await other.get(id)).request_counts.completed === 0) await setTimeout(ASK_MS)
-const busy = await many()
+const busy = await many(threeLines)
+const busyInOneCall = await many(oneCall)
 const { status, request_counts } = await other.get(id)
 console.log(`the big batch was ${status} then, with ${request_counts.completed} lines of ${big} done`)
-console.table({ idle: spread(idle), 'beside a big batch': spread(busy) })
+console.table({
+  idle: spread(idle),
+  'idle, one call': spread(inOneCall),
+  'beside a big batch': spread(busy),
+  'beside a big batch, one call': spread(busyInOneCall),
+})
 bench.figure('three lines, idle, median ms', median(idle), { atMost: 45 })
+bench.figure('three lines in one call, idle, median ms', median(inOneCall), { atMost: 100 })
 bench.figure('three lines beside a big batch, median ms', median(busy), { atMost: 70 })
 bench.figure('the very first three lines of a running service, ms', first, { atMost: 80 })
 bench.figure('`serve` typed to the results read, median ms', median(cold.map(({ read }) => read)), {
@@ -66,10 +75,23 @@ async function threeLines(to: Service): Promise<number> {
   return performance.now() - begun
 }
 
-async function many(): Promise<number[]> {
+/** Upload, creation and the wait for the end. */
+async function oneCall(to: Service): Promise<number> {
+  const requests = readFileSync(input, 'utf8')
+    .trim()
+    .split('\n')
+    .map((line): unknown => JSON.parse(line))
+  const order = { endpoint: '/v1/chat/completions', completion_window: '24h', requests, wait: '30s' }
+  const begun = performance.now()
+  const { status } = await to.client.call('POST', '/v1/batches', order)
+  if (status !== 'completed') throw new Error(`the batch is ${status}`)
+  return performance.now() - begun
+}
+
+async function many(job: (to: Service) => Promise<number>): Promise<number[]> {
   const times: number[] = []
   for (let i = 0; i < rounds; i++) {
-    times.push(await threeLines(service))
+    times.push(await job(service))
     // Idle again, and at another moment of every interval.
     await setTimeout(137)
   }

@@ -232,6 +232,12 @@ export const CreateBatch = Type.Object(
           '`true`: identical requests are sent once, where `temperature` is 0, a `seed` is given or nothing is generated. `force`: all identical requests. The other lines share the answer and cost nothing.',
       }),
     ),
+    wait: Type.Optional(
+      orNull(
+        Type.String(),
+        'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
+      ),
+    ),
     output_expires_after: Type.Optional(
       orNull(OutputExpiresAfter, 'Deletes the result files so long after their creation, if that is sooner.'),
     ),
@@ -256,6 +262,9 @@ export const CREATE_BATCH_RULES = {
     ...WINDOW_RULES,
     metadata: { properties: { entity: { pattern: '\\S' } } },
     requests: { minItems: 1, maxItems: 10_000 },
+    wait: {
+      pattern: '^0*([0-9]|[1-5][0-9]|60)s$|^0*([0-9]{1,4}|[1-5][0-9]{4}|60000)ms$|^0*[01]m$|^0+[hd]$',
+    },
   },
   allOf: [{ oneOf: [{ required: ['input_file_id'] }, { required: ['requests'] }] }],
 }

@@ -48,6 +48,15 @@ test('lines in the call become a file like any other, and are sent byte for byte
   assert.deepEqual(results.map(({ custom_id }) => custom_id).sort(), ['mine', 'request-1'])
 })
 
+test('a small job is one call', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const requests = [request('a'), request('b'), request('c')]
+  const batch = await service.json<WireBatch>('POST', '/v1/batches', { ...ORDER, requests, wait: '60s' })
+  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 3])
+  assert.equal((await service.lines(batch.output_file_id)).length, 3)
+})
+
 test('lines that do not validate make a batch that fails and names them', async () => {
   await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
   const requests = [request('a'), 7, { ...request('b'), method: 'GET' }, { custom_id: 'request-1', body: {} }]

@@ -13,6 +13,17 @@ export function whenClosed(answer: ServerResponse, act: () => void): void {
 
 /** The signal aborts when the connection ends; then this throws invalid_request. */
 export async function whileConnected<T>(
+  request: FastifyRequest,
+  act: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const value = await untilDisconnected(request, act)
+  if (request.raw.socket.destroyed)
+    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
+  return value
+}
+
+/** The signal aborts when the connection ends. */
+export async function untilDisconnected<T>(
   { raw: { socket } }: FastifyRequest,
   act: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
@@ -20,13 +31,9 @@ export async function whileConnected<T>(
   const leave = (): void => left.abort()
   if (socket.destroyed) leave()
   else socket.once('close', leave)
-  let value: T
   try {
-    value = await act(left.signal)
+    return await act(left.signal)
   } finally {
     socket.off('close', leave)
   }
-  if (socket.destroyed)
-    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
-  return value
 }

@@ -132,8 +132,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
     accepts: { params: BatchParams },
     async handler(request) {
       const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
-      const batchProgress = await readBatchProgress(store, [batch], clock.now(), models)
-      return showBatch(batch, viewOf(request, region), batchProgress.get(batch.id))
+      return await showBatchNow({ store, clock, models }, batch, viewOf(request, region))
     },
   })
 
@@ -205,6 +204,16 @@ const TIMES = [
   'start_after',
   'paused_at',
 ] as const
+
+/** With its progress. */
+export async function showBatchNow(
+  { store, clock, models }: Pick<RouteDependencies, 'store' | 'clock' | 'models'>,
+  batch: BatchRow,
+  view: View,
+): Promise<BatchObject> {
+  const batchProgress = await readBatchProgress(store, [batch], clock.now(), models)
+  return showBatch(batch, view, batchProgress.get(batch.id))
+}
 
 /** `batchProgress`: for unfinished batches. */
 export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProgress): BatchObject {

@@ -1,4 +1,4 @@
-// A batch that is ordered while its file is still being validated.
+// A batch that is ordered while its file is still being validated, and calls that wait for the end of their batch.
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test } from 'node:test'
@@ -116,4 +116,124 @@ test('a server that shuts down answers waiting calls', async () => {
   const call = server.createBatch(id)
   await waiting(server)
   await Promise.all([server[Symbol.asyncDispose](), call.then(({ status }) => assert.equal(status, 422))])
+})
+
+const CHAT = { endpoint: '/v1/chat/completions', completion_window: '24h' }
+
+/** A call that waits for the end of a batch, which no worker brings about. */
+async function createAndWait(server: TestServer, wait: string, headers = {}): Promise<Answer> {
+  const { id } = await server.upload()
+  await server.process(id)
+  return await server.call('POST', '/v1/batches', { body: { ...CHAT, input_file_id: id, wait }, headers })
+}
+
+async function end(server: TestServer, status: 'completed' | 'failed'): Promise<void> {
+  await server.deps.store.write((tx) => tx.updateTable('batches').set({ status }).execute())
+}
+
+test('a call waits for the end of its batch, and answers as GET does', async () => {
+  await using server = await testServer()
+  const call = createAndWait(server, '30s')
+  await waiting(server)
+  await server.clock.advance(20_000)
+  await waiting(server)
+  await end(server, 'completed')
+  const { answer, ms } = await answered(server, call)
+  assert.equal(answer.json.status, 'completed')
+  assert.ok(ms <= 1_000, `${ms} ms after the end`)
+  assert.deepEqual(answer.json, (await server.call('GET', `/v1/batches/${answer.id}`)).json)
+})
+
+test('a call that has waited long enough shows the batch as it is', async () => {
+  await using server = await testServer()
+  const { answer, ms } = await answered(server, createAndWait(server, '1500ms'))
+  assert.equal(answer.json.status, 'validating')
+  assert.ok(answer.json.progress, 'as GET does')
+  assert.ok(ms >= 1_500 && ms <= 1_520, `${ms} ms`)
+  for (const wait of ['0s', null]) {
+    const body = { ...CHAT, input_file_id: await server.processedFile(), wait }
+    assert.equal((await server.call('POST', '/v1/batches', { body })).json.status, 'validating')
+  }
+})
+
+test('a wait is a duration up to a minute, for a batch', async () => {
+  await using server = await testServer()
+  const input_file_id = await server.processedFile()
+  for (const wait of ['61s', '2m', '60001ms', '30', 'soon', '', '-1s', 30]) {
+    const answer = await server.call('POST', '/v1/batches', { body: { ...CHAT, input_file_id, wait } })
+    assert.deepEqual([answer.outcome, answer.error.param], ['400 invalid_request', 'wait'], String(wait))
+  }
+  const dry = await server.call('POST', '/v1/batches?dry_run=true', {
+    body: { ...CHAT, input_file_id, wait: '1s' },
+  })
+  assert.deepEqual([dry.outcome, dry.error.param], ['400 invalid_request', 'wait'])
+  assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
+})
+
+test('a repeated call waits for the batch of the first, whatever either waits', async () => {
+  await using server = await testServer()
+  const id = await server.processedFile()
+  const headers = { 'idempotency-key': 'job' }
+  const order = (wait?: string) => ({ body: { ...CHAT, input_file_id: id, wait }, headers })
+  const first = await server.call('POST', '/v1/batches', order())
+  const call = server.call('POST', '/v1/batches', order('10s'))
+  await waiting(server)
+  await end(server, 'failed')
+  const { answer } = await answered(server, call)
+  assert.deepEqual([answer.id, answer.json.status], [first.id, 'failed'])
+  assert.equal(answer.headers.get('idempotency-replayed'), 'true')
+  assert.equal((await server.call('POST', '/v1/batches', order())).text, first.text)
+})
+
+test('a caller that disconnects waits no longer, and its batch stays', async () => {
+  await using server = await testServer()
+  const body = JSON.stringify({ ...CHAT, input_file_id: await server.processedFile(), wait: '60s' })
+  const socket = connect(server.port, '127.0.0.1')
+  socket.write(
+    `POST /v1/batches HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\n` +
+      `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+  )
+  await waiting(server)
+  socket.resetAndDestroy()
+  while (server.clock.waiting > 0) await setImmediate()
+  assert.equal((await server.call('GET', '/v1/batches')).data.length, 1)
+})
+
+test('the number of calls that wait for a batch is limited; others wait for files all the same', async () => {
+  await using server = await testServer(WAIT)
+  const id = await server.processedFile()
+  const order = { body: { ...CHAT, input_file_id: id, wait: '60s' } }
+  const calls = Array.from({ length: 64 }, () => server.call('POST', '/v1/batches', order))
+  await waiting(server, 64)
+  assert.equal((await server.call('POST', '/v1/batches', order)).json.status, 'validating')
+  const late = await server.upload()
+  const ofFile = server.createBatch(late.id)
+  await waiting(server, 65)
+  await server.process(late.id)
+  await end(server, 'completed')
+  await server.clock.advance(10)
+  for (const answer of await Promise.all(calls)) assert.equal(answer.json.status, 'completed')
+  assert.equal((await ofFile).status, 200)
+})
+
+test('a server that shuts down answers calls that wait for a batch', async () => {
+  const server = await testServer()
+  const call = createAndWait(server, '60s')
+  await waiting(server)
+  const told = call.then(({ json }) => assert.equal(json.status, 'validating'))
+  await Promise.all([server[Symbol.asyncDispose](), told])
+})
+
+test('large lines take no memory while their call waits', async () => {
+  await using server = await testServer({ file_bytes_max: 64 * 1024 * 1024 })
+  const large = { body: { text: 'x'.repeat(24 * 1024 * 1024) } }
+  const order = { body: { ...CHAT, requests: [large], wait: '60s' } }
+  const calls: Promise<Answer>[] = []
+  // Two of them would not fit.
+  for (const count of [1, 2]) {
+    calls.push(server.call('POST', '/v1/batches', order))
+    while ((await server.call('GET', '/v1/batches')).data.length < count);
+  }
+  await end(server, 'failed')
+  for (const call of calls) assert.equal((await answered(server, call)).answer.json.status, 'failed')
 })

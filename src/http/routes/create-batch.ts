@@ -1,9 +1,10 @@
 // POST /v1/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
 // those that come in the call, or the failed lines of a batch.
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { shownDedupe } from '../../domain/batch.ts'
+import { isTerminal, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
+import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
@@ -13,13 +14,7 @@ import { usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { sumOf } from '../../domain/spend.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import {
-  type BatchOrder,
-  createBatch,
-  orderBatch,
-  usableInput,
-  ValidationWaits,
-} from '../../intake/create-batch.ts'
+import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
@@ -51,15 +46,18 @@ import {
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
-import { whileConnected } from '../response/when-closed.ts'
+import { WaitingCalls } from '../response/waiting-calls.ts'
+import { untilDisconnected, whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { BatchParams, showBatch, visibleBatch } from './batches.ts'
+import { BatchParams, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
+/** Proxies on the way end calls that they hear nothing of for longer. */
+const WAIT_MS_MAX = 60_000
 const NO_DRY_RUN =
   'A dry run needs a file. Upload the lines with POST /v1/files, and give its ID as `input_file_id`.'
 
@@ -119,8 +117,12 @@ interface OfNewFile {
 export function createBatchRoutes(app: App, deps: Deps): void {
   const { store, clock, idempotency, incoming, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
-  const waits = new ValidationWaits(store, clock, deps.wait_for_file_ms)
-  app.addHook('preClose', async () => waits.stop())
+  const waitingForFiles = new WaitingCalls(clock)
+  const waitingForBatches = new WaitingCalls(clock)
+  app.addHook('preClose', async () => {
+    waitingForFiles.stop()
+    waitingForBatches.stop()
+  })
   route(app, {
     method: 'POST',
     url: '/v1/batches',
@@ -129,7 +131,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       operation: 'createBatch',
       summary: 'Create a batch',
       description:
-        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, or the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
       answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
       rules: { body: CREATE_BATCH_RULES },
@@ -145,7 +147,9 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     takesLines: true,
     async handler(request, reply) {
       const caller = callerOf(request)
-      const { headers, body, lines } = request
+      const { wait = null, ...body } = request.body
+      const { headers, lines } = request
+      const wait_ms = wait === null ? 0 : waitMs(wait)
       if ((body.input_file_id === undefined) === (lines === null)) throw eitherOne(lines !== null)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
@@ -173,13 +177,15 @@ export function createBatchRoutes(app: App, deps: Deps): void {
             return file
           },
         })
-        return sendOnce(reply, answer)
+        return await sendEnded(request, reply, answer, wait_ms)
       }
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const order = orderBatch({ ...body, input_file_id }, owner, plan)
       const { project_id } = caller
       const project = () => readProjection(deps, { ...owner, input_file_id, metadata: body.metadata ?? null })
       if (isDryRun) {
+        if (wait !== null)
+          throw new ApiError('invalid_request', 'A dry run has no end to wait for.', { param: 'wait' })
         await validated(request, input_file_id)
         const projection = await oneAtATime(project_id, input_file_id, project)
         usableInput(await readFile(store.read, caller.project_id, input_file_id, clock.now()))
@@ -201,7 +207,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         },
       )
       if (!answer.replayed) wake()
-      return sendOnce(reply, answer)
+      return await sendEnded(request, reply, answer, wait_ms)
     },
   })
 
@@ -268,7 +274,35 @@ export function createBatchRoutes(app: App, deps: Deps): void {
 
   async function validated(request: FastifyRequest, file_id: string): Promise<void> {
     const { project_id } = callerOf(request)
-    await whileConnected(request, (signal) => waits.wait({ project_id, file_id, signal }))
+    const isOver = async (): Promise<boolean> =>
+      (await readFile(store.read, project_id, file_id, clock.now()))?.status !== 'pending'
+    await whileConnected(request, (signal) =>
+      waitingForFiles.wait({ project_id, ms: deps.wait_for_file_ms, signal }, isOver),
+    )
+  }
+
+  /** Answers with the batch as it is when it has ended, or the time is over. */
+  async function sendEnded(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    created: IdempotentResponse,
+    ms: number,
+  ): Promise<FastifyReply> {
+    if (ms === 0) return sendOnce(reply, created)
+    const { project_id } = callerOf(request)
+    const { id }: BatchObject = JSON.parse(created.text)
+    const isOver = async (): Promise<boolean> =>
+      isTerminal((await visibleBatch(store.read, project_id, id)).status)
+    try {
+      await untilDisconnected(request, (signal) => waitingForBatches.wait({ project_id, ms, signal }, isOver))
+      const batch = await visibleBatch(store.read, project_id, id)
+      const text = JSON.stringify(await showBatchNow(deps, batch, viewOf(request, region)))
+      return sendOnce(reply, { ...created, text })
+    } catch (error) {
+      // The batch has been created all the same.
+      request.log.warn({ err: error, batch_id: id }, 'a batch could not be read while a call waited for it')
+      return sendOnce(reply, created)
+    }
   }
 
   async function oneAtATime<T>(project_id: string, file_id: string, act: () => Promise<T>): Promise<T> {
@@ -319,6 +353,14 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     else wake()
     return answer
   }
+}
+
+/** Throws invalid_request. */
+function waitMs(text: string): number {
+  const ms = durationMs(text)
+  if (ms !== null && ms <= WAIT_MS_MAX) return ms
+  const message = `\`wait\` must be a duration up to "${durationText(WAIT_MS_MAX)}", such as "30s", not ${JSON.stringify(text.slice(0, 60))}.`
+  throw new ApiError('invalid_request', message, { param: 'wait' })
 }
 
 function eitherOne(both: boolean): ApiError {
