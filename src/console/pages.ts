@@ -6,6 +6,7 @@ import type { MessageKey } from './i18n.ts'
 import { Audit, AuditRecord } from './pages/audit.tsx'
 import { Batch } from './pages/batch.tsx'
 import { Batches } from './pages/batches.tsx'
+import { Files } from './pages/files.tsx'
 import { Keys } from './pages/keys.tsx'
 import { Limits } from './pages/limits.tsx'
 import { Line } from './pages/line.tsx'
@@ -53,6 +54,11 @@ export const PAGES: readonly PageEntry[] = [
     pattern: /^\/new$/,
     page: NewBatch,
     nav: { path: '/new', title: 'nav.new', icon: 'plus', scopes: ['batches:write'] },
+  },
+  {
+    pattern: /^\/files$/,
+    page: Files,
+    nav: { path: '/files', title: 'nav.files', icon: 'files', scopes: ['files:read'] },
   },
   {
     pattern: /^\/usage$/,

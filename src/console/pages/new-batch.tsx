@@ -2,7 +2,6 @@
 
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { List } from '../../wire/list.ts'
@@ -19,7 +18,7 @@ import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useResource } from '../resource.ts'
-import { currentAddress, navigate } from '../router.ts'
+import { currentAddress, navigate, replaceQuery } from '../router.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
 
 const POLL_MS = 300
@@ -69,14 +68,23 @@ export function NewBatch(): VNode {
     )
   }, [offered.length > 0])
 
+  const used = currentAddress().query.get('file')
+  useEffect(() => {
+    if (used !== null)
+      void action.run(async () =>
+        setFile(await get<FileObject>(`/v1/files/${used}`, {}, { signal: abort.current.signal })),
+      )
+  }, [])
+
   const again = (): void => {
+    replaceQuery({ file: null })
     setLocal(null)
     setFile(null)
     action.clear()
   }
   return (
     <Page title={t('new.title')} lead={t('new.lead')}>
-      {local === null ? (
+      {local === null && file === null ? (
         models.loading && !models.data ? (
           <Loading rows={3} />
         ) : (
@@ -85,9 +93,9 @@ export function NewBatch(): VNode {
       ) : (
         <div class="card row">
           <div class="grow">
-            <strong>{local.name}</strong>
+            <strong>{local?.name ?? file?.filename}</strong>
             <div class="muted small">
-              {bytes(local.size)}
+              {bytes(local?.size ?? file?.bytes ?? 0)}
               {file?.status === 'processed' ? ` · ${t('lines.count', { n: file.line_count })}` : ''}
             </div>
           </div>
@@ -107,7 +115,7 @@ export function NewBatch(): VNode {
       ) : null}
       <FailureNotice failure={action.failure} />
       {file?.status === 'error' && local ? <BadLines file={file} local={local} /> : null}
-      {file?.status === 'processed' && local ? <Order file={file} local={local} /> : null}
+      {file?.status === 'processed' ? <OrderForm file={file} content={local ?? file} /> : null}
     </Page>
   )
 }
@@ -119,14 +127,15 @@ async function exampleFile(model: ModelObject | undefined): Promise<File> {
   return new File([named], 'gsm8k.jsonl')
 }
 
+/** The service tells whether it has the endpoint. */
+type Order = Omit<CreateBatch, 'endpoint'> & { endpoint: string }
+
+const CHAT = '/v1/chat/completions'
+
 /** What a person chooses of a batch; texts as they are typed. */
 const CHOICES = { window: '24h', name: '', entity: '', start: '' }
 
-function orderOf(
-  file: FileObject,
-  endpoint: CreateBatch['endpoint'],
-  { window, name, entity, start } = CHOICES,
-): CreateBatch {
+function orderOf(file: FileObject, endpoint: string, { window, name, entity, start } = CHOICES): Order {
   const given = Object.entries({ name: name.trim(), entity: entity.trim() }).filter(([, text]) => text !== '')
   return {
     input_file_id: file.id,
@@ -137,11 +146,16 @@ function orderOf(
   }
 }
 
-/** What the first line asks for. */
-async function endpointOf(file: File): Promise<CreateBatch['endpoint']> {
-  const [first = ''] = (await file.slice(0, FIRST_LINE_BYTES_MAX).text()).split('\n', 1)
+/** What the first line asks for, of a file here or of one that the service has. */
+async function endpointOf(file: File | FileObject): Promise<string> {
+  const range = { range: `bytes=0-${FIRST_LINE_BYTES_MAX - 1}` }
+  const content =
+    file instanceof File
+      ? file.slice(0, FIRST_LINE_BYTES_MAX)
+      : await fetchApi('GET', `/v1/files/${file.id}/content`, undefined, { headers: range })
+  const [first = ''] = (await content.text()).split('\n', 1)
   const { 1: url } = /"url"\s*:\s*"([^"\\]*)"/.exec(first) ?? []
-  return ENDPOINT_PATHS.find((path) => path === url) ?? DEFAULT_ENDPOINT
+  return url ?? CHAT
 }
 
 interface BadLine {
@@ -215,12 +229,12 @@ function excerpt(text: string, column: number | null): string {
   return `${from > 0 ? '…' : ''}${text.slice(from, from + EXCERPT)}${text.length > from + EXCERPT ? '…' : ''}`
 }
 
-function Order({ file, local }: { file: FileObject; local: File }): VNode {
+function OrderForm({ file, content }: { file: FileObject; content: File | FileObject }): VNode {
   const [choices, setChoices] = useState(CHOICES)
   const choose = (name: keyof typeof CHOICES) => (text: string) => setChoices({ ...choices, [name]: text })
-  const endpoint = useResource(async () => await endpointOf(local), [file.id])
+  const endpoint = useResource(async () => await endpointOf(content), [file.id])
   const action = useAction()
-  const order = orderOf(file, endpoint.data ?? DEFAULT_ENDPOINT, choices)
+  const order = orderOf(file, endpoint.data ?? CHAT, choices)
   const estimate = useResource(
     async (signal) =>
       endpoint.data === null

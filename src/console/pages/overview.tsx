@@ -140,16 +140,17 @@ function Broken({
   webhooks: readonly WebhookObject[]
 }): VNode {
   const { workers_alive = true, service } = status.data ?? {}
+  const servers = may('operator') ? '/servers' : '/batches'
   const broken: [MessageKey, string, ComponentChildren][] = [
-    ...(workers_alive ? [] : [['waiting.no_worker', '/servers', t('servers.noWorker')] as const]),
+    ...(workers_alive ? [] : [['waiting.no_worker', servers, t('servers.noWorker')] as const]),
     ...(service?.stores ?? [])
       .filter(({ ok }) => !ok)
-      .map(({ name, error }) => [`servers.${name}`, '/servers', error ?? t('servers.failing')] as const),
+      .map(({ name, error }) => [`servers.${name}`, servers, error ?? t('servers.failing')] as const),
     ...(service ? serversDown(service) : []).map(
       ({ model, upstream, last_error }) =>
         [
           'overview.serverDown',
-          '/servers',
+          servers,
           [`${model} · ${upstream}`, last_error].filter(Boolean).join(': '),
         ] as const,
     ),

@@ -1,0 +1,140 @@
+// Files: the inputs that were uploaded and the results of batches; downloaded, used again, deleted.
+
+import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
+import type { FileObject } from '../../wire/file.ts'
+import type { List } from '../../wire/list.ts'
+import { getPage, remove } from '../api.ts'
+import { bytes, count } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { Button, LinkButton } from '../parts/button.tsx'
+import { ConfirmDialog } from '../parts/dialog.tsx'
+import { SelectField } from '../parts/field.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty } from '../parts/notice.tsx'
+import { Page } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
+import { type Column, Table } from '../parts/table.tsx'
+import { Time } from '../parts/time.tsx'
+import { useAction, useResource } from '../resource.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+import { may } from '../session.ts'
+
+const PATH = '/v1/files'
+const PAGE = 50
+const PURPOSES = ['batch', 'batch_output'] as const
+const TONES = { processed: 'good', error: 'bad', pending: 'info', uploaded: 'info' } as const
+
+export function Files(): VNode {
+  const purpose = useAddress().query.get('purpose') ?? 'batch'
+  const query = { limit: PAGE, purpose }
+  const [more, setMore] = useState<{ of: string; pages: readonly List<FileObject>[] }>({ of: '', pages: [] })
+  const followed = more.of === purpose ? more.pages : []
+  const first = useResource((signal) => getPage<FileObject>(PATH, query, { signal }), [purpose])
+  const [removed, askToRemove] = useState<FileObject | null>(null)
+  const action = useAction()
+  const loadMore = (after: string): void =>
+    void action.run(async () => {
+      const next = await getPage<FileObject>(PATH, { ...query, starting_after: after })
+      setMore({ of: purpose, pages: [...followed, next] })
+    })
+  return (
+    <Page
+      title={t('files.title')}
+      lead={t('files.lead')}
+      actions={
+        may('batches:write') ? (
+          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+        ) : null
+      }
+    >
+      <div class="filters">
+        <SelectField
+          label={t('files.purpose')}
+          value={purpose}
+          options={PURPOSES.map((name) => [name, t(`files.${name}` satisfies MessageKey)] as const)}
+          onInput={(value) => replaceQuery({ purpose: value })}
+        />
+      </div>
+      <Loaded resource={first}>
+        {(data) => {
+          const pages = [data, ...followed]
+          const next = pages.at(-1)?.next_cursor ?? null
+          return data.data.length === 0 ? (
+            <Empty title={t('nothingFound')} />
+          ) : (
+            <>
+              <Table<FileObject>
+                label={t('files.title')}
+                columns={columns(askToRemove)}
+                rows={pages.flatMap((page) => page.data)}
+                keyOf={({ id }) => id}
+              />
+              {next === null ? null : (
+                <div class="more">
+                  <Button label={t('showMore')} busy={action.busy} onClick={() => loadMore(next)} />
+                </div>
+              )}
+            </>
+          )
+        }}
+      </Loaded>
+      {removed ? (
+        <ConfirmDialog
+          title={t('files.removeTitle', { name: removed.filename })}
+          text={t(removed.purpose === 'batch' ? 'files.removeInput' : 'files.removeResults')}
+          label={t('files.remove')}
+          onClose={() => askToRemove(null)}
+          act={async () => {
+            await remove(`${PATH}/${removed.id}`)
+            setMore({ of: '', pages: [] })
+            first.reload()
+          }}
+        />
+      ) : null}
+    </Page>
+  )
+}
+
+const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] => [
+  {
+    title: t('files.file'),
+    main: true,
+    cell: ({ id, filename }) => [
+      <div class="clip" title={filename}>
+        <a href={`${PATH}/${id}/content`} download={filename}>
+          {filename}
+        </a>
+      </div>,
+      <div class="muted small mono">{id}</div>,
+    ],
+  },
+  {
+    title: t('batch.status'),
+    cell: ({ status, status_details }) => [
+      <Badge tone={TONES[status]} text={t(`files.${status}` satisfies MessageKey)} />,
+      status_details ? <div class="muted small">{status_details}</div> : null,
+    ],
+  },
+  { title: t('lines.title'), minor: true, align: 'end', cell: ({ line_count }) => count(line_count) },
+  { title: t('files.size'), align: 'end', cell: (file) => bytes(file.bytes) },
+  { title: t('files.created'), minor: true, cell: ({ created }) => <Time at={created} short /> },
+  { title: t('files.expires'), minor: true, cell: ({ expires_at }) => <Time at={expires_at} short /> },
+  {
+    title: t('files.actions'),
+    quiet: true,
+    align: 'end',
+    cell: (file) => (
+      <div class="row">
+        {file.purpose === 'batch' && file.status === 'processed' && may('batches:write') ? (
+          <a href={`${href('/new')}?file=${file.id}`}>{t('files.useAgain')}</a>
+        ) : null}
+        {may('files:delete') || may('files:write') ? (
+          <button type="button" class="link danger" onClick={() => askToRemove(file)}>
+            {t('files.remove')}
+          </button>
+        ) : null}
+      </div>
+    ),
+  },
+]
