@@ -106,14 +106,18 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
           {filename}
         </a>
       </div>,
-      <div class="muted small mono">{id}</div>,
+      <div class="muted small mono minor">{id}</div>,
     ],
   },
   {
     title: t('batch.status'),
     cell: ({ status, status_details }) => [
       <Badge tone={TONES[status]} text={t(`files.${status}` satisfies MessageKey)} />,
-      status_details ? <div class="muted small">{status_details}</div> : null,
+      status_details ? (
+        <div class="muted small minor" title={status_details}>
+          {status_details}
+        </div>
+      ) : null,
     ],
   },
   { title: t('lines.title'), minor: true, align: 'end', cell: ({ line_count }) => count(line_count) },
