@@ -10,6 +10,7 @@ export interface Batch {
   id: string
   status: string
   output_file_id: string | null
+  results?: unknown[]
   request_counts: { total: number; completed: number; failed: number }
 }
 

@@ -75,7 +75,7 @@ async function threeLines(to: Service): Promise<number> {
   return performance.now() - begun
 }
 
-/** Upload, creation and the wait for the end. */
+/** With its results. */
 async function oneCall(to: Service): Promise<number> {
   const requests = readFileSync(input, 'utf8')
     .trim()
@@ -83,8 +83,8 @@ async function oneCall(to: Service): Promise<number> {
     .map((line): unknown => JSON.parse(line))
   const order = { endpoint: '/v1/chat/completions', completion_window: '24h', requests, wait: '30s' }
   const begun = performance.now()
-  const { status } = await to.client.call('POST', '/v1/batches', order)
-  if (status !== 'completed') throw new Error(`the batch is ${status}`)
+  const { status, results } = await to.client.call('POST', '/v1/batches', order)
+  if (results?.length !== requests.length) throw new Error(`the batch is ${status}`)
   return performance.now() - begun
 }
 

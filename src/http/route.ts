@@ -100,6 +100,8 @@ declare module 'fastify' {
     /** That came in the body. They take much memory: whoever has stored them calls `freeLines`. */
     lines: InlineLines | null
     freeLines: () => void
+    /** What the record of the call has as its answer, where that holds contents of files. */
+    recorded: string | null
   }
 }
 

@@ -152,6 +152,7 @@ export function buildServer(deps: ServerDependencies): App {
   app.decorateRequest('entity', null)
   app.decorateRequest('stalled', false)
   app.decorateRequest('lines', null)
+  app.decorateRequest('recorded', null)
   app.decorateRequest('freeLines', () => {})
   app.setValidatorCompiler(checkShape)
   // Tests check responses against their shapes; nothing is removed from a response when it is sent.
@@ -267,7 +268,7 @@ export function buildServer(deps: ServerDependencies): App {
       created: clock.now(),
       duration_ms: Math.round(reply.elapsedTime),
       entity: request.entity,
-      response: changes && typeof payload === 'string' ? payload : null,
+      response: changes && typeof payload === 'string' ? (request.recorded ?? payload) : null,
       traceparent: callerTrace(request),
     }
     try {

@@ -151,6 +151,12 @@ export const BatchObject = Type.Object(
       ),
     ),
     progress: Type.Optional(Progress),
+    results: Type.Optional(
+      arrayOf(
+        Type.Unsafe<object>({ type: 'object' }),
+        'In the answer to a call that waited for the end of its batch: its result lines, in the order of the input. Left out where they are more than 1 MiB, or the key may not read them.',
+      ),
+    ),
     waiting_reason: Type.Optional(
       orNull(
         Waiting,

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { test } from 'node:test'
-import { echo, testUpstream } from '../fakes/upstream.ts'
-import { configFor, TestService, type WireBatch, type WireFile } from '../service.ts'
+import { createKey } from '../../src/admin/create-key.ts'
+import { echo, send, testUpstream } from '../fakes/upstream.ts'
+import { configFor, TestService, type WireBatch, type WireFile, type WireLine } from '../service.ts'
 import { type TestServer, testServer } from '../support/test-server.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -48,13 +49,56 @@ test('lines in the call become a file like any other, and are sent byte for byte
   assert.deepEqual(results.map(({ custom_id }) => custom_id).sort(), ['mine', 'request-1'])
 })
 
-test('a small job is one call', async () => {
+interface WithResults extends WireBatch {
+  results?: WireLine[]
+}
+
+test('a small job is one call, and its results come with the answer', async () => {
+  await using upstream = await testUpstream((call) =>
+    call.body.messages[0]?.content === 'b'
+      ? send(call.response, 400, '{"error":{"message":"no"}}')
+      : echo(call),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const order = { ...ORDER, requests: ['a', 'b', 'c'].map(request), wait: '60s' }
+  const answer = await service.request('POST', '/v1/batches', order)
+  const text = await answer.text()
+  const batch = JSON.parse(text) as WithResults
+  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 2])
+  const { results, ...rest } = batch
+  assert.deepEqual(
+    results?.map(({ custom_id, error }) => [custom_id, error?.code]),
+    [
+      ['request-1', undefined],
+      ['request-2', 'upstream_rejected'],
+      ['request-3', undefined],
+    ],
+  )
+  // Byte for byte as in the files.
+  for (const id of [batch.output_file_id, batch.error_file_id])
+    for (const line of (await service.content(id)).trimEnd().split('\n')) assert.ok(text.includes(line))
+  assert.deepEqual(rest, await service.get(batch.id))
+  // Answers of the model are not part of the record of the call.
+  const record = await service.json<{ response: object }>(
+    'GET',
+    `/v1/requests/${answer.headers.get('x-service-request-id')}`,
+  )
+  assert.deepEqual(record.response, rest)
+})
+
+test('results that are large, or that the key may not read, do not come with the answer', async () => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))
-  const requests = [request('a'), request('b'), request('c')]
-  const batch = await service.json<WireBatch>('POST', '/v1/batches', { ...ORDER, requests, wait: '60s' })
-  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 3])
-  assert.equal((await service.lines(batch.output_file_id)).length, 3)
+  const create = (text: string) =>
+    service.json<WithResults>('POST', '/v1/batches', { ...ORDER, requests: [request(text)], wait: '60s' })
+  const large = await create('x'.repeat(2 * MIB))
+  assert.deepEqual([large.status, large.results], ['completed', undefined])
+  const { store } = service.stores
+  const scopes = ['batches:write', 'files:write'] as const
+  const { key } = await createKey(store, store.clock, 'local', { project: 'p', plan: 'payg', scopes })
+  service.key = key
+  const writer = await create('a')
+  assert.deepEqual([writer.status, writer.results], ['completed', undefined])
 })
 
 test('lines that do not validate make a batch that fails and names them', async () => {

@@ -23,6 +23,7 @@ import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import { type LimitProjection, projectLimits } from '../../ledger/admit.ts'
 import type { BatchProjection, EntityDefaults } from '../../ledger/project-batch.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
+import { readFinished } from '../../results/finished-page.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import type { BatchRow, FileRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
@@ -58,6 +59,8 @@ const ENTITY_CHARACTERS_MAX = 512
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 /** Proxies on the way end calls that they hear nothing of for longer. */
 const WAIT_MS_MAX = 60_000
+/** With the answer to a call that has waited. */
+const RESULTS_BYTES_MAX = 1024 * 1024
 const NO_DRY_RUN =
   'A dry run needs a file. Upload the lines with POST /v1/files, and give its ID as `input_file_id`.'
 
@@ -131,7 +134,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       operation: 'createBatch',
       summary: 'Create a batch',
       description:
-        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, or the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
       answer: Type.Union([BatchObject, BatchEstimate]),
       headers: CreateHeaders,
       rules: { body: CREATE_BATCH_RULES },
@@ -296,7 +299,10 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     try {
       await untilDisconnected(request, (signal) => waitingForBatches.wait({ project_id, ms, signal }, isOver))
       const batch = await visibleBatch(store.read, project_id, id)
-      const text = JSON.stringify(await showBatchNow(deps, batch, viewOf(request, region)))
+      const shown = JSON.stringify(await showBatchNow(deps, batch, viewOf(request, region)))
+      const results = isTerminal(batch.status) ? await readResults(request, batch) : null
+      request.recorded = shown
+      const text = results === null ? shown : `${shown.slice(0, -1)},"results":[${results}]}`
       return sendOnce(reply, { ...created, text })
     } catch (error) {
       // The batch has been created all the same.
@@ -308,6 +314,22 @@ export function createBatchRoutes(app: App, deps: Deps): void {
   async function oneAtATime<T>(project_id: string, file_id: string, act: () => Promise<T>): Promise<T> {
     const indexBytes = await readIndexBytes(store.read, project_id, file_id, clock.now())
     return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
+  }
+
+  /** The result lines of a batch that has ended; null where they are too many, or not for the caller. */
+  async function readResults(request: FastifyRequest, batch: BatchRow): Promise<string | null> {
+    const { project_id, scopes } = callerOf(request)
+    if (!scopes.has('batches:read')) return null
+    const now = clock.now()
+    let bytes = 0
+    for (const id of [batch.output_file_id, batch.error_file_id])
+      if (id !== null) bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? 0
+    if (bytes > RESULTS_BYTES_MAX) return null
+    const order = { after: 0, limit: Number.POSITIVE_INFINITY, part: 'all', contiguous: false } as const
+    const pieces: Buffer[] = []
+    const page = await readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order)
+    for await (const piece of page.text) pieces.push(piece)
+    return Buffer.concat(pieces).toString().trimEnd().replaceAll('\n', ',')
   }
 
   /** Without a batch there is no file: nobody asked for it by itself. */
