@@ -84,7 +84,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'files.error': 'Abgelehnt',
   'files.pending': 'Wird geprüft',
   'files.uploaded': 'Wird geprüft',
-  'files.useAgain': 'Wieder verwenden',
+  'files.useAgain': 'Erneut nutzen',
   'files.remove': 'Löschen',
   'files.removeTitle': '{name} löschen?',
   'files.removeInput':

@@ -121,7 +121,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
     ],
   },
   { title: t('lines.title'), minor: true, align: 'end', cell: ({ line_count }) => count(line_count) },
-  { title: t('files.size'), align: 'end', cell: (file) => bytes(file.bytes) },
+  { title: t('files.size'), minor: true, align: 'end', cell: (file) => bytes(file.bytes) },
   { title: t('files.created'), minor: true, cell: ({ created }) => <Time at={created} short /> },
   { title: t('files.expires'), minor: true, cell: ({ expires_at }) => <Time at={expires_at} short /> },
   {
