@@ -14,6 +14,7 @@ import { answeredWith, type RemoteCalls, TIMEOUT_MS } from './remote-calls.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
+const SETTLE_MS = 2 * TIMEOUT_MS
 const WORK_MS_MAX = 4_000
 /** It may say much later that it has ended. */
 const LATE_REPORT_CHANCE = 0.1
@@ -55,6 +56,8 @@ export interface RemoteBatch {
   shownAsSecond: boolean
   cancelled: boolean
   forgotten: boolean
+  /** A machine that had been suspended created it when no other expected that any more, and has had no answer. */
+  isUnknown: boolean
   output_file_id: string | null
   error_file_id: string | null
   error: { code: string; message: string; line?: number } | null
@@ -136,7 +139,7 @@ export class RemoteBatchApi {
     ): Promise<T> => calls.call(machine, work, signal, creates)
     return {
       lineMetadata: false,
-      settleMs: 2 * TIMEOUT_MS,
+      settleMs: SETTLE_MS,
       upload: (name, content, signal) => {
         const lines = this.#linesOf(Buffer.concat([...content]).toString())
         onOffered(
@@ -152,7 +155,15 @@ export class RemoteBatchApi {
         ),
       create: ({ name, file_id }, signal) => {
         onAsked(machine, this.#requestsOf(file_id))
-        return call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true)
+        const answer = call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true)
+        void answer.then(
+          ({ id }) => {
+            const batch = this.#batch(id)
+            if (batch) batch.isUnknown = false
+          },
+          () => {},
+        )
+        return answer
       },
       find: ({ name }, signal) =>
         call(() => {
@@ -230,6 +241,7 @@ export class RemoteBatchApi {
     for (const request of this.#requestsOf(file_id)) server.sent(request)
     onCreated(machine)
     const first = this.#add(name, file_id)
+    first.isUnknown = delayMs > SETTLE_MS
     tally.count('remote: batch created')
     if (hasFaults() && random.chance(0.05) && !this.#habits.cannotList) {
       tally.count('remote: created twice by itself')
@@ -259,6 +271,7 @@ export class RemoteBatchApi {
       shownAsSecond: false,
       cancelled: false,
       forgotten: false,
+      isUnknown: false,
       output_file_id: null,
       error_file_id: null,
       error: null,

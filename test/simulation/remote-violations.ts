@@ -18,7 +18,7 @@ export async function remoteViolations({ store, servers }: SimulatedRun): Promis
     for (const one of api.batches.filter((one) =>
       remote_id === null ? one.name === id : one.id === remote_id,
     ))
-      if (!one.cancelAsked && !one.forgotten)
+      if (!one.cancelAsked && !one.forgotten && !one.isUnknown)
         found.push(`${one.id} was given up and not cancelled at ${upstream}`)
   }
   for (const { name: upstream, batches } of servers.apis)
