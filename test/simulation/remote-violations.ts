@@ -5,13 +5,14 @@ import type { SimulatedRun } from './run.ts'
 export async function remoteViolations({ store, servers }: SimulatedRun): Promise<string[]> {
   const found: string[] = []
   const rows = await store.read.selectFrom('remote_batches').selectAll().execute()
-  for (const { id, state, status, reserved, remote_id, upstream, model, answered } of rows) {
+  for (const row of rows) {
+    const { id, state, status, reserved, remote_id, upstream, model } = row
     if (state !== 'done') found.push(`the remote batch ${id} is still ${state}`)
     if (reserved !== null) found.push(`the remote batch ${id} still reserves ${reserved}`)
     // While its batch API is not configured for the model, nobody can cancel it.
     if (status !== 'abandoned' || servers.removed.has(upstream) || servers.removed.has(model)) continue
-    // Nor is there anything to cancel where results were read: it had ended.
-    if (answered > 0) continue
+    // Nor is there anything to cancel where there are results, read or not: it had ended.
+    if (row.answered > 0 || (row.output_file_id ?? row.error_file_id) !== null) continue
     const api = servers.apis.find(({ name }) => name === upstream)
     // Nor one whose ID nobody knows, where batches cannot be listed.
     if (api === undefined || (remote_id === null && api.cannotList)) continue
