@@ -187,7 +187,12 @@ test('the same lines under one Idempotency-Key make one batch and one file', asy
   const other = { ...ORDER, requests: [request('b')] }
   const reused = await server.call('POST', '/v1/batches', { body: other, headers })
   assert.equal(reused.outcome, '409 idempotency_key_reused')
-  assert.deepEqual((await server.call('GET', '/v1/files')).ids, [first.json.input_file_id])
+  // Nothing was stored for the others, not even for a while.
+  const files = await server.deps.store.read.selectFrom('files').select('id').execute()
+  assert.deepEqual(
+    files.map(({ id }) => id),
+    [first.json.input_file_id],
+  )
 })
 
 test('a call beyond the limit is a 413 before it is read; the fields beside the lines stay small', async () => {

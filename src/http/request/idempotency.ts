@@ -89,19 +89,19 @@ export function sendOnce(reply: FastifyReply, { text, status, replayed }: Idempo
 }
 
 export class Idempotency {
-  readonly #store: Pick<Store, 'write'>
+  readonly #store: Pick<Store, 'read' | 'write'>
   readonly #clock: Clock
   /** The calls that this process is running. */
   readonly #running = new Map<string, number>()
 
-  constructor(store: Pick<Store, 'write'>, clock: Clock) {
+  constructor(store: Pick<Store, 'read' | 'write'>, clock: Clock) {
     this.#store = store
     this.#clock = clock
   }
 
   /**
    * Runs `perform` in a transaction, unless an earlier call has. `around` runs that transaction and may do slow work
-   * before it; retries get idempotency_in_progress meanwhile. Throws idempotency_key_reused,
+   * before it, which is not done again for a retry; retries get idempotency_in_progress meanwhile. Throws idempotency_key_reused,
    * idempotency_in_progress, idempotency_cache_not_requested, and invalid_request for invalid headers.
    */
   async once(
@@ -121,6 +121,10 @@ export class Idempotency {
 
     this.#running.set(name, running + 1)
     try {
+      if (mayRepeat) {
+        const first = await readIdempotency(this.#store.read, { ...call, key }, ROUTES, this.#clock.now())
+        if (first) return repeated(first, fingerprint, terms)
+      }
       return await around(() => this.#write(call, terms, { key, fingerprint, mayRepeat }, perform))
     } finally {
       const left = (this.#running.get(name) ?? 1) - 1
