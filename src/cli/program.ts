@@ -105,6 +105,7 @@ type AddCommand = (program: Command, shell: Shell) => void
 const FILES: readonly [names: readonly string[], load: () => Promise<AddCommand>][] = [
   [['serve', 'api', 'worker'], async () => (await import('./commands/serve.ts')).addServe],
   [['run'], async () => (await import('./commands/run.ts')).addRun],
+  [['ask'], async () => (await import('./commands/ask.ts')).addAsk],
   [['prepare'], async () => (await import('./commands/prepare.ts')).addPrepare],
   [['results'], async () => (await import('./commands/results.ts')).addResults],
   [['retry'], async () => (await import('./commands/retry.ts')).addRetry],
