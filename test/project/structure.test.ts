@@ -345,9 +345,11 @@ describe('pages that follow tables', () => {
     const drawn = arrows.filter(([, from, to]) => from !== '[*]' && to !== '[*]')
     const ends = arrows.filter(([, , to]) => to === '[*]')
     const rows = [...section.matchAll(/^\| `(\w+)` \| [^|]+ \| `(\w+)` \| [^|]+ \|$/gm)]
-    assert.deepEqual(drawn.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
+    if (section.includes('mermaid')) {
+      assert.deepEqual(drawn.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
+      assert.deepEqual(ends.map(([, from]) => from).sort(), [...terminal].sort())
+    }
     assert.deepEqual(rows.map(([, from, to]) => `${from} → ${to}`).sort(), [...moves].sort())
-    assert.deepEqual(ends.map(([, from]) => from).sort(), [...terminal].sort())
     const sentence = section.split('\n\n').find((paragraph) => paragraph.includes(' are terminal'))
     for (const status of terminal)
       assert.ok(sentence?.includes(`\`${status}\``), `${status} is called terminal`)
