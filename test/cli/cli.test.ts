@@ -143,7 +143,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.deepEqual(done.metadata, { entity: 'user:42' })
     assert.match(
       await ask('batches', 'list', '--status', 'completed'),
-      new RegExp(`^${batch_id} +completed +100% +2 +1 `, 'm'),
+      new RegExp(`^${batch_id} +shell\\.jsonl +completed +100% +2 +1 `, 'm'),
     )
 
     await ask('batches', 'results', batch_id, '-o', shell.at('shell.out'), '--errors', shell.at('shell.err'))
