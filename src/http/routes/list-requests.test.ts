@@ -76,3 +76,22 @@ test('a filter that matches few calls is answered in pages of a bounded search, 
   assert.deepEqual(pages, [1, 2])
   assert.deepEqual(found.slice(1), rare.map(({ id }) => id).toReversed())
 })
+
+test('batches are listed by the time of their creation', async () => {
+  await using server = await testServer()
+  // Beyond the times of the tests before it.
+  await server.clock.advance(100 * 86_400_000)
+  const ids: string[] = []
+  for (let i = 0; i < 3; i++) {
+    await server.clock.advance(1000)
+    ids.push((await server.createBatch(await server.processedFile())).id)
+  }
+  const all = await server.call('GET', '/v1/batches?order=asc')
+  const [, since, until] = all.data.map(({ created }) => Number(created))
+  const list = async (query: string): Promise<string[]> =>
+    (await server.call('GET', `/v1/batches?${query}`)).ids
+  assert.deepEqual(await list(`since=${since}&until=${until}`), [ids[1]])
+  assert.deepEqual(await list(`since=${since}`), [ids[2], ids[1]])
+  assert.deepEqual(await list(`until=${until}&order=asc`), [ids[0], ids[1]])
+  assert.deepEqual(await list(`since=${since}&order=asc&after=${ids[0]}&limit=1`), [ids[1]])
+})
