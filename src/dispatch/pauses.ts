@@ -14,6 +14,8 @@ export class Pauses {
   #isStale = false
   /** Whether each batch was paused when it was read last. */
   readonly #batches = new Map<string, boolean>()
+  /** Of those, which were read for chunks that are about to be opened. */
+  readonly #opening = new Set<string>()
 
   constructor(store: Pick<Store, 'read'>) {
     this.#store = store
@@ -32,7 +34,13 @@ export class Pauses {
   /** Before a chunk of this batch is opened: whether the batch is paused, and which models are. */
   async loadFor(batch_id: string): Promise<void> {
     const [statuses] = await Promise.all([readBatchStatuses(this.#store.read, [batch_id]), this.#load()])
-    for (const { id, paused_at } of statuses) this.#batches.set(id, paused_at !== null)
+    for (const { id, paused_at } of statuses) {
+      const isPaused = paused_at !== null
+      // Other chunks of it, which are open, do not know that yet.
+      this.#isStale ||= (this.#batches.get(id) ?? isPaused) !== isPaused
+      this.#batches.set(id, isPaused)
+      this.#opening.add(id)
+    }
   }
 
   /** Reads which models are paused; true if that has changed. */
@@ -53,7 +61,8 @@ export class Pauses {
   ): Promise<Run[]> {
     const isChanged = await this.#load()
     const before = new Map(runs.map((run) => [run, this.#isPaused(run.batch)]))
-    this.#batches.clear()
+    for (const id of this.#batches.keys()) if (!this.#opening.has(id)) this.#batches.delete(id)
+    this.#opening.clear()
     for (const { id, paused_at } of batches) this.#batches.set(id, paused_at !== null)
     if (isChanged) this.#isStale = false
     return runs.filter((run) => {

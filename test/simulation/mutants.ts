@@ -448,4 +448,11 @@ export const MUTANTS: readonly Mutant[] = [
     replace: 'one.run === null',
     seed: 1_410_109,
   },
+  {
+    bug: 'a pause that is seen while a chunk is opened does not hold for the open ones',
+    file: 'src/dispatch/pauses.ts',
+    find: '(this.#batches.get(id) ?? isPaused) !== isPaused',
+    replace: 'false',
+    seed: 1_413_743,
+  },
 ]
