@@ -26,6 +26,7 @@ describe('a batch that is watched', () => {
         const batch = {
           id: 'batch_1',
           object: 'batch',
+          name: 'requests.jsonl',
           region: 'local',
           endpoint: '/v1/chat/completions',
           status: nth > done.length ? 'completed' : 'in_progress',
