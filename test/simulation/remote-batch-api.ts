@@ -91,6 +91,7 @@ export interface RemoteBatchApiOptions {
   onOffered: (machine: Machine, requests: readonly string[]) => void
   /** A machine asks to have these requests answered; the call may take effect much later, or never. */
   onAsked: (machine: Machine, requests: readonly string[]) => void
+  /** A machine has heard that its batch is there. */
   onCreated: (machine: Machine) => void
   onWebhook: (remote_id: string) => void
   violate: (violation: string) => void
@@ -130,7 +131,7 @@ export class RemoteBatchApi {
 
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
-    const { calls, onOffered, onAsked } = this.#options
+    const { calls, onOffered, onAsked, onCreated } = this.#options
     const api = this
     const call = <T>(
       work: (delayMs: number) => T | Promise<T>,
@@ -155,11 +156,12 @@ export class RemoteBatchApi {
         ),
       create: ({ name, file_id }, signal) => {
         onAsked(machine, this.#requestsOf(file_id))
-        const answer = call((delayMs) => this.#create(machine, name, file_id, delayMs), signal, true)
+        const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, true)
         void answer.then(
           ({ id }) => {
             const batch = this.#batch(id)
             if (batch) batch.isUnknown = false
+            onCreated(machine)
           },
           () => {},
         )
@@ -224,8 +226,8 @@ export class RemoteBatchApi {
     throw answeredWith(when === 'upload' ? 422 : 400, rejection(rejects.namesLine ? at + 1 : null).message)
   }
 
-  async #create(machine: Machine, name: string, file_id: string, delayMs: number): Promise<SeenBatch> {
-    const { violate, tally, random, hasFaults, onCreated, server } = this.#options
+  async #create(name: string, file_id: string, delayMs: number): Promise<SeenBatch> {
+    const { violate, tally, random, hasFaults, server } = this.#options
     const lines = this.#files.get(file_id)?.lines ?? []
     await this.#reject('create', lines)
     if (this.#created.has(name)) {
@@ -239,7 +241,6 @@ export class RemoteBatchApi {
     }
     this.#created.add(name)
     for (const request of this.#requestsOf(file_id)) server.sent(request)
-    onCreated(machine)
     const first = this.#add(name, file_id)
     first.isUnknown = delayMs > SETTLE_MS
     tally.count('remote: batch created')

@@ -22,9 +22,12 @@ export async function remoteViolations({ store, servers }: SimulatedRun): Promis
       if (!one.cancelAsked && !one.forgotten && !one.isUnknown)
         found.push(`${one.id} was given up and not cancelled at ${upstream}`)
   }
+  const modelOf = new Map(rows.map(({ id, model }) => [id, model]))
   for (const { name: upstream, batches } of servers.apis)
-    for (const { id, shownAsSecond, cancelAsked, forgotten } of batches)
-      if (shownAsSecond && !cancelAsked && !forgotten && !servers.removed.has(upstream))
+    for (const { id, name, shownAsSecond, cancelAsked, forgotten } of batches) {
+      if (servers.removed.has(upstream) || servers.removed.has(modelOf.get(name) ?? '')) continue
+      if (shownAsSecond && !cancelAsked && !forgotten)
         found.push(`${id} was the second of its name at ${upstream} and not cancelled`)
+    }
   return found
 }
