@@ -378,7 +378,7 @@ export function isErrorCode(code: unknown): code is ErrorCode {
 }
 
 /** What may accompany a code on the wire; times in Unix seconds. */
-interface ErrorDetails {
+export interface ErrorDetails {
   param?: string
   limit_id?: string
   quota?: string

@@ -1,25 +1,14 @@
 // The only way to add an endpoint. The access that a key needs is part of the declaration: without it an endpoint does
 // not compile, and the server does not start.
-import type {
-  ContextConfigDefault,
-  FastifyBaseLogger,
-  FastifyInstance,
-  FastifySchema,
-  FastifyTypeProvider,
-  RawReplyDefaultExpression,
-  RawRequestDefaultExpression,
-  RawServerDefault,
-  RouteGenericInterface,
-  RouteOptions,
-} from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify'
 import type { Registry } from 'prom-client'
-import { type Static, type TSchema, Type } from 'typebox'
+import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'
 import type { LineRecordText } from '../audit/read-line.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { ErrorCode } from '../domain/errors.ts'
+import { ApiError, type ErrorCode, type ErrorDetails } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { IncomingMemory } from '../intake/incoming.ts'
@@ -27,25 +16,12 @@ import { INLINE_BYTES_MAX, type InlineLines } from '../intake/inline-lines.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
+import { type Caller, callerOf } from './access/caller.ts'
 
-/** Types a Fastify request by the TypeBox shapes that it was checked against. */
-export interface TypeboxProvider extends FastifyTypeProvider {
-  validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown
-  serializer: this['schema'] extends TSchema ? Static<this['schema']> : unknown
-}
-
-export type App = FastifyInstance<
-  RawServerDefault,
-  RawRequestDefaultExpression,
-  RawReplyDefaultExpression,
-  FastifyBaseLogger,
-  TypeboxProvider
->
+export type App = FastifyInstance
 
 /** A key with one of these scopes, any valid key, or no key at all. */
 export type Access = readonly [Scope, ...Scope[]] | 'any key' | 'public'
-
-type Method = 'GET' | 'HEAD' | 'POST' | 'DELETE'
 
 /** Keywords of JSON Schema beside those of a shape: of its properties, and of the whole. */
 export interface Rules {
@@ -76,7 +52,7 @@ export interface RouteDoc {
 }
 
 export interface Declared {
-  method: Method | readonly Method[]
+  methods: readonly string[]
   url: string
   access: Access
   /** Null: the endpoint is not part of the API. */
@@ -105,40 +81,106 @@ declare module 'fastify' {
   }
 }
 
-type Options<S extends FastifySchema> = RouteOptions<
-  RawServerDefault,
-  RawRequestDefaultExpression,
-  RawReplyDefaultExpression,
-  RouteGenericInterface,
-  ContextConfigDefault,
-  S,
-  TypeboxProvider
->
+/** The parameters in a path: `:name` is one segment, `*` the rest. */
+type Params<Path extends string> = Path extends `${infer Head}/${infer Tail}`
+  ? Params<Head> & Params<Tail>
+  : Path extends `:${infer Name}`
+    ? Record<Name, string>
+    : Path extends '*'
+      ? Record<'*', string>
+      : unknown
 
-interface RouteSpec<S extends FastifySchema> extends Omit<Declared, 'doc' | 'accepts'> {
-  method: Method | Method[]
-  doc?: RouteDoc
-  accepts?: S
-  handler: Options<S>['handler']
+interface Parts<Path extends string, Q extends TProperties, B extends TSchema> {
+  Params: Params<Path>
+  Querystring: Static<TObject<Q>>
+  Body: Static<B>
 }
 
-const NO_PARAMETERS = Type.Object({})
+type Call<Path extends string, Q extends TProperties, B extends TSchema> = FastifyRequest<Parts<Path, Q, B>>
+
+/** A method, or several with a bar between them, and the path: `GET /v1/files/:file_id`. */
+type At<Path extends string> = `${string} ${Path}`
+
+interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema> extends RouteDoc {
+  answer: A
+  access: Exclude<Access, 'public'>
+  /** What the reference says of parameters in the path; without it, that they are text. */
+  params?: TProperties
+  query?: Q
+  body?: B
+  takesLines?: true
+}
+
+type Answer<A extends TSchema> = Promise<Static<A> | FastifyReply>
+
 /** Of calls without a key. */
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
-export function route<S extends FastifySchema>(app: App, spec: RouteSpec<S>): void {
-  const { method, url, access, doc = null, accepts, raw, takesLines, handler } = spec
-  const declared: Declared = { method, url, access, doc, accepts: accepts ?? {} }
-  app.route<RouteGenericInterface, ContextConfigDefault, S>({
-    method,
+/** Adds an endpoint that needs a key; the handler is given whose. Nothing that is not declared is accepted. */
+export function route<
+  Path extends string,
+  A extends TSchema,
+  Q extends TProperties = Record<never, never>,
+  B extends TSchema = TSchema,
+>(
+  app: App,
+  at: At<Path>,
+  spec: RouteSpec<A, Q, B> & {
+    handler: (request: Call<Path, Q, B>, caller: Caller, reply: FastifyReply) => Answer<NoInfer<A>>
+  },
+): void {
+  const { access, params, query, body, takesLines, handler, ...doc } = spec
+  const { methods, url } = placeOf(at)
+  const names = [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
+  const accepts = {
+    params: Type.Object(params ?? Object.fromEntries(names.map((name) => [name, Type.String()]))),
+    querystring: Type.Object(query ?? {}),
+    ...(body && { body }),
+  }
+  app.route<Parts<Path, Q, B>>({
+    method: methods,
+    url,
+    handler: (request, reply) => handler(request, callerOf(request), reply),
+    ...(takesLines && { bodyLimit: INLINE_BYTES_MAX }),
+    schema: accepts,
+    config: { declared: { methods, url, access, doc, accepts, ...(takesLines && { takesLines }) } },
+  })
+}
+
+/** Adds an endpoint that needs no key. Unknown parameters are ignored: load balancers and scrapers may add some. */
+export function publicRoute<Path extends string, B extends TSchema = TSchema>(
+  app: App,
+  at: At<Path>,
+  spec: {
+    /** Without it, the endpoint is not part of the API. */
+    doc?: RouteDoc
+    body?: B
+    raw?: true
+    handler: (request: Call<Path, Record<never, never>, B>, reply: FastifyReply) => unknown
+  },
+): void {
+  const { doc = null, body, raw, handler } = spec
+  const { methods, url } = placeOf(at)
+  const accepts = body ? { body } : {}
+  app.route<Parts<Path, Record<never, never>, B>>({
+    method: methods,
     url,
     handler,
-    ...(access === 'public' ? { bodyLimit: PUBLIC_BODY_BYTES_MAX } : {}),
-    ...(takesLines ? { bodyLimit: INLINE_BYTES_MAX } : {}),
-    // Public endpoints ignore unknown parameters: load balancers and scrapers may add some.
-    schema: access === 'public' ? accepts : Object.assign({ querystring: NO_PARAMETERS }, accepts),
-    config: { declared: { ...declared, ...(raw && { raw }), ...(takesLines && { takesLines }) } },
+    bodyLimit: PUBLIC_BODY_BYTES_MAX,
+    schema: accepts,
+    config: { declared: { methods, url, access: 'public', doc, accepts, ...(raw && { raw }) } },
   })
+}
+
+function placeOf(at: string): { methods: string[]; url: string } {
+  const [methods = '', url = ''] = at.split(' ')
+  return { methods: methods.split('|'), url }
+}
+
+/** Throws the error where there is nothing. */
+export function found<T>(value: T | undefined, code: ErrorCode, details?: ErrorDetails): T {
+  if (value === undefined) throw new ApiError(code, undefined, details)
+  return value
 }
 
 /** Every declared endpoint, for 405 answers, the OpenAPI document and tests. */

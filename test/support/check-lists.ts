@@ -34,9 +34,9 @@ export async function checkLists(given: Store): Promise<void> {
     return typeof answer.json.last_id === 'string' ? answer.json.last_id : null
   }
   await reads.faults()
-  for (const { method, url, access, doc, accepts } of server.app.routeTable.all) {
+  for (const { methods, url, access, doc, accepts } of server.app.routeTable.all) {
     const shape = object(object(doc?.answer ?? {}).properties ?? {})
-    if (method !== 'GET' || object(shape.object ?? {}).const !== 'list') continue
+    if (!methods.includes('GET') || object(shape.object ?? {}).const !== 'list') continue
     const path = url.replace(
       /:(\w+)/g,
       (_, name: string) => params[name] ?? assert.fail(`${url} needs ${name}`),

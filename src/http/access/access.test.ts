@@ -7,7 +7,7 @@ import { type Answer, recordText, type TestServer, testServer } from '../../../t
 import { SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ID_PREFIXES, lineRequestId } from '../../domain/ids.ts'
 import { revokeKey } from '../../store/projects.ts'
-import { type Declared, RouteTable, route, type TypeboxProvider } from '../route.ts'
+import { type Declared, publicRoute, RouteTable } from '../route.ts'
 
 const NEVER = '0'.repeat(26)
 
@@ -29,8 +29,8 @@ function fill(url: string, ids: Record<string, string>): string {
 }
 
 /** One call per method of each endpoint, on objects with these IDs. */
-function callsOf({ method, url }: Declared, ids: Record<string, string>): [string, string][] {
-  return [method].flat().map((name) => [name, fill(url, ids)])
+function callsOf({ methods, url }: Declared, ids: Record<string, string>): [string, string][] {
+  return methods.map((name) => [name, fill(url, ids)])
 }
 
 /** Bodies without which a call is refused before anything is looked up. */
@@ -175,14 +175,8 @@ test("the answer for another project's object equals, byte for byte, that for on
 })
 
 test('a server with an endpoint without declared access does not start', () => {
-  const app = fastify().withTypeProvider<TypeboxProvider>()
+  const app = fastify()
   new RouteTable().watch(app)
   assert.throws(() => app.get('/v1/secret', () => 'x'), /does not declare who may use it/)
-  route(app, {
-    method: 'GET',
-    url: '/v1/open',
-    access: 'public',
-    accepts: {},
-    handler: () => 'x',
-  })
+  publicRoute(app, 'GET /v1/open', { handler: () => 'x' })
 })

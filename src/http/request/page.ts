@@ -6,8 +6,8 @@ import type { Listed, Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
 interface PageSource<Row, Item> {
-  /** Whether the caller can see the object that the cursor names. */
-  exists(id: string): Promise<boolean>
+  /** The object that a cursor names, where the caller can see it. */
+  find(id: string): Promise<object | undefined>
   list(page: Page): Promise<Listed<Row>>
   show(row: Row): Item
 }
@@ -18,7 +18,7 @@ export async function readPage<Row, Item extends { id: string }>(
   source: PageSource<Row, Item>,
 ): Promise<List<Item>> {
   const behind = after ?? starting_after
-  if (behind !== undefined && !(await source.exists(behind)))
+  if (behind !== undefined && !(await source.find(behind)))
     throw new ApiError('cursor_not_found', undefined, {
       param: after === undefined ? 'starting_after' : 'after',
     })

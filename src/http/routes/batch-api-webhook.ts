@@ -6,15 +6,12 @@ import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
 import { isSigned } from '../../notify/signing.ts'
 import { hastenRemoteBatch } from '../../store/due-remote-batches.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, publicRoute, type RouteDependencies } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>
 
 export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSecrets }: Deps): void {
-  route(app, {
-    method: 'POST',
-    url: '/v1/batch-apis/webhook',
-    access: 'public',
+  publicRoute(app, 'POST /v1/batch-apis/webhook', {
     raw: true,
     doc: {
       operation: 'receiveBatchApiWebhook',

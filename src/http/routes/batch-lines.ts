@@ -1,5 +1,4 @@
 // GET /v1/batches/{batch_id}/lines and …/lines/{line}: the lines of a batch, to browse and one by one.
-import { Type } from 'typebox'
 import { listLines } from '../../audit/list-lines.ts'
 import { readLine } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
@@ -9,14 +8,11 @@ import { usd } from '../../domain/money.ts'
 import { readStatistics } from '../../results/batch-statistics.ts'
 import type { ReadPorts } from '../../results/chunk-journal.ts'
 import { BatchErrors, BatchLine, BatchTimeline, LineList, LinesQuery } from '../../wire/batch-line.ts'
-import { callerOf } from '../access/caller.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-import { BatchParams, visibleBatch } from './batches.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 100
-
-const LineParams = Type.Object({ ...BatchParams.properties, line: Type.String() })
 
 export function batchLineRoutes(
   app: App,
@@ -25,28 +21,23 @@ export function batchLineRoutes(
   const { store, sealed, clock, models, reads } = deps
   const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id/lines',
+  route(app, 'GET /v1/batches/:batch_id/lines', {
     access: ['batches:read'],
-    doc: {
-      operation: 'listBatchLines',
-      summary: 'Browse the lines of a batch',
-      description:
-        'In the order of the input, also while the batch runs. A page may hold fewer lines than `limit`, even none, and the list still go on: `has_more` says so. `after` takes any line number, so a reader can begin anywhere.',
-      answer: LineList,
-      errors: ['batch_not_found'],
-    },
-    accepts: { params: BatchParams, querystring: LinesQuery },
-    async handler(request, reply) {
+    operation: 'listBatchLines',
+    summary: 'Browse the lines of a batch',
+    description:
+      'In the order of the input, also while the batch runs. A page may hold fewer lines than `limit`, even none, and the list still go on: `has_more` says so. `after` takes any line number, so a reader can begin anywhere.',
+    answer: LineList,
+    errors: ['batch_not_found'],
+    query: LinesQuery.properties,
+    async handler(request, { project_id }, reply) {
       const { after = 0, limit = LIMIT_DEFAULT, ...filters } = request.query
-      const { project_id } = callerOf(request)
       const read = await reads.open(project_id, reply.raw)
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const order = { ...filters, after, limit }
       const { lines: data, next } = await read.turn(() => listLines(ports(), batch, order))
       return {
-        object: 'list',
+        object: 'list' as const,
         data,
         has_more: next !== null,
         next_cursor: next === null ? null : String(next),
@@ -56,31 +47,27 @@ export function batchLineRoutes(
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id/lines/:line',
+  route(app, 'GET /v1/batches/:batch_id/lines/:line', {
     access: ['batches:read'],
-    doc: {
-      operation: 'getBatchLine',
-      summary: 'Read one line: input, result and record',
-      description:
-        '`input` is shown to keys that have the scope `files:read` as well; to others it is null. The scope `operator` shows addresses of model servers, too, where others read names.',
-      answer: BatchLine,
-      errors: ['batch_not_found', 'line_not_found'],
-    },
-    accepts: { params: LineParams },
-    async handler(request, reply) {
-      const { project_id, scopes } = callerOf(request)
+    operation: 'getBatchLine',
+    summary: 'Read one line: input, result and record',
+    description:
+      '`input` is shown to keys that have the scope `files:read` as well; to others it is null. The scope `operator` shows addresses of model servers, too, where others read names.',
+    answer: BatchLine,
+    errors: ['batch_not_found', 'line_not_found'],
+    async handler(request, { project_id, scopes }, reply) {
       const read = await reads.open(project_id, reply.raw)
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
-      const line = lineNumber(request.params.line)
-      if (line === null) throw new ApiError('line_not_found')
+      const number = lineNumber(request.params.line)
+      if (number === null) throw new ApiError('line_not_found')
       const names = scopes.has('operator') ? null : models
-      const found = await read.turn(() => readLine(ports(), batch, line, scopes.has('files:read'), names))
-      if (!found) throw new ApiError('line_not_found')
-      const text = read.stream(found.text)
+      const line = found(
+        await read.turn(() => readLine(ports(), batch, number, scopes.has('files:read'), names)),
+        'line_not_found',
+      )
+      const text = read.stream(line.text)
       text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a line broke off'))
-      return reply.type('application/json; charset=utf-8').header('content-length', found.bytes).send(text)
+      return reply.type('application/json; charset=utf-8').header('content-length', line.bytes).send(text)
     },
   })
 }
@@ -103,20 +90,15 @@ const TIMES = [
 ] as const
 
 export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id/errors',
+  route(app, 'GET /v1/batches/:batch_id/errors', {
     access: ['batches:read'],
-    doc: {
-      operation: 'getBatchErrors',
-      summary: 'Count the failed lines of a batch by code and message',
-      description: 'Also while it runs; the counts are those of its commits.',
-      answer: BatchErrors,
-      errors: ['batch_not_found'],
-    },
-    accepts: { params: BatchParams },
-    async handler(request): Promise<BatchErrors> {
-      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+    operation: 'getBatchErrors',
+    summary: 'Count the failed lines of a batch by code and message',
+    description: 'Also while it runs; the counts are those of its commits.',
+    answer: BatchErrors,
+    errors: ['batch_not_found'],
+    async handler(request, { project_id }): Promise<BatchErrors> {
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const { errors } = await readStatistics(store.read, batch.id)
       const groups = errors.map((group) => ({ ...group, ...adviceOn(group.code) }))
       groups.sort((a, b) => b.lines - a.lines)
@@ -131,20 +113,15 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id/timeline',
+  route(app, 'GET /v1/batches/:batch_id/timeline', {
     access: ['batches:read'],
-    doc: {
-      operation: 'getBatchTimeline',
-      summary: 'Read what of a batch finished when',
-      description: 'At most 200 points, however long the batch runs.',
-      answer: BatchTimeline,
-      errors: ['batch_not_found'],
-    },
-    accepts: { params: BatchParams },
-    async handler(request): Promise<BatchTimeline> {
-      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+    operation: 'getBatchTimeline',
+    summary: 'Read what of a batch finished when',
+    description: 'At most 200 points, however long the batch runs.',
+    answer: BatchTimeline,
+    errors: ['batch_not_found'],
+    async handler(request, { project_id }): Promise<BatchTimeline> {
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const { interval_ms, points } = (await readStatistics(store.read, batch.id)).timeline
       return {
         object: 'batch_timeline',

@@ -15,11 +15,10 @@ import { resultColumns, writeResults } from '../../tables/result-table.ts'
 import type { SchemaChecks } from '../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../tables/table.ts'
 import { ResultsQuery } from '../../wire/batch-line.ts'
-import { callerOf } from '../access/caller.ts'
 import type { HeavyRead, HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { BatchParams, visibleBatch } from './batches.ts'
+import { visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 1000
 
@@ -28,24 +27,20 @@ export function batchResultsRoute(
   deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks; reads: HeavyReads },
 ): void {
   const { store, sealed, clock, checks, reads } = deps
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id/results',
+  route(app, 'GET /v1/batches/:batch_id/results', {
     access: ['batches:read'],
-    doc: {
-      operation: 'getBatchResults',
-      summary: 'Read the finished lines of a batch',
-      description:
-        'Result lines as they will stand in the output and error files, in the order of the input. ' +
-        '`X-Next-After` is the `after` of the next call, `X-Has-More` whether there is more to read now, ' +
-        '`X-Batch-Status` how the batch stood before it was read: once it has ended and nothing more is ' +
-        'there, all has been read. A page holds about 8 MiB at most. With `format` the whole is a table instead.',
-      answer: Type.String(),
-      content_type: 'application/x-ndjson',
-      errors: ['batch_not_found', 'invalid_request'],
-    },
-    accepts: { params: BatchParams, querystring: ResultsQuery },
-    async handler(request, reply) {
+    operation: 'getBatchResults',
+    summary: 'Read the finished lines of a batch',
+    description:
+      'Result lines as they will stand in the output and error files, in the order of the input. ' +
+      '`X-Next-After` is the `after` of the next call, `X-Has-More` whether there is more to read now, ' +
+      '`X-Batch-Status` how the batch stood before it was read: once it has ended and nothing more is ' +
+      'there, all has been read. A page holds about 8 MiB at most. With `format` the whole is a table instead.',
+    answer: Type.String(),
+    content_type: 'application/x-ndjson',
+    errors: ['batch_not_found', 'invalid_request'],
+    query: ResultsQuery.properties,
+    async handler(request, { project_id }, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
       const [param] = Object.keys(paging)
@@ -53,7 +48,6 @@ export function batchResultsRoute(
         throw new ApiError('invalid_request', `\`${param}\` pages JSONL; a table is read as a whole.`, {
           param,
         })
-      const { project_id } = callerOf(request)
       const read = await reads.open(project_id, reply.raw)
       const ports = { db: store.read, sealed, now: clock.now() }
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)

@@ -4,7 +4,6 @@ import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/read-batch-progress.ts'
@@ -15,13 +14,11 @@ import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
 import { BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, type View, viewOf } from '../access/caller.ts'
+import { type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import { attachment } from '../response/send-error.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { shownFileId } from './files.ts'
-
-export const BatchParams = Type.Object({ batch_id: Type.String() })
 
 const ACTIONS = [
   {
@@ -51,46 +48,38 @@ type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'w
 
 export function batchRoutes(app: App, { store, clock, region, models, wake }: Deps): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches',
+  route(app, 'GET /v1/batches', {
     access: ['batches:read'],
-    doc: {
-      operation: 'listBatches',
-      summary: 'List batches',
-      answer: listOf(BatchObject, 'BatchList'),
-      errors: ['cursor_not_found'],
-      also: { [CSV]: Type.String() },
+    operation: 'listBatches',
+    summary: 'List batches',
+    answer: listOf(BatchObject, 'BatchList'),
+    errors: ['cursor_not_found'],
+    also: { [CSV]: Type.String() },
+    query: {
+      ...PageQuery,
+      status: Type.Optional(status),
+      model: Type.Optional(
+        Type.String({
+          description: 'Only batches with a line of this model; of batches with more than 100 models, none.',
+        }),
+      ),
+      retry_of: Type.Optional(
+        Type.String({ description: 'Only batches that run failed lines of this batch again.' }),
+      ),
+      search: Type.Optional(
+        Type.String({
+          maxLength: SEARCH_CHARACTERS_MAX,
+          description:
+            'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
+        }),
+      ),
+      since: Type.Optional(time('Only batches created at this time or later.')),
+      until: Type.Optional(time('Only batches created before this time.')),
+      format: Type.Optional(
+        Type.Enum(['json', 'csv'], { description: 'With `csv`, all of them at once, not a page.' }),
+      ),
     },
-    accepts: {
-      querystring: Type.Object({
-        ...PageQuery,
-        status: Type.Optional(status),
-        model: Type.Optional(
-          Type.String({
-            description:
-              'Only batches with a line of this model; of batches with more than 100 models, none.',
-          }),
-        ),
-        retry_of: Type.Optional(
-          Type.String({ description: 'Only batches that run failed lines of this batch again.' }),
-        ),
-        search: Type.Optional(
-          Type.String({
-            maxLength: SEARCH_CHARACTERS_MAX,
-            description:
-              'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
-          }),
-        ),
-        since: Type.Optional(time('Only batches created at this time or later.')),
-        until: Type.Optional(time('Only batches created before this time.')),
-        format: Type.Optional(
-          Type.Enum(['json', 'csv'], { description: 'With `csv`, all of them at once, not a page.' }),
-        ),
-      }),
-    },
-    async handler(request, reply) {
-      const { project_id } = callerOf(request)
+    async handler(request, { project_id }, reply) {
       const { status, model, retry_of, search, format, ...page } = request.query
       const since = page.since === undefined ? undefined : page.since * 1000
       const until = page.until === undefined ? undefined : page.until * 1000
@@ -108,7 +97,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
       }
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
-        exists: async (id) => (await readBatch(store.read, project_id, id)) !== undefined,
+        find: (id) => readBatch(store.read, project_id, id),
         list: async (bounds) => {
           const found = await listBatches(store.read, project_id, { ...bounds, ...filter })
           batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
@@ -119,37 +108,26 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/batches/:batch_id',
+  route(app, 'GET /v1/batches/:batch_id', {
     access: ['batches:read'],
-    doc: {
-      operation: 'getBatch',
-      summary: 'Read a batch and its progress',
-      answer: BatchObject,
-      errors: ['batch_not_found'],
-    },
-    accepts: { params: BatchParams },
-    async handler(request) {
-      const batch = await visibleBatch(store.read, callerOf(request).project_id, request.params.batch_id)
+    operation: 'getBatch',
+    summary: 'Read a batch and its progress',
+    answer: BatchObject,
+    errors: ['batch_not_found'],
+    async handler(request, { project_id }) {
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       return await showBatchNow({ store, clock, models }, batch, viewOf(request, region))
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/batches/:batch_id/cancel',
+  route(app, 'POST /v1/batches/:batch_id/cancel', {
     access: ['batches:write'],
-    doc: {
-      operation: 'cancelBatch',
-      summary: 'Cancel a batch',
-      description: 'No further line is sent; lines in flight may finish. Finished lines are kept and billed.',
-      answer: BatchObject,
-      errors: ['batch_not_found', 'batch_not_cancellable'],
-    },
-    accepts: { params: BatchParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'cancelBatch',
+    summary: 'Cancel a batch',
+    description: 'No further line is sent; lines in flight may finish. Finished lines are kept and billed.',
+    answer: BatchObject,
+    errors: ['batch_not_found', 'batch_not_cancellable'],
+    async handler(request, { project_id }) {
       const { batch_id } = request.params
       const batch = await store.write((tx) => cancelBatch(tx, project_id, batch_id, clock.now()))
       wake()
@@ -157,21 +135,13 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
     },
   })
 
-  for (const { action, operation, summary, description } of ACTIONS) {
-    route(app, {
-      method: 'POST',
-      url: `/v1/batches/:batch_id/${action}`,
+  for (const { action, ...doc } of ACTIONS) {
+    route(app, `POST /v1/batches/:batch_id/${action}`, {
       access: ['batches:write'],
-      doc: {
-        operation,
-        summary,
-        description,
-        answer: BatchObject,
-        errors: ['batch_not_found', 'batch_not_pausable'],
-      },
-      accepts: { params: BatchParams },
-      async handler(request) {
-        const { project_id } = callerOf(request)
+      ...doc,
+      answer: BatchObject,
+      errors: ['batch_not_found', 'batch_not_pausable'],
+      async handler(request, { project_id }) {
         const which = { project_id, id: request.params.batch_id }
         const batch = await store.write((tx) => setBatchPaused(tx, which, action === 'pause', clock.now()))
         wake()
@@ -183,8 +153,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
 
 /** The batch that a call names, as far as the caller's project can see it. Throws batch_not_found. */
 export async function visibleBatch(read: Reader, project_id: string, batch_id: string): Promise<BatchRow> {
-  const batch = await readBatch(read, project_id, batch_id)
-  if (!batch) throw new ApiError('batch_not_found')
+  const batch = found(await readBatch(read, project_id, batch_id), 'batch_not_found')
   return batch
 }
 

@@ -50,7 +50,7 @@ import {
 import { WaitingCalls } from '../response/waiting-calls.ts'
 import { untilDisconnected, whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { BatchParams, showBatch, showBatchNow, visibleBatch } from './batches.ts'
+import { showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 
@@ -93,14 +93,14 @@ type Deps = Pick<
   | 'file_bytes_max'
 > & { idempotency: Idempotency; incoming: Incoming }
 
-const Query = Type.Object({
+const Query = {
   dry_run: Type.Optional(
     Type.Enum(['true', 'false'], {
       description:
         '`true`: creates no batch, and returns its projected cost and the limits that apply to it.',
     }),
   ),
-})
+}
 
 /** A batch of lines that are not a file yet. */
 interface OfNewFile {
@@ -126,30 +126,26 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     waitingForFiles.stop()
     waitingForBatches.stop()
   })
-  route(app, {
-    method: 'POST',
-    url: '/v1/batches',
+  route(app, 'POST /v1/batches', {
     access: ['batches:write'],
-    doc: {
-      operation: 'createBatch',
-      summary: 'Create a batch',
-      description:
-        'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
-      answer: Type.Union([BatchObject, BatchEstimate]),
-      headers: CreateHeaders,
-      rules: { body: CREATE_BATCH_RULES },
-      errors: [
-        'plan_lacks_feature',
-        'file_not_found',
-        'file_not_processed',
-        'usage_limit_exceeded',
-        'quota_exceeded',
-      ],
-    },
-    accepts: { body: CreateBatch, querystring: Query },
+    operation: 'createBatch',
+    summary: 'Create a batch',
+    description:
+      'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+    answer: Type.Union([BatchObject, BatchEstimate]),
+    headers: CreateHeaders,
+    rules: { body: CREATE_BATCH_RULES },
+    errors: [
+      'plan_lacks_feature',
+      'file_not_found',
+      'file_not_processed',
+      'usage_limit_exceeded',
+      'quota_exceeded',
+    ],
+    body: CreateBatch,
+    query: Query,
     takesLines: true,
-    async handler(request, reply) {
-      const caller = callerOf(request)
+    async handler(request, caller, reply) {
       const { wait = null, ...body } = request.body
       const { headers, lines } = request
       const wait_ms = wait === null ? 0 : waitMs(wait)
@@ -215,30 +211,25 @@ export function createBatchRoutes(app: App, deps: Deps): void {
   })
 
   const retryQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
-  route(app, {
-    method: 'POST',
-    url: '/v1/batches/:batch_id/retry',
+  route(app, 'POST /v1/batches/:batch_id/retry', {
     access: ['batches:write'],
-    doc: {
-      operation: 'retryBatch',
-      summary: 'Run the failed lines of a batch again',
-      description:
-        'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`. The batch must have ended, and its input file must still exist.',
-      answer: BatchObject,
-      rules: { body: { properties: WINDOW_RULES } },
-      headers: IdempotencyHeaders,
-      errors: [
-        'batch_not_found',
-        'batch_not_retryable',
-        'plan_lacks_feature',
-        'file_not_processed',
-        'usage_limit_exceeded',
-        'quota_exceeded',
-      ],
-    },
-    accepts: { params: BatchParams, body: Type.Union([RetryBatch, Type.Null()]) },
-    async handler(request, reply) {
-      const caller = callerOf(request)
+    operation: 'retryBatch',
+    summary: 'Run the failed lines of a batch again',
+    description:
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`. The batch must have ended, and its input file must still exist.',
+    answer: BatchObject,
+    rules: { body: { properties: WINDOW_RULES } },
+    headers: IdempotencyHeaders,
+    errors: [
+      'batch_not_found',
+      'batch_not_retryable',
+      'plan_lacks_feature',
+      'file_not_processed',
+      'usage_limit_exceeded',
+      'quota_exceeded',
+    ],
+    body: Type.Union([RetryBatch, Type.Null()]),
+    async handler(request, caller, reply) {
       const { project_id } = caller
       const plan = planOf(plans, caller)
       const { completion_window, ...which } = request.body ?? {}

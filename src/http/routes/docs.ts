@@ -1,7 +1,7 @@
 // GET /docs: the API reference as an interactive page, which the browser renders from /openapi.json. Everything
 // that the page loads is served from here, and its content security policy allows nothing else.
 import { readFile } from 'node:fs/promises'
-import { type App, route } from '../route.ts'
+import { type App, publicRoute } from '../route.ts'
 
 const PAGE = `<!doctype html>
 <html lang="en">
@@ -53,10 +53,7 @@ const DAY_S = 86_400
 
 export function docsRoutes(app: App): void {
   const serve = (url: string, type: string, content: () => Promise<string | Buffer>, max_age_s = 0): void =>
-    route(app, {
-      method: 'GET',
-      url,
-      access: 'public',
+    publicRoute(app, `GET ${url}`, {
       handler: async (_request, reply) =>
         reply
           .headers({

@@ -6,12 +6,12 @@ import type { ByteRange } from '../../blobs/blobs.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { readContent } from '../../results/download.ts'
 import { readFile } from '../../store/files.ts'
-import { callerOf, quotaHolder } from '../access/caller.ts'
+import { quotaHolder } from '../access/caller.ts'
 import { type Encoding, encode, encodingFor } from '../response/compress.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-import { FileParams, fileIdOf } from './files.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { fileIdOf } from './files.ts'
 
 /** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
 const JSONL = 'application/x-ndjson'
@@ -22,36 +22,30 @@ const ENCODED_BYTES_MIN = 1024
 type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'plans'> & { downloads: ProjectSlots }
 
 export function fileContentRoute(app: App, { store, sealed, clock, plans, downloads }: Deps): void {
-  route(app, {
-    method: ['GET', 'HEAD'],
-    url: '/v1/files/:file_id/content',
+  route(app, 'GET|HEAD /v1/files/:file_id/content', {
     access: ['files:read'],
-    doc: {
-      operation: 'getFileContent',
-      summary: 'Download a file',
-      description:
-        'The content as JSONL. `Range` selects one range of bytes, so that an interrupted download can be resumed.',
-      answer: Type.String(),
-      content_type: JSONL,
-      partial: true,
-      headers: Type.Object({
-        Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
-        'Accept-Encoding': Type.Optional(
-          Type.String({ description: '`zstd` or `gzip` compress the answer.', examples: ['zstd, gzip'] }),
-        ),
-        'If-None-Match': Type.Optional(
-          Type.String({
-            description: 'The `ETag` of a copy that the caller has: 304 if the content is the same.',
-          }),
-        ),
-      }),
-      errors: ['file_not_found', 'range_not_satisfiable', 'quota_exceeded'],
-    },
-    accepts: { params: FileParams },
-    async handler(request, reply) {
+    operation: 'getFileContent',
+    summary: 'Download a file',
+    description:
+      'The content as JSONL. `Range` selects one range of bytes, so that an interrupted download can be resumed.',
+    answer: Type.String(),
+    content_type: JSONL,
+    partial: true,
+    headers: Type.Object({
+      Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
+      'Accept-Encoding': Type.Optional(
+        Type.String({ description: '`zstd` or `gzip` compress the answer.', examples: ['zstd, gzip'] }),
+      ),
+      'If-None-Match': Type.Optional(
+        Type.String({
+          description: 'The `ETag` of a copy that the caller has: 304 if the content is the same.',
+        }),
+      ),
+    }),
+    errors: ['file_not_found', 'range_not_satisfiable', 'quota_exceeded'],
+    async handler(request, { project_id }, reply) {
       const id = fileIdOf(request.params.file_id)
-      const file = await readFile(store.read, callerOf(request).project_id, id, clock.now())
-      if (!file) throw new ApiError('file_not_found')
+      const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')
       const { 'if-range': condition, range: wanted } = request.headers
       // A range is one of the bytes as they are.
       const isSmall = file.bytes < ENCODED_BYTES_MIN

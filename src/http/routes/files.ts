@@ -25,7 +25,7 @@ import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { oneOf } from '../../wire/shape.ts'
-import { callerOf, planOf, type View, viewOf } from '../access/caller.ts'
+import { planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import {
   hasIdempotencyKey,
@@ -35,9 +35,7 @@ import {
   sendOnce,
 } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-export const FileParams = Type.Object({ file_id: Type.String() })
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const UploadForm = Type.Object(
   {
@@ -76,22 +74,17 @@ export function fileRoutes(
   > & { idempotency: Idempotency; incoming: Incoming },
 ): void {
   const { store, sealed, clock, region, plans, file_bytes_max, wake, idempotency, incoming } = deps
-  route(app, {
-    method: 'POST',
-    url: '/v1/files',
+  route(app, 'POST /v1/files', {
     access: ['files:write'],
-    doc: {
-      operation: 'uploadFile',
-      summary: 'Upload an input file',
-      description:
-        'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. `Content-Encoding` may be `gzip` or `zstd`. The file is `pending` until it has been validated.',
-      answer: FileObject,
-      form: UploadForm,
-      headers: IdempotencyHeaders,
-      errors: ['invalid_multipart', 'quota_exceeded'],
-    },
-    async handler(request, reply) {
-      const caller = callerOf(request)
+    operation: 'uploadFile',
+    summary: 'Upload an input file',
+    description:
+      'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. `Content-Encoding` may be `gzip` or `zstd`. The file is `pending` until it has been validated.',
+    answer: FileObject,
+    form: UploadForm,
+    headers: IdempotencyHeaders,
+    errors: ['invalid_multipart', 'quota_exceeded'],
+    async handler(request, caller, reply) {
       if (!request.isMultipart())
         throw new ApiError('unsupported_media_type', 'Send the file as `multipart/form-data`.')
       checkFormLength(request, file_bytes_max, 'file')
@@ -141,45 +134,34 @@ export function fileRoutes(
   }
 
   const purpose = oneOf(FILE_PURPOSES)
-  route(app, {
-    method: 'GET',
-    url: '/v1/files',
+  route(app, 'GET /v1/files', {
     access: ['files:read'],
-    doc: {
-      operation: 'listFiles',
-      summary: 'List files',
-      answer: listOf(FileObject, 'FileList'),
-    },
-    accepts: { querystring: Type.Object({ ...PageQuery, purpose: Type.Optional(purpose) }) },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'listFiles',
+    summary: 'List files',
+    answer: listOf(FileObject, 'FileList'),
+    query: { ...PageQuery, purpose: Type.Optional(purpose) },
+    async handler(request, { project_id }) {
       const { purpose, ...page } = request.query
       const now = clock.now()
       if (page.starting_after !== undefined) page.starting_after = fileIdOf(page.starting_after)
       if (page.after !== undefined) page.after = fileIdOf(page.after)
       return await readPage(page, {
-        exists: async (id) => (await readFile(store.read, project_id, id, now)) !== undefined,
+        find: (id) => readFile(store.read, project_id, id, now),
         list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }, now),
         show: (file) => showFile(file, viewOf(request, region)),
       })
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/files/:file_id',
+  route(app, 'GET /v1/files/:file_id', {
     access: ['files:read'],
-    doc: {
-      operation: 'getFile',
-      summary: 'Read the metadata and status of a file',
-      answer: FileObject,
-      errors: ['file_not_found'],
-    },
-    accepts: { params: FileParams },
-    async handler(request) {
+    operation: 'getFile',
+    summary: 'Read the metadata and status of a file',
+    answer: FileObject,
+    errors: ['file_not_found'],
+    async handler(request, { project_id }) {
       const id = fileIdOf(request.params.file_id)
-      const file = await readFile(store.read, callerOf(request).project_id, id, clock.now())
-      if (!file) throw new ApiError('file_not_found')
+      const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')
       const shown = showFile(file, viewOf(request, region))
       return file.status === 'pending'
         ? { ...shown, waiting_reason: await fileWaitingReason(store, file.id) }
@@ -187,30 +169,23 @@ export function fileRoutes(
     },
   })
 
-  route(app, {
-    method: 'DELETE',
-    url: '/v1/files/:file_id',
+  route(app, 'DELETE /v1/files/:file_id', {
     access: ['files:delete', 'files:write'],
-    doc: {
-      operation: 'deleteFile',
-      summary: 'Delete a file and its content',
-      description:
-        'The file is deleted at once. Batches keep their status, counts and cost. Lines of an unfinished batch of this file that have not been sent fail with `input_file_deleted` and are not billed.',
-      answer: DeletedFile,
-      errors: ['file_not_found', 'file_not_deletable'],
-    },
-    accepts: { params: FileParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'deleteFile',
+    summary: 'Delete a file and its content',
+    description:
+      'The file is deleted at once. Batches keep their status, counts and cost. Lines of an unfinished batch of this file that have not been sent fail with `input_file_deleted` and are not billed.',
+    answer: DeletedFile,
+    errors: ['file_not_found', 'file_not_deletable'],
+    async handler(request, { project_id }) {
       const id = fileIdOf(request.params.file_id)
       const now = clock.now()
       await store.write(async (tx) => {
-        const file = await readFile(tx, project_id, id, now)
-        if (!file) throw new ApiError('file_not_found')
+        const file = found(await readFile(tx, project_id, id, now), 'file_not_found')
         await removeFile(tx, file, now)
       })
       wake()
-      return { id: shownFileId(id, viewOf(request, region)), object: 'file', deleted: true }
+      return { id: shownFileId(id, viewOf(request, region)), object: 'file' as const, deleted: true as const }
     },
   })
 }

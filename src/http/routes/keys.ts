@@ -12,64 +12,50 @@ import type { Reader } from '../../store/store.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { text } from '../../wire/shape.ts'
-import { type Caller, callerOf } from '../access/caller.ts'
+import type { Caller } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-const KeyParams = Type.Object({ key_id: Type.String() })
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
 
-const ListQuery = Type.Object({
-  ...PageQuery,
-  project_id: Type.Optional(
-    text('Only keys of this project; operators see those of all projects without it.'),
-  ),
-})
-
 export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/keys',
+  route(app, 'GET /v1/keys', {
     access: ['keys:read', 'operator'],
-    doc: {
-      operation: 'listKeys',
-      summary: 'List API keys',
-      description:
-        'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
-      answer: listOf(ApiKeyObject, 'ApiKeyList'),
-      errors: ['project_not_found'],
+    operation: 'listKeys',
+    summary: 'List API keys',
+    description:
+      'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
+    answer: listOf(ApiKeyObject, 'ApiKeyList'),
+    errors: ['project_not_found'],
+    query: {
+      ...PageQuery,
+      project_id: Type.Optional(
+        text('Only keys of this project; operators see those of all projects without it.'),
+      ),
     },
-    accepts: { querystring: ListQuery },
-    async handler(request) {
-      const caller = callerOf(request)
+    async handler(request, caller) {
       const { project_id: asked, ...page } = request.query
       if (asked !== undefined) await checkProject(store.read, caller, asked)
       const project_id = asked ?? (isOperator(caller) ? null : caller.project_id)
       return await readPage(page, {
-        exists: async (id) => (await visibleKey(store.read, caller, id)) !== undefined,
+        find: (id) => visibleKey(store.read, caller, id),
         list: (bounds) => listKeysPage(store.read, { ...bounds, project_id }),
         show: showKey,
       })
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/keys',
+  route(app, 'POST /v1/keys', {
     access: ['keys:write', 'operator'],
-    doc: {
-      operation: 'createKey',
-      summary: 'Issue an API key',
-      description: 'The answer has the key itself, this once. A key gives no scope that it has not itself.',
-      answer: NewApiKey,
-      errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
-    },
-    accepts: { body: CreateApiKey },
-    async handler(request) {
+    operation: 'createKey',
+    summary: 'Issue an API key',
+    description: 'The answer has the key itself, this once. A key gives no scope that it has not itself.',
+    answer: NewApiKey,
+    errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
+    body: CreateApiKey,
+    async handler(request, caller) {
       refuseIdempotencyKey(request.headers)
-      const caller = callerOf(request)
       const {
         name,
         compat,
@@ -96,49 +82,33 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/keys/:key_id',
+  route(app, 'GET /v1/keys/:key_id', {
     access: ['keys:read', 'operator'],
-    doc: {
-      operation: 'getKey',
-      summary: 'Read an API key, without its secret',
-      answer: ApiKeyObject,
-      errors: ['key_not_found'],
-    },
-    accepts: { params: KeyParams },
-    async handler(request) {
-      const row = await visibleKey(store.read, callerOf(request), request.params.key_id)
-      if (!row) throw new ApiError('key_not_found')
-      return showKey(row)
-    },
+    operation: 'getKey',
+    summary: 'Read an API key, without its secret',
+    answer: ApiKeyObject,
+    errors: ['key_not_found'],
+    handler: async ({ params }, caller) =>
+      showKey(found(await visibleKey(store.read, caller, params.key_id), 'key_not_found')),
   })
 
-  route(app, {
-    method: 'DELETE',
-    url: '/v1/keys/:key_id',
+  route(app, 'DELETE /v1/keys/:key_id', {
     access: ['keys:write', 'operator'],
-    doc: {
-      operation: 'revokeKey',
-      summary: 'Revoke an API key',
-      description:
-        'From the next call on it is not accepted, nor are sessions that were made with it. Revoking it again changes nothing. A key with the scope `operator` is revoked by such a key alone.',
-      answer: ApiKeyObject,
-      errors: ['key_not_found'],
-    },
-    accepts: { params: KeyParams },
-    async handler(request) {
-      const caller = callerOf(request)
-      return await store.write(async (tx) => {
-        const row = await visibleKey(tx, caller, request.params.key_id)
-        if (!row) throw new ApiError('key_not_found')
+    operation: 'revokeKey',
+    summary: 'Revoke an API key',
+    description:
+      'From the next call on it is not accepted, nor are sessions that were made with it. Revoking it again changes nothing. A key with the scope `operator` is revoked by such a key alone.',
+    answer: ApiKeyObject,
+    errors: ['key_not_found'],
+    handler: ({ params }, caller) =>
+      store.write(async (tx) => {
+        const row = found(await visibleKey(tx, caller, params.key_id), 'key_not_found')
         if (namesIn(row.scopes, SCOPES).includes('operator') && !isOperator(caller))
           throw new ApiError('missing_scope', 'A key of an operator can be revoked by operators alone.')
         const now = clock.now()
         const isFirst = await revokeKey(tx, row.id, now)
         return showKey(isFirst ? { ...row, revoked_at: now } : row)
-      })
-    },
+      }),
   })
 }
 
@@ -154,8 +124,7 @@ async function visibleKey(db: Reader, caller: Caller, id: string): Promise<KeyWi
 /** Throws project_not_found for another project, unless an operator asks. */
 async function checkProject(db: Reader, caller: Caller, id: string): Promise<{ name: string; plan: string }> {
   const project = id === caller.project_id || isOperator(caller) ? await readProject(db, id) : undefined
-  if (!project) throw new ApiError('project_not_found', undefined, { param: 'project_id' })
-  return project
+  return found(project, 'project_not_found', { param: 'project_id' })
 }
 
 function showKey(row: KeyWithProject): ApiKeyObject {

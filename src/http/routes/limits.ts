@@ -19,38 +19,26 @@ import {
   UpdateLimit,
 } from '../../wire/limit.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, quotaHolder } from '../access/caller.ts'
+import { quotaHolder } from '../access/caller.ts'
 import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-const LimitParams = Type.Object({ limit_id: Type.String() })
-
-const Query = Type.Object({
-  ...PageQuery,
-  scope: Type.Optional(Scope),
-  entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
-})
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'models' | 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
 
 export function limitRoutes(app: App, { models, plans, store, wake, idempotency }: Deps): void {
-  route(app, {
-    method: 'POST',
-    url: '/v1/limits',
+  route(app, 'POST /v1/limits', {
     access: ['limits:read'],
-    doc: {
-      operation: 'createLimit',
-      summary: 'Create a spending limit',
-      description:
-        'The limit applies from the next line on, also to running batches. With the scope `entity_type`, every entity of the type has the limit for itself.',
-      answer: LimitObject,
-      rules: { body: CREATE_LIMIT_RULES },
-      headers: IdempotencyHeaders,
-      errors: ['quota_exceeded'],
-    },
-    accepts: { body: CreateLimit },
-    async handler(request, reply) {
+    operation: 'createLimit',
+    summary: 'Create a spending limit',
+    description:
+      'The limit applies from the next line on, also to running batches. With the scope `entity_type`, every entity of the type has the limit for itself.',
+    answer: LimitObject,
+    rules: { body: CREATE_LIMIT_RULES },
+    headers: IdempotencyHeaders,
+    errors: ['quota_exceeded'],
+    body: CreateLimit,
+    async handler(request, _caller, reply) {
       const { project_id, quotas } = quotaHolder(request, plans)
       const { body } = request
       const call = idempotentCall(request, 'POST /v1/limits', body)
@@ -64,91 +52,65 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/limits',
+  route(app, 'GET /v1/limits', {
     access: ['limits:read'],
-    doc: {
-      operation: 'listLimits',
-      summary: 'List limits',
-      answer: listOf(LimitObject, 'LimitList'),
+    operation: 'listLimits',
+    summary: 'List limits',
+    answer: listOf(LimitObject, 'LimitList'),
+    query: {
+      ...PageQuery,
+      scope: Type.Optional(Scope),
+      entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
     },
-    accepts: { querystring: Query },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const { scope, entity, ...page } = request.query
-      return await readPage(page, {
-        exists: async (id) => (await readLimit(store.read, project_id, id)) !== undefined,
+    handler: ({ query: { scope, entity, ...page } }, { project_id }) =>
+      readPage(page, {
+        find: (id) => readLimit(store.read, project_id, id),
         list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity: entity?.trim() }),
         show: (row) => showLimit(toLimit(row)),
-      })
-    },
+      }),
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/limits/:limit_id',
+  route(app, 'GET /v1/limits/:limit_id', {
     access: ['limits:read'],
-    doc: {
-      operation: 'getLimit',
-      summary: 'Read a limit',
-      description: 'The spend under the limit is at `GET /v1/usage/entities`.',
-      answer: LimitObject,
-      errors: ['limit_not_found'],
-    },
-    accepts: { params: LimitParams },
-    async handler(request) {
-      const limit = await readLimit(store.read, callerOf(request).project_id, request.params.limit_id)
-      if (!limit) throw new ApiError('limit_not_found')
-      return showLimit(toLimit(limit))
-    },
+    operation: 'getLimit',
+    summary: 'Read a limit',
+    description: 'The spend under the limit is at `GET /v1/usage/entities`.',
+    answer: LimitObject,
+    errors: ['limit_not_found'],
+    handler: async ({ params }, { project_id }) =>
+      showLimit(toLimit(found(await readLimit(store.read, project_id, params.limit_id), 'limit_not_found'))),
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/limits/:limit_id',
+  route(app, 'POST /v1/limits/:limit_id', {
     access: ['limits:write'],
-    doc: {
-      operation: 'updateLimit',
-      summary: 'Change a limit',
-      description:
-        'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
-      answer: LimitObject,
-      rules: { body: UPDATE_LIMIT_RULES },
-      errors: ['limit_not_found'],
-    },
-    accepts: { params: LimitParams, body: UpdateLimit },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const id = request.params.limit_id
+    operation: 'updateLimit',
+    summary: 'Change a limit',
+    description:
+      'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
+    answer: LimitObject,
+    rules: { body: UPDATE_LIMIT_RULES },
+    errors: ['limit_not_found'],
+    body: UpdateLimit,
+    async handler({ params: { limit_id: id }, body }, { project_id }) {
       const changed = await store.write(async (tx) => {
-        const limit = await readLimit(tx, project_id, id)
-        if (!limit) throw new ApiError('limit_not_found')
-        return await updateLimit(tx, project_id, id, limitChange(request.body ?? {}, limit.metric))
+        const limit = found(await readLimit(tx, project_id, id), 'limit_not_found')
+        return await updateLimit(tx, project_id, id, limitChange(body ?? {}, limit.metric))
       })
-      if (!changed) throw new ApiError('limit_not_found')
       wake()
-      return showLimit(toLimit(changed))
+      return showLimit(toLimit(found(changed, 'limit_not_found')))
     },
   })
 
-  route(app, {
-    method: 'DELETE',
-    url: '/v1/limits/:limit_id',
+  route(app, 'DELETE /v1/limits/:limit_id', {
     access: ['limits:write'],
-    doc: {
-      operation: 'deleteLimit',
-      summary: 'Delete a limit',
-      answer: DeletedLimit,
-      errors: ['limit_not_found'],
-    },
-    accepts: { params: LimitParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const id = request.params.limit_id
+    operation: 'deleteLimit',
+    summary: 'Delete a limit',
+    answer: DeletedLimit,
+    errors: ['limit_not_found'],
+    async handler({ params: { limit_id: id } }, { project_id }) {
       if (!(await store.write((tx) => deleteLimit(tx, project_id, id)))) throw new ApiError('limit_not_found')
       wake()
-      return { id, object: 'limit', deleted: true }
+      return { id, object: 'limit' as const, deleted: true as const }
     },
   })
 }

@@ -44,21 +44,16 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
     for (const stream of open) stream.push(null)
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/live',
+  route(app, 'GET /v1/live', {
     access: ['batches:read'],
-    doc: {
-      operation: 'watchBatches',
-      summary: 'Watch the batches of the project',
-      description:
-        'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
-      answer: LiveUpdate,
-      also: { [EVENT_STREAM]: LiveUpdate },
-      errors: ['quota_exceeded'],
-    },
-    async handler(request, reply) {
-      const { project_id } = callerOf(request)
+    operation: 'watchBatches',
+    summary: 'Watch the batches of the project',
+    description:
+      'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
+    answer: LiveUpdate,
+    also: { [EVENT_STREAM]: LiveUpdate },
+    errors: ['quota_exceeded'],
+    async handler(request, { project_id }, reply) {
       if (!request.headers.accept?.includes(EVENT_STREAM)) return update(await feed.snapshot(project_id))
       takeSlots(request, reply)
       const unfinished = update(await feed.snapshot(project_id))

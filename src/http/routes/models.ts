@@ -1,15 +1,12 @@
 // Models, and the pauses that a project sets on them.
-import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
 import type { Model } from '../../domain/model.ts'
 import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { text } from '../../wire/shape.ts'
-import { callerOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const ACTIONS = [
   {
@@ -33,21 +30,17 @@ const PICOS_PER_USD_PER_MTOK = 1_000_000
 type Deps = Pick<RouteDependencies, 'models' | 'region' | 'store' | 'clock' | 'wake'>
 
 export function modelRoutes(app: App, { models, region, store, clock, wake }: Deps): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/models',
+  route(app, 'GET /v1/models', {
     access: 'any key',
-    doc: {
-      operation: 'listModels',
-      summary: 'List models',
-      answer: listOf(ModelObject, 'ModelList'),
-    },
-    accepts: { querystring: Type.Object(PageQuery) },
+    operation: 'listModels',
+    summary: 'List models',
+    answer: listOf(ModelObject, 'ModelList'),
+    query: PageQuery,
     async handler(request) {
       // Sorting is stable: models of the same age stay in the order of the configuration.
       const newestFirst = [...models.values()].sort((a, b) => b.created - a.created)
       return await readPage(request.query, {
-        exists: async (id) => models.has(id),
+        find: async (id) => models.get(id),
         list: async ({ limit, order, behind }) => {
           const models = order === 'asc' ? newestFirst.toReversed() : newestFirst
           const start = models.findIndex((model) => model.id === behind) + 1
@@ -58,43 +51,29 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/models/*',
+  route(app, 'GET /v1/models/*', {
     access: 'any key',
-    doc: {
-      operation: 'getModel',
-      summary: 'Read a model, its features and its price',
-      answer: ModelObject,
-      errors: ['model_not_found'],
-    },
-    accepts: { params: Type.Object({ '*': text('The ID of the model.') }) },
-    async handler(request) {
-      const model = models.get(request.params['*'])
-      if (!model) throw new ApiError('model_not_found', undefined, { param: 'model' })
-      return showModel(model, region)
-    },
+    operation: 'getModel',
+    summary: 'Read a model, its features and its price',
+    answer: ModelObject,
+    errors: ['model_not_found'],
+    params: { '*': text('The ID of the model.') },
+    handler: async ({ params }) =>
+      showModel(found(models.get(params['*']), 'model_not_found', { param: 'model' }), region),
   })
 
-  for (const { action, operation, summary, description } of ACTIONS) {
-    route(app, {
-      method: 'POST',
-      url: `/v1/models/:model/${action}`,
+  for (const { action, ...doc } of ACTIONS) {
+    route(app, `POST /v1/models/:model/${action}`, {
       access: ['batches:write'],
-      doc: { operation, summary, description, answer: ModelPause, errors: ['model_not_found'] },
-      accepts: {
-        params: Type.Object({
-          model: text('The ID of the model; a slash in it is written `%2F`.'),
-        }),
-      },
-      async handler(request) {
-        const { project_id } = callerOf(request)
-        const { model } = request.params
+      ...doc,
+      answer: ModelPause,
+      errors: ['model_not_found'],
+      params: { model: text('The ID of the model; a slash in it is written `%2F`.') },
+      async handler({ params: { model } }, { project_id }) {
         const paused_at = await store.write(async (tx) => {
           const paused = await listPausedModels(tx, project_id)
           const known = paused.find((one) => one.model === model)
-          if (!models.has(model) && !known)
-            throw new ApiError('model_not_found', undefined, { param: 'model' })
+          if (!known) found(models.get(model), 'model_not_found', { param: 'model' })
           if (action === 'resume') {
             if (known) await resumeModel(tx, project_id, model)
             return null

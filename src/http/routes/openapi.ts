@@ -8,7 +8,7 @@ import { http } from '../../domain/http-module.ts'
 import { STORABLE_PATTERN } from '../../domain/text.ts'
 import { ErrorEnvelope } from '../../wire/list.ts'
 import { CompatHeader } from '../access/caller.ts'
-import { type App, type Declared, type RouteDoc, type Rules, route } from '../route.ts'
+import { type App, type Declared, publicRoute, type RouteDoc, type Rules } from '../route.ts'
 
 type Json = Record<string, unknown>
 
@@ -17,10 +17,7 @@ const CONFIG_SCHEMA = new URL('../../../docs/offpeak.schema.json', import.meta.u
 
 export function openapiRoute(app: App): void {
   let text: string | undefined
-  route(app, {
-    method: 'GET',
-    url: '/openapi.json',
-    access: 'public',
+  publicRoute(app, 'GET /openapi.json', {
     doc: { operation: 'getOpenapi', summary: 'The OpenAPI document', answer: Type.Unknown() },
     async handler(_request, reply) {
       // Built at the first call: by then every endpoint is declared.
@@ -31,10 +28,7 @@ export function openapiRoute(app: App): void {
 }
 
 export function configSchemaRoute(app: App): void {
-  route(app, {
-    method: 'GET',
-    url: '/config.schema.json',
-    access: 'public',
+  publicRoute(app, 'GET /config.schema.json', {
     doc: {
       operation: 'getConfigSchema',
       summary: 'The JSON Schema of the configuration file',
@@ -51,11 +45,11 @@ export function openapiDocument(routes: readonly Declared[]): Json {
   const schemas: Json = {}
   const paths: Record<string, Json> = {}
   const described = routes.flatMap((declared) => {
-    const { doc, method, url } = declared
+    const { doc, methods: all, url } = declared
     if (doc === null) return []
     // OpenAPI has no parameter that spans segments: what the wildcard stands for is told as an ordinary one.
     const path = url.replace(/:(\w+)/g, '{$1}').replace('*', '{model}')
-    const methods = [method].flat().filter((each) => each !== 'HEAD')
+    const methods = all.filter((each) => each !== 'HEAD')
     const { operation, answer } = doc
     return methods.map((name) => ({ declared, doc, operation, method: name, path, answer }))
   })

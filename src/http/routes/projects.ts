@@ -1,6 +1,5 @@
 // /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET /v1/quotas:
 // what the plan of the own project allows, and how much of it is used.
-import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
@@ -18,54 +17,41 @@ import type { ProjectRow } from '../../store/schema.ts'
 import { sumPendingUploads } from '../../store/uploads.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { CreateProject, ProjectObject, QuotasObject, UpdateProject } from '../../wire/project.ts'
-import { type Caller, callerOf, planOf } from '../access/caller.ts'
+import { type Caller, planOf } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-const ProjectParams = Type.Object({ project_id: Type.String() })
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
 
 export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   const planRules = { body: { properties: { plan: { enum: [...plans.keys()] } } } }
-  route(app, {
-    method: 'GET',
-    url: '/v1/projects',
+  route(app, 'GET /v1/projects', {
     access: ['keys:read', 'operator'],
-    doc: {
-      operation: 'listProjects',
-      summary: 'List projects',
-      description: 'With the scope `operator` all of them; else the own one.',
-      answer: listOf(ProjectObject, 'ProjectList'),
-    },
-    accepts: { querystring: Type.Object(PageQuery) },
-    async handler(request) {
-      const caller = callerOf(request)
-      return await readPage(request.query, {
-        exists: async (id) => (await visibleProject(caller, id)) !== undefined,
-        list: (bounds) => {
-          const only = caller.scopes.has('operator') ? null : caller.project_id
-          return listProjectsPage(store.read, { ...bounds, only })
-        },
+    operation: 'listProjects',
+    summary: 'List projects',
+    description: 'With the scope `operator` all of them; else the own one.',
+    answer: listOf(ProjectObject, 'ProjectList'),
+    query: PageQuery,
+    async handler({ query }, caller) {
+      const only = caller.scopes.has('operator') ? null : caller.project_id
+      return await readPage(query, {
+        find: (id) => visibleProject(caller, id),
+        list: (bounds) => listProjectsPage(store.read, { ...bounds, only }),
         show: showProject,
       })
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/projects',
+  route(app, 'POST /v1/projects', {
     access: ['operator'],
-    doc: {
-      operation: 'createProject',
-      summary: 'Make a project',
-      answer: ProjectObject,
-      rules: planRules,
-      errors: ['project_exists'],
-    },
-    accepts: { body: CreateProject },
+    operation: 'createProject',
+    summary: 'Make a project',
+    answer: ProjectObject,
+    rules: planRules,
+    errors: ['project_exists'],
+    body: CreateProject,
     async handler(request) {
       refuseIdempotencyKey(request.headers)
       const { name } = request.body
@@ -82,43 +68,30 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/projects/:project_id',
+  route(app, 'GET /v1/projects/:project_id', {
     access: ['keys:read', 'operator'],
-    doc: {
-      operation: 'getProject',
-      summary: 'Read a project',
-      answer: ProjectObject,
-      errors: ['project_not_found'],
-    },
-    accepts: { params: ProjectParams },
-    async handler(request) {
-      const project = await visibleProject(callerOf(request), request.params.project_id)
-      if (!project) throw new ApiError('project_not_found')
-      return showProject(project)
-    },
+    operation: 'getProject',
+    summary: 'Read a project',
+    answer: ProjectObject,
+    errors: ['project_not_found'],
+    handler: async ({ params }, caller) =>
+      showProject(found(await visibleProject(caller, params.project_id), 'project_not_found')),
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/projects/:project_id',
+  route(app, 'POST /v1/projects/:project_id', {
     access: ['operator'],
-    doc: {
-      operation: 'updateProject',
-      summary: 'Change the plan of a project',
-      description: 'It holds for what is made from now on.',
-      answer: ProjectObject,
-      rules: planRules,
-      errors: ['project_not_found'],
-    },
-    accepts: { params: ProjectParams, body: UpdateProject },
+    operation: 'updateProject',
+    summary: 'Change the plan of a project',
+    description: 'It holds for what is made from now on.',
+    answer: ProjectObject,
+    rules: planRules,
+    errors: ['project_not_found'],
+    body: UpdateProject,
     async handler(request) {
       refuseIdempotencyKey(request.headers)
       const plan = planNamed(request.body.plan)
       return await store.write(async (tx) => {
-        const project = await readProject(tx, request.params.project_id)
-        if (!project) throw new ApiError('project_not_found')
+        const project = found(await readProject(tx, request.params.project_id), 'project_not_found')
         await setPlan(tx, project.id, plan)
         return showProject({ ...project, plan })
       })
@@ -126,7 +99,8 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   })
 
   async function visibleProject(caller: Caller, id: string): Promise<ProjectRow | undefined> {
-    return isVisible(caller, id) ? await readProject(store.read, id) : undefined
+    const isVisible = id === caller.project_id || caller.scopes.has('operator')
+    return isVisible ? await readProject(store.read, id) : undefined
   }
 
   function planNamed(name: string): string {
@@ -141,10 +115,6 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   }
 }
 
-function isVisible({ project_id, scopes }: Caller, id: string): boolean {
-  return id === project_id || scopes.has('operator')
-}
-
 type QuotaDeps = Pick<RouteDependencies, 'store' | 'plans'> & {
   incoming: Incoming
   downloads: ProjectSlots
@@ -152,19 +122,14 @@ type QuotaDeps = Pick<RouteDependencies, 'store' | 'plans'> & {
 }
 
 export function quotaRoute(app: App, { store, plans, incoming, downloads, streams }: QuotaDeps): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/quotas',
+  route(app, 'GET /v1/quotas', {
     access: 'any key',
-    doc: {
-      operation: 'getQuotas',
-      summary: 'Read the quotas of the project and their use',
-      description:
-        'Each API process counts uploads, downloads and streams by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
-      answer: QuotasObject,
-    },
-    async handler(request): Promise<QuotasObject> {
-      const caller = callerOf(request)
+    operation: 'getQuotas',
+    summary: 'Read the quotas of the project and their use',
+    description:
+      'Each API process counts uploads, downloads and streams by itself. A call that would exceed a quota is answered with 429 `quota_exceeded`.',
+    answer: QuotasObject,
+    async handler(_request, caller) {
       const plan = planOf(plans, caller)
       const used = await readUse(store.read, caller.project_id, QUOTA_NAMES.filter(isStored))
       const pending = await sumPendingUploads(store.read, caller.project_id)
@@ -173,7 +138,7 @@ export function quotaRoute(app: App, { store, plans, incoming, downloads, stream
         used: use,
       })
       return {
-        object: 'quotas',
+        object: 'quotas' as const,
         plan: plan.name,
         quotas: {
           stored_bytes: row('stored_bytes', used.stored_bytes ?? 0),

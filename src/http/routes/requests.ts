@@ -2,7 +2,6 @@
 import { Type } from 'typebox'
 import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
 import { withoutSecrets } from '../../domain/secret-text.ts'
 import { readBatch } from '../../store/batches.ts'
@@ -11,19 +10,17 @@ import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
 import { text } from '../../wire/shape.ts'
-import { type Caller, callerOf } from '../access/caller.ts'
+import type { Caller } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-const RequestParams = Type.Object({ request_id: Type.String() })
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000
 
 const SECONDS = { minimum: 0, maximum: 10 ** 11 }
 
-const ListQuery = Type.Object({
+const ListQuery = {
   ...PageQuery,
   method: Type.Optional(
     Type.Enum(['GET', 'POST', 'DELETE'], { description: 'Only calls with this method.' }),
@@ -46,24 +43,19 @@ const ListQuery = Type.Object({
     }),
   ),
   until: Type.Optional(Type.Integer({ ...SECONDS, description: 'Unix seconds: only calls before.' })),
-})
+}
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'models' | 'readLineRecord'> & { reads: HeavyReads }
 
 export function requestRoutes(app: App, { store, clock, models, readLineRecord, reads }: Deps): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/requests',
+  route(app, 'GET /v1/requests', {
     access: ['batches:read', 'requests:read'],
-    doc: {
-      operation: 'listRequests',
-      summary: 'List the HTTP calls of the project',
-      description: 'Without what was answered: that is in the record of each.',
-      answer: listOf(HttpRequestRecord, 'RequestList'),
-    },
-    accepts: { querystring: ListQuery },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'listRequests',
+    summary: 'List the HTTP calls of the project',
+    description: 'Without what was answered: that is in the record of each.',
+    answer: listOf(HttpRequestRecord, 'RequestList'),
+    query: ListQuery,
+    async handler(request, { project_id }) {
       const { method, reads, status, path, api_key_id, since, until, ...page } = request.query
       const filter = {
         method,
@@ -75,7 +67,7 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
         until: until === undefined ? undefined : until * 1000,
       }
       return await readPage(page, {
-        exists: async (id) => (await readHttpRequest(store.read, project_id, id)) !== undefined,
+        find: (id) => readHttpRequest(store.read, project_id, id),
         list: (bounds) => listHttpRequests(store.read, project_id, { ...bounds, ...filter }),
         show: (row) => showRequest({ ...row, response: null }),
       })
@@ -89,37 +81,32 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     return batch ? await readLineRecord(project_id, batch.id, line.line, names) : undefined
   }
 
-  async function readCall({ project_id, scopes }: Caller, id: string): Promise<object | undefined> {
+  async function readCall(
+    { project_id, scopes }: Caller,
+    id: string,
+  ): Promise<HttpRequestRecord | undefined> {
     const call = await readHttpRequest(store.read, project_id, id)
     if (call) return showRequest(call)
     const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
     return refused && showRequest(refused)
   }
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/requests/:request_id',
+  route(app, 'GET /v1/requests/:request_id', {
     access: ['batches:read', 'requests:read', 'operator'],
-    doc: {
-      operation: 'getRequest',
-      summary: 'Read the audit record of a call or of a line',
-      description:
-        'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
-      answer: RequestRecord,
-      errors: ['request_not_found'],
-    },
-    accepts: { params: RequestParams },
-    async handler(request, reply) {
-      const caller = callerOf(request)
+    operation: 'getRequest',
+    summary: 'Read the audit record of a call or of a line',
+    description:
+      'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
+    answer: RequestRecord,
+    errors: ['request_not_found'],
+    async handler(request, caller, reply) {
       const id = request.params.request_id
       if (parseLineRequestId(id) === null) {
-        const call = await readCall(caller, id)
-        if (!call) throw new ApiError('request_not_found')
+        const call = found(await readCall(caller, id), 'request_not_found')
         return call
       }
       const read = await reads.open(caller.project_id, reply.raw)
-      const record = await read.turn(() => readLine(caller, id))
-      if (!record) throw new ApiError('request_not_found')
+      const record = found(await read.turn(() => readLine(caller, id)), 'request_not_found')
       const text = read.stream(record.text)
       text.on('error', (error) => request.log.error({ err: error }, 'an audit record broke off'))
       return reply.type('application/json; charset=utf-8').header('content-length', record.bytes).send(text)

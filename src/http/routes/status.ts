@@ -11,8 +11,7 @@ import { listOpenBatches } from '../../store/batches.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
 import { orNull } from '../../wire/shape.ts'
 import { ServiceStatus, Settings } from '../../wire/status.ts'
-import { callerOf } from '../access/caller.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
 /** Of more unfinished batches, the newest are looked at. */
 const BATCHES_MAX = 1000
@@ -29,18 +28,13 @@ export function statusRoutes(
   app: App,
   { store, clock, region, version, models, storeHealth, settings }: Deps,
 ): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/status',
+  route(app, 'GET /v1/status', {
     access: ['batches:read', 'operator'],
-    doc: {
-      operation: 'getStatus',
-      summary: 'How the service does',
-      description: `Of the project: its unfinished batches and what they wait for (the newest ${BATCHES_MAX}). With the scope \`operator\` also \`service\`: workers, model servers, stores and the queue.`,
-      answer: ServiceStatus,
-    },
-    async handler(request): Promise<ServiceStatus> {
-      const { project_id, scopes } = callerOf(request)
+    operation: 'getStatus',
+    summary: 'How the service does',
+    description: `Of the project: its unfinished batches and what they wait for (the newest ${BATCHES_MAX}). With the scope \`operator\` also \`service\`: workers, model servers, stores and the queue.`,
+    answer: ServiceStatus,
+    async handler(_request, { project_id, scopes }) {
       const now = clock.now()
       const open = await listOpenBatches(store.read, project_id, BATCHES_MAX)
       const byStatus = Map.groupBy(open, ({ status }) => status)
@@ -58,7 +52,7 @@ export function statusRoutes(
         waiting.set(key, { ...known, batches: known.batches + 1 })
       }
       return {
-        object: 'status',
+        object: 'status' as const,
         at: unixSeconds(now),
         version,
         region,
@@ -102,17 +96,13 @@ export function statusRoutes(
     }
   }
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/settings',
+  route(app, 'GET /v1/settings', {
     access: ['operator'],
-    doc: {
-      operation: 'getSettings',
-      summary: 'Read the configuration in force',
-      description: 'With defaults, durations in ms and sizes in bytes; secrets are hidden.',
-      answer: Settings,
-    },
-    handler: async () => ({ object: 'settings', version, configuration: settings() }),
+    operation: 'getSettings',
+    summary: 'Read the configuration in force',
+    description: 'With defaults, durations in ms and sizes in bytes; secrets are hidden.',
+    answer: Settings,
+    handler: async () => ({ object: 'settings' as const, version, configuration: settings() }),
   })
 }
 
@@ -122,10 +112,7 @@ export function healthRoutes(
   app: App,
   { ready, noWorkerSince }: Pick<RouteDependencies, 'ready' | 'noWorkerSince'>,
 ): void {
-  route(app, {
-    method: 'GET',
-    url: '/healthz',
-    access: 'public',
+  publicRoute(app, 'GET /healthz', {
     doc: {
       operation: 'getHealth',
       summary: 'Whether the process answers',
@@ -133,10 +120,7 @@ export function healthRoutes(
     },
     handler: async () => ({ status: 'ok' }),
   })
-  route(app, {
-    method: 'GET',
-    url: '/readyz',
-    access: 'public',
+  publicRoute(app, 'GET /readyz', {
     doc: {
       operation: 'getReadiness',
       summary: 'Whether the service can do its work',
@@ -160,17 +144,13 @@ export function healthRoutes(
 /** GET /metrics, in the text format of Prometheus: for operators, since it names servers and amounts. */
 export function metricsRoute(app: App, registry: Registry, clock: Clock): void {
   const metrics = new MetricsText(registry, clock)
-  route(app, {
-    method: 'GET',
-    url: '/metrics',
+  route(app, 'GET /metrics', {
     access: ['operator'],
-    doc: {
-      operation: 'getMetrics',
-      summary: 'Metrics in the text format of Prometheus',
-      description: 'At most a second old. `metrics.port` shows them on another port, without a key.',
-      answer: Type.String(),
-      content_type: 'text/plain',
-    },
-    handler: async (_request, reply) => reply.type(metrics.contentType).send(await metrics.read()),
+    operation: 'getMetrics',
+    summary: 'Metrics in the text format of Prometheus',
+    description: 'At most a second old. `metrics.port` shows them on another port, without a key.',
+    answer: Type.String(),
+    content_type: 'text/plain',
+    handler: async (_request, _caller, reply) => reply.type(metrics.contentType).send(await metrics.read()),
   })
 }

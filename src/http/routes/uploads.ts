@@ -29,15 +29,13 @@ import {
   UploadStatusShape,
 } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
+import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { whileConnected } from '../response/when-closed.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { showFile } from './files.ts'
-
-const UploadParams = Type.Object({ upload_id: Type.String() })
 
 const PartForm = Type.Object(
   {
@@ -57,20 +55,16 @@ export function uploadRoutes(
   > & { incoming: Incoming },
 ): void {
   const { store, clock, region, plans, file_bytes_max, sealed, wake, incoming } = deps
-  route(app, {
-    method: 'POST',
-    url: '/v1/uploads',
+  route(app, 'POST /v1/uploads', {
     access: ['files:write'],
-    doc: {
-      operation: 'createUpload',
-      summary: 'Begin an upload in parts',
-      description:
-        'For large files and unreliable connections: parts are sent in any order and at once, survive a restart of the service, and stay for 24 hours.',
-      answer: UploadObject,
-      rules: { body: { properties: { bytes: { maximum: file_bytes_max } } } },
-      errors: ['quota_exceeded'],
-    },
-    accepts: { body: CreateUpload },
+    operation: 'createUpload',
+    summary: 'Begin an upload in parts',
+    description:
+      'For large files and unreliable connections: parts are sent in any order and at once, survive a restart of the service, and stay for 24 hours.',
+    answer: UploadObject,
+    rules: { body: { properties: { bytes: { maximum: file_bytes_max } } } },
+    errors: ['quota_exceeded'],
+    body: CreateUpload,
     async handler(request) {
       refuseIdempotencyKey(request.headers)
       const owner = quotaHolder(request, plans)
@@ -90,23 +84,18 @@ export function uploadRoutes(
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/uploads',
+  route(app, 'GET /v1/uploads', {
     access: ['files:read'],
-    doc: {
-      operation: 'listUploads',
-      summary: 'List uploads in parts',
-      description: 'Those that are completed come without their file.',
-      answer: listOf(UploadObject, 'UploadList'),
-    },
-    accepts: { querystring: Type.Object({ ...PageQuery, status: Type.Optional(UploadStatusShape) }) },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'listUploads',
+    summary: 'List uploads in parts',
+    description: 'Those that are completed come without their file.',
+    answer: listOf(UploadObject, 'UploadList'),
+    query: { ...PageQuery, status: Type.Optional(UploadStatusShape) },
+    async handler(request, { project_id }) {
       const { status, ...page } = request.query
       const now = clock.now()
       return await readPage(page, {
-        exists: async (id) => (await readUpload(store.read, project_id, id, now)) !== undefined,
+        find: (id) => readUpload(store.read, project_id, id, now),
         list: (bounds) => listUploads(store.read, project_id, { ...bounds, status }, now),
         show: (upload) => {
           const { file: _, ...shown } = showUpload(upload, viewOf(request, region))
@@ -116,42 +105,33 @@ export function uploadRoutes(
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/uploads/:upload_id',
+  route(app, 'GET /v1/uploads/:upload_id', {
     access: ['files:read'],
-    doc: {
-      operation: 'getUpload',
-      summary: 'Read an upload',
-      answer: UploadObject,
-      errors: ['upload_not_found'],
-    },
-    accepts: { params: UploadParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'getUpload',
+    summary: 'Read an upload',
+    answer: UploadObject,
+    errors: ['upload_not_found'],
+    async handler(request, { project_id }) {
       const now = clock.now()
-      const upload = await readUpload(store.read, project_id, request.params.upload_id, now)
-      if (!upload) throw new ApiError('upload_not_found')
+      const upload = found(
+        await readUpload(store.read, project_id, request.params.upload_id, now),
+        'upload_not_found',
+      )
       const file =
         upload.file_id === null ? undefined : await readFile(store.read, project_id, upload.file_id, now)
       return showUpload(upload, viewOf(request, region), file)
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/uploads/:upload_id/parts',
+  route(app, 'POST /v1/uploads/:upload_id/parts', {
     access: ['files:write'],
-    doc: {
-      operation: 'addUploadPart',
-      summary: 'Send a part of an upload',
-      description:
-        'A form with the field `data`, a file. Parts may be sent at once and in any order, and again if an answer was lost: `sha256` tells them apart.',
-      answer: UploadPartObject,
-      form: PartForm,
-      errors: ['invalid_multipart', 'upload_not_found', 'upload_not_pending', 'quota_exceeded'],
-    },
-    accepts: { params: UploadParams },
+    operation: 'addUploadPart',
+    summary: 'Send a part of an upload',
+    description:
+      'A form with the field `data`, a file. Parts may be sent at once and in any order, and again if an answer was lost: `sha256` tells them apart.',
+    answer: UploadPartObject,
+    form: PartForm,
+    errors: ['invalid_multipart', 'upload_not_found', 'upload_not_pending', 'quota_exceeded'],
     async handler(request) {
       refuseIdempotencyKey(request.headers)
       const owner = quotaHolder(request, plans)
@@ -175,24 +155,21 @@ export function uploadRoutes(
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/uploads/:upload_id/parts',
+  route(app, 'GET /v1/uploads/:upload_id/parts', {
     access: ['files:read'],
-    doc: {
-      operation: 'listUploadParts',
-      summary: 'List the parts that have arrived',
-      description: 'What an upload goes on with after a broken connection. Empty once the upload has ended.',
-      answer: listOf(UploadPartObject, 'UploadPartList'),
-      errors: ['upload_not_found'],
-    },
-    accepts: { params: UploadParams, querystring: Type.Object(PageQuery) },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const upload = await readUpload(store.read, project_id, request.params.upload_id, clock.now())
-      if (!upload) throw new ApiError('upload_not_found')
+    operation: 'listUploadParts',
+    summary: 'List the parts that have arrived',
+    description: 'What an upload goes on with after a broken connection. Empty once the upload has ended.',
+    answer: listOf(UploadPartObject, 'UploadPartList'),
+    errors: ['upload_not_found'],
+    query: PageQuery,
+    async handler(request, { project_id }) {
+      const upload = found(
+        await readUpload(store.read, project_id, request.params.upload_id, clock.now()),
+        'upload_not_found',
+      )
       return await readPage(request.query, {
-        exists: async (id) => (await readUploadPart(store.read, upload.id, id)) !== undefined,
+        find: (id) => readUploadPart(store.read, upload.id, id),
         list: (bounds) => listUploadParts(store.read, upload, bounds),
         show: showUploadPart,
       })
@@ -200,27 +177,22 @@ export function uploadRoutes(
   })
 
   const completions = new UploadCompletions(deps)
-  route(app, {
-    method: 'POST',
-    url: '/v1/uploads/:upload_id/complete',
+  route(app, 'POST /v1/uploads/:upload_id/complete', {
     access: ['files:write'],
-    doc: {
-      operation: 'completeUpload',
-      summary: 'Make a file of an upload',
-      description:
-        'Of its parts in the given order. The file is validated like any other. A call that is repeated is answered with the same file; while one runs, a call that asks for something else is rejected.',
-      answer: UploadObject,
-      errors: [
-        'upload_not_found',
-        'upload_not_pending',
-        'upload_completing',
-        'upload_mismatch',
-        'quota_exceeded',
-      ],
-    },
-    accepts: { params: UploadParams, body: CompleteUpload },
-    async handler(request) {
-      const caller = callerOf(request)
+    operation: 'completeUpload',
+    summary: 'Make a file of an upload',
+    description:
+      'Of its parts in the given order. The file is validated like any other. A call that is repeated is answered with the same file; while one runs, a call that asks for something else is rejected.',
+    answer: UploadObject,
+    errors: [
+      'upload_not_found',
+      'upload_not_pending',
+      'upload_completing',
+      'upload_mismatch',
+      'quota_exceeded',
+    ],
+    body: CompleteUpload,
+    async handler(request, caller) {
       const { project_id } = caller
       const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
       const { part_ids, md5 = null } = request.body
@@ -240,20 +212,14 @@ export function uploadRoutes(
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/uploads/:upload_id/cancel',
+  route(app, 'POST /v1/uploads/:upload_id/cancel', {
     access: ['files:write'],
-    doc: {
-      operation: 'cancelUpload',
-      summary: 'Cancel an upload',
-      description: 'Its parts are deleted. Cancelling again changes nothing.',
-      answer: UploadObject,
-      errors: ['upload_not_found', 'upload_not_pending'],
-    },
-    accepts: { params: UploadParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'cancelUpload',
+    summary: 'Cancel an upload',
+    description: 'Its parts are deleted. Cancelling again changes nothing.',
+    answer: UploadObject,
+    errors: ['upload_not_found', 'upload_not_pending'],
+    async handler(request, { project_id }) {
       const now = clock.now()
       const cancelled = await store.write(async (tx) => {
         const upload = await lockUpload(tx, project_id, request.params.upload_id, now)

@@ -1,6 +1,6 @@
 // GET /v1/usage/entities
 import { Readable } from 'node:stream'
-import { type Static, Type } from 'typebox'
+import { type Static, type TObject, Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -18,7 +18,6 @@ import {
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { text } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageObject } from '../../wire/usage.ts'
-import { callerOf } from '../access/caller.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -27,22 +26,18 @@ const GROUPS_MAX = 10_000
 const CSV = 'text/csv'
 
 export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
-  route(app, {
-    method: 'GET',
-    url: '/v1/usage/entities',
+  route(app, 'GET /v1/usage/entities', {
     access: ['limits:read', 'usage:read'],
-    doc: {
-      operation: 'getUsage',
-      summary: 'Read usage and cost',
-      description:
-        'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
-      answer: UsageObject,
-      rules: { querystring: USAGE_RULES },
-      also: { [CSV]: Type.String() },
-    },
-    accepts: { querystring: UsageQuery },
-    async handler(request, reply) {
-      const { filter, by } = readUsageQuery(callerOf(request).project_id, request.query)
+    operation: 'getUsage',
+    summary: 'Read usage and cost',
+    description:
+      'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
+    answer: UsageObject,
+    rules: { querystring: USAGE_RULES },
+    also: { [CSV]: Type.String() },
+    query: UsageQuery,
+    async handler(request, { project_id }, reply) {
+      const { filter, by } = readUsageQuery(project_id, request.query)
       if (request.query.format === 'csv') {
         reply.header('content-disposition', attachment('usage.csv'))
         return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(store.read, filter, by)))
@@ -65,7 +60,7 @@ export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>
 
 const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
 
-const UsageQuery = Type.Object({
+const UsageQuery = {
   entity: Type.Optional(text('Only usage of this entity.')),
   entity_type: Type.Optional(text('Only usage of entities of this type.')),
   start: Type.Optional(text(`The first day of the report: ${DAY_FORM}.`)),
@@ -77,7 +72,7 @@ const UsageQuery = Type.Object({
     }),
   ),
   format: Type.Optional(Type.Enum(['json', 'csv'])),
-})
+}
 /** Of `start` and `end`. */
 const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }
 const GROUP = `(${USAGE_GROUPS.join('|')})`
@@ -86,7 +81,7 @@ const USAGE_RULES = {
   properties: { start: Day, end: Day, group_by: { pattern: `^(${GROUP}( *, *${GROUP})*)?$` } },
 }
 
-type UsageQuery = Static<typeof UsageQuery>
+type UsageQuery = Static<TObject<typeof UsageQuery>>
 
 /** Throws invalid_request with the parameter's name. */
 function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageFilter; by: UsageColumn[] } {

@@ -9,6 +9,7 @@ import { eventObject, recordTestEvent, wantedTypes } from '../../notify/record-e
 import { newSigningSecret } from '../../notify/signing.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
 import type { WebhookRow } from '../../store/schema.ts'
+import type { Writer } from '../../store/store.ts'
 import {
   deleteWebhook,
   insertWebhook,
@@ -37,30 +38,31 @@ import {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { callerOf, quotaHolder } from '../access/caller.ts'
+import { quotaHolder } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
-
-const WebhookParams = Type.Object({ webhook_id: Type.String() })
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans' | 'webhooks' | 'wake'>
 
 export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }: Deps): void {
-  route(app, {
-    method: 'POST',
-    url: '/v1/webhooks',
+  /** Runs `act` with a webhook of the project, which is locked. Throws webhook_not_found. */
+  const withLocked = <T>(
+    project_id: string,
+    id: string,
+    act: (tx: Writer, webhook: WebhookRow) => Promise<T>,
+  ): Promise<T> =>
+    store.write(async (tx) => act(tx, found(await lockWebhook(tx, project_id, id), 'webhook_not_found')))
+
+  route(app, 'POST /v1/webhooks', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'createWebhook',
-      summary: 'Create a webhook',
-      description:
-        'The service sends events to the URL. Only this answer contains the secret that signs them.',
-      answer: WebhookWithSecret,
-      rules: { body: WEBHOOK_RULES },
-      errors: ['quota_exceeded'],
-    },
-    accepts: { body: CreateWebhook },
+    operation: 'createWebhook',
+    summary: 'Create a webhook',
+    description: 'The service sends events to the URL. Only this answer contains the secret that signs them.',
+    answer: WebhookWithSecret,
+    rules: { body: WEBHOOK_RULES },
+    errors: ['quota_exceeded'],
+    body: CreateWebhook,
     async handler(request) {
       const { project_id, quotas } = quotaHolder(request, plans)
       refuseIdempotencyKey(request.headers)
@@ -89,64 +91,48 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/webhooks',
+  route(app, 'GET /v1/webhooks', {
     access: ['webhooks:read', 'webhooks:write'],
-    doc: {
-      operation: 'listWebhooks',
-      summary: 'List webhooks',
-      answer: listOf(WebhookObject, 'WebhookList'),
-    },
-    accepts: { querystring: Type.Object(PageQuery) },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      return await readPage(request.query, {
-        exists: async (id) => (await readWebhook(store.read, project_id, id)) !== undefined,
+    operation: 'listWebhooks',
+    summary: 'List webhooks',
+    answer: listOf(WebhookObject, 'WebhookList'),
+    query: PageQuery,
+    handler: ({ query }, { project_id }) =>
+      readPage(query, {
+        find: (id) => readWebhook(store.read, project_id, id),
         list: (bounds) => listWebhooks(store.read, project_id, bounds),
         show: showWebhook,
-      })
-    },
+      }),
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/webhooks/:webhook_id',
+  route(app, 'GET /v1/webhooks/:webhook_id', {
     access: ['webhooks:read', 'webhooks:write'],
-    doc: {
-      operation: 'getWebhook',
-      summary: 'Read a webhook',
-      answer: WebhookObject,
-      errors: ['webhook_not_found'],
-    },
-    accepts: { params: WebhookParams },
-    async handler(request) {
-      const webhook = await readWebhook(store.read, callerOf(request).project_id, request.params.webhook_id)
-      if (!webhook) throw new ApiError('webhook_not_found')
+    operation: 'getWebhook',
+    summary: 'Read a webhook',
+    answer: WebhookObject,
+    errors: ['webhook_not_found'],
+    async handler(request, { project_id }) {
+      const webhook = found(
+        await readWebhook(store.read, project_id, request.params.webhook_id),
+        'webhook_not_found',
+      )
       return showWebhook(webhook)
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/webhooks/:webhook_id',
+  route(app, 'POST /v1/webhooks/:webhook_id', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'updateWebhook',
-      summary: 'Change, disable or enable a webhook',
-      description:
-        'Fields that are left out stay unchanged. Events that happen while a webhook is disabled are never sent to it.',
-      answer: WebhookObject,
-      rules: { body: WEBHOOK_RULES },
-      errors: ['webhook_not_found'],
-    },
-    accepts: { params: WebhookParams, body: UpdateWebhook },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const { url, event_types, description, enabled } = request.body ?? {}
-      const row = await store.write(async (tx) => {
-        const webhook = await lockWebhook(tx, project_id, request.params.webhook_id)
-        if (!webhook) throw new ApiError('webhook_not_found')
+    operation: 'updateWebhook',
+    summary: 'Change, disable or enable a webhook',
+    description:
+      'Fields that are left out stay unchanged. Events that happen while a webhook is disabled are never sent to it.',
+    answer: WebhookObject,
+    rules: { body: WEBHOOK_RULES },
+    errors: ['webhook_not_found'],
+    body: UpdateWebhook,
+    async handler({ params, body }, { project_id }) {
+      const { url, event_types, description, enabled } = body ?? {}
+      const row = await withLocked(project_id, params.webhook_id, async (tx, webhook) => {
         const change: Partial<WebhookRow> = {}
         if (url !== undefined) change.url = webhookUrl(url, webhooks.allow_private_networks)
         if (event_types !== undefined) change.event_types = event_types && JSON.stringify(event_types)
@@ -160,78 +146,53 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
   })
 
-  route(app, {
-    method: 'DELETE',
-    url: '/v1/webhooks/:webhook_id',
+  route(app, 'DELETE /v1/webhooks/:webhook_id', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'deleteWebhook',
-      summary: 'Delete a webhook and its deliveries',
-      answer: DeletedWebhook,
-      errors: ['webhook_not_found'],
-    },
-    accepts: { params: WebhookParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const id = request.params.webhook_id
-      await store.write(async (tx) => {
-        if (!(await lockWebhook(tx, project_id, id))) throw new ApiError('webhook_not_found')
-        await deleteWebhook(tx, id)
-      })
-      return { id, object: 'webhook', deleted: true }
+    operation: 'deleteWebhook',
+    summary: 'Delete a webhook and its deliveries',
+    answer: DeletedWebhook,
+    errors: ['webhook_not_found'],
+    async handler({ params: { webhook_id: id } }, { project_id }) {
+      await withLocked(project_id, id, (tx) => deleteWebhook(tx, id))
+      return { id, object: 'webhook' as const, deleted: true as const }
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/webhooks/:webhook_id/rotate_secret',
+  route(app, 'POST /v1/webhooks/:webhook_id/rotate_secret', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'rotateWebhookSecret',
-      summary: 'Replace the secret of a webhook',
-      description:
-        'Only this answer contains the new secret. Until the overlap ends, requests are signed with both secrets.',
-      answer: WebhookWithSecret,
-      errors: ['webhook_not_found'],
-    },
-    accepts: { params: WebhookParams, body: RotateSecret },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'rotateWebhookSecret',
+    summary: 'Replace the secret of a webhook',
+    description:
+      'Only this answer contains the new secret. Until the overlap ends, requests are signed with both secrets.',
+    answer: WebhookWithSecret,
+    errors: ['webhook_not_found'],
+    body: RotateSecret,
+    async handler(request, { project_id }) {
       refuseIdempotencyKey(request.headers)
       const id = request.params.webhook_id
       const { overlap_seconds = ROTATION_OVERLAP_S_DEFAULT } = request.body ?? {}
       const secret = newSigningSecret(webhooks.keys, project_id, id)
-      const row = await store.write(async (tx) => {
-        const webhook = await lockWebhook(tx, project_id, id)
-        if (!webhook) throw new ApiError('webhook_not_found')
-        return await updateWebhook(tx, id, {
+      const row = await withLocked(project_id, id, (tx, webhook) =>
+        updateWebhook(tx, id, {
           wrapped_secret: secret.wrapped,
           previous_secret: webhook.wrapped_secret,
           previous_until: clock.now() + overlap_seconds * 1000,
-        })
-      })
+        }),
+      )
       return { ...showWebhook(row), secret: secret.text }
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/webhooks/:webhook_id/test',
+  route(app, 'POST /v1/webhooks/:webhook_id/test', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'testWebhook',
-      summary: 'Send a test event',
-      description:
-        'An event of the type `webhook.test`, to this webhook alone and whatever types it subscribes to, signed and retried like any other. Its delivery shows what the receiver answered.',
-      answer: EventObject,
-      errors: ['webhook_not_found', 'webhook_disabled'],
-    },
-    accepts: { params: WebhookParams },
-    async handler(request) {
-      const { project_id } = callerOf(request)
-      const event = await store.write(async (tx) => {
-        const webhook = await lockWebhook(tx, project_id, request.params.webhook_id)
-        if (!webhook) throw new ApiError('webhook_not_found')
+    operation: 'testWebhook',
+    summary: 'Send a test event',
+    description:
+      'An event of the type `webhook.test`, to this webhook alone and whatever types it subscribes to, signed and retried like any other. Its delivery shows what the receiver answered.',
+    answer: EventObject,
+    errors: ['webhook_not_found', 'webhook_disabled'],
+    async handler({ params }, { project_id }) {
+      const event = await withLocked(project_id, params.webhook_id, async (tx, webhook) => {
         if (webhook.disabled_at !== null) throw new ApiError('webhook_disabled')
         return await recordTestEvent(tx, webhook, clock.now())
       })
@@ -240,53 +201,38 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/v1/webhooks/:webhook_id/deliveries',
+  route(app, 'GET /v1/webhooks/:webhook_id/deliveries', {
     access: ['webhooks:read', 'webhooks:write'],
-    doc: {
-      operation: 'listWebhookDeliveries',
-      summary: 'List the deliveries of a webhook',
-      answer: listOf(DeliveryObject, 'WebhookDeliveryList'),
-      errors: ['webhook_not_found'],
-    },
-    accepts: {
-      params: WebhookParams,
-      querystring: Type.Object({ ...PageQuery, status: Type.Optional(DeliveryStatusShape) }),
-    },
-    async handler(request) {
+    operation: 'listWebhookDeliveries',
+    summary: 'List the deliveries of a webhook',
+    answer: listOf(DeliveryObject, 'WebhookDeliveryList'),
+    errors: ['webhook_not_found'],
+    query: { ...PageQuery, status: Type.Optional(DeliveryStatusShape) },
+    async handler(request, { project_id }) {
       const id = request.params.webhook_id
       const { status, ...page } = request.query
-      if (!(await readWebhook(store.read, callerOf(request).project_id, id)))
-        throw new ApiError('webhook_not_found')
+      if (!(await readWebhook(store.read, project_id, id))) throw new ApiError('webhook_not_found')
       return await readPage(page, {
-        exists: async (cursor) => (await readDelivery(store.read, id, cursor)) !== undefined,
+        find: (cursor) => readDelivery(store.read, id, cursor),
         list: (bounds) => listDeliveries(store.read, id, { ...bounds, status }),
         show: showDelivery,
       })
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/v1/webhooks/:webhook_id/replay',
+  route(app, 'POST /v1/webhooks/:webhook_id/replay', {
     access: ['webhooks:write'],
-    doc: {
-      operation: 'replayWebhookDeliveries',
-      summary: 'Send an event again, or all events whose delivery failed',
-      description: 'The `webhook-id` stays the same. Delivery is tried for three more days.',
-      answer: ReplayedDeliveries,
-      errors: ['webhook_not_found', 'event_not_found', 'webhook_disabled'],
-    },
-    accepts: { params: WebhookParams, body: ReplayDeliveries },
-    async handler(request) {
-      const { project_id } = callerOf(request)
+    operation: 'replayWebhookDeliveries',
+    summary: 'Send an event again, or all events whose delivery failed',
+    description: 'The `webhook-id` stays the same. Delivery is tried for three more days.',
+    answer: ReplayedDeliveries,
+    errors: ['webhook_not_found', 'event_not_found', 'webhook_disabled'],
+    body: ReplayDeliveries,
+    async handler(request, { project_id }) {
       refuseIdempotencyKey(request.headers)
       const { event_id } = request.body ?? {}
       const now = clock.now()
-      const answer = await store.write(async (tx) => {
-        const webhook = await lockWebhook(tx, project_id, request.params.webhook_id)
-        if (!webhook) throw new ApiError('webhook_not_found')
+      const answer = await withLocked(project_id, request.params.webhook_id, async (tx, webhook) => {
         let queued = 1
         if (event_id === undefined) queued = await replayFailed(tx, webhook, now)
         else await replayEvent(tx, webhook, event_id, now)
@@ -294,7 +240,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
         return { webhook_id: webhook.id, queued, has_more: event_id === undefined && more.length > 0 }
       })
       wake()
-      return { object: 'webhook.replay', ...answer }
+      return { object: 'webhook.replay' as const, ...answer }
     },
   })
 }

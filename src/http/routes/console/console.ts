@@ -1,11 +1,10 @@
 // GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
 // Nothing comes from elsewhere, and the page's policy lets it load nothing else.
 import { createReadStream } from 'node:fs'
-import { Type } from 'typebox'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/auth.ts'
 import { MethodNotAllowed } from '../../response/send-error.ts'
-import { type App, type RouteDependencies, route } from '../../route.ts'
+import { type App, publicRoute, type RouteDependencies } from '../../route.ts'
 import { type ConsoleAssets, consoleAssets } from './assets.ts'
 
 const POLICY = [
@@ -48,10 +47,7 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
   app.addHook('onClose', async () => cancel())
 
   for (const url of ['/console', '/console/*'])
-    route(app, {
-      method: 'GET',
-      url,
-      access: 'public',
+    publicRoute(app, `GET ${url}`, {
       async handler({ headers, url }, reply) {
         const { pathname } = new URL(url, 'http://console')
         const methods = app.routeTable.methodsOf(pathname)
@@ -64,18 +60,11 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
       },
     })
 
-  route(app, {
-    method: 'GET',
-    url: '/console/gsm8k.jsonl',
-    access: 'public',
+  publicRoute(app, 'GET /console/gsm8k.jsonl', {
     handler: async (_request, reply) => reply.type('application/jsonl').send(createReadStream(EXAMPLE)),
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/console/assets/:version/*',
-    access: 'public',
-    accepts: { params: Type.Object({ version: Type.String(), '*': Type.String() }) },
+  publicRoute(app, 'GET /console/assets/:version/*', {
     async handler({ params, headers, method, originalUrl }, reply) {
       const { files, version } = await consoleAssets()
       const asset = files.get(params['*'])
@@ -112,10 +101,7 @@ function consolePage({ version }: ConsoleAssets, signedIn: boolean): string {
 
 /** GET /: leads a browser to the console, and tells other callers where everything is. */
 export function rootRoute(app: App): void {
-  route(app, {
-    method: 'GET',
-    url: '/',
-    access: 'public',
+  publicRoute(app, 'GET /', {
     async handler({ headers }, reply) {
       reply.header('vary', 'accept')
       if (headers.accept?.includes('text/html')) return reply.redirect('/console')

@@ -28,7 +28,7 @@ import {
   setConsoleCookie,
 } from '../../access/auth.ts'
 import { type Caller, callerOf } from '../../access/caller.ts'
-import { type App, type RouteDependencies, route } from '../../route.ts'
+import { type App, publicRoute, type RouteDependencies, route } from '../../route.ts'
 
 const SESSION_MS = 7 * 24 * 3_600_000
 const LINK_MS = 60_000
@@ -44,10 +44,7 @@ export type CountCall = (caller: Caller, reply: FastifyReply) => Promise<void>
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version'> & { countCall: CountCall }
 
 export function consoleSessionRoutes(app: App, { store, clock, region, version, countCall }: Deps): void {
-  route(app, {
-    method: 'POST',
-    url: '/console/session',
-    access: 'public',
+  publicRoute(app, 'POST /console/session', {
     doc: {
       operation: 'createConsoleSession',
       summary: 'Sign a browser in',
@@ -57,7 +54,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       headers: ConsoleHeader,
       errors: ['invalid_request', 'invalid_api_key', 'cross_site_request', 'rate_limit_exceeded'],
     },
-    accepts: { body: CreateConsoleSession },
+    body: CreateConsoleSession,
     async handler(request, reply) {
       requireConsoleHeader(request.headers)
       const { api_key, link } = request.body
@@ -94,48 +91,36 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
     },
   })
 
-  route(app, {
-    method: 'GET',
-    url: '/console/session',
+  route(app, 'GET /console/session', {
     access: 'any key',
-    doc: {
-      operation: 'getConsoleSession',
-      summary: 'Who is signed in',
-      answer: ConsoleSession,
-    },
-    handler: async (request) => showSession(callerOf(request)),
+    operation: 'getConsoleSession',
+    summary: 'Who is signed in',
+    answer: ConsoleSession,
+    handler: async (_request, caller) => showSession(caller),
   })
 
-  route(app, {
-    method: 'DELETE',
-    url: '/console/session',
+  route(app, 'DELETE /console/session', {
     access: 'any key',
-    doc: {
-      operation: 'deleteConsoleSession',
-      summary: 'Sign out',
-      answer: ConsoleSessionEnded,
-      headers: ConsoleHeader,
-      errors: ['cross_site_request'],
-    },
-    async handler(request, reply) {
+    operation: 'deleteConsoleSession',
+    summary: 'Sign out',
+    answer: ConsoleSessionEnded,
+    headers: ConsoleHeader,
+    errors: ['cross_site_request'],
+    async handler(request, _caller, reply) {
       const token_sha256 = consoleTokenOf(request.headers.cookie)
       if (token_sha256 !== null) await store.write((tx) => deleteConsoleSession(tx, token_sha256))
       reply.header('set-cookie', clearConsoleCookie(request.headers))
-      return { object: 'console_session', deleted: true }
+      return { object: 'console_session' as const, deleted: true as const }
     },
   })
 
-  route(app, {
-    method: 'POST',
-    url: '/console/links',
+  route(app, 'POST /console/links', {
     access: 'any key',
-    doc: {
-      operation: 'createConsoleLink',
-      summary: 'Make a link that signs a browser in once',
-      description: 'It works for a minute. `offpeak console` opens it.',
-      answer: ConsoleLink,
-      errors: ['cross_site_request', 'missing_scope'],
-    },
+    operation: 'createConsoleLink',
+    summary: 'Make a link that signs a browser in once',
+    description: 'It works for a minute. `offpeak console` opens it.',
+    answer: ConsoleLink,
+    errors: ['cross_site_request', 'missing_scope'],
     handler: (request) => makeLink(request),
   })
 
