@@ -5,7 +5,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import type { ReadPorts } from '../results/chunk-journal.ts'
-import { type FoundLine, findLine } from '../results/finished-lines.ts'
+import { findLine } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import { type Span, streamSpan } from '../results/stream-span.ts'
 import { readBatch } from '../store/batches.ts'
@@ -31,9 +31,16 @@ export async function readLine(
   const content = await readVisibleInput(ports.db, batch, ports.now)
   const input = content && (await inputLine(ports, chunk, content, line))
   const found = await findLine(ports, chunk, line)
-  if (found) return await finishedLine(ports, found, showInput ? input : undefined, models)
-  if (!input) return undefined
-  return whole(pendingSummary(batch, { line, bytes: input }), showInput ? input : null)
+  const record = found && (await readRecord(ports.sealed, found.audit, models))
+  let summary: LineSummary
+  if (record) summary = summaryOfRecord(JSON.parse(record.toString('utf8')))
+  else if (input) summary = pendingSummary(batch, { line, bytes: input })
+  else return undefined
+  const shown = `${JSON.stringify(summary).slice(0, -1)},"input":`
+  const head = [Buffer.from(shown), (showInput && input) || NULL, Buffer.from(',"result":')]
+  const tail = [Buffer.from(',"record":'), record ?? NULL, Buffer.from('}')]
+  // A result ends with a line break, which JSON allows there.
+  return around(ports.sealed, Buffer.concat(head), found?.result ?? null, Buffer.concat(tail))
 }
 
 async function inputLine(
@@ -57,40 +64,18 @@ async function inputLine(
   return undefined
 }
 
-async function finishedLine(
-  { sealed }: ReadPorts,
-  { audit, result }: FoundLine,
-  input: Buffer | undefined,
-  models: ReadonlyMap<string, Model> | null,
-): Promise<LineRecordText> {
-  const stored = withoutBreak(await sealed.readAll(audit.project_id, audit.blob, audit.range))
-  const record = models === null ? stored : withServerNames(stored, models)
-  const summary = JSON.stringify(summaryOfRecord(JSON.parse(record.toString('utf8'))))
-  const head = [Buffer.from(`${summary.slice(0, -1)},"input":`), input ?? NULL, Buffer.from(',"result":')]
-  const tail = [Buffer.from(',"record":'), record, Buffer.from('}')]
-  // A result ends with a line break, which JSON allows there.
-  const size = result === null ? NULL.length : result.range.end - result.range.start
-  const bytes = [...head, ...tail].reduce((sum, piece) => sum + piece.length, size)
-  return { bytes, text: pieces(head, result === null ? [NULL] : streamSpan(sealed, result), tail) }
-}
-
 const NULL = Buffer.from('null')
-const LF = 0x0a
 
-function withoutBreak(row: Buffer): Buffer {
-  return row.at(-1) === LF ? row.subarray(0, -1) : row
-}
-
-function whole(summary: LineSummary, input: Buffer | null): LineRecordText {
-  const head = Buffer.from(`${JSON.stringify(summary).slice(0, -1)},"input":`)
-  const all = Buffer.concat([head, input ?? NULL, Buffer.from(',"result":null,"record":null}')])
-  return { bytes: all.length, text: pieces([all]) }
-}
-
-async function* pieces(
-  ...sources: (Iterable<Buffer> | AsyncIterable<Buffer>)[]
-): AsyncGenerator<Buffer, void, undefined> {
-  for (const source of sources) yield* source
+/** `null` where there is no stored text. */
+function around(sealed: SealedBlobs, head: Buffer, stored: Span | null, tail: Buffer): LineRecordText {
+  const size = stored === null ? NULL.length : stored.range.end - stored.range.start
+  const text = (async function* () {
+    yield head
+    if (stored === null) yield NULL
+    else yield* streamSpan(sealed, stored)
+    yield tail
+  })()
+  return { bytes: head.length + size + tail.length, text }
 }
 
 // Finds the audit record of a line by the address in its request ID: batch and line number name the chunk, and the
@@ -124,19 +109,21 @@ export async function readLineRecord(
   const chunk = batch && (await readChunkOfLine(db, batch_id, line))
   const found = chunk && (await findLine(ports, chunk, line))
   if (!found) return undefined
-  const { blob, range } = found.audit
-  const stored = await sealed.readAll(found.audit.project_id, blob, range)
-  const audit = models === null ? stored : withServerNames(stored, models)
-  const record = audit.subarray(0, audit.lastIndexOf('}'))
-  const head = Buffer.concat([record, Buffer.from(BEFORE_RESPONSE)])
+  const audit = await readRecord(sealed, found.audit, models)
+  const head = Buffer.concat([audit.subarray(0, -1), Buffer.from(BEFORE_RESPONSE)])
   const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null
-  if (!response) {
-    const whole = Buffer.concat([head, Buffer.from('null}')])
-    return { bytes: whole.length, text: streamed([whole]) }
-  }
-  const bytes = head.length + response.range.end - response.range.start + 1
-  const text = streamSpan(sealed, response)
-  return { bytes, text: streamed([head], text, [Buffer.from('}')]) }
+  return around(sealed, head, response, Buffer.from('}'))
+}
+
+/** A stored record, without the line break behind it. */
+async function readRecord(
+  sealed: SealedBlobs,
+  { project_id, blob, range }: Span,
+  models: ReadonlyMap<string, Model> | null,
+): Promise<Buffer> {
+  const stored = await sealed.readAll(project_id, blob, range)
+  const record = stored.subarray(0, stored.lastIndexOf('}') + 1)
+  return models === null ? record : withServerNames(record, models)
 }
 
 async function responseIn(sealed: SealedBlobs, { project_id, blob, range }: Span): Promise<Span> {
@@ -150,12 +137,6 @@ async function responseIn(sealed: SealedBlobs, { project_id, blob, range }: Span
     }
     if (end === range.end) throw new Error(`a result line in ${blob.key} has no response`)
   }
-}
-
-async function* streamed(
-  ...sources: (Iterable<Buffer> | AsyncIterable<Buffer>)[]
-): AsyncGenerator<Buffer, void, undefined> {
-  for (const source of sources) yield* source
 }
 
 // Callers read the names of model servers in records, not their addresses: a name that is made of an address, and a

@@ -153,8 +153,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
 
 /** The batch that a call names, as far as the caller's project can see it. Throws batch_not_found. */
 export async function visibleBatch(read: Reader, project_id: string, batch_id: string): Promise<BatchRow> {
-  const batch = found(await readBatch(read, project_id, batch_id), 'batch_not_found')
-  return batch
+  return found(await readBatch(read, project_id, batch_id), 'batch_not_found')
 }
 
 // A row of batches as the API shows it. Times that are not set are left out; for clients of OpenAI's API they are null,

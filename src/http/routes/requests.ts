@@ -101,10 +101,7 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     errors: ['request_not_found'],
     async handler(request, caller, reply) {
       const id = request.params.request_id
-      if (parseLineRequestId(id) === null) {
-        const call = found(await readCall(caller, id), 'request_not_found')
-        return call
-      }
+      if (parseLineRequestId(id) === null) return found(await readCall(caller, id), 'request_not_found')
       const read = await reads.open(caller.project_id, reply.raw)
       const record = found(await read.turn(() => readLine(caller, id)), 'request_not_found')
       const text = read.stream(record.text)
