@@ -5,6 +5,7 @@ import { firstIdAt } from '../domain/ids.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
 import { exactPlus } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
@@ -69,17 +70,12 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
 
 /** The project's batch; undefined when it does not exist or is another project's. */
 export async function readBatch(db: Reader, project_id: string, id: string): Promise<BatchRow | undefined> {
-  return await db
-    .selectFrom('batches')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  return await readRow(db, 'batches', { id, project_id })
 }
 
 /** The row of any project, for background work. */
 export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | undefined> {
-  return await db.selectFrom('batches').selectAll().where('id', '=', id).executeTakeFirst()
+  return await readRow(db, 'batches', { id })
 }
 
 export interface BatchFilter {
@@ -99,7 +95,7 @@ export async function listBatches(
   project_id: string,
   { status, model, retry_of, search, since, until, ...page }: Page & BatchFilter,
 ): Promise<Listed<BatchRow>> {
-  let batches = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  let batches = selectRows(db, 'batches', { project_id }).selectAll()
   if (status !== undefined) batches = batches.where('status', '=', status)
   // IDs begin with their time, and a retry comes later.
   if (retry_of !== undefined) batches = batches.where('id', '>', retry_of)
@@ -164,18 +160,15 @@ export async function moveBatch(
   to: Exclude<BatchStatus, 'validating'>,
   now: number,
 ): Promise<BatchRow | undefined> {
-  return await tx
-    .updateTable('batches')
+  return await updateRows(tx, 'batches', { id, status: statusesBefore(to) })
     .set({ status: to, [ENTERED_AT[to]]: now })
-    .where('id', '=', id)
-    .where('status', 'in', statusesBefore(to))
     .returningAll()
     .executeTakeFirst()
 }
 
 /** What is wrong with the first lines of a batch that fails: a JSON array. */
 export async function setBatchErrors(tx: Writer, id: string, errors: string): Promise<void> {
-  await tx.updateTable('batches').set({ errors }).where('id', '=', id).execute()
+  await updateRows(tx, 'batches', { id }).set({ errors }).execute()
 }
 
 /** Of a batch that was created before its file was validated. */
@@ -184,7 +177,7 @@ export async function setBatchLines(
   id: string,
   lines: Pick<BatchRow, 'total' | 'models'>,
 ): Promise<void> {
-  await tx.updateTable('batches').set(lines).where('id', '=', id).execute()
+  await updateRows(tx, 'batches', { id }).set(lines).execute()
 }
 
 export async function setResultFiles(
@@ -192,7 +185,7 @@ export async function setResultFiles(
   id: string,
   files: { output_file_id: string | null; error_file_id: string | null },
 ): Promise<void> {
-  await tx.updateTable('batches').set(files).where('id', '=', id).execute()
+  await updateRows(tx, 'batches', { id }).set(files).execute()
 }
 
 /** What one flush of a worker adds to a batch. */
@@ -214,8 +207,7 @@ export interface BatchDelta {
 }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
-  return await tx
-    .updateTable('batches')
+  return await updateRows(tx, 'batches', { id })
     .set((eb) => ({
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
@@ -237,17 +229,14 @@ export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Pro
       error_lines: eb('error_lines', '+', delta.error_lines),
       ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
     }))
-    .where('id', '=', id)
     .returningAll()
     .executeTakeFirstOrThrow()
 }
 
 /** Lowers the rate's last line count after lines were reversed. */
 export async function lowerRateMark(tx: Writer, id: string): Promise<void> {
-  await tx
-    .updateTable('batches')
+  await updateRows(tx, 'batches', { id })
     .set((eb) => ({ rate_lines: eb('completed', '+', eb.ref('failed')) }))
-    .where('id', '=', id)
     .where((eb) => eb('rate_lines', '>', eb('completed', '+', eb.ref('failed'))))
     .execute()
 }
@@ -273,7 +262,7 @@ export async function setPlanned(
   id: string,
   planned: Pick<BatchRow, 'chunk_count'> & Partial<Pick<BatchRow, 'unshared_lines'>>,
 ): Promise<void> {
-  await tx.updateTable('batches').set(planned).where('id', '=', id).execute()
+  await updateRows(tx, 'batches', { id }).set(planned).execute()
 }
 
 /** The state of batches with open chunks. */
@@ -353,17 +342,14 @@ export const OPEN_STATUSES_SQL = OPEN_STATUSES.map((status) => sql.lit(status))
 
 /** The unfinished batches that read this file. */
 export async function openBatchesOfInput(db: Reader, file_id: string): Promise<BatchRow[]> {
-  return await db
-    .selectFrom('batches')
+  return await selectRows(db, 'batches', { input_file_id: file_id, status: OPEN_STATUSES })
     .selectAll()
-    .where('input_file_id', '=', file_id)
-    .where('status', 'in', OPEN_STATUSES_SQL)
     .execute()
 }
 
 export async function markInputDeleted(tx: Writer, ids: readonly string[], now: number): Promise<void> {
   if (ids.length === 0) return
-  await tx.updateTable('batches').set({ input_deleted_at: now }).where('id', 'in', ids).execute()
+  await updateRows(tx, 'batches', { id: ids }).set({ input_deleted_at: now }).execute()
 }
 
 /** Unfinished batches for progress and risk, earliest deadline first. */
@@ -412,11 +398,8 @@ export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
 
 /** Unfinished batches of the project, newest first. */
 export async function listOpenBatches(db: Reader, project_id: string, limit: number): Promise<BatchRow[]> {
-  return await db
-    .selectFrom('batches')
+  return await selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
     .selectAll()
-    .where('project_id', '=', project_id)
-    .where('status', 'in', OPEN_STATUSES_SQL)
     .orderBy('id', 'desc')
     .limit(limit)
     .execute()
@@ -428,7 +411,7 @@ export async function listLaterBatches(
   project_id: string,
   { id, ids, limit }: { id: string; ids: readonly string[]; limit: number },
 ): Promise<BatchRow[]> {
-  const own = db.selectFrom('batches').selectAll().where('project_id', '=', project_id)
+  const own = selectRows(db, 'batches', { project_id }).selectAll()
   const later = await own.where('id', '>', id).orderBy('id', 'desc').limit(limit).execute()
   // One statement for both would look at every batch of the project.
   const named = ids.length === 0 ? [] : await own.where('id', 'in', ids).where('id', '<=', id).execute()

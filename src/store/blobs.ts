@@ -1,6 +1,7 @@
 // Every sealed blob of the system has a row. A blob without a row is an orphan of a crash; a blob pending deletion
 // cannot be opened, for its key is destroyed, and its bytes are deleted next.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BlobRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -41,36 +42,28 @@ export async function insertOwnedBlobs(
 
 /** The blob, if it may still be opened. */
 export async function readBlobRow(db: Reader, key: string): Promise<BlobRow | undefined> {
-  return await db
-    .selectFrom('blobs')
-    .selectAll()
-    .where('key', '=', key)
-    .where('deletion_pending_since', 'is', null)
-    .executeTakeFirst()
+  return await readRow(db, 'blobs', { key, deletion_pending_since: null })
 }
 
 /** Locks these blobs until the end of the transaction. */
 export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
   if (keys.length === 0) return
   // In a fixed order, which prevents deadlocks.
-  await tx.selectFrom('blobs').select('key').where('key', 'in', keys).orderBy('key').forUpdate().execute()
+  await selectRows(tx, 'blobs', { key: keys }).select('key').orderBy('key').forUpdate().execute()
 }
 
 /** Which of `keys` have a row, pending deletion or not. */
 export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()
-  const rows = await db.selectFrom('blobs').select('key').where('key', 'in', keys).execute()
+  const rows = await selectRows(db, 'blobs', { key: keys }).select('key').execute()
   return new Set(rows.map((row) => row.key))
 }
 
 /** Marks blobs for deletion and destroys their keys: from this commit on they cannot be decrypted. */
 export async function markForDeletion(tx: Writer, keys: readonly string[], now: number): Promise<void> {
   if (keys.length === 0) return
-  await tx
-    .updateTable('blobs')
+  await updateRows(tx, 'blobs', { key: keys, deletion_pending_since: null })
     .set({ deletion_pending_since: now, wrapped_key: '' })
-    .where('key', 'in', keys)
-    .where('deletion_pending_since', 'is', null)
     .execute()
 }
 
@@ -82,8 +75,7 @@ export async function markResultsForDeletion(
   now: number,
 ): Promise<void> {
   const column = part === 'output' ? 'output_blob' : 'error_blob'
-  await tx
-    .updateTable('blobs')
+  await updateRows(tx, 'blobs', { deletion_pending_since: null })
     .set({ deletion_pending_since: now, wrapped_key: '' })
     .where('key', 'in', (qb) =>
       qb
@@ -93,7 +85,6 @@ export async function markResultsForDeletion(
         .where(column, 'is not', null)
         .$castTo<{ key: string }>(),
     )
-    .where('deletion_pending_since', 'is', null)
     .execute()
 }
 
@@ -110,11 +101,7 @@ export async function listPendingDeletion(db: Reader, limit: number): Promise<st
 
 export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<void> {
   if (keys.length === 0) return
-  await tx
-    .deleteFrom('blobs')
-    .where('key', 'in', keys)
-    .where('deletion_pending_since', 'is not', null)
-    .execute()
+  await deleteRows(tx, 'blobs', { key: keys }).where('deletion_pending_since', 'is not', null).execute()
 }
 
 // Which blobs the database says there must be, and what each of them is for: what a doctor asks.
@@ -126,10 +113,8 @@ export async function hasBlobs(db: Reader): Promise<boolean> {
 
 /** Any of the keys that the master key opens; null where there is none. */
 export async function anyWrappedKey(db: Reader): Promise<string | null> {
-  const blob = await db
-    .selectFrom('blobs')
+  const blob = await selectRows(db, 'blobs', { deletion_pending_since: null })
     .select('wrapped_key')
-    .where('deletion_pending_since', 'is', null)
     .limit(1)
     .executeTakeFirst()
   if (blob) return blob.wrapped_key
@@ -142,10 +127,8 @@ export async function listBlobRows(
   db: Reader,
   page: { limit: number; after?: string | undefined },
 ): Promise<BlobRow[]> {
-  let query = db
-    .selectFrom('blobs')
+  let query = selectRows(db, 'blobs', { deletion_pending_since: null })
     .selectAll()
-    .where('deletion_pending_since', 'is', null)
     .orderBy('key')
     .limit(page.limit)
   if (page.after !== undefined) query = query.where('key', '>', page.after)
@@ -155,11 +138,8 @@ export async function listBlobRows(
 /** Which of `keys` can be opened. */
 export async function openableBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()
-  const rows = await db
-    .selectFrom('blobs')
+  const rows = await selectRows(db, 'blobs', { key: keys, deletion_pending_since: null })
     .select('key')
-    .where('key', 'in', keys)
-    .where('deletion_pending_since', 'is', null)
     .execute()
   return new Set(rows.map((row) => row.key))
 }
@@ -287,10 +267,8 @@ interface KeyPage {
 
 /** Of blobs that can be opened, ordered by key, locked until the transaction ends. */
 export async function lockBlobKeys(tx: Writer, { limit, after }: KeyPage): Promise<BlobRow[]> {
-  return await tx
-    .selectFrom('blobs')
+  return await selectRows(tx, 'blobs', { deletion_pending_since: null })
     .selectAll()
-    .where('deletion_pending_since', 'is', null)
     .where('key', '>', after)
     .orderBy('key')
     .limit(limit)
@@ -326,5 +304,5 @@ export async function lockSecrets(tx: Writer, { limit, after }: KeyPage): Promis
 
 export async function replaceSecrets(tx: Writer, row: WrappedSecrets): Promise<void> {
   const { wrapped_secret, previous_secret } = row
-  await tx.updateTable('webhooks').set({ wrapped_secret, previous_secret }).where('id', '=', row.id).execute()
+  await updateRows(tx, 'webhooks', { id: row.id }).set({ wrapped_secret, previous_secret }).execute()
 }

@@ -3,6 +3,7 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow, IdempotencyRow } from './schema.ts'
 import { slices } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -21,12 +22,7 @@ export async function readHttpRequest(
   project_id: string,
   id: string,
 ): Promise<HttpRequestRow | undefined> {
-  return await db
-    .selectFrom('http_requests')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  return await readRow(db, 'http_requests', { id, project_id })
 }
 
 interface HttpRequestFilter {
@@ -47,13 +43,11 @@ export async function listHttpRequests(
   project_id: string,
   { method, withoutReads, status, path, key_id, since, until, ...page }: Page & HttpRequestFilter,
 ): Promise<Listed<Omit<HttpRequestRow, 'response'>>> {
-  const calls = db
-    .selectFrom('http_requests')
+  const calls = selectRows(db, 'http_requests', { project_id })
     .select([
       ...(['id', 'project_id', 'key_id', 'method', 'path', 'status'] as const),
       ...(['created', 'duration_ms', 'entity', 'traceparent'] as const),
     ])
-    .where('project_id', '=', project_id)
     .where('id', '>=', firstIdAt('request', since))
   const within = until === undefined ? calls : calls.where('id', '<', firstIdAt('request', until))
   if ([method, withoutReads, status, path, key_id].every((wanted) => wanted === undefined))
@@ -94,7 +88,7 @@ export async function insertAnonymousRequests(
 }
 
 export async function readAnonymousRequest(db: Reader, id: string): Promise<AnonymousRequestRow | undefined> {
-  return await db.selectFrom('anonymous_requests').selectAll().where('id', '=', id).executeTakeFirst()
+  return await readRow(db, 'anonymous_requests', { id })
 }
 
 /** Forgets all but the newest `count`; IDs begin with their time. */
@@ -119,12 +113,8 @@ export async function readIdempotency(
   routes: readonly string[],
   now: number,
 ): Promise<IdempotencyRow | undefined> {
-  return await db
-    .selectFrom('idempotency_keys')
+  return await selectRows(db, 'idempotency_keys', { project_id, route: routes, key })
     .selectAll()
-    .where('project_id', '=', project_id)
-    .where('route', 'in', routes)
-    .where('key', '=', key)
     .where('expires', '>', now)
     .limit(1)
     .executeTakeFirst()
@@ -138,11 +128,7 @@ export async function reserveIdempotencyKey(
   tx: Writer,
   row: Omit<IdempotencyRow, 'state' | 'status' | 'response'>,
 ): Promise<boolean> {
-  await tx
-    .deleteFrom('idempotency_keys')
-    .where('project_id', '=', row.project_id)
-    .where('route', '=', row.route)
-    .where('key', '=', row.key)
+  await deleteRows(tx, 'idempotency_keys', { project_id: row.project_id, route: row.route, key: row.key })
     .where('expires', '<=', row.created)
     .execute()
   const result = await tx
@@ -155,12 +141,11 @@ export async function reserveIdempotencyKey(
 
 /** Frees the key for whoever reserves it next. */
 export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void> {
-  await tx
-    .deleteFrom('idempotency_keys')
-    .where('project_id', '=', row.project_id)
-    .where('route', '=', row.route)
-    .where('key', '=', row.key)
-    .execute()
+  await deleteRows(tx, 'idempotency_keys', {
+    project_id: row.project_id,
+    route: row.route,
+    key: row.key,
+  }).execute()
 }
 
 /** Stores the answer if the key belongs to this request; does not wait for a row of another request. */
@@ -169,13 +154,13 @@ export async function completeIdempotencyKey(
   row: RowKey & Pick<IdempotencyRow, 'request_id'>,
   answer: { status: number; response: string },
 ): Promise<void> {
-  await tx
-    .updateTable('idempotency_keys')
+  await updateRows(tx, 'idempotency_keys', {
+    project_id: row.project_id,
+    route: row.route,
+    key: row.key,
+    request_id: row.request_id,
+  })
     .set({ ...answer, state: 'done' })
-    .where('project_id', '=', row.project_id)
-    .where('route', '=', row.route)
-    .where('key', '=', row.key)
-    .where('request_id', '=', row.request_id)
     .execute()
 }
 

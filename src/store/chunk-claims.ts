@@ -8,6 +8,7 @@ import {
 } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
+import { selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, Schema, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
@@ -111,11 +112,8 @@ export async function claimRemote(
   const claims: ChunkRow[] = []
   for (const { batch_id, idx } of chosen)
     claims.push(
-      ...(await tx
-        .updateTable('chunks')
+      ...(await updateRows(tx, 'chunks', { batch_id, idx })
         .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
-        .where('batch_id', '=', batch_id)
-        .where('idx', '=', idx)
         .returningAll()
         .execute()),
     )
@@ -128,10 +126,7 @@ export async function hasReadyRemote(db: Reader, onlyBatches?: readonly string[]
 }
 
 function readyRemote(db: Pick<Reader, 'selectFrom'>, onlyBatches: readonly string[] | undefined) {
-  const query = db
-    .selectFrom('chunks')
-    .where('state', '=', sql.lit('ready'))
-    .where('remote_batches', '>', sql.lit(0))
+  const query = selectRows(db, 'chunks', { state: 'ready' }).where('remote_batches', '>', sql.lit(0))
   return onlyBatches ? query.where('batch_id', 'in', onlyBatches) : query
 }
 
@@ -142,7 +137,7 @@ export async function hasReadyChunk(
   models: ModelChoice = ALL_MODELS,
   onlyBatches?: readonly string[],
 ): Promise<boolean> {
-  let query = db.selectFrom('chunks').select('idx').where('state', '=', sql.lit('ready')).limit(1)
+  let query = selectRows(db, 'chunks', { state: 'ready' }).select('idx').limit(1)
   query = query.where('remote_batches', '=', sql.lit(0))
   if (exceptProjects.length > 0) query = query.where('project_id', 'not in', exceptProjects)
   if (onlyBatches) query = query.where('batch_id', 'in', onlyBatches)
@@ -222,11 +217,8 @@ async function leaseFirst(
 }
 
 function firstReady(db: Pick<Writer, 'selectFrom'>, at_most: number) {
-  return db
-    .selectFrom('chunks')
+  return selectRows(db, 'chunks', { state: 'ready', remote_batches: 0 })
     .select(['batch_id', 'idx'])
-    .where('state', '=', sql.lit('ready'))
-    .where('remote_batches', '=', sql.lit(0))
     .orderBy('deadline')
     .orderBy('batch_id')
     .orderBy('idx')
@@ -321,11 +313,8 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
   let wrapped = after === null
   let last = after
   while (open.length < count) {
-    const next = await db
-      .selectFrom('chunks')
+    const next = await selectRows(db, 'chunks', { state: 'ready', project_id })
       .select('entity')
-      .where('state', '=', sql.lit('ready' as const))
-      .where('project_id', '=', project_id)
       .where('entity', last === null ? '>=' : '>', last ?? '')
       .orderBy('entity')
       .limit(1)
@@ -349,13 +338,13 @@ export async function claimOfEntities(
 ): Promise<ChunkRow[]> {
   const claims: ChunkRow[] = []
   for (const entity of order.entities) {
-    const chosen = await tx
-      .selectFrom('chunks')
+    const chosen = await selectRows(tx, 'chunks', {
+      state: 'ready',
+      remote_batches: 0,
+      project_id: order.project_id,
+      entity,
+    })
       .select(['batch_id', 'idx'])
-      .where('state', '=', sql.lit('ready'))
-      .where('remote_batches', '=', sql.lit(0))
-      .where('project_id', '=', order.project_id)
-      .where('entity', '=', entity)
       .where((eb) => isOfModels(eb, order.models))
       .orderBy('deadline')
       .orderBy('batch_id')
@@ -365,12 +354,12 @@ export async function claimOfEntities(
       .skipLocked()
       .executeTakeFirst()
     if (!chosen) continue
-    const claim = await tx
-      .updateTable('chunks')
+    const claim = await updateRows(tx, 'chunks', {
+      batch_id: chosen.batch_id,
+      idx: chosen.idx,
+      state: 'ready',
+    })
       .set((eb) => ({ state: 'leased', worker_id: order.worker_id, epoch: eb('epoch', '+', 1) }))
-      .where('batch_id', '=', chosen.batch_id)
-      .where('idx', '=', chosen.idx)
-      .where('state', '=', sql.lit('ready'))
       .returningAll()
       .executeTakeFirst()
     if (claim) claims.push(claim)
@@ -407,10 +396,8 @@ export async function listClosable(
   batch_ids: readonly string[],
 ): Promise<string[]> {
   if (batch_ids.length === 0) return []
-  const rows = await db
-    .selectFrom('batches')
+  const rows = await selectRows(db, 'batches', { id: batch_ids })
     .select('id')
-    .where('id', 'in', batch_ids)
     .where(({ or, exists, selectFrom }) =>
       or([
         exists(
@@ -452,10 +439,8 @@ export async function claimClosable(
   count: number,
 ): Promise<ChunkRow[]> {
   if (batch_ids.length === 0) return []
-  const chosen = await tx
-    .selectFrom('chunks')
+  const chosen = await selectRows(tx, 'chunks', { batch_id: batch_ids })
     .select(['batch_id', 'idx'])
-    .where('batch_id', 'in', batch_ids)
     .where('state', '!=', sql.lit('sealed' as const))
     .where(isClosable(now))
     .orderBy('batch_id')
@@ -468,11 +453,8 @@ export async function claimClosable(
   for (const [batch_id, chunks] of Map.groupBy(chosen, (chunk) => chunk.batch_id)) {
     const indexes = chunks.map((chunk) => chunk.idx)
     claims.push(
-      ...(await tx
-        .updateTable('chunks')
+      ...(await updateRows(tx, 'chunks', { batch_id, idx: indexes })
         .set((eb) => ({ state: 'leased', worker_id, parked_reason: null, epoch: eb('epoch', '+', 1) }))
-        .where('batch_id', '=', batch_id)
-        .where('idx', 'in', indexes)
         .returningAll()
         .execute()),
     )
@@ -488,12 +470,8 @@ export async function claimPlan(
   batch_ids: readonly string[],
 ): Promise<TaskRow | undefined> {
   if (batch_ids.length === 0) return undefined
-  const next = await tx
-    .selectFrom('tasks')
+  const next = await selectRows(tx, 'tasks', { subject: batch_ids, kind: 'plan', state: 'ready' })
     .select('id')
-    .where('subject', 'in', batch_ids)
-    .where('kind', '=', 'plan')
-    .where('state', '=', sql.lit('ready' as const))
     .where('run_at', '<=', now)
     .orderBy('id')
     .limit(1)

@@ -5,6 +5,7 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, ChunkState, JournalPartRow, Schema } from './schema.ts'
 import { exactPlus, slices } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -121,19 +122,18 @@ export async function commitChunk(
   delta: ChunkDelta,
   seal: ChunkSeal | null,
 ): Promise<Fenced> {
-  let update = tx
-    .updateTable('chunks')
-    .set((eb) => ({
-      completed: eb('completed', '+', delta.completed),
-      failed: eb('failed', '+', delta.failed),
-      cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
-      commit_seq: eb('commit_seq', '+', 1),
-    }))
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', lease.idx)
-    .where('epoch', '=', lease.epoch)
-    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
+  let update = updateRows(tx, 'chunks', {
+    batch_id: lease.batch_id,
+    idx: lease.idx,
+    epoch: lease.epoch,
+    commit_seq: lease.commit_seq,
+    state: 'leased',
+  }).set((eb) => ({
+    completed: eb('completed', '+', delta.completed),
+    failed: eb('failed', '+', delta.failed),
+    cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
+    commit_seq: eb('commit_seq', '+', 1),
+  }))
   if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null })
   const result = await update.executeTakeFirst()
   return result.numUpdatedRows > 0n ? 'accepted' : await whyRefused(tx, lease)
@@ -150,13 +150,13 @@ async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: Comm
 
 /** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
 export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
-  const row = await tx
-    .selectFrom('chunks')
+  const row = await selectRows(tx, 'chunks', {
+    batch_id: lease.batch_id,
+    idx: lease.idx,
+    epoch: lease.epoch,
+    state: 'leased',
+  })
     .select('epoch')
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', lease.idx)
-    .where('epoch', '=', lease.epoch)
-    .where('state', '=', 'leased')
     .forUpdate()
     .executeTakeFirst()
   return row !== undefined
@@ -172,14 +172,14 @@ export async function fenceReservation(
   { batch_id, idx, epoch }: Lease,
   { last, next }: { last: number; next: number },
 ): Promise<number | null> {
-  const result = await tx
-    .updateTable('chunks')
+  const result = await updateRows(tx, 'chunks', {
+    batch_id,
+    idx,
+    epoch,
+    state: 'leased',
+    reservation_seq: last,
+  })
     .set({ reservation_seq: next })
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
-    .where('epoch', '=', epoch)
-    .where('state', '=', 'leased')
-    .where('reservation_seq', '=', last)
     .executeTakeFirst()
   if (result.numUpdatedRows > 0n) return next
   const now = await readChunk(tx, batch_id, idx)
@@ -224,14 +224,14 @@ async function endLease(
   lease: CommitLease,
   change: UpdateObject<Schema, 'chunks'>,
 ): Promise<Fenced> {
-  const result = await tx
-    .updateTable('chunks')
+  const result = await updateRows(tx, 'chunks', {
+    batch_id: lease.batch_id,
+    idx: lease.idx,
+    epoch: lease.epoch,
+    commit_seq: lease.commit_seq,
+    state: 'leased',
+  })
     .set({ ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` })
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', lease.idx)
-    .where('epoch', '=', lease.epoch)
-    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
     .executeTakeFirst()
   if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
   await deleteReservations(tx, lease)
@@ -240,34 +240,28 @@ async function endLease(
 
 /** Requeues the chunk at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
-  const result = await tx
-    .updateTable('chunks')
+  const result = await updateRows(tx, 'chunks', {
+    batch_id: lease.batch_id,
+    idx: lease.idx,
+    epoch: lease.epoch,
+    state: 'leased',
+  })
     .set({ state: 'ready', worker_id: null })
-    .where('batch_id', '=', lease.batch_id)
-    .where('idx', '=', lease.idx)
-    .where('epoch', '=', lease.epoch)
-    .where('state', '=', 'leased')
     .executeTakeFirst()
   if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
 }
 
 /** Makes chunks of a project ready that wait for a limit: limits were changed, or have room again. */
 export async function wakeOverLimit(tx: Writer, project_id: string): Promise<void> {
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'chunks', { state: 'parked', parked_reason: 'usage_limit', project_id })
     .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', sql.lit('parked' as const))
-    .where('parked_reason', '=', 'usage_limit')
-    .where('project_id', '=', project_id)
     .execute()
 }
 
 /** Makes parked chunks ready when their time has come; returns their number. */
 export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number> {
-  const result = await tx
-    .updateTable('chunks')
+  const result = await updateRows(tx, 'chunks', { state: 'parked' })
     .set({ state: 'ready', parked_reason: null })
-    .where('state', '=', sql.lit('parked' as const))
     .where('run_at', '<=', claimSql.now)
     .executeTakeFirst()
   return Number(result.numUpdatedRows)
@@ -283,11 +277,8 @@ export async function listSealed(
   from_idx: number,
   limit: number,
 ): Promise<SealedPart[]> {
-  return await db
-    .selectFrom('chunks')
+  return await selectRows(db, 'chunks', { batch_id, state: 'sealed' })
     .select(['idx', 'output_blob', 'output_bytes', 'error_blob', 'error_bytes'])
-    .where('batch_id', '=', batch_id)
-    .where('state', '=', 'sealed')
     .where('idx', '>=', from_idx)
     .orderBy('idx')
     .limit(limit)
@@ -300,10 +291,8 @@ export async function readChunkOfLine(
   batch_id: string,
   line: number,
 ): Promise<ChunkRow | undefined> {
-  return await db
-    .selectFrom('chunks')
+  return await selectRows(db, 'chunks', { batch_id })
     .selectAll()
-    .where('batch_id', '=', batch_id)
     .where('first_line', '<=', line)
     .orderBy('first_line', 'desc')
     .limit(1)
@@ -312,10 +301,8 @@ export async function readChunkOfLine(
 
 /** The first chunk of a batch that still has lines to run; undefined when there is none. */
 export async function firstUnsealed(db: Reader, batch_id: string): Promise<ChunkRow | undefined> {
-  return await db
-    .selectFrom('chunks')
+  return await selectRows(db, 'chunks', { batch_id })
     .selectAll()
-    .where('batch_id', '=', batch_id)
     .where('state', '!=', sql.lit('sealed' as const))
     .orderBy('idx')
     .limit(1)
@@ -345,10 +332,8 @@ export async function listChunks(
 }
 
 function chunksFrom(db: Reader, batch_id: string, from_idx: number, limit: number) {
-  return db
-    .selectFrom('chunks')
+  return selectRows(db, 'chunks', { batch_id })
     .selectAll()
-    .where('batch_id', '=', batch_id)
     .where('idx', '>=', from_idx)
     .orderBy('idx')
     .limit(limit)
@@ -356,22 +341,12 @@ function chunksFrom(db: Reader, batch_id: string, from_idx: number, limit: numbe
 
 /** The first line of each chunk of a batch, by index. */
 export async function listChunkStarts(db: Reader, batch_id: string): Promise<number[]> {
-  const rows = await db
-    .selectFrom('chunks')
-    .select('first_line')
-    .where('batch_id', '=', batch_id)
-    .orderBy('idx')
-    .execute()
+  const rows = await selectRows(db, 'chunks', { batch_id }).select('first_line').orderBy('idx').execute()
   return rows.map(({ first_line }) => first_line)
 }
 
 export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {
-  return await db
-    .selectFrom('chunks')
-    .selectAll()
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
-    .executeTakeFirst()
+  return await readRow(db, 'chunks', { batch_id, idx })
 }
 
 // Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten thousand
@@ -404,10 +379,8 @@ export async function groupUnsealed(db: Reader, batch_ids: readonly string[]): P
 }
 
 function firstGroups(db: Reader, batch_id: string) {
-  return db
-    .selectFrom('chunks')
+  return selectRows(db, 'chunks', { batch_id })
     .select(['batch_id', 'state', 'parked_reason', 'model'])
-    .where('batch_id', '=', batch_id)
     .where('state', '!=', sql.lit('sealed' as const))
     .orderBy('idx')
     .limit(CHUNKS_LOOKED_AT_MAX)
@@ -415,10 +388,8 @@ function firstGroups(db: Reader, batch_id: string) {
 
 /** The leased chunks of all projects, by batch and model. */
 export async function countLeased(db: Reader): Promise<(ChunkGroup & { chunks: number })[]> {
-  return await db
-    .selectFrom('chunks')
+  return await selectRows(db, 'chunks', { state: 'leased' })
     .select((eb) => ['batch_id', 'state', 'parked_reason', 'model', eb.fn.countAll<number>().as('chunks')])
-    .where('state', '=', sql.lit('leased' as const))
     .groupBy(['batch_id', 'state', 'parked_reason', 'model'])
     .execute()
 }
@@ -433,11 +404,8 @@ export async function insertJournalParts(tx: Writer, parts: readonly JournalPart
 
 /** In the order in which they were written. */
 export async function listJournalParts(db: Reader, batch_id: string, idx: number): Promise<JournalPartRow[]> {
-  return await db
-    .selectFrom('journal_parts')
+  return await selectRows(db, 'journal_parts', { batch_id, idx })
     .selectAll()
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .orderBy('journal_blob')
     .execute()
 }
@@ -450,10 +418,7 @@ export async function dropJournal(
   now: number,
   only?: readonly string[],
 ): Promise<void> {
-  const dropped = await tx
-    .deleteFrom('journal_parts')
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
+  const dropped = await deleteRows(tx, 'journal_parts', { batch_id, idx })
     .$if(only !== undefined, (parts) => parts.where('journal_blob', 'in', only ?? []))
     .returning('journal_blob')
     .execute()
@@ -470,11 +435,9 @@ export async function dropJournal(
 
 async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()
-  const needed = await tx
-    .selectFrom('journal_parts')
+  const needed = await selectRows(tx, 'journal_parts', { journal_blob: keys })
     .select('journal_blob')
     .distinct()
-    .where('journal_blob', 'in', keys)
     .execute()
   return new Set(needed.map((row) => row.journal_blob))
 }

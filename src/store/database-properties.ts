@@ -1,5 +1,6 @@
 // Values that a database keeps about itself as a whole.
 import { sql } from 'kysely'
+import { deleteRows, selectRows } from './rows.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
@@ -9,11 +10,7 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
 type PropertyName = 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
 
 export async function readProperty(db: Reader, name: PropertyName): Promise<string | null> {
-  const row = await db
-    .selectFrom('database_properties')
-    .select('value')
-    .where('name', '=', name)
-    .executeTakeFirst()
+  const row = await selectRows(db, 'database_properties', { name }).select('value').executeTakeFirst()
   return row?.value ?? null
 }
 
@@ -59,5 +56,5 @@ export async function claimInterval(
 }
 
 export async function deleteProperty(tx: Writer, name: PropertyName): Promise<void> {
-  await tx.deleteFrom('database_properties').where('name', '=', name).execute()
+  await deleteRows(tx, 'database_properties', { name }).execute()
 }

@@ -1,5 +1,5 @@
 // Decides when remote batches are to be polled.
-import { sql } from 'kysely'
+import { selectRows, updateRows } from './rows.ts'
 import type { RemoteBatchRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -14,10 +14,8 @@ export async function takeDueBatches(
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
 ): Promise<RemoteBatchRow[]> {
-  const due = await tx
-    .selectFrom('remote_batches')
+  const due = await selectRows(tx, 'remote_batches', { upstream })
     .selectAll()
-    .where('upstream', '=', upstream)
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', now)
     .orderBy('poll_at')
@@ -26,10 +24,8 @@ export async function takeDueBatches(
     .skipLocked()
     .execute()
   for (const row of due) {
-    const { poll_at } = await tx
-      .updateTable('remote_batches')
+    const { poll_at } = await updateRows(tx, 'remote_batches', { id: row.id })
       .set((eb) => ({ poll_at: eb(now, '+', nextIn(row)) }))
-      .where('id', '=', row.id)
       .returning('poll_at')
       .executeTakeFirstOrThrow()
     row.poll_at = poll_at
@@ -47,11 +43,9 @@ export interface OpenAtBatchApi {
 }
 
 export async function openAtBatchApis(db: Reader): Promise<OpenAtBatchApi[]> {
-  const rows = await db
-    .selectFrom('remote_batches')
+  const rows = await selectRows(db, 'remote_batches', { state: 'open' })
     .select(['model', 'upstream', 'project_id'])
     .select(({ fn }) => [fn.min('id').as('first'), fn.sum('line_count').as('lines')])
-    .where('state', '=', 'open')
     .where('poll_at', 'is not', null)
     .groupBy(['model', 'upstream', 'project_id'])
     .execute()
@@ -99,29 +93,21 @@ export async function hastenRemoteBatch(
   upstreams: readonly string[],
   now: number,
 ): Promise<boolean> {
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
+  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', {
+    remote_id,
+    state: 'open',
+    upstream: upstreams,
+  })
     .set({ poll_at: now })
-    .where('remote_id', '=', remote_id)
-    .where('state', '=', sql.lit('open' as const))
-    .where('upstream', 'in', upstreams)
     .executeTakeFirstOrThrow()
   return numUpdatedRows > 0n
 }
 
 /** Has the batches of a batch that is ending looked at now: they are cancelled, or a worker records what they answered. */
 export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
-  await tx
-    .updateTable('remote_batches')
-    .set({ poll_at: now })
-    .where('batch_id', '=', batch_id)
-    .where('state', '=', 'open')
-    .execute()
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'remote_batches', { batch_id, state: 'open' }).set({ poll_at: now }).execute()
+  await updateRows(tx, 'chunks', { batch_id, state: 'parked' })
     .set({ state: 'ready', parked_reason: null, model: null })
-    .where('batch_id', '=', batch_id)
-    .where('state', '=', sql.lit('parked' as const))
     .where('remote_batches', '>', 0)
     .execute()
 }

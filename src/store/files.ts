@@ -4,6 +4,7 @@
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { type Listed, listed, type Page } from './page.ts'
+import { readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -68,11 +69,8 @@ export async function readVisibleResults(
 ): Promise<BlobRow | undefined> {
   const key = part === 'output' ? output_blob : error_blob
   if (key === null) return undefined
-  return await db
-    .selectFrom('blobs')
+  return await selectRows(db, 'blobs', { key, deletion_pending_since: null })
     .selectAll()
-    .where('key', '=', key)
-    .where('deletion_pending_since', 'is', null)
     // Results have no file before their batch has ended.
     .where(({ not, exists, selectFrom }) =>
       not(
@@ -90,7 +88,7 @@ export async function readVisibleResults(
 
 /** The row of any project, deleted or not, for background work. */
 export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
-  return await db.selectFrom('files').selectAll().where('id', '=', id).executeTakeFirst()
+  return await readRow(db, 'files', { id })
 }
 
 /** The column `errors`, read. */
@@ -114,7 +112,7 @@ export async function lockInputFile(
 
 /** The same as readFileRow; the row is locked until the end of the transaction. */
 export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | undefined> {
-  return await tx.selectFrom('files').selectAll().where('id', '=', id).forNoKeyUpdate().executeTakeFirst()
+  return await selectRows(tx, 'files', { id }).selectAll().forNoKeyUpdate().executeTakeFirst()
 }
 
 /** A page of them. */
@@ -135,12 +133,8 @@ export async function markProcessed(
   id: string,
   found: { line_count: number; index_blob: string },
 ): Promise<boolean> {
-  const result = await tx
-    .updateTable('files')
+  const result = await updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
     .set({ status: 'processed', ...found })
-    .where('id', '=', id)
-    .where('status', '=', 'pending')
-    .where('deleted_at', 'is', null)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
 }
@@ -152,12 +146,8 @@ export async function replaceIndex(
   damaged: string,
   index_blob: string,
 ): Promise<boolean> {
-  const result = await tx
-    .updateTable('files')
+  const result = await updateRows(tx, 'files', { id, index_blob: damaged, deleted_at: null })
     .set({ index_blob })
-    .where('id', '=', id)
-    .where('index_blob', '=', damaged)
-    .where('deleted_at', 'is', null)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
 }
@@ -168,33 +158,24 @@ export async function markInvalid(
   id: string,
   found: { line_count: number; status_details: string; errors: string },
 ): Promise<boolean> {
-  const result = await tx
-    .updateTable('files')
+  const result = await updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
     .set({ status: 'error', ...found })
-    .where('id', '=', id)
-    .where('status', '=', 'pending')
-    .where('deleted_at', 'is', null)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
 }
 
 /** Marks the file as deleted; the caller marks its content for deletion. False if it was deleted before. */
 export async function markDeleted(tx: Writer, id: string, now: number): Promise<boolean> {
-  const result = await tx
-    .updateTable('files')
+  const result = await updateRows(tx, 'files', { id, deleted_at: null })
     .set({ deleted_at: now })
-    .where('id', '=', id)
-    .where('deleted_at', 'is', null)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
 }
 
 /** Files whose retention has ended, oldest first. */
 export async function listExpiredFiles(db: Reader, now: number, limit: number): Promise<FileRow[]> {
-  return await db
-    .selectFrom('files')
+  return await selectRows(db, 'files', { deleted_at: null })
     .selectAll()
-    .where('deleted_at', 'is', null)
     .where('expires_at', '<=', now)
     .orderBy('expires_at')
     .limit(limit)

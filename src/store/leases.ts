@@ -2,9 +2,9 @@
 // leased as long as its session, so a renewal updates one row. Only the database's clock decides when a session
 // expires. Its chunks and tasks are then requeued, and the next claim raises their epoch: commits that name the old
 // epoch change nothing.
-import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
+import { deleteRows, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, SessionRole, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 import { dropLaneReports, dropWorkerReport } from './workers.ts'
@@ -37,10 +37,8 @@ export async function renewSession(
   worker_id: string,
   lease_ms: number,
 ): Promise<boolean> {
-  const result = await tx
-    .updateTable('workers')
+  const result = await updateRows(tx, 'workers', { id: worker_id })
     .set((eb) => ({ lease_until: eb(claimSql.now, '+', lease_ms), lease_ms }))
-    .where('id', '=', worker_id)
     .where('lease_until', '>', claimSql.now)
     .executeTakeFirst()
   return result.numUpdatedRows > 0n
@@ -51,10 +49,8 @@ export async function renewSession(
  * under an ended session would never be requeued.
  */
 export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: string): Promise<boolean> {
-  const row = await tx
-    .selectFrom('workers')
+  const row = await selectRows(tx, 'workers', { id: worker_id })
     .select('id')
-    .where('id', '=', worker_id)
     .where('lease_until', '>', claimSql.now)
     .forKeyShare()
     .executeTakeFirst()
@@ -66,38 +62,26 @@ export async function leasedChunks(
   db: Reader,
   worker_id: string,
 ): Promise<Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>[]> {
-  return await db
-    .selectFrom('chunks')
+  return await selectRows(db, 'chunks', { worker_id, state: 'leased' })
     .select(['batch_id', 'idx', 'epoch'])
-    .where('worker_id', '=', worker_id)
-    .where('state', '=', sql.lit('leased' as const))
     .execute()
 }
 
 /** The same for tasks. */
 export async function leasedTasks(db: Reader, worker_id: string): Promise<Pick<TaskRow, 'id' | 'epoch'>[]> {
-  return await db
-    .selectFrom('tasks')
-    .select(['id', 'epoch'])
-    .where('worker_id', '=', worker_id)
-    .where('state', '=', sql.lit('leased' as const))
-    .execute()
+  return await selectRows(db, 'tasks', { worker_id, state: 'leased' }).select(['id', 'epoch']).execute()
 }
 
 /** Requeues a task at once, unless it was leased again since. */
 export async function releaseTask(tx: Writer, { id, epoch }: Pick<TaskRow, 'id' | 'epoch'>): Promise<void> {
-  await tx
-    .updateTable('tasks')
+  await updateRows(tx, 'tasks', { id, epoch, state: 'leased' })
     .set({ state: 'ready', worker_id: null })
-    .where('id', '=', id)
-    .where('epoch', '=', epoch)
-    .where('state', '=', sql.lit('leased' as const))
     .execute()
 }
 
 /** Ends a session and requeues its chunks and tasks. */
 export async function closeSession(tx: Writer, worker_id: string): Promise<void> {
-  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
+  await deleteRows(tx, 'workers', { id: worker_id }).execute()
   await requeue(tx, worker_id)
 }
 
@@ -132,16 +116,8 @@ async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await dropLaneReports(tx, worker_id)
   await dropWorkerReport(tx, worker_id)
   const free = { state: 'ready' as const, worker_id: null }
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'chunks', { worker_id, state: 'leased' })
     .set({ ...free, parked_reason: null })
-    .where('worker_id', '=', worker_id)
-    .where('state', '=', sql.lit('leased' as const))
     .execute()
-  await tx
-    .updateTable('tasks')
-    .set(free)
-    .where('worker_id', '=', worker_id)
-    .where('state', '=', sql.lit('leased' as const))
-    .execute()
+  await updateRows(tx, 'tasks', { worker_id, state: 'leased' }).set(free).execute()
 }

@@ -1,8 +1,9 @@
 // Money: the entries of the ledger, which are never changed or deleted; what lines have reserved and may still cost;
 // and the sums that reconciliation compares.
 import { sql } from 'kysely'
+import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import { OPEN_STATUSES_SQL } from './batches.ts'
+import { deleteRows, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, LedgerEntryRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
 import { exactPlus, exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
@@ -38,22 +39,14 @@ export async function reduceReservation(
   entity: string,
   by: Spend,
 ): Promise<void> {
-  await tx
-    .updateTable('reservations')
+  await updateRows(tx, 'reservations', { batch_id: chunk.batch_id, idx: chunk.idx, entity })
     .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
-    .where('batch_id', '=', chunk.batch_id)
-    .where('idx', '=', chunk.idx)
-    .where('entity', '=', entity)
     .execute()
 }
 
 /** For a chunk that is sealed, parked or requeued. */
 export async function deleteReservations(tx: Writer, chunk: ChunkKey): Promise<void> {
-  await tx
-    .deleteFrom('reservations')
-    .where('batch_id', '=', chunk.batch_id)
-    .where('idx', '=', chunk.idx)
-    .execute()
+  await deleteRows(tx, 'reservations', { batch_id: chunk.batch_id, idx: chunk.idx }).execute()
 }
 
 /** Releases the reservations of a worker's chunks; called before the chunks are requeued. */
@@ -89,10 +82,8 @@ export async function amountsByEntity(
 
 /** The amount reserved for the whole project. */
 export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
-  return await db
-    .selectFrom('reservations')
+  return await selectRows(db, 'reservations', { project_id })
     .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-    .where('project_id', '=', project_id)
     .executeTakeFirstOrThrow()
 }
 
@@ -106,10 +97,8 @@ export async function insertProjectedSpend(
   total: Spend,
   rows: readonly ProjectedSpendRow[],
 ): Promise<void> {
-  await tx
-    .updateTable('batches')
+  await updateRows(tx, 'batches', { id: batch_id })
     .set({ projected_nanos: total.cost_nanos, projected_tokens: total.tokens })
-    .where('id', '=', batch_id)
     .execute()
   const project_id = rows[0]?.project_id
   if (project_id === undefined) return
@@ -137,42 +126,30 @@ export async function reduceProjectedSpend(
   total: Spend,
   byEntity: ReadonlyMap<string, Spend>,
 ): Promise<void> {
-  await tx
-    .updateTable('batches')
+  await updateRows(tx, 'batches', { id: batch_id })
     .set({
       projected_nanos: exactPlus('projected_nanos', -total.cost_nanos),
       projected_tokens: exactPlus('projected_tokens', -total.tokens),
     })
-    .where('id', '=', batch_id)
     .execute()
   for (const [entity, { cost_nanos, tokens }] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1))) {
     if (cost_nanos === 0 && tokens === 0) continue
-    await tx
-      .updateTable('batch_projected_spend')
+    await updateRows(tx, 'batch_projected_spend', { batch_id, entity })
       .set({ cost_nanos: exactPlus('cost_nanos', -cost_nanos), tokens: exactPlus('tokens', -tokens) })
-      .where('batch_id', '=', batch_id)
-      .where('entity', '=', entity)
       .execute()
   }
 }
 
 /** For a batch that has ended. */
 export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
-  await tx
-    .updateTable('batches')
-    .set({ projected_nanos: 0, projected_tokens: 0 })
-    .where('id', '=', batch_id)
-    .execute()
-  await tx.deleteFrom('batch_projected_spend').where('batch_id', '=', batch_id).execute()
+  await updateRows(tx, 'batches', { id: batch_id }).set({ projected_nanos: 0, projected_tokens: 0 }).execute()
+  await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
 }
 
 /** The projected spend of open batches of the whole project. */
 export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
-  return await db
-    .selectFrom('batches')
+  return await selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
     .select([exactSum('projected_nanos').as('cost_nanos'), exactSum('projected_tokens').as('tokens')])
-    .where('project_id', '=', project_id)
-    .where('status', 'in', OPEN_STATUSES_SQL)
     .executeTakeFirstOrThrow()
 }
 
@@ -194,7 +171,7 @@ export async function listBatchesToReconcile(
 }
 
 export async function listChunksOfBatch(db: Reader, batch_id: string): Promise<ChunkRow[]> {
-  return await db.selectFrom('chunks').selectAll().where('batch_id', '=', batch_id).orderBy('idx').execute()
+  return await selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('idx').execute()
 }
 
 export interface BookSum {
@@ -213,11 +190,8 @@ function settledSums() {
 
 /** The settled lines of a batch, from the ledger. */
 export async function settledForBatch(db: Reader, batch: BatchRow): Promise<BookSum> {
-  return await db
-    .selectFrom('ledger_entries')
+  return await selectRows(db, 'ledger_entries', { project_id: batch.project_id, batch_id: batch.id })
     .select(settledSums())
-    .where('project_id', '=', batch.project_id)
-    .where('batch_id', '=', batch.id)
     .executeTakeFirstOrThrow()
 }
 
@@ -226,12 +200,12 @@ export async function settledOfChunk(
   db: Reader,
   chunk: Pick<ChunkRow, 'project_id' | 'batch_id' | 'idx'>,
 ): Promise<(BookSum & { entity: string; day: number })[]> {
-  return await db
-    .selectFrom('ledger_entries')
+  return await selectRows(db, 'ledger_entries', {
+    project_id: chunk.project_id,
+    batch_id: chunk.batch_id,
+    idx: chunk.idx,
+  })
     .select(['entity', 'day', ...settledSums()])
-    .where('project_id', '=', chunk.project_id)
-    .where('batch_id', '=', chunk.batch_id)
-    .where('idx', '=', chunk.idx)
     .groupBy(['entity', 'day'])
     .execute()
 }
@@ -241,10 +215,8 @@ export type BookSums = Map<string, BookSum>
 
 /** The settled lines of each entity on each day, from the ledger. */
 export async function settledByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await db
-    .selectFrom('ledger_entries')
+  const rows = await selectRows(db, 'ledger_entries', { project_id })
     .select(['entity', 'day', ...settledSums()])
-    .where('project_id', '=', project_id)
     .groupBy(['entity', 'day'])
     .execute()
   return new Map(rows.map(({ entity, day, ...sum }) => [`${day} ${entity}`, sum]))
@@ -252,8 +224,7 @@ export async function settledByEntityAndDay(db: Reader, project_id: string): Pro
 
 /** The lines of each entity on each day, from the table that usage reports read. */
 export async function usageByEntityAndDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await db
-    .selectFrom('usage_days')
+  const rows = await selectRows(db, 'usage_days', { project_id })
     .select([
       'entity',
       'day',
@@ -262,7 +233,6 @@ export async function usageByEntityAndDay(db: Reader, project_id: string): Promi
       exactSum('total_tokens').as('tokens'),
       exactSum('cost_nanos').as('cost_nanos'),
     ])
-    .where('project_id', '=', project_id)
     .groupBy(['entity', 'day'])
     .execute()
   return new Map(
@@ -275,10 +245,8 @@ export async function usageByEntityAndDay(db: Reader, project_id: string): Promi
 
 /** The spend that limits on whole projects read; `lines` is 0, for the table does not count them. */
 export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
-  const rows = await db
-    .selectFrom('project_days')
+  const rows = await selectRows(db, 'project_days', { project_id })
     .select(['day', 'tokens', 'cost_nanos'])
-    .where('project_id', '=', project_id)
     .execute()
   return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
 }

@@ -4,6 +4,7 @@ import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -24,30 +25,15 @@ export async function updateLimit(
   id: string,
   change: LimitChange,
 ): Promise<LimitRow | undefined> {
-  const known = await tx
-    .selectFrom('limits')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .forUpdate()
-    .executeTakeFirst()
+  const known = await selectRows(tx, 'limits', { id, project_id }).selectAll().forUpdate().executeTakeFirst()
   if (!known || Object.keys(change).length === 0) return known
   await changed(tx, project_id)
-  return await tx
-    .updateTable('limits')
-    .set(change)
-    .where('id', '=', id)
-    .returningAll()
-    .executeTakeFirstOrThrow()
+  return await updateRows(tx, 'limits', { id }).set(change).returningAll().executeTakeFirstOrThrow()
 }
 
 /** False when there is no such limit. */
 export async function deleteLimit(tx: Writer, project_id: string, id: string): Promise<boolean> {
-  const result = await tx
-    .deleteFrom('limits')
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  const result = await deleteRows(tx, 'limits', { id, project_id }).executeTakeFirst()
   if (result.numDeletedRows === 0n) return false
   await changed(tx, project_id)
   return true
@@ -55,12 +41,7 @@ export async function deleteLimit(tx: Writer, project_id: string, id: string): P
 
 /** The project's limit; undefined when it does not exist or is another project's. */
 export async function readLimit(db: Reader, project_id: string, id: string): Promise<LimitRow | undefined> {
-  return await db
-    .selectFrom('limits')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  return await readRow(db, 'limits', { id, project_id })
 }
 
 /** A page of them. */
@@ -70,7 +51,7 @@ export async function listLimits(
   page: Page & { scope?: LimitScope; entity?: string },
 ): Promise<Listed<LimitRow>> {
   const { scope, entity } = page
-  const all = db.selectFrom('limits').selectAll().where('project_id', '=', project_id)
+  const all = selectRows(db, 'limits', { project_id }).selectAll()
   const limits = entity === undefined ? all : all.where('scope', '=', 'entity').where('subject', '=', entity)
   if (scope === undefined) return await listed(limits, 'id', page)
   return await listedWhere(limits, 'id', page, (query) => query.where('scope', '=', scope))
@@ -82,7 +63,7 @@ export async function readLimitVersion(db: Reader, project_id: string): Promise<
 }
 
 function versionOf(db: Reader, project_id: string) {
-  return db.selectFrom('limit_versions').select('version').where('project_id', '=', project_id)
+  return selectRows(db, 'limit_versions', { project_id }).select('version')
 }
 
 /**
@@ -126,10 +107,8 @@ export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promis
 }
 
 function matching(db: Reader, { project_id, entities, entity_types, action }: LimitQuery) {
-  const query = db
-    .selectFrom('limits')
+  const query = selectRows(db, 'limits', { project_id })
     .selectAll()
-    .where('project_id', '=', project_id)
     // Only this is searched by index: the limits of one project may be as many as its entities.
     .where('subject', 'in', ['', ...entities, ...entity_types])
     .where((eb) => {
@@ -201,12 +180,12 @@ export async function crossedBefore(
   tx: Writer,
   key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
 ): Promise<number[]> {
-  const rows = await tx
-    .selectFrom('limit_crossings')
+  const rows = await selectRows(tx, 'limit_crossings', {
+    limit_id: key.limit_id,
+    entity: key.entity,
+    window_start: key.window_start,
+  })
     .select('threshold')
-    .where('limit_id', '=', key.limit_id)
-    .where('entity', '=', key.entity)
-    .where('window_start', '=', key.window_start)
     .execute()
   return rows.map((row) => row.threshold)
 }

@@ -2,6 +2,7 @@
 // then; those that are leased are parked by their worker, and those of which a batch API has lines are left alone: it may
 // have answered them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
+import { deleteRows, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -9,18 +10,11 @@ type PausedModel = { project_id: string; model: string; paused_at: number }
 
 /** Parks what may not be claimed yet of a batch whose chunks were just made ready. */
 export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {
-  const batch = await tx
-    .selectFrom('batches')
+  const batch = await selectRows(tx, 'batches', { id: batch_id })
     .select(['project_id', 'paused_at', 'start_after', 'expires_at'])
-    .where('id', '=', batch_id)
     .executeTakeFirstOrThrow()
   const { project_id, paused_at, start_after, expires_at } = batch
-  const ready = () =>
-    tx
-      .updateTable('chunks')
-      .where('batch_id', '=', batch_id)
-      .where('remote_batches', '=', 0)
-      .where('state', '=', sql.lit('ready' as const))
+  const ready = () => updateRows(tx, 'chunks', { batch_id, remote_batches: 0, state: 'ready' })
   if (paused_at !== null)
     await ready().set({ state: 'parked', parked_reason: 'paused', run_at: expires_at }).execute()
   if (start_after !== null && start_after > now)
@@ -30,17 +24,12 @@ export async function holdBack(tx: Writer, batch_id: string, now: number): Promi
 
 /** Since when the batch is paused (Unix ms); the batch as it then stands. */
 export async function pauseBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
-  const batch = await tx
-    .updateTable('batches')
+  const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({ paused_at: eb.fn.coalesce('paused_at', eb.val(now)) }))
-    .where('id', '=', id)
     .returningAll()
     .executeTakeFirstOrThrow()
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'chunks', { batch_id: id, remote_batches: 0 })
     .set({ state: 'parked', parked_reason: 'paused', run_at: batch.expires_at })
-    .where('batch_id', '=', id)
-    .where('remote_batches', '=', 0)
     .where('state', 'in', [sql.lit('ready' as const), sql.lit('parked' as const)])
     .execute()
   return batch
@@ -48,8 +37,7 @@ export async function pauseBatch(tx: Writer, id: string, now: number): Promise<B
 
 /** What was paused goes on; its rate is sampled anew, for nothing has ended meanwhile. */
 export async function resumeBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
-  const batch = await tx
-    .updateTable('batches')
+  const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({
       paused_at: null,
       rate_sampled_at: eb
@@ -60,7 +48,6 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
         .end(),
       rate_lines: eb('completed', '+', eb.ref('failed')),
     }))
-    .where('id', '=', id)
     .returningAll()
     .executeTakeFirstOrThrow()
   await wakePaused(tx, (chunks) => chunks.where('batch_id', '=', id))
@@ -81,11 +68,10 @@ export async function pauseModel(tx: Writer, paused: PausedModel): Promise<boole
 
 /** False if the project had not paused the model. */
 export async function resumeModel(tx: Writer, project_id: string, model: string): Promise<boolean> {
-  const { numDeletedRows } = await tx
-    .deleteFrom('paused_models')
-    .where('project_id', '=', project_id)
-    .where('model', '=', model)
-    .executeTakeFirstOrThrow()
+  const { numDeletedRows } = await deleteRows(tx, 'paused_models', {
+    project_id,
+    model,
+  }).executeTakeFirstOrThrow()
   if (numDeletedRows === 0n) return false
   // Chunks of several models are among them: those that still may not go on are parked again by who claims them.
   await wakePaused(tx, (chunks) =>
@@ -124,29 +110,20 @@ export async function pausedUntil(
   models: readonly string[],
   deadline: number,
 ): Promise<number> {
-  const batch = await tx
-    .selectFrom('batches')
+  const batch = await selectRows(tx, 'batches', { id: batch_id })
     .select('paused_at')
-    .where('id', '=', batch_id)
     .forUpdate()
     .executeTakeFirst()
-  const paused = await tx
-    .selectFrom('paused_models')
+  const paused = await selectRows(tx, 'paused_models', { project_id, model: models })
     .select('model')
-    .where('project_id', '=', project_id)
-    .where('model', 'in', models)
     .forUpdate()
     .execute()
   return batch?.paused_at != null || paused.length === models.length ? deadline : 0
 }
 
 async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: string): Promise<void> {
-  let update = tx
-    .updateTable('chunks')
+  let update = updateRows(tx, 'chunks', { project_id, remote_batches: 0, state: 'ready' })
     .set((eb) => ({ state: 'parked', parked_reason: 'paused', run_at: eb.ref('deadline') }))
-    .where('project_id', '=', project_id)
-    .where('remote_batches', '=', 0)
-    .where('state', '=', sql.lit('ready' as const))
     .where((eb) =>
       eb(
         'model',
@@ -165,10 +142,8 @@ type ChunkUpdate = ReturnType<typeof wakingChunks>
 
 function wakingChunks(tx: Writer) {
   return (
-    tx
-      .updateTable('chunks')
+    updateRows(tx, 'chunks', { state: 'parked' })
       .set({ state: 'ready', parked_reason: null })
-      .where('state', '=', sql.lit('parked' as const))
       // Other lines of a chunk may be paused while a batch API has some.
       .where('parked_reason', 'in', ['paused', 'remote_batch'])
   )

@@ -1,17 +1,18 @@
 // Projects own everything; a project has the plan.
 import { sql } from 'kysely'
-import { OPEN_STATUSES_SQL } from './batches.ts'
+import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import { exactSum } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function readProject(db: Reader, id: string): Promise<ProjectRow | undefined> {
-  return await db.selectFrom('projects').selectAll().where('id', '=', id).executeTakeFirst()
+  return await readRow(db, 'projects', { id })
 }
 
 export async function readProjectByName(db: Reader, name: string): Promise<ProjectRow | undefined> {
-  return await db.selectFrom('projects').selectAll().where('name', '=', name).executeTakeFirst()
+  return await readRow(db, 'projects', { name })
 }
 
 /** Ordered by ID. */
@@ -36,31 +37,24 @@ export async function ensureProject(tx: Writer, project: ProjectRow): Promise<Pr
     .values(project)
     .onConflict((oc) => oc.column('name').doNothing())
     .execute()
-  return await tx
-    .selectFrom('projects')
-    .selectAll()
-    .where('name', '=', project.name)
-    .executeTakeFirstOrThrow()
+  return await selectRows(tx, 'projects', { name: project.name }).selectAll().executeTakeFirstOrThrow()
 }
 
 export async function setPlan(tx: Writer, id: string, plan: string): Promise<void> {
-  await tx.updateTable('projects').set({ plan }).where('id', '=', id).execute()
+  await updateRows(tx, 'projects', { id }).set({ plan }).execute()
 }
 
 // How much of its quotas a project uses.
 
 /** Until the transaction ends, no other that asks for the same can add to what the project has. */
 export async function lockProject(tx: Writer, project_id: string): Promise<void> {
-  await tx.selectFrom('projects').select('id').where('id', '=', project_id).forNoKeyUpdate().execute()
+  await selectRows(tx, 'projects', { id: project_id }).select('id').forNoKeyUpdate().execute()
 }
 
 /** Of files that their users can see. */
 export async function sumStoredBytes(db: Reader, project_id: string): Promise<number> {
-  const { bytes } = await db
-    .selectFrom('files')
+  const { bytes } = await selectRows(db, 'files', { project_id, deleted_at: null })
     .select(exactSum('bytes').as('bytes'))
-    .where('project_id', '=', project_id)
-    .where('deleted_at', 'is', null)
     .executeTakeFirstOrThrow()
   return bytes
 }
@@ -70,22 +64,17 @@ export async function sumOpenBatches(
   db: Reader,
   project_id: string,
 ): Promise<{ batches: number; lines: number }> {
-  return await db
-    .selectFrom('batches')
+  return await selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
     .select((eb) => [
       eb.fn.countAll<number>().as('batches'),
       sql<number>`CAST(coalesce(sum(total - completed - failed), 0) AS bigint)`.as('lines'),
     ])
-    .where('project_id', '=', project_id)
-    .where('status', 'in', OPEN_STATUSES_SQL)
     .executeTakeFirstOrThrow()
 }
 
 export async function countLimits(db: Reader, project_id: string): Promise<number> {
-  const { rows } = await db
-    .selectFrom('limits')
+  const { rows } = await selectRows(db, 'limits', { project_id })
     .select((eb) => eb.fn.countAll<number>().as('rows'))
-    .where('project_id', '=', project_id)
     .executeTakeFirstOrThrow()
   return rows
 }
@@ -126,17 +115,13 @@ export interface KeyUse {
 }
 
 export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promise<void> {
-  for (const { id, at } of uses)
-    await tx.updateTable('api_keys').set({ last_used_at: at }).where('id', '=', id).execute()
+  for (const { id, at } of uses) await updateRows(tx, 'api_keys', { id }).set({ last_used_at: at }).execute()
 }
 
 /** Keys of the project that are not revoked. */
 export async function countKeys(db: Reader, project_id: string): Promise<number> {
-  const { keys } = await db
-    .selectFrom('api_keys')
+  const { keys } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
     .select((eb) => eb.fn.countAll<number>().as('keys'))
-    .where('project_id', '=', project_id)
-    .where('revoked_at', 'is', null)
     .executeTakeFirstOrThrow()
   return keys
 }
@@ -146,27 +131,22 @@ const REVOKED_KEPT_MAX = 1_000
 
 /** Ends its sessions as well. False when there is no such key or it was revoked before. */
 export async function revokeKey(tx: Writer, id: string, now: number): Promise<boolean> {
-  const revoked = await tx
-    .updateTable('api_keys')
+  const revoked = await updateRows(tx, 'api_keys', { id, revoked_at: null })
     .set({ revoked_at: now })
-    .where('id', '=', id)
-    .where('revoked_at', 'is', null)
     .returning('project_id')
     .executeTakeFirst()
   if (!revoked) return false
-  await tx.deleteFrom('console_sessions').where('key_id', '=', id).execute()
-  const old = await tx
-    .selectFrom('api_keys')
+  await deleteRows(tx, 'console_sessions', { key_id: id }).execute()
+  const old = await selectRows(tx, 'api_keys', { project_id: revoked.project_id })
     .select('id')
-    .where('project_id', '=', revoked.project_id)
     .where('revoked_at', 'is not', null)
     .orderBy('id', 'desc')
     .limit(1)
     .offset(REVOKED_KEPT_MAX)
     .executeTakeFirst()
   if (old) {
-    await tx.deleteFrom('rate_buckets').where('key_id', '=', old.id).execute()
-    await tx.deleteFrom('api_keys').where('id', '=', old.id).execute()
+    await deleteRows(tx, 'rate_buckets', { key_id: old.id }).execute()
+    await deleteRows(tx, 'api_keys', { id: old.id }).execute()
   }
   return true
 }
@@ -189,11 +169,8 @@ const OF_KEY_MAX = 20
 export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
   await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
   await tx.insertInto('console_sessions').values(row).execute()
-  const older = await tx
-    .selectFrom('console_sessions')
+  const older = await selectRows(tx, 'console_sessions', { key_id: row.key_id, kind: row.kind })
     .select('token_sha256')
-    .where('key_id', '=', row.key_id)
-    .where('kind', '=', row.kind)
     .where('token_sha256', '!=', row.token_sha256)
     .orderBy('created', 'desc')
     .orderBy('token_sha256')
@@ -229,11 +206,8 @@ export async function readConsoleSession(
 
 /** Whether there is such a link; looks without a transaction, for anybody may ask. */
 export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
-  const link = await db
-    .selectFrom('console_sessions')
+  const link = await selectRows(db, 'console_sessions', { token_sha256, kind: 'link' })
     .select('key_id')
-    .where('token_sha256', '=', token_sha256)
-    .where('kind', '=', 'link')
     .where('expires', '>', now)
     .executeTakeFirst()
   return link !== undefined
@@ -245,10 +219,7 @@ export async function takeConsoleLink(
   token_sha256: string,
   now: number,
 ): Promise<string | undefined> {
-  const taken = await tx
-    .deleteFrom('console_sessions')
-    .where('token_sha256', '=', token_sha256)
-    .where('kind', '=', 'link')
+  const taken = await deleteRows(tx, 'console_sessions', { token_sha256, kind: 'link' })
     .where('expires', '>', now)
     .returning('key_id')
     .executeTakeFirst()
@@ -256,5 +227,5 @@ export async function takeConsoleLink(
 }
 
 export async function deleteConsoleSession(tx: Writer, token_sha256: string): Promise<void> {
-  await tx.deleteFrom('console_sessions').where('token_sha256', '=', token_sha256).execute()
+  await deleteRows(tx, 'console_sessions', { token_sha256 }).execute()
 }

@@ -10,6 +10,7 @@ import { assertRemoteTransition, type RemoteBatchState, UNRECORDED_STATES } from
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import { addReservations } from './ledger.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -64,12 +65,8 @@ export async function unrecordedBatches(
   db: Reader,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
 ): Promise<RemoteBatchRow[]> {
-  return await db
-    .selectFrom('remote_batches')
+  return await selectRows(db, 'remote_batches', { batch_id, idx, state: UNRECORDED })
     .selectAll()
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
-    .where('state', 'in', UNRECORDED)
     .orderBy('id')
     .execute()
 }
@@ -79,11 +76,8 @@ export async function countRemoteBatches(
   db: Reader,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
 ): Promise<number> {
-  const { count } = await db
-    .selectFrom('remote_batches')
+  const { count } = await selectRows(db, 'remote_batches', { batch_id, idx })
     .select(({ fn }) => fn.countAll().as('count'))
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .executeTakeFirstOrThrow()
   return Number(count)
 }
@@ -105,8 +99,7 @@ export interface RemoteWork {
 
 export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Promise<RemoteWork[]> {
   if (batch_ids.length === 0) return []
-  return await db
-    .selectFrom('remote_batches')
+  return await selectRows(db, 'remote_batches', { batch_id: batch_ids, state: UNRECORDED })
     .select(['batch_id', 'upstream', 'state', 'status', 'detail'])
     .select(({ fn }) => [
       fn.min('remote_id').as('remote_id'),
@@ -115,14 +108,12 @@ export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Pr
       fn.min('failing_since').as('failing_since'),
       fn.min('cancelled_at').as('cancelled_at'),
     ])
-    .where('batch_id', 'in', batch_ids)
-    .where('state', 'in', UNRECORDED)
     .groupBy(['batch_id', 'upstream', 'state', 'status', 'detail'])
     .execute()
 }
 
 export async function readRemoteBatch(db: Reader, id: string): Promise<RemoteBatchRow | undefined> {
-  return await db.selectFrom('remote_batches').selectAll().where('id', '=', id).executeTakeFirst()
+  return await readRow(db, 'remote_batches', { id })
 }
 
 type Change = Partial<
@@ -151,11 +142,8 @@ export async function changeRemoteBatch(
 ): Promise<boolean> {
   if (change.state !== undefined) assertRemoteTransition(id, from, change.state)
   if (lease && !(await hasLease(tx, lease))) return false
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
+  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id, state: from })
     .set(change)
-    .where('id', '=', id)
-    .where('state', '=', from)
     .executeTakeFirstOrThrow()
   return numUpdatedRows > 0n
 }
@@ -172,8 +160,7 @@ export async function announceCreation(
 ): Promise<boolean> {
   assertRemoteTransition(id, state, 'creating')
   if (!(await hasLease(tx, lease))) return false
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
+  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id, state })
     .set((eb) => ({
       state: 'creating',
       file_id,
@@ -181,18 +168,14 @@ export async function announceCreation(
       creations: eb('creations', '+', 1),
       failing_since: null,
     }))
-    .where('id', '=', id)
-    .where('state', '=', state)
     .executeTakeFirstOrThrow()
   return numUpdatedRows > 0n
 }
 
 /** How long ago it was to be created last (ms), by the database's clock. */
 export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Promise<number> {
-  const row = await db
-    .selectFrom('remote_batches')
+  const row = await selectRows(db, 'remote_batches', { id })
     .select((eb) => eb(now, '-', eb.ref('creating_at')).as('age_ms'))
-    .where('id', '=', id)
     .executeTakeFirst()
   return Number(row?.age_ms ?? 0)
 }
@@ -210,18 +193,12 @@ export async function endRemoteBatch(
   const { batch_id, idx } = batch
   assertRemoteTransition(batch.id, batch.state, 'ended')
   // A worker that parks the chunk sees this end, or the chunk is parked when it is looked at here.
-  const chunk = await tx
-    .selectFrom('chunks')
+  const chunk = await selectRows(tx, 'chunks', { batch_id, idx })
     .select('state')
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .forUpdate()
     .executeTakeFirst()
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
+  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id: batch.id, state: batch.state })
     .set({ detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at })
-    .where('id', '=', batch.id)
-    .where('state', '=', batch.state)
     .executeTakeFirstOrThrow()
   if (numUpdatedRows > 0n && chunk?.state === 'parked') await makeReady(tx, batch)
   return numUpdatedRows > 0n
@@ -229,25 +206,21 @@ export async function endRemoteBatch(
 
 /** For a chunk that was just parked: it is ready at once if one of its batches has ended whose results can be read. */
 export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
-  const ended = await tx
-    .selectFrom('remote_batches')
+  const ended = await selectRows(tx, 'remote_batches', {
+    batch_id: chunk.batch_id,
+    idx: chunk.idx,
+    state: 'ended',
+    failing_since: null,
+  })
     .select('id')
-    .where('batch_id', '=', chunk.batch_id)
-    .where('idx', '=', chunk.idx)
-    .where('state', '=', 'ended')
-    .where('failing_since', 'is', null)
     .limit(1)
     .executeTakeFirst()
   if (ended) await makeReady(tx, chunk)
 }
 
 async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'chunks', { batch_id, idx, state: 'parked' })
     .set({ state: 'ready', parked_reason: null, model: null })
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
-    .where('state', '=', sql.lit('parked' as const))
     .execute()
 }
 
@@ -269,26 +242,20 @@ export async function settleRemoteBatch(
   },
   returned: ReadonlyMap<string | null, Spend> = new Map(),
 ): Promise<boolean> {
-  const chunk = await tx
-    .selectFrom('chunks')
+  const chunk = await selectRows(tx, 'chunks', { batch_id, idx })
     .select(['epoch', 'state'])
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .forUpdate()
     .executeTakeFirst()
   // A write that takes effect late must not reserve for a chunk that was parked meanwhile.
   if (chunk?.epoch !== epoch || (chunk.state !== 'leased' && chunk.state !== 'sealed')) return false
-  const row = await tx
-    .selectFrom('remote_batches')
+  const row = await selectRows(tx, 'remote_batches', { id })
     .select(['state', 'reserved'])
-    .where('id', '=', id)
     .forUpdate()
     .executeTakeFirst()
   // Nobody else settles it under this epoch: an answer was lost, and its files there may be deleted by now.
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)
-  await tx
-    .updateTable('remote_batches')
+  await updateRows(tx, 'remote_batches', { id })
     .set((eb) => ({
       state: change.state,
       poll_at: change.poll_at,
@@ -297,7 +264,6 @@ export async function settleRemoteBatch(
       answered: eb('answered', '+', change.answered),
       cost_nanos: eb('cost_nanos', '+', change.cost_nanos),
     }))
-    .where('id', '=', id)
     .execute()
   const chunkKey = { batch_id, idx, project_id }
   await countOf(tx, chunkKey, -1)
@@ -306,11 +272,8 @@ export async function settleRemoteBatch(
   await addReservations(tx, reservationRows(chunkKey, keptIndex(idx), kept, -1))
   const spend = [...returned].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens] as const)
   await addReservations(tx, reservationRows(chunkKey, idx, spend, 1))
-  const others = await tx
-    .selectFrom('remote_batches')
+  const others = await selectRows(tx, 'remote_batches', { batch_id, idx })
     .select('id')
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .where('reserved', 'is not', null)
     .limit(1)
     .executeTakeFirst()
@@ -361,23 +324,19 @@ export async function giveUpRemoteBatches(
   chunk: Pick<ChunkRow, 'batch_id' | 'idx'>,
   now: number,
 ): Promise<void> {
-  const { numUpdatedRows } = await tx
-    .updateTable('remote_batches')
+  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', {
+    batch_id: chunk.batch_id,
+    idx: chunk.idx,
+    state: UNFINISHED,
+  })
     .set({ state: 'abandoned', reserved: null, failing_since: null, poll_at: now })
-    .where('batch_id', '=', chunk.batch_id)
-    .where('idx', '=', chunk.idx)
-    .where('state', 'in', UNFINISHED)
     .executeTakeFirstOrThrow()
   if (numUpdatedRows > 0n) await countOf(tx, chunk, -Number(numUpdatedRows))
   await releaseKept(tx, chunk)
 }
 
 async function releaseKept(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
-  await tx
-    .deleteFrom('reservations')
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', keptIndex(idx))
-    .execute()
+  await deleteRows(tx, 'reservations', { batch_id, idx: keptIndex(idx) }).execute()
 }
 
 /** The whole of it, page by page in the order of their IDs. */
@@ -396,11 +355,8 @@ async function countOf(
   { batch_id, idx }: Pick<Lease, 'batch_id' | 'idx'>,
   by: number,
 ): Promise<void> {
-  await tx
-    .updateTable('chunks')
+  await updateRows(tx, 'chunks', { batch_id, idx })
     .set((eb) => ({ remote_batches: eb('remote_batches', '+', by) }))
-    .where('batch_id', '=', batch_id)
-    .where('idx', '=', idx)
     .execute()
 }
 

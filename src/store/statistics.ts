@@ -1,6 +1,7 @@
 // Statistics that commits write: of each batch, and of the prompts of each model.
 import { sql } from 'kysely'
 import type { PromptStatistics } from '../domain/tokens.ts'
+import { selectRows, updateRows } from './rows.ts'
 import type { BatchStatisticsRow } from './schema.ts'
 import { exactPlusExcluded } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
@@ -14,7 +15,7 @@ export async function readBatchStatistics(
   batch_ids: readonly string[],
 ): Promise<BatchStatisticsRow[]> {
   if (batch_ids.length === 0) return []
-  return await db.selectFrom('batch_statistics').selectAll().where('batch_id', 'in', batch_ids).execute()
+  return await selectRows(db, 'batch_statistics', { batch_id: batch_ids }).selectAll().execute()
 }
 
 /** Replaces the rows. The caller holds the rows of the batches themselves, so nobody else writes these. */
@@ -57,15 +58,13 @@ export async function addPromptStatistics(
         }),
       )
       .execute()
-    await tx
-      .updateTable('prompt_statistics')
+    await updateRows(tx, 'prompt_statistics', { model: row.model })
       .set({
         bytes: sql<number>`bytes / 2`,
         tokens: sql<number>`tokens / 2`,
         long_bytes: sql<number>`long_bytes / 2`,
         long_tokens: sql<number>`long_tokens / 2`,
       })
-      .where('model', '=', row.model)
       .where('tokens', '>', TOKENS_MAX)
       .execute()
   }

@@ -2,6 +2,7 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (leases.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
+import { deleteRows, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -66,13 +67,13 @@ export async function claimTask(
   choice: TaskChoice,
 ): Promise<TaskRow | undefined> {
   for (const { kind, project_id } of await dueTurns(tx, claimSql, choice)) {
-    const next = await tx
-      .selectFrom('tasks')
+    const next = await selectRows(tx, 'tasks', {
+      state: 'ready',
+      kind,
+      large: Number(choice.large),
+      project_id,
+    })
       .select('id')
-      .where('state', '=', sql.lit('ready' as const))
-      .where('kind', '=', kind)
-      .where('large', '=', Number(choice.large))
-      .where('project_id', '=', project_id)
       .where('run_at', '<=', claimSql.now)
       .orderBy('run_at')
       .orderBy('id')
@@ -87,15 +88,13 @@ export async function claimTask(
 }
 
 export async function leaseTask(tx: Writer, worker_id: string, id: string): Promise<TaskRow | undefined> {
-  return await tx
-    .updateTable('tasks')
+  return await updateRows(tx, 'tasks', { id })
     .set((eb) => ({
       state: 'leased',
       worker_id,
       epoch: eb('epoch', '+', 1),
       attempts: eb('attempts', '+', 1),
     }))
-    .where('id', '=', id)
     .returningAll()
     .executeTakeFirst()
 }
@@ -151,12 +150,11 @@ function compare(a: string, b: string): number {
 
 /** Ends the task, if its lease still holds: call it first in the transaction that records its effect. */
 export async function finishTask(tx: Writer, task: TaskRow): Promise<boolean> {
-  const result = await tx
-    .deleteFrom('tasks')
-    .where('id', '=', task.id)
-    .where('epoch', '=', task.epoch)
-    .where('state', '=', 'leased')
-    .executeTakeFirst()
+  const result = await deleteRows(tx, 'tasks', {
+    id: task.id,
+    epoch: task.epoch,
+    state: 'leased',
+  }).executeTakeFirst()
   return result.numDeletedRows > 0n
 }
 
@@ -167,23 +165,14 @@ export async function postponeTask(
   run_at: number,
   last_error: string | null,
 ): Promise<void> {
-  await tx
-    .updateTable('tasks')
+  await updateRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' })
     .set({ state: 'ready', worker_id: null, run_at, last_error })
-    .where('id', '=', task.id)
-    .where('epoch', '=', task.epoch)
-    .where('state', '=', 'leased')
     .execute()
 }
 
 /** Makes the postponed task about `subject` run at once. */
 export async function hastenTask(tx: Writer, subject: string, now: number): Promise<void> {
-  await tx
-    .updateTable('tasks')
-    .set({ run_at: now })
-    .where('subject', '=', subject)
-    .where('state', '=', 'ready')
-    .execute()
+  await updateRows(tx, 'tasks', { subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
 /** The validation task of a pending file; undefined if there is none. */
@@ -191,11 +180,8 @@ export async function readValidation(
   db: Reader,
   file_id: string,
 ): Promise<Pick<TaskRow, 'state' | 'last_error'> | undefined> {
-  return await db
-    .selectFrom('tasks')
+  return await selectRows(db, 'tasks', { subject: file_id, kind: 'validate' })
     .select(['state', 'last_error'])
-    .where('subject', '=', file_id)
-    .where('kind', '=', 'validate')
     .executeTakeFirst()
 }
 

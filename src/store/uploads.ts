@@ -3,6 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import { exactSum } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -58,7 +59,7 @@ export async function listUploads(
 }
 
 function uploadsOf(db: Reader, project_id: string) {
-  return db.selectFrom('uploads').selectAll().where('project_id', '=', project_id)
+  return selectRows(db, 'uploads', { project_id }).selectAll()
 }
 
 /** An upload is `expired` from its `expires_at` on; maintenance ends it afterwards. */
@@ -73,10 +74,8 @@ function statusAt(now: number) {
 /** Its upload must be locked. */
 export async function insertUploadPart(tx: Writer, part: UploadPartRow): Promise<void> {
   await tx.insertInto('upload_parts').values(part).execute()
-  await tx
-    .updateTable('uploads')
+  await updateRows(tx, 'uploads', { id: part.upload_id })
     .set((eb) => ({ part_bytes: eb('part_bytes', '+', part.bytes) }))
-    .where('id', '=', part.upload_id)
     .execute()
 }
 
@@ -87,7 +86,7 @@ export async function listUploadParts(
   page: Page,
 ): Promise<Listed<UploadPartRow>> {
   if (status !== 'pending') return { rows: [], lookedTo: null }
-  return await listed(db.selectFrom('upload_parts').selectAll().where('upload_id', '=', id), 'id', page)
+  return await listed(selectRows(db, 'upload_parts', { upload_id: id }).selectAll(), 'id', page)
 }
 
 export async function readUploadPart(
@@ -95,12 +94,7 @@ export async function readUploadPart(
   upload_id: string,
   id: string,
 ): Promise<UploadPartRow | undefined> {
-  return await db
-    .selectFrom('upload_parts')
-    .selectAll()
-    .where('upload_id', '=', upload_id)
-    .where('id', '=', id)
-    .executeTakeFirst()
+  return await readRow(db, 'upload_parts', { upload_id, id })
 }
 
 /** pending → `status`; its parts are deleted. False when it was not pending. */
@@ -110,14 +104,11 @@ export async function endUpload(
   { status, file_id }: { status: Exclude<UploadStatus, 'pending'>; file_id: string | null },
   now: number,
 ): Promise<boolean> {
-  const result = await tx
-    .updateTable('uploads')
+  const result = await updateRows(tx, 'uploads', { id, status: 'pending' })
     .set({ status, file_id })
-    .where('id', '=', id)
-    .where('status', '=', 'pending')
     .executeTakeFirst()
   if (result.numUpdatedRows === 0n) return false
-  const parts = await tx.deleteFrom('upload_parts').where('upload_id', '=', id).returning('blob').execute()
+  const parts = await deleteRows(tx, 'upload_parts', { upload_id: id }).returning('blob').execute()
   for (let at = 0; at < parts.length; at += BLOBS_AT_ONCE)
     await markForDeletion(
       tx,
@@ -137,16 +128,13 @@ export async function beginCompletion(
   id: string,
   { order, lease_ms }: { order: string; lease_ms: number },
 ): Promise<number | null> {
-  const begun = await tx
-    .updateTable('uploads')
+  const begun = await updateRows(tx, 'uploads', { id, status: 'pending' })
     .set((eb) => ({
       completion_attempt: eb('completion_attempt', '+', 1),
       completing_until: eb(now, '+', lease_ms),
       completion_order: order,
       completion_failure: null,
     }))
-    .where('id', '=', id)
-    .where('status', '=', 'pending')
     .where(({ or, eb }) => or([eb('completing_until', 'is', null), eb('completing_until', '<=', now)]))
     .returning('completion_attempt')
     .executeTakeFirst()
@@ -159,11 +147,8 @@ export async function renewCompletion(
   id: string,
   { attempt, lease_ms }: { attempt: number; lease_ms: number },
 ): Promise<void> {
-  await tx
-    .updateTable('uploads')
+  await updateRows(tx, 'uploads', { id, completion_attempt: attempt })
     .set((eb) => ({ completing_until: eb(now, '+', lease_ms) }))
-    .where('id', '=', id)
-    .where('completion_attempt', '=', attempt)
     .where('completing_until', 'is not', null)
     .execute()
 }
@@ -175,20 +160,15 @@ export async function leaveCompletion(
   attempt: number,
   completion_failure: string | null,
 ): Promise<void> {
-  await tx
-    .updateTable('uploads')
+  await updateRows(tx, 'uploads', { id, completion_attempt: attempt })
     .set({ completing_until: null, completion_failure })
-    .where('id', '=', id)
-    .where('completion_attempt', '=', attempt)
     .execute()
 }
 
 /** Whether a call has the upload now. */
 export async function isCompleting(db: Reader, { now }: ClaimSql, id: string): Promise<boolean> {
-  const row = await db
-    .selectFrom('uploads')
+  const row = await selectRows(db, 'uploads', { id })
     .select('id')
-    .where('id', '=', id)
     .where('completing_until', '>', now)
     .executeTakeFirst()
   return row !== undefined
@@ -198,10 +178,8 @@ export async function isCompleting(db: Reader, { now }: ClaimSql, id: string): P
 const BLOBS_AT_ONCE = 1000
 
 export async function listExpiredUploads(db: Reader, now: number, limit: number): Promise<UploadRow[]> {
-  return await db
-    .selectFrom('uploads')
+  return await selectRows(db, 'uploads', { status: 'pending' })
     .selectAll()
-    .where('status', '=', sql.lit('pending' as const))
     .where('expires_at', '<=', now)
     .orderBy('expires_at')
     .limit(limit)
@@ -216,22 +194,15 @@ export async function sumPendingUploads(
   const larger = sql<number>`CASE WHEN part_bytes > bytes THEN part_bytes ELSE bytes END`
   return await db
     .selectFrom(
-      db
-        .selectFrom('uploads')
-        .select(larger.as('stored'))
-        .where('project_id', '=', project_id)
-        .where('status', '=', sql.lit('pending' as const))
-        .as('pending'),
+      selectRows(db, 'uploads', { project_id, status: 'pending' }).select(larger.as('stored')).as('pending'),
     )
     .select((eb) => [eb.fn.countAll<number>().as('uploads'), exactSum('stored').as('bytes')])
     .executeTakeFirstOrThrow()
 }
 
 export async function countUploadParts(db: Reader, upload_id: string): Promise<number> {
-  const { rows } = await db
-    .selectFrom('upload_parts')
+  const { rows } = await selectRows(db, 'upload_parts', { upload_id })
     .select((eb) => eb.fn.countAll<number>().as('rows'))
-    .where('upload_id', '=', upload_id)
     .executeTakeFirstOrThrow()
   return rows
 }

@@ -3,6 +3,7 @@ import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
 import type { Spend } from '../domain/spend.ts'
+import { selectRows } from './rows.ts'
 import type { ProjectDayRow, UsageDayRow } from './schema.ts'
 import { exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
@@ -60,12 +61,8 @@ export async function usageOfEntity(
   entity: string,
   day: number,
 ): Promise<UsageDayRow[]> {
-  return await db
-    .selectFrom('usage_days')
+  return await selectRows(db, 'usage_days', { project_id, entity, day })
     .selectAll()
-    .where('project_id', '=', project_id)
-    .where('entity', '=', entity)
-    .where('day', '=', day)
     .orderBy('total_tokens', 'desc')
     .orderBy('model')
     .execute()
@@ -80,11 +77,8 @@ export async function spentByEntities(
 ): Promise<Map<string, Spend>> {
   const spent = new Map<string, Spend>()
   for (const some of slices(entities)) {
-    const rows = await db
-      .selectFrom('usage_days')
+    const rows = await selectRows(db, 'usage_days', { project_id, entity: some })
       .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('total_tokens').as('tokens')])
-      .where('project_id', '=', project_id)
-      .where('entity', 'in', some)
       .where('day', '>=', dayOf(window.start))
       .where('day', '<', dayOf(window.end))
       .groupBy('entity')
@@ -96,10 +90,8 @@ export async function spentByEntities(
 
 /** What the whole project has spent in the window. */
 export async function spentByProject(db: Reader, project_id: string, window: Period): Promise<Spend> {
-  return await db
-    .selectFrom('project_days')
+  return await selectRows(db, 'project_days', { project_id })
     .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-    .where('project_id', '=', project_id)
     .where('day', '>=', dayOf(window.start))
     .where('day', '<', dayOf(window.end))
     .executeTakeFirstOrThrow()
@@ -161,7 +153,7 @@ const SUMS = [
 ]
 
 function filtered(db: Reader, { project_id, entity, entity_type, from_day, to_day }: UsageFilter) {
-  let query = db.selectFrom('usage_days').where('project_id', '=', project_id)
+  let query = selectRows(db, 'usage_days', { project_id })
   if (entity !== undefined) query = query.where('entity', '=', entity)
   if (entity_type !== undefined) query = query.where('entity_type', '=', entity_type)
   if (from_day !== undefined) query = query.where('day', '>=', from_day)

@@ -1,6 +1,7 @@
 // Webhooks of a project, and how the delivery of each event to each of them stands.
 import type { EventType } from '../domain/event.ts'
 import { type Listed, listed, type Page } from './page.ts'
+import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -11,12 +12,7 @@ export async function insertEvent(tx: Writer, event: EventRow): Promise<void> {
 
 /** The project's event; undefined when it does not exist or is another project's. */
 export async function readEvent(db: Reader, project_id: string, id: string): Promise<EventRow | undefined> {
-  return await db
-    .selectFrom('events')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  return await readRow(db, 'events', { id, project_id })
 }
 
 /** A page of them. */
@@ -25,7 +21,7 @@ export async function listEvents(
   project_id: string,
   page: Page & { type?: EventType },
 ): Promise<Listed<EventRow>> {
-  const all = db.selectFrom('events').selectAll().where('project_id', '=', project_id)
+  const all = selectRows(db, 'events', { project_id }).selectAll()
   return await listed(page.type === undefined ? all : all.where('type', '=', page.type), 'id', page)
 }
 
@@ -40,8 +36,8 @@ export async function forgetEvents(tx: Writer, cutoff: number, limit: number): P
     .execute()
   const ids = old.map((row) => row.id)
   if (ids.length === 0) return 0
-  await tx.deleteFrom('deliveries').where('event_id', 'in', ids).execute()
-  await tx.deleteFrom('events').where('id', 'in', ids).execute()
+  await deleteRows(tx, 'deliveries', { event_id: ids }).execute()
+  await deleteRows(tx, 'events', { id: ids }).execute()
   return ids.length
 }
 
@@ -55,12 +51,7 @@ export async function readWebhook(
   project_id: string,
   id: string,
 ): Promise<WebhookRow | undefined> {
-  return await db
-    .selectFrom('webhooks')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .executeTakeFirst()
+  return await readRow(db, 'webhooks', { id, project_id })
 }
 
 /** The same, locked until the transaction ends. */
@@ -69,27 +60,18 @@ export async function lockWebhook(
   project_id: string,
   id: string,
 ): Promise<WebhookRow | undefined> {
-  return await tx
-    .selectFrom('webhooks')
-    .selectAll()
-    .where('id', '=', id)
-    .where('project_id', '=', project_id)
-    .forUpdate()
-    .executeTakeFirst()
+  return await selectRows(tx, 'webhooks', { id, project_id }).selectAll().forUpdate().executeTakeFirst()
 }
 
 /** A page of them. */
 export async function listWebhooks(db: Reader, project_id: string, page: Page): Promise<Listed<WebhookRow>> {
-  return await listed(db.selectFrom('webhooks').selectAll().where('project_id', '=', project_id), 'id', page)
+  return await listed(selectRows(db, 'webhooks', { project_id }).selectAll(), 'id', page)
 }
 
 /** Those that events are to be sent to; none of them can be deleted until the transaction ends. */
 export async function enabledWebhooks(tx: Writer, project_id: string): Promise<WebhookRow[]> {
-  return await tx
-    .selectFrom('webhooks')
+  return await selectRows(tx, 'webhooks', { project_id, disabled_at: null })
     .selectAll()
-    .where('project_id', '=', project_id)
-    .where('disabled_at', 'is', null)
     .orderBy('id')
     .forKeyShare()
     .execute()
@@ -100,37 +82,27 @@ export async function updateWebhook(
   id: string,
   change: Partial<Omit<WebhookRow, 'id' | 'project_id' | 'created'>>,
 ): Promise<WebhookRow> {
-  return await tx
-    .updateTable('webhooks')
-    .set(change)
-    .where('id', '=', id)
-    .returningAll()
-    .executeTakeFirstOrThrow()
+  return await updateRows(tx, 'webhooks', { id }).set(change).returningAll().executeTakeFirstOrThrow()
 }
 
 /** Nothing is sent to it any more; one that is disabled already stays as it is. */
 export async function disableWebhook(tx: Writer, id: string, reason: string, now: number): Promise<void> {
-  await tx
-    .updateTable('webhooks')
+  await updateRows(tx, 'webhooks', { id, disabled_at: null })
     .set({ disabled_at: now, disabled_reason: reason })
-    .where('id', '=', id)
-    .where('disabled_at', 'is', null)
     .execute()
 }
 
 export async function countWebhooks(db: Reader, project_id: string): Promise<number> {
-  const { count } = await db
-    .selectFrom('webhooks')
+  const { count } = await selectRows(db, 'webhooks', { project_id })
     .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('project_id', '=', project_id)
     .executeTakeFirstOrThrow()
   return Number(count)
 }
 
 /** With its deliveries; tasks about them find nothing and end. The webhook is locked. */
 export async function deleteWebhook(tx: Writer, id: string): Promise<void> {
-  await tx.deleteFrom('deliveries').where('webhook_id', '=', id).execute()
-  await tx.deleteFrom('webhooks').where('id', '=', id).execute()
+  await deleteRows(tx, 'deliveries', { webhook_id: id }).execute()
+  await deleteRows(tx, 'webhooks', { id }).execute()
 }
 
 export async function insertDelivery(
@@ -163,21 +135,13 @@ export async function readPendingDelivery(
   db: Reader,
   delivery_id: string,
 ): Promise<PendingDelivery | undefined> {
-  const delivery = await db
-    .selectFrom('deliveries')
-    .selectAll()
-    .where('id', '=', delivery_id)
-    .executeTakeFirst()
+  const delivery = await readRow(db, 'deliveries', { id: delivery_id })
   if (!delivery) return undefined
-  const webhook = await db
-    .selectFrom('webhooks')
+  const webhook = await selectRows(db, 'webhooks', { id: delivery.webhook_id })
     .selectAll()
-    .where('id', '=', delivery.webhook_id)
     .executeTakeFirstOrThrow()
-  const event = await db
-    .selectFrom('events')
+  const event = await selectRows(db, 'events', { id: delivery.event_id })
     .selectAll()
-    .where('id', '=', delivery.event_id)
     .executeTakeFirstOrThrow()
   return { delivery, webhook, event }
 }
@@ -200,7 +164,7 @@ export async function updateDelivery(
   id: string,
   change: Partial<Omit<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>>,
 ): Promise<void> {
-  await tx.updateTable('deliveries').set(change).where('id', '=', id).execute()
+  await updateRows(tx, 'deliveries', { id }).set(change).execute()
 }
 
 export async function readDelivery(
@@ -208,12 +172,7 @@ export async function readDelivery(
   webhook_id: string,
   id: string,
 ): Promise<DeliveryRow | undefined> {
-  return await db
-    .selectFrom('deliveries')
-    .selectAll()
-    .where('webhook_id', '=', webhook_id)
-    .where('id', '=', id)
-    .executeTakeFirst()
+  return await readRow(db, 'deliveries', { webhook_id, id })
 }
 
 export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>
@@ -241,11 +200,8 @@ export async function lockFailedDeliveries(
   webhook_id: string,
   limit: number,
 ): Promise<DeliveryRow[]> {
-  return await tx
-    .selectFrom('deliveries')
+  return await selectRows(tx, 'deliveries', { webhook_id, status: 'failed' })
     .selectAll()
-    .where('webhook_id', '=', webhook_id)
-    .where('status', '=', 'failed')
     .orderBy('id')
     .limit(limit)
     .forUpdate()

@@ -1,7 +1,6 @@
 // The tables of workers' reports: how workers and their model servers do, and how much work there is.
-import { sql } from 'kysely'
-import type { BatchStatus } from '../domain/batch.ts'
-import { OPEN_STATUSES_SQL } from './batches.ts'
+import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
+import { deleteRows, selectRows } from './rows.ts'
 import type { LaneReportRow, TaskKind } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -59,7 +58,7 @@ export async function setWorkerReport(
 
 /** The session has ended. */
 export async function dropWorkerReport(tx: Writer, worker_id: string): Promise<void> {
-  await tx.deleteFrom('worker_reports').where('worker_id', '=', worker_id).execute()
+  await deleteRows(tx, 'worker_reports', { worker_id }).execute()
 }
 
 /** A worker whose session lives. */
@@ -136,7 +135,7 @@ export async function setLaneReports(
 
 /** Deletes the reports of a session that has ended. */
 export async function dropLaneReports(tx: Writer, worker_id: string): Promise<void> {
-  await tx.deleteFrom('lane_reports').where('worker_id', '=', worker_id).execute()
+  await deleteRows(tx, 'lane_reports', { worker_id }).execute()
 }
 
 /** The reports of workers with a valid lease, oldest first. */
@@ -158,18 +157,13 @@ export async function reachableByOthers(
   worker_id: string,
   models: readonly string[],
 ): Promise<string[]> {
-  const others = await db
-    .selectFrom('workers')
+  const others = await selectRows(db, 'workers', { role: 'worker' })
     .select('id')
-    .where('role', '=', 'worker')
     .where('id', '!=', worker_id)
     .where('lease_until', '>', claimSql.now)
     .execute()
-  const reports = await db
-    .selectFrom('lane_reports')
+  const reports = await selectRows(db, 'lane_reports', { state: 'unavailable', model: models })
     .select(['worker_id', 'model'])
-    .where('state', '=', 'unavailable')
-    .where('model', 'in', models)
     .execute()
   const reported = new Set(reports.map(({ worker_id, model }) => `${worker_id} ${model}`))
   return models.filter((model) => others.some(({ id }) => !reported.has(`${id} ${model}`)))
@@ -180,10 +174,8 @@ const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null
 
 /** Whether any worker holds a session, and has renewed it lately. */
 export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {
-  const row = await db
-    .selectFrom('workers')
+  const row = await selectRows(db, 'workers', { role: 'worker' })
     .select('id')
-    .where('role', '=', 'worker')
     .where('lease_until', '>', claimSql.now)
     .where((eb) =>
       eb.or([
@@ -218,36 +210,26 @@ export interface WorkCounts {
 }
 
 export async function readWorkCounts(db: Reader, now: number): Promise<WorkCounts> {
-  const batches = await db
-    .selectFrom('batches')
+  const batches = await selectRows(db, 'batches', { status: OPEN_STATUSES })
     .select(['status', db.fn.countAll().as('count'), db.fn.min('expires_at').as('nearest')])
-    .where('status', 'in', OPEN_STATUSES_SQL)
     .groupBy('status')
     .execute()
   const chunksIn = async (state: (typeof OPEN_CHUNK_STATES)[number]): Promise<number> => {
-    const { count } = await db
-      .selectFrom('chunks')
+    const { count } = await selectRows(db, 'chunks', { state })
       .select(db.fn.countAll().as('count'))
-      .where('state', '=', sql.lit(state))
       .executeTakeFirstOrThrow()
     return Number(count)
   }
-  const parked = await db
-    .selectFrom('chunks')
+  const parked = await selectRows(db, 'chunks', { state: 'parked' })
     .select(['parked_reason', db.fn.countAll().as('count')])
-    .where('state', '=', sql.lit('parked' as const))
     .groupBy('parked_reason')
     .execute()
-  const { count: workers } = await db
-    .selectFrom('workers')
+  const { count: workers } = await selectRows(db, 'workers', { role: 'worker' })
     .select(db.fn.countAll().as('count'))
-    .where('role', '=', 'worker')
     .where('lease_until', '>', now)
     .executeTakeFirstOrThrow()
-  const tasks = await db
-    .selectFrom('tasks')
+  const tasks = await selectRows(db, 'tasks', { state: 'ready' })
     .select(['kind', db.fn.countAll().as('count')])
-    .where('state', '=', sql.lit('ready' as const))
     .where('run_at', '<=', now)
     .groupBy('kind')
     .execute()

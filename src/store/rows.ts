@@ -1,0 +1,63 @@
+// Statements on the rows of one table that have given values in their columns, which is how most statements choose
+// their rows. The rest of a statement is built as usual.
+import { type Insertable, type RawBuilder, type Selectable, type SqlBool, sql } from 'kysely'
+import type { Schema } from './schema.ts'
+import { slices } from './sql-parts.ts'
+import type { Reader, Writer } from './store.ts'
+
+type Table = keyof Schema
+type Row<T extends Table> = Selectable<Schema[T]>
+
+/** By column: its value, or a list of values of which it has one. */
+type Match<T extends Table> = { readonly [C in keyof Row<T>]?: Row<T>[C] | readonly Row<T>[C][] }
+
+export function selectRows<T extends Table>(db: Pick<Reader, 'selectFrom'>, table: T, match: Match<T>) {
+  return db.selectFrom(named(table)).where(matching(match))
+}
+
+/** The one row; undefined if there is none. */
+export async function readRow<T extends Table>(db: Reader, table: T, match: Match<T>) {
+  return await selectRows(db, table, match).selectAll().executeTakeFirst()
+}
+
+export function updateRows<T extends Table>(tx: Writer, table: T, match: Match<T>) {
+  return tx.updateTable(named(table)).where(matching(match))
+}
+
+export function deleteRows<T extends Table>(tx: Writer, table: T, match: Match<T>) {
+  return tx.deleteFrom(named(table)).where(matching(match))
+}
+
+/** All with the same columns. */
+export async function insertRows<T extends Table>(
+  tx: Writer,
+  table: T,
+  rows: readonly Insertable<Schema[T]>[],
+): Promise<void> {
+  for (const some of slices<object>(rows)) {
+    const columns = Object.keys(some[0] ?? {})
+    const values = some.map((row) => sql`(${sql.join(columns.map((column) => Reflect.get(row, column)))})`)
+    const names = sql.join(columns.map((column) => sql.ref(column)))
+    await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
+  }
+}
+
+function named<T extends Table>(table: T) {
+  return sql<Row<T>>`${sql.table(table)}`.as(table)
+}
+
+function matching(match: object): RawBuilder<SqlBool> {
+  const conditions = Object.entries(match).map(([column, value]) => {
+    // It would choose more rows than it is meant to.
+    if (value === undefined) throw new Error(`the column ${column} has no value to match`)
+    const name = sql.ref(column)
+    if (value === null) return sql`${name} IS NULL`
+    // Partial indexes serve statements that have the state written into them.
+    const isState = column === 'state' || column === 'status'
+    const shown = (one: unknown) => (isState ? sql.lit(one) : sql`${one}`)
+    return Array.isArray(value)
+      ? sql`${name} IN (${sql.join(value.map(shown))})`
+      : sql`${name} = ${shown(value)}`
+  })
+  return sql<SqlBool>`${sql.join(conditions, sql` AND `)}`
+}
