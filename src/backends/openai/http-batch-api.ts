@@ -3,7 +3,7 @@
 // as well, some redirect to where results lie. seen-batch.ts has those of a batch.
 import type { Dispatcher, FormData } from 'undici'
 import type { BatchApi, BatchApiError, NewBatch, SeenBatch } from '../batch-api/batch-api.ts'
-import { isRecord } from '../json-record.ts'
+import { isRecord, parsedJson } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { brokenCall, notUnderstood, refusedCall } from './batch-api-failure.ts'
 import { KeyFile } from './key-file.ts'
@@ -275,7 +275,7 @@ export class HttpBatchApi implements BatchApi {
     try {
       const { text, isWhole } = await readText(body, JSON_BYTES_MAX, this.#options.timeout_ms)
       if (!isWhole) throw notUnderstood(`more than ${JSON_BYTES_MAX / 2 ** 20} MiB`)
-      return { status, json: parsed(text) }
+      return { status, json: parsedJson(text) }
     } catch (error) {
       throw this.#broken(error)
     }
@@ -356,14 +356,6 @@ async function dispatcherOf({ timeout_ms, certificates, proxy }: HttpBatchApiOpt
 
 function fileName(name: string): string {
   return `${name}.jsonl`
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return null
-  }
 }
 
 // Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the

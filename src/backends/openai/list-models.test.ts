@@ -75,7 +75,7 @@ test('every way to fail says what to fix', async (t) => {
 
 test('a list that is longer than any is not read to its end', async (t) => {
   const { base_url } = await serve(t, 200, `{"data":[]}${' '.repeat(9 * 2 ** 20)}`)
-  await assert.rejects(listUpstreamModels(base_url), /answered with more than 8 MiB/)
+  await assert.rejects(listUpstreamModels(base_url), /the answer is larger than 8388608 bytes/)
 })
 
 test('a server that is not there is named', async () => {

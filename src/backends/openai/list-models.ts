@@ -1,14 +1,14 @@
 // Lists the models that a server offers, with their endpoints, context windows and base models.
-import { once } from 'node:events'
-import type { IncomingMessage } from 'node:http'
 import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
-import { isRecord } from '../json-record.ts'
+import { proxyOf } from '../http1/proxy.ts'
+import { isRecord, parsedJson } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
-import { JSON_BYTES_MAX, readText } from './read-body.ts'
-import { serverAddressOf } from './server-address.ts'
+import { headersOf, serverAddressOf } from './server-address.ts'
+import { SideReader } from './side-reader.ts'
 
 const TIMEOUT_MS = 10_000
+const ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 /** Nobody answers at the address, or not yet. */
 export class ServerDown extends Error {}
@@ -38,67 +38,41 @@ export async function listUpstreamModels(
 ): Promise<ListedModel[]> {
   const { api_key, headers = {}, timeout_ms = TIMEOUT_MS } = options
   const address = serverAddressOf(base_url)
-  const path = address.path('/models')
-  const where = `GET ${address.origin}${path.split('?', 1)[0]}`
+  const where = `GET ${address.origin}${address.path('/models').split('?', 1)[0]}`
   const { redact } = secretsOf([api_key, ...Object.values(headers)])
-  const sent = {
-    accept: 'application/json',
-    ...(api_key ? { authorization: `Bearer ${api_key}` } : {}),
-    ...headers,
-  }
-  const signal = AbortSignal.timeout(timeout_ms)
-  const ask = options.proxy ? throughProxy : directly
-  const asked = ask(`${address.origin}${path}`, { ...options, headers: sent, signal })
-  const { status, text, isWhole } = await asked.catch((error: unknown) => {
-    const reason = signal.aborted ? 'nothing came in time' : redact(reasonOf(error))
-    throw new ServerDown(`${where} got no answer (${reason}). Is the server running?`)
+  const reader = new SideReader({
+    url: base_url,
+    resource: '/models',
+    timeout_ms,
+    answerBytesMax: ANSWER_BYTES_MAX,
+    certificates: options.certificates ?? {},
+    proxy: options.proxy ? proxyOf(options.proxy) : null,
+    headers: () => headersOf({ api_key, headers }),
   })
-
+  const answer = await reader.read().finally(() => reader.close())
+  if (answer.kind === 'broken') {
+    const { code, reason, operatorReason } = answer
+    if (code === 'upstream_invalid_response') throw new Error(`${where}: ${reason}.`)
+    throw new ServerDown(
+      `${where} got no answer (${redact(operatorReason ?? reason)}). Is the server running?`,
+    )
+  }
+  const { status, body } = answer
   if (status === 401 || status === 403) throw new Error(`${where} answered ${status}: check the API key.`)
   if (status === 404) throw new Error(`${where} answered 404: does the base URL end in /v1?`)
   if (status !== 200) {
     throw new Error(
-      `${where} answered ${status}: ${readUpstreamError(Buffer.from(text), redact).message || 'no reason given'}`,
+      `${where} answered ${status}: ${readUpstreamError(body, redact).message || 'no reason given'}`,
     )
   }
-  if (!isWhole) throw new Error(`${where} answered with more than ${JSON_BYTES_MAX / 2 ** 20} MiB.`)
-  const models = modelsOf(text)
+  const models = modelsOf(body)
   if (models === null) throw new Error(`${where} did not answer with a list of models.`)
   if (models.length === 0) throw new Error(`${where} lists no model.`)
   return models
 }
 
-type Asked = ListOptions & { signal: AbortSignal }
-type Answered = Promise<{ status: number; text: string; isWhole: boolean }>
-
-async function directly(url: string, { headers, certificates, signal }: Asked): Answered {
-  const { request } = process.getBuiltinModule(url.startsWith('https:') ? 'node:https' : 'node:http')
-  const asked = request(url, { ...certificates, headers, signal, agent: false }).end()
-  const [answer]: IncomingMessage[] = await once(asked, 'response')
-  // From now on, errors are those of the answer.
-  asked.on('error', () => {})
-  return { status: answer!.statusCode ?? 0, ...(await readText(answer!, JSON_BYTES_MAX, TIMEOUT_MS)) }
-}
-
-/** With a client that knows proxies, and takes 11 MiB. */
-async function throughProxy(url: string, { headers, certificates, proxy, signal }: Asked): Answered {
-  const { ProxyAgent, request } = await import('undici')
-  const dispatcher = new ProxyAgent({ uri: proxy ?? '', requestTls: certificates })
-  try {
-    const { statusCode, body } = await request(url, { headers, signal, dispatcher })
-    return { status: statusCode, ...(await readText(body, JSON_BYTES_MAX, TIMEOUT_MS)) }
-  } finally {
-    await dispatcher.close()
-  }
-}
-
-function modelsOf(text: string): ListedModel[] | null {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch {
-    return null
-  }
+function modelsOf(body: Buffer): ListedModel[] | null {
+  const parsed = parsedJson(body.toString())
   const data = isRecord(parsed) ? parsed.data : null
   // Ollama with nothing pulled says `"data": null`.
   if (data === null && isRecord(parsed) && parsed.object === 'list') return []
@@ -109,12 +83,6 @@ function modelsOf(text: string): ListedModel[] | null {
     models.set(model.id, { id: model.id, endpoints: servedEndpoints(model), ...servedFacts(model) })
   }
   return [...models.values()]
-}
-
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  const mark = 'code' in error && typeof error.code === 'string' ? error.code : error.name
-  return error.message || mark
 }
 
 // Servers name the endpoints of a model in different fields of their lists of models:

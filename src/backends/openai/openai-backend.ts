@@ -4,14 +4,14 @@
 import { ENDPOINT_PATHS, type EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
-import { Exchange, type Exchanged, requestHead, withTraceparent } from '../http1/exchange.ts'
+import { Exchange, type Exchanged, withTraceparent } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
-import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
+import { proxyOf } from '../http1/proxy.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { KeyFile } from './key-file.ts'
-import { type ServerAddress, serverAddressOf } from './server-address.ts'
+import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 import { SideReader } from './side-reader.ts'
 import { trafficOf } from './traffic-reader.ts'
 
@@ -64,10 +64,16 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const address = serverAddressOf(options.base_url)
   const proxy = options.proxy ? proxyOf(options.proxy) : null
   const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
+  const headsOf = (known: OpenAiBackendOptions): Prepared['heads'] => {
+    const headers = new Map([['content-type', 'application/json'], ...headersOf(known)])
+    const head = (path: EndpointPath): Buffer =>
+      headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
+    return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Prepared['heads']
+  }
   // An answer under way may quote the key that it was asked with.
   const prepare = (api_key: string | null, previous: string | null): Prepared => ({
     api_key,
-    heads: requestHeads(address, headersOf({ ...options, api_key }), proxy),
+    heads: headsOf({ ...options, api_key }),
     secrets: secretsOf([
       api_key,
       previous,
@@ -105,7 +111,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   // Most requests of a chunk begin alike, and follow each other.
   let traced: { of: Buffer; by: string; head: Buffer } | null = null
 
-  function headOf({ endpoint, traceparent }: BackendCall): Buffer {
+  function tracedHead({ endpoint, traceparent }: BackendCall): Buffer {
     const head = current().heads[endpoint]
     if (!traceparent || tracesItself) return head
     if (traced?.of !== head || traced.by !== traceparent)
@@ -133,7 +139,13 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
       certificates: options.certificates ?? {},
       proxy,
-      headers: (origin) => readHeaders(options, origin === address.origin, current().api_key, accept),
+      headers: (origin) => {
+        // No key goes to another address than the one that it is configured for.
+        const isOwn = origin === address.origin
+        const headers = headersOf(isOwn ? { ...options, api_key: current().api_key } : {})
+        headers.delete('content-type')
+        return headers.set('accept', accept).set('accept-encoding', 'identity')
+      },
     })
   const traffic = options.metrics_url
     ? beside(options.metrics_url, '', 'text/plain', TRAFFIC_TIMEOUT_MS)
@@ -166,7 +178,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       const project_id = options.sharesConnections ? '' : call.project_id
       if (signal?.aborted) return Promise.resolve(broken('upstream_unavailable', 'aborted'))
       return new Promise((resolve, reject) => {
-        const exchange = new Exchange(headOf(call), body, project_id, (outcome) => {
+        const exchange = new Exchange(tracedHead(call), body, project_id, (outcome) => {
           if (signal !== undefined) watch.leave(signal, exchange)
           try {
             resolve(resultOf(outcome, endpoint))
@@ -195,43 +207,4 @@ interface Prepared {
 
 function broken(code: FailureCode, reason: string): BackendResult & { kind: 'failed' } {
   return { kind: 'failed', status: null, code, reason }
-}
-
-function requestHeads(
-  address: ServerAddress,
-  headers: ReadonlyMap<string, string>,
-  proxy: HttpProxy | null,
-): Readonly<Record<EndpointPath, Buffer>> {
-  // A proxy for plain HTTP is told the whole address.
-  const isForwarded = proxy !== null && !address.tls
-  const origin = isForwarded ? address.origin : ''
-  const all = new Map(headers)
-  if (isForwarded && proxy.authorization !== null) all.set('proxy-authorization', proxy.authorization)
-  const head = (path: EndpointPath): Buffer =>
-    requestHead(address.authority, origin + address.path(path.slice('/v1'.length)), all)
-  return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Record<EndpointPath, Buffer>
-}
-
-/** No key goes to another address than the one that it is configured for. */
-function readHeaders(
-  options: OpenAiBackendOptions,
-  isOwn: boolean,
-  api_key: string | null,
-  accept: string,
-): ReadonlyMap<string, string> {
-  const headers = isOwn ? new Map(headersOf({ ...options, api_key })) : new Map<string, string>()
-  headers.delete('content-type')
-  return headers.set('accept', accept).set('accept-encoding', 'identity')
-}
-
-function headersOf({ api_key, headers = {} }: OpenAiBackendOptions): ReadonlyMap<string, string> {
-  const all = new Map([
-    ['content-type', 'application/json'],
-    ['accept', 'application/json'],
-    // Without this header a server may send whatever encoding it likes.
-    ['accept-encoding', 'identity'],
-  ])
-  if (api_key) all.set('authorization', `Bearer ${api_key}`)
-  for (const [name, value] of Object.entries(headers)) all.set(name.toLowerCase(), value)
-  return all
 }

@@ -1,6 +1,8 @@
 // A base URL as people configure it (`http://127.0.0.1:8000/v1`, with or without a slash at its end, with a
 // query where a host wants one, as Azure does) taken apart into what an HTTP client needs.
 import type { Target } from '../http1/connection.ts'
+import { requestHead } from '../http1/exchange.ts'
+import type { HttpProxy } from '../http1/proxy.ts'
 
 export interface ServerAddress extends Pick<Target, 'authority' | 'tls' | 'host' | 'port'> {
   /** `http://host:port` */
@@ -28,4 +30,37 @@ export function serverAddressOf(base_url: string): ServerAddress {
     port: Number(url.port) || (tls ? 443 : 80),
     path: (resource) => `${base}${resource}${url.search}`,
   }
+}
+
+/** What every request to a server carries, by names in lower case; a configured header wins. */
+export function headersOf({
+  api_key,
+  headers = {},
+}: {
+  api_key?: string | null
+  headers?: Readonly<Record<string, string>>
+}): Map<string, string> {
+  // Without accept-encoding a server may send whatever encoding it likes.
+  const all = new Map([
+    ['accept', 'application/json'],
+    ['accept-encoding', 'identity'],
+  ])
+  if (api_key) all.set('authorization', `Bearer ${api_key}`)
+  for (const [name, value] of Object.entries(headers)) all.set(name.toLowerCase(), value)
+  return all
+}
+
+/** A proxy for plain HTTP is told the whole address. */
+export function headOf(
+  address: ServerAddress,
+  resource: string,
+  headers: ReadonlyMap<string, string>,
+  proxy: HttpProxy | null,
+  method: 'GET' | 'POST',
+): Buffer {
+  const isForwarded = proxy !== null && !address.tls
+  const all = new Map(headers)
+  if (isForwarded && proxy.authorization !== null) all.set('proxy-authorization', proxy.authorization)
+  const path = `${isForwarded ? address.origin : ''}${address.path(resource)}`
+  return requestHead(address.authority, path, all, method)
 }

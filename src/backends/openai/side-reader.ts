@@ -1,9 +1,9 @@
 // Reads what a model server shows beside its answers, over a connection of its own: those of lines may all be busy.
-import { Exchange, type Exchanged, requestHead } from '../http1/exchange.ts'
+import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import type { HttpProxy } from '../http1/proxy.ts'
 import { ResponseMemory } from '../response-memory.ts'
-import { serverAddressOf } from './server-address.ts'
+import { headOf, serverAddressOf } from './server-address.ts'
 
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
@@ -12,10 +12,11 @@ interface SideReaderOptions {
   /** Below the URL. */
   resource: '' | '/models'
   timeout_ms: number
+  answerBytesMax?: number
   certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
   proxy: HttpProxy | null
   /** The address to connect to instead of that of the URL's name; null: that one. */
-  connectHostOf: (origin: string) => string | null
+  connectHostOf?: (origin: string) => string | null
   /** Sent with each request to this origin. */
   headers: (origin: string) => ReadonlyMap<string, string>
 }
@@ -27,20 +28,20 @@ export class SideReader {
 
   /** Throws a TypeError for a URL that cannot be used. */
   constructor(options: SideReaderOptions) {
-    const { timeout_ms } = options
+    const { timeout_ms, answerBytesMax = ANSWER_BYTES_MAX } = options
     this.#options = options
     this.#address = serverAddressOf(options.url)
     this.#pool = new HttpPool(
       {
         ...this.#address,
-        connectHost: options.connectHostOf(this.#address.origin) ?? this.#address.host,
+        connectHost: options.connectHostOf?.(this.#address.origin) ?? this.#address.host,
         timeout_ms,
         connectTimeoutMs: timeout_ms,
-        answerBytesMax: ANSWER_BYTES_MAX,
+        answerBytesMax,
         redact: (text) => text,
         proxy: options.proxy,
         certificates: options.certificates,
-        budget: new ResponseMemory(ANSWER_BYTES_MAX),
+        budget: new ResponseMemory(answerBytesMax),
       },
       1,
     )
@@ -48,11 +49,7 @@ export class SideReader {
 
   read(): Promise<Exchanged> {
     const { proxy, headers, resource } = this.#options
-    const { authority, tls, origin, path } = this.#address
-    const isForwarded = proxy !== null && !tls
-    const all = new Map(headers(origin))
-    if (isForwarded && proxy.authorization !== null) all.set('proxy-authorization', proxy.authorization)
-    const head = requestHead(authority, `${isForwarded ? origin : ''}${path(resource)}`, all, 'GET')
+    const head = headOf(this.#address, resource, headers(this.#address.origin), proxy, 'GET')
     return new Promise((resolve) => this.#pool.dispatch(new Exchange(head, new Uint8Array(), '', resolve)))
   }
 

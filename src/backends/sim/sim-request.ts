@@ -1,6 +1,6 @@
 // Reads a chat-completion request as a model server would: what it asks for, or why it is refused.
 import { estimateTokens } from '../../domain/tokens.ts'
-import { isRecord } from '../json-record.ts'
+import { isRecord, parsedJson } from '../json-record.ts'
 import type { SimSettings } from './sim-options.ts'
 
 export interface SimRequest {
@@ -91,12 +91,8 @@ export function readSimBody(
 }
 
 function parse(body: Uint8Array): Record<string, unknown> {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8'))
-  } catch {
-    throw invalid('the body is not valid JSON', null)
-  }
+  const parsed = parsedJson(Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString())
+  if (parsed === undefined) throw invalid('the body is not valid JSON', null)
   if (!isRecord(parsed)) throw invalid('the body must be a JSON object', null)
   return parsed
 }

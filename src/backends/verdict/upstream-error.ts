@@ -7,7 +7,7 @@
 //
 // The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses into
 // the body: it may be nested without limit.
-import { isRecord } from '../json-record.ts'
+import { isRecord, parsedJson } from '../json-record.ts'
 
 export interface UpstreamError {
   /** One line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */
@@ -161,12 +161,7 @@ const BACKSLASH = 0x5c
 
 /** What `body` holds; undefined where that is no JSON, or where it is too large or nested too deep to be parsed. */
 export function parseBody(body: Buffer): unknown {
-  if (body.length > BYTES_MAX || nestsTooDeep(body)) return undefined
-  try {
-    return JSON.parse(body.toString())
-  } catch {
-    return undefined
-  }
+  return body.length > BYTES_MAX || nestsTooDeep(body) ? undefined : parsedJson(body.toString())
 }
 
 function nestsTooDeep(body: Buffer): boolean {
