@@ -9,12 +9,8 @@ import { entityOf } from '../domain/entity.ts'
 import { lineRequestId } from '../domain/ids.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
-import type { Ports, ReadPorts } from '../results/chunk-journal.ts'
-import { openPlaces, scanResults, sealedPlaces } from '../results/finished-lines.ts'
-import { JOURNAL_OWNER } from '../results/journal.ts'
+import { type FinishedLine, finishedLines, type ReadPorts } from '../results/finished-lines.ts'
 import { readSpans } from '../results/read-spans.ts'
-import type { Span } from '../results/stream-span.ts'
-import { readBlobRow } from '../store/blobs.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
@@ -121,14 +117,6 @@ export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
 /** Lines that are read at a time: nobody else waits for long. */
 const WINDOW_LINES = 50
 
-interface Place {
-  line: number
-  /** Null where no index says whether it failed. */
-  part: 'output' | 'error' | null
-  /** Of its audit record. */
-  audit: Span
-}
-
 interface PendingPlace {
   line: number
   bytes: Buffer
@@ -144,21 +132,19 @@ interface Wanted {
 
 /** In order. `content` is the batch's input; without it pending lines are left out. */
 export async function* chunkSummaries(
-  ports: Ports,
+  ports: ReadPorts,
   batch: BatchRow,
   chunk: ChunkRow,
   content: BlobRow | undefined,
   { after, status, named }: Wanted,
 ): AsyncGenerator<LineSummary, void, undefined> {
   const isWanted = (line: number): boolean => line > after && (named === undefined || named.has(line))
-  const finished = await finishedPlaces(ports, chunk)
+  const finished = await finishedLines(ports, chunk)
   const part = status === 'completed' ? 'output' : 'error'
-  const places: (Place | PendingPlace)[] =
+  const places: (FinishedLine | PendingPlace)[] =
     status === 'pending'
       ? []
-      : finished.filter(
-          (one) => isWanted(one.line) && (status === undefined || one.part === null || one.part === part),
-        )
+      : finished.filter((one) => isWanted(one.line) && (status === undefined || one.part === part))
   if (content && chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
     const done = new Set(finished.map(({ line }) => line))
     for (const place of await inputPlaces(ports.sealed, chunk, content))
@@ -167,23 +153,6 @@ export async function* chunkSummaries(
   places.sort((a, b) => a.line - b.line)
   for (let at = 0; at < places.length; at += WINDOW_LINES)
     yield* await summariesOf(ports.sealed, batch, places.slice(at, at + WINDOW_LINES))
-}
-
-async function finishedPlaces(ports: Ports, chunk: ChunkRow): Promise<Place[]> {
-  if (chunk.state !== 'sealed')
-    return (await openPlaces(ports, chunk)).map(({ line, part, audit, journal }) => {
-      return { line, part, audit: { project_id: JOURNAL_OWNER, blob: journal, range: audit } }
-    })
-  const blob = chunk.audit_blob === null ? undefined : await readBlobRow(ports.db, chunk.audit_blob)
-  if (!blob) return []
-  const { project_id } = blob
-  const indexed = await sealedPlaces(ports, chunk)
-  if (indexed)
-    return indexed.map(({ line, part, audit: range }) => ({ line, part, audit: { project_id, blob, range } }))
-  const scanned: Place[] = []
-  for await (const { line, start, end } of scanResults(ports.sealed, blob))
-    scanned.push({ line, part: null, audit: { project_id, blob, range: { start, end } } })
-  return scanned
 }
 
 async function inputPlaces(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<PendingPlace[]> {
@@ -232,7 +201,7 @@ async function linesNamed(
 async function summariesOf(
   sealed: SealedBlobs,
   batch: BatchRow,
-  places: readonly (Place | PendingPlace)[],
+  places: readonly (FinishedLine | PendingPlace)[],
 ): Promise<LineSummary[]> {
   const pieces: Buffer[] = []
   const spans = places.flatMap((place) => ('audit' in place ? [place.audit] : []))

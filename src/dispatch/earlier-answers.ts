@@ -9,12 +9,10 @@ import type { Log } from '../domain/log.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { decodeFirstLines } from '../jsonl/first-lines.ts'
-import { openPlaces, sealedPlaces } from '../results/finished-lines.ts'
-import { JOURNAL_OWNER } from '../results/journal.ts'
+import { finishedLines } from '../results/finished-lines.ts'
 import type { SharedAnswer } from '../results/record-line.ts'
 import { RESULT_TAIL } from '../results/result-line.ts'
 import type { Span } from '../results/stream-span.ts'
-import { readBlobRow } from '../store/blobs.ts'
 import { listChunkStarts, readChunk } from '../store/chunks.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -136,22 +134,9 @@ export class EarlierAnswers {
     if (!chunk) return null
     const isSame = known?.chunk.epoch === chunk.epoch && known.chunk.commit_seq === chunk.commit_seq
     if (known && isSame && known.chunk.state === chunk.state) return { ...known, at, chunk }
-    const ports = { db: store.read, sealed }
     const places = new Map<number, Span | null>()
-    if (chunk.state !== 'sealed') {
-      for (const { line, part, journal, result } of await openPlaces(ports, chunk))
-        places.set(
-          line,
-          part === 'error' ? null : { project_id: JOURNAL_OWNER, blob: journal, range: result },
-        )
-      return { at, chunk, places }
-    }
-    const blob = chunk.output_blob === null ? undefined : await readBlobRow(store.read, chunk.output_blob)
-    for (const { line, part, result } of (await sealedPlaces(ports, chunk)) ?? [])
-      places.set(
-        line,
-        part === 'error' || !blob ? null : { project_id: blob.project_id, blob, range: result },
-      )
+    for (const { line, part, result } of await finishedLines({ db: store.read, sealed, now: at }, chunk))
+      places.set(line, part === 'error' ? null : result)
     return { at, chunk, places }
   }
 

@@ -3,7 +3,7 @@ import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
-import type { Ports } from '../results/chunk-journal.ts'
+import type { ReadPorts } from '../results/finished-lines.ts'
 import { listBegun } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
@@ -28,7 +28,7 @@ export async function uploadFailedLines(
   upload: Omit<Upload, 'form_bytes'>,
   check: (tx: Writer, bytes: number) => Promise<void>,
 ): Promise<FileRow> {
-  const ports = { db: deps.store.read, sealed: deps.sealed }
+  const ports = { db: deps.store.read, sealed: deps.sealed, now: upload.now }
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
   const nothing = notRetryable(`The batch has no failed line${withText(which)}.`)
   if (batch.failed === 0) throw nothing
@@ -53,7 +53,7 @@ function withText({ codes, ...filter }: FailedLines): string {
 }
 
 async function* failedLines(
-  ports: Ports,
+  ports: ReadPorts,
   batch: BatchRow,
   content: BlobRow,
   which: FailedLines,
@@ -72,7 +72,7 @@ async function* failedLines(
 }
 
 async function failedNumbers(
-  ports: Ports,
+  ports: ReadPorts,
   batch: BatchRow,
   chunk: ChunkRow,
   { codes, ...filter }: FailedLines,
@@ -88,7 +88,7 @@ async function failedNumbers(
 }
 
 async function linesOf(
-  { sealed }: Ports,
+  { sealed }: ReadPorts,
   chunk: ChunkRow,
   content: BlobRow,
   numbers: ReadonlySet<number>,

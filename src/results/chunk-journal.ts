@@ -5,25 +5,19 @@ import { readBlobRow } from '../store/blobs.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { type Journalled, JournalMalformed, scanJournal } from './journal.ts'
+import { type Journalled, scanJournal } from './journal.ts'
 
 export interface Ports {
   db: Reader
   sealed: SealedBlobs
 }
 
-/** What users read with. */
-export interface ReadPorts extends Ports {
-  /** Results and inputs whose file has expired by then are not read (Unix ms). */
-  now: number
-}
-
 interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */
   written: Journalled[]
   /**
-   * Parts that are damaged or missing, whose lines are lost; and parts that repeat a line of an earlier one, which
-   * older versions could commit twice: the first commit counts. Both are reversed (reverse-journal.ts).
+   * Parts that are damaged or missing, whose lines are lost; and parts that repeat a line of an earlier one, of which the
+   * first counts. Both are reversed (reverse-journal.ts).
    */
   unusable: UnusablePart[]
 }
@@ -49,7 +43,7 @@ export async function readChunkJournal(
       const lines = await findLines(sealed, { part, blob })
       return lines.some(({ line }) => seen.has(line)) ? { part, error: null } : lines
     } catch (error) {
-      if (isDamaged(error) || error instanceof JournalMalformed) return { part, error }
+      if (isDamaged(error)) return { part, error }
       throw error
     }
   }

@@ -10,7 +10,7 @@ import { ByteWriter } from './byte-writer.ts'
 import type { ChunkTrace } from './chunk-trace.ts'
 import { JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { entryHead, type LineSizes } from './line-index.ts'
-import type { Bytes } from './read-spans.ts'
+import { type Bytes, bytesIn } from './read-spans.ts'
 
 const SLAB_BYTES_MIN = 4 * 1024
 const SLAB_BYTES_MAX = 64 * 1024
@@ -112,17 +112,18 @@ export class ChunkResults {
   #placeJournalled(journalled: readonly Journalled[]): void {
     const positions = new Map(this.#numbers.map(({ line }, position) => [line, position]))
     const keys = new Map<string, number>()
-    for (const { line, part, result, audit, journal } of journalled) {
+    for (const { line, part, result, audit } of journalled) {
       const position = positions.get(line)
       if (position === undefined || this.isFinished(position))
         throw new Error(`line ${line} is in journals of the chunk, and not in the chunk once`)
-      const blob = keys.get(journal.key) ?? this.#journals.push(journal) - 1
-      keys.set(journal.key, blob)
+      const { key } = result.blob
+      const blob = keys.get(key) ?? this.#journals.push(result.blob) - 1
+      keys.set(key, blob)
       this.#place[position] = JOURNALLED
       this.#blob[position] = blob
-      this.#start[position] = result.start
-      this.#resultBytes[position] = result.end - result.start
-      this.#auditBytes[position] = audit.end - audit.start
+      this.#start[position] = result.range.start
+      this.#resultBytes[position] = bytesIn(result)
+      this.#auditBytes[position] = bytesIn(audit)
       this.#isError[position] = part === 'error' ? 1 : 0
       this.#unfinished--
     }

@@ -1,19 +1,21 @@
-// Finds a finished line by its number: in the blobs of a sealed chunk, or in the journals of an open one. With an index
-// only the line's own bytes are read; blobs of earlier versions are scanned.
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import { base32, parseLineRequestId } from '../domain/ids.ts'
+// The finished lines of a chunk: in the blobs of a sealed chunk, by the index at their end, or in the journals of an open
+// one. A line is read from its place, without the others.
 import { readBlobRow } from '../store/blobs.ts'
 import { readChunk } from '../store/chunks.ts'
 import { readVisibleResults } from '../store/files.ts'
-import type { BlobRow, ChunkRow } from '../store/schema.ts'
-import type { Reader } from '../store/store.ts'
-import { type Ports, type ReadPorts, readChunkJournal } from './chunk-journal.ts'
-import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
-import { type LinePlace, placesInBlobs, readLineIndex } from './line-index.ts'
-import { type Row, scanRows } from './scan-rows.ts'
+import type { ChunkRow } from '../store/schema.ts'
+import { type Ports, readChunkJournal } from './chunk-journal.ts'
+import { findJournalled } from './journal.ts'
+import { placesInBlobs, readLineIndex } from './line-index.ts'
 import type { Span } from './stream-span.ts'
 
-export interface FoundLine {
+/** What users read with. */
+export interface ReadPorts extends Ports {
+  /** Results and inputs whose file has expired by then are not read (Unix ms). */
+  now: number
+}
+
+export interface FinishedLine {
   line: number
   part: 'output' | 'error'
   audit: Span
@@ -21,103 +23,43 @@ export interface FoundLine {
   result: Span | null
 }
 
-/** Result lines and audit records begin with their request ID, which contains the line number. */
-const HEAD = '{"id":"'
-const REQUEST_ID_LENGTH = 'req_'.length + 26 + base32(1).length
-const HEAD_BYTES = HEAD.length + REQUEST_ID_LENGTH
+/** In order. Journals that are deleted meanwhile are left out, unless their chunk was sealed: then its blobs are read. */
+export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
+  if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
+  const { written, unusable } = await readChunkJournal(ports, chunk, findJournalled)
+  if (written.length < chunk.completed + chunk.failed) {
+    const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
+    if (now?.state === 'sealed') return await inBlobs(ports, now)
+  }
+  for (const { part, error } of unusable)
+    if (error !== null && (await readBlobRow(ports.db, part.journal_blob))) throw error
+  return written.sort((a, b) => a.line - b.line)
+}
 
 /** Undefined if the line is not finished, or not in the chunk. */
 export async function findLine(
   ports: ReadPorts,
   chunk: ChunkRow,
   line: number,
-): Promise<FoundLine | undefined> {
-  if (chunk.state === 'sealed') return await findSealed(ports, chunk, line)
-  const found = (await openPlaces(ports, chunk)).find((one) => one.line === line)
-  if (found) {
-    const span = { project_id: JOURNAL_OWNER, blob: found.journal }
-    return {
-      line,
-      part: found.part,
-      audit: { ...span, range: found.audit },
-      result: { ...span, range: found.result },
-    }
-  }
-  // If it was sealed meanwhile, its journals are deleted.
-  const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
-  return now?.state === 'sealed' ? await findSealed(ports, now, line) : undefined
+): Promise<FinishedLine | undefined> {
+  return (await finishedLines(ports, chunk)).find((one) => one.line === line)
 }
 
-/** The journalled lines of an open chunk. Journals that are deleted meanwhile are left out. */
-export async function openPlaces(ports: Ports, chunk: ChunkRow): Promise<Journalled[]> {
-  const { written, unusable } = await readChunkJournal(ports, chunk, findJournalled)
-  for (const { part, error } of unusable)
-    if (error !== null && (await readBlobRow(ports.db, part.journal_blob))) throw error
-  return written
-}
-
-async function findSealed(ports: ReadPorts, chunk: ChunkRow, line: number): Promise<FoundLine | undefined> {
-  const { db, sealed, now } = ports
-  const audit = await rowOf(db, chunk.audit_blob)
-  if (!audit) return undefined
+async function inBlobs({ db, sealed, now }: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
+  const blob = chunk.audit_blob === null ? undefined : await readBlobRow(db, chunk.audit_blob)
+  if (!blob) return []
+  const { project_id } = blob
   const results = {
     output: await readVisibleResults(db, chunk, 'output', now),
     error: await readVisibleResults(db, chunk, 'error', now),
   }
-  const found =
-    (await sealedPlaces(ports, chunk))?.find((one) => one.line === line) ??
-    (await scanFor(sealed, line, audit, results))
-  if (!found) return undefined
-  const blob = results[found.part]
-  return {
-    line,
-    part: found.part,
-    audit: { project_id: audit.project_id, blob: audit, range: found.audit },
-    result: blob ? { project_id: blob.project_id, blob, range: found.result } : null,
-  }
-}
-
-/** The lines of a sealed chunk in order, by its index; null if an earlier version sealed it without one. */
-export async function sealedPlaces({ db, sealed }: Ports, chunk: ChunkRow): Promise<LinePlace[] | null> {
-  const audit = await rowOf(db, chunk.audit_blob)
-  const index = audit && (await readLineIndex(sealed, audit.project_id, audit))
-  return index ? placesInBlobs(index) : null
-}
-
-async function scanFor(
-  sealed: SealedBlobs,
-  line: number,
-  audit: BlobRow,
-  results: { output: BlobRow | undefined; error: BlobRow | undefined },
-): Promise<LinePlace | undefined> {
-  const record = await scanBlob(sealed, audit, line)
-  if (!record) return undefined
-  for (const part of ['output', 'error'] as const) {
-    const blob = results[part]
-    const result = blob && (await scanBlob(sealed, blob, line))
-    if (result) return { line, part, audit: record, result }
-  }
-  // Its result file was deleted: the part follows from the file that is left.
-  return { line, part: results.output ? 'error' : 'output', audit: record, result: { start: 0, end: 0 } }
-}
-
-async function scanBlob(sealed: SealedBlobs, blob: BlobRow, line: number): Promise<Row | undefined> {
-  for await (const row of scanResults(sealed, blob)) if (row.line === line) return row
-  return undefined
-}
-
-/** The rows of an output, error or audit blob, with their line numbers. */
-export async function* scanResults(
-  sealed: SealedBlobs,
-  blob: BlobRow,
-): AsyncGenerator<Row & { line: number }, void, undefined> {
-  for await (const row of scanRows(sealed.read(blob.project_id, blob), HEAD_BYTES)) {
-    const address = parseLineRequestId(row.head.slice(HEAD.length))
-    if (!address) throw new Error(`a row of ${blob.key} does not begin with its request ID`)
-    yield { ...row, line: address.line }
-  }
-}
-
-async function rowOf(db: Reader, key: string | null): Promise<BlobRow | undefined> {
-  return key === null ? undefined : await readBlobRow(db, key)
+  return placesInBlobs(await readLineIndex(sealed, project_id, blob)).map(({ line, part, audit, result }) => {
+    const of = results[part]
+    return {
+      line,
+      part,
+      audit: { project_id, blob, range: audit },
+      result: of ? { project_id, blob: of, range: result } : null,
+    }
+  })
 }

@@ -2,11 +2,8 @@
 // journals. Lines do not finish in that order, so a page also names the line up to which none is missing; a caller
 // that continues there misses none. A page has the places of its lines; their bytes are read while they are sent.
 import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
-import { readVisibleResults } from '../store/files.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { ReadPorts } from './chunk-journal.ts'
-import { findLine, openPlaces, scanResults, sealedPlaces } from './finished-lines.ts'
-import { JOURNAL_OWNER } from './journal.ts'
+import { findLine, finishedLines, type ReadPorts } from './finished-lines.ts'
 import { bytesIn, readSpans } from './read-spans.ts'
 import type { Span } from './stream-span.ts'
 
@@ -43,7 +40,6 @@ interface FinishedPage {
 interface Found {
   chunk: ChunkRow
   line: number
-  part: 'output' | 'error'
   span: Span
 }
 
@@ -92,7 +88,7 @@ async function completeThrough(ports: ReadPorts, batch_id: string): Promise<numb
   if (!chunk) return Number.POSITIVE_INFINITY
   let through = chunk.first_line - 1
   // Blank lines are numbered too but have no entry: the result may be too low, never too high.
-  for (const { line } of await finishedOf(ports, chunk)) {
+  for (const { line } of await finishedLines(ports, chunk)) {
     if (line !== through + 1) break
     through = line
   }
@@ -110,45 +106,12 @@ async function* finishedAfter(
     const chunks = await listBegun(ports.db, batch_id, fromIdx, ROWS_PER_READ)
     for (const chunk of chunks) {
       if (chunk.first_line > last) return
-      for (const found of await finishedOf(ports, chunk))
-        if (found.line > after && found.line <= last && (part === 'all' || part === found.part)) yield found
+      for (const { line, part: own, result: span } of await finishedLines(ports, chunk))
+        if (span && line > after && line <= last && (part === 'all' || part === own))
+          yield { chunk, line, span }
     }
     const end = chunks.at(-1)
     if (chunks.length < ROWS_PER_READ || !end) return
     fromIdx = end.idx + 1
   }
-}
-
-/** The finished lines of a chunk, in order. */
-async function finishedOf(ports: ReadPorts, chunk: ChunkRow): Promise<Found[]> {
-  if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
-  const places = await openPlaces(ports, chunk)
-  if (places.length < chunk.completed + chunk.failed) {
-    // Its journals are deleted when it is sealed.
-    const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
-    if (now?.state === 'sealed') return await inBlobs(ports, now)
-  }
-  return places
-    .map(({ line, part, journal, result }) => {
-      return { chunk, line, part, span: { project_id: JOURNAL_OWNER, blob: journal, range: result } }
-    })
-    .sort((a, b) => a.line - b.line)
-}
-
-async function inBlobs(ports: ReadPorts, chunk: ChunkRow): Promise<Found[]> {
-  const places = await sealedPlaces(ports, chunk)
-  const found: Found[] = []
-  for (const part of ['output', 'error'] as const) {
-    const blob = await readVisibleResults(ports.db, chunk, part, ports.now)
-    if (!blob) continue
-    const { project_id } = blob
-    if (places) {
-      for (const { line, part: of, result: range } of places)
-        if (of === part) found.push({ chunk, line, part, span: { project_id, blob, range } })
-    } else {
-      for await (const { line, start, end } of scanResults(ports.sealed, blob))
-        found.push({ chunk, line, part, span: { project_id, blob, range: { start, end } } })
-    }
-  }
-  return found.sort((a, b) => a.line - b.line)
 }

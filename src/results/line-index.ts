@@ -4,8 +4,8 @@
 //   entries (base64; for each line: number (4) | part (1) | result bytes (4) | audit bytes (4)) | footer (16 characters)
 //
 // Lines follow each other, so their lengths are enough. The tail does not end in a line break, unlike the JSON lines
-// before it. Blobs of earlier versions have no index and are scanned.
-import type { ByteRange } from '../blobs/blobs.ts'
+// before it.
+import { BlobDamaged, type ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 
 export interface LineSizes {
@@ -41,18 +41,17 @@ export function encodeLineIndex(lines: readonly LineSizes[]): Buffer {
   return Buffer.from(entries.toString('base64') + lines.length.toString(16).padStart(8, '0') + MAGIC)
 }
 
-/** The index at the end of a blob, in the order in which the lines were written; null when the blob has none. */
+/** The index at the end of a blob, in the order in which the lines were written. Throws BlobDamaged. */
 export async function readLineIndex(
   sealed: SealedBlobs,
   project_id: string,
   blob: SealedBlob,
-): Promise<LineSizes[] | null> {
-  if (blob.bytes < FOOTER_BYTES) return null
+): Promise<LineSizes[]> {
   const read = (bytes: number): Promise<Buffer> =>
     sealed.readAll(project_id, blob, { start: Math.max(0, blob.bytes - bytes), end: blob.bytes })
   let tail = await read(TAIL_BYTES)
-  const footer = tail.toString('latin1', tail.length - FOOTER_BYTES)
-  if (!footer.endsWith(MAGIC)) return null
+  const footer = tail.toString('latin1', Math.max(0, tail.length - FOOTER_BYTES))
+  if (!footer.endsWith(MAGIC)) throw new BlobDamaged(blob.key, 'it has no index of its lines')
   const count = Number.parseInt(footer.slice(0, 8), 16)
   const bytes = base64Bytes(ENTRY_BYTES * count) + FOOTER_BYTES
   if (bytes > tail.length) tail = await read(bytes)

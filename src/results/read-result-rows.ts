@@ -1,6 +1,6 @@
 // The finished lines of a batch as parsed rows, in the order of the input, some at a time.
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/result-row.ts'
-import type { ReadPorts } from './chunk-journal.ts'
+import type { ReadPorts } from './finished-lines.ts'
 import { readFinished } from './finished-page.ts'
 
 /** As many as a chunk has at most. */

@@ -11,7 +11,6 @@ import { commitChunk, dropJournal } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addBatchStatistics, statisticsOf } from './batch-statistics.ts'
-import { unknownTallies } from './journal-tallies.ts'
 
 interface JournalSums {
   tallies: Tally[]
@@ -28,37 +27,27 @@ export function journalSums(
   return JSON.stringify({ tallies, errors, expired_lines })
 }
 
-/** Whether a part was written by a version that stored no sums: then the readable lines are needed. */
-export function lacksSums(parts: readonly JournalPartRow[]): boolean {
-  return parts.some(({ sums }) => sums === null)
-}
-
 /**
  * Reverses these parts of the chunk's journal and returns the updated chunk, or null, without any change, if its lease
- * is lost. `readable`: the sums of the other parts, needed if `lacksSums`.
+ * is lost.
  */
 export async function reverseJournal(
   tx: Writer,
   claim: ChunkRow,
   parts: readonly JournalPartRow[],
-  readable: readonly Tally[],
   now: number,
 ): Promise<ChunkRow | null> {
-  const lost: Tally[] = []
   const errors: ErrorGroup[] = []
   const tallies: Tally[] = []
   const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, shared: addShared({}, {}) }
   let expired_lines = 0
   for (const { sums } of parts) {
-    if (sums === null) continue
     const read: JournalSums = JSON.parse(sums)
-    lost.push(...read.tallies)
+    tallies.push(...read.tallies.map(negative))
     errors.push(...(read.errors ?? []).map((group) => ({ ...group, lines: -group.lines })))
     expired_lines -= read.expired_lines
   }
-  if (lacksSums(parts)) lost.push(...(await unknownTallies(tx, claim, [...readable, ...lost])))
-  for (const tally of lost.map(negative)) {
-    tallies.push(tally)
+  for (const tally of tallies) {
     delta.completed += tally.succeeded
     delta.failed += tally.failed
     delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)

@@ -36,17 +36,15 @@ function resultsOf(lines: readonly Line[]): ChunkResults {
   return results
 }
 
-/** A journal of lines, and the bytes of its entries; `index` unless it is of an earlier version. */
+/** A journal of lines, and the bytes of its entries. */
 async function writeJournal(
   sealed: SealedBlobs,
   key: string,
   lines: readonly Line[],
-  { index = true } = {},
 ): Promise<{ blob: SealedBlob; bytes: number }> {
   const results = resultsOf(lines)
   const { positions, bytes } = results.takeFresh()
-  const pieces = results.entriesOf(positions)
-  if (index) pieces.push(encodeLineIndex(results.sizes(positions)))
+  const pieces = [...results.entriesOf(positions), encodeLineIndex(results.sizes(positions))]
   return { blob: await sealed.put(JOURNAL_OWNER, key, pieces), bytes }
 }
 
@@ -169,19 +167,6 @@ describe('a journal', () => {
       assert.deepEqual(await findJournalled(sealed, part), scanned)
       assert.ok(read.bytes < 600_000, `${read.bytes} bytes were read to find them`)
     }
-  })
-
-  test('of an earlier version has no index and is read to its end', async () => {
-    await using disk = await temporaryDisk()
-    const sealed = sealBlobs(disk.blobs, master)
-    const lines = [written(4, 'output', 10), written(2, 'error', 20)]
-    const old = await writeJournal(sealed, 'journals/1', lines, { index: false })
-    const { blob, bytes } = await writeJournal(sealed, 'journals/2', lines)
-    const found = await findJournalled(sealed, whole(old.blob, old.bytes))
-    assert.deepEqual(
-      found.map((line) => ({ ...line, journal: blob })),
-      await findJournalled(sealed, whole(blob, bytes)),
-    )
   })
 })
 

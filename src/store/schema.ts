@@ -269,8 +269,8 @@ interface JournalPartTable {
   journal_blob: string
   byte_start: number
   byte_end: number
-  /** JSON of the sums of its lines; null in journals of earlier versions. */
-  sums: string | null
+  /** JSON of the sums of its lines. */
+  sums: string
 }
 
 export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'

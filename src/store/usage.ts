@@ -54,20 +54,6 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
   return new Set(added.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
-/** The counters of an entity on a day, those of the model that was used most first. */
-export async function usageOfEntity(
-  db: Reader,
-  project_id: string,
-  entity: string,
-  day: number,
-): Promise<UsageDayRow[]> {
-  return await selectRows(db, 'usage_days', { project_id, entity, day })
-    .selectAll()
-    .orderBy('total_tokens', 'desc')
-    .orderBy('model')
-    .execute()
-}
-
 /** What each of these entities has spent in the window; those that spent nothing are left out. */
 export async function spentByEntities(
   db: Reader,

@@ -10,11 +10,9 @@ import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import { NO_SPEND } from '../domain/spend.ts'
 import { type ChunkLine, InputChanged, readChunkLines } from '../jsonl/chunk-lines.ts'
-import { tally } from '../ledger/tally.ts'
 import { readChunkJournal } from '../results/chunk-journal.ts'
 import type { Journalled } from '../results/journal.ts'
-import { journalledLines } from '../results/journal-tallies.ts'
-import { lacksSums, reverseJournal } from '../results/reverse-journal.ts'
+import { reverseJournal } from '../results/reverse-journal.ts'
 import type { BatchInput } from '../store/batches.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -56,26 +54,21 @@ export class ChunkReader {
         header_entity: batch.header_entity,
       })
       const lines = claim.record_error === null ? read : rejectedLines(read)
-      return new Run(await this.#reverseJournal(claim, damaged, journalled), batch, lines, bytes, journalled)
+      return new Run(await this.#reverseJournal(claim, damaged), batch, lines, bytes, journalled)
     } catch (error) {
       if (!isDamage(error)) throw error
       if (stopReason(batch, clock.now()) === null) throw new InputUnreadable(error)
       log.error({ err: error, batch: batch.id, chunk: claim.idx }, UNREADABLE)
-      const reversed = await this.#reverseJournal(claim, damaged, journalled)
+      const reversed = await this.#reverseJournal(claim, damaged)
       return new Run(reversed, batch, unreadableLines(reversed, journalled), Buffer.alloc(0), journalled)
     }
   }
 
   /** Drops unreadable journals and reverses the charges for their lines, which are sent again. */
-  async #reverseJournal(
-    claim: ChunkRow,
-    damaged: readonly JournalPartRow[],
-    journalled: readonly Journalled[],
-  ): Promise<ChunkRow> {
+  async #reverseJournal(claim: ChunkRow, damaged: readonly JournalPartRow[]): Promise<ChunkRow> {
     if (damaged.length === 0) return claim
-    const { store, sealed, clock, log } = this.#options
-    const kept = lacksSums(damaged) ? tally(await journalledLines(sealed, journalled)) : []
-    const reversed = await store.write((tx) => reverseJournal(tx, claim, damaged, kept, clock.now()))
+    const { store, clock, log } = this.#options
+    const reversed = await store.write((tx) => reverseJournal(tx, claim, damaged, clock.now()))
     if (!reversed) throw new Error(`chunk ${claim.idx} of ${claim.batch_id} was taken over by another worker`)
     const lines = claim.completed + claim.failed - reversed.completed - reversed.failed
     const journals = damaged.map(({ journal_blob }) => journal_blob)

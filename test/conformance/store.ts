@@ -1050,7 +1050,7 @@ async function addJournal(
         journal_blob: key,
         byte_start: 0,
         byte_end: 5,
-        sums: null,
+        sums: '',
       })),
     )
   })

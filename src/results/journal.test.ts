@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { scanRows } from './scan-rows.ts'
+import { scanRows } from './journal.ts'
 
 test('rows are found in pieces of any size; bytes after the last line break are no row', async () => {
   const text = fc
