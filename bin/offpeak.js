@@ -15,10 +15,9 @@ if (process.argv.length === 3 && ['-v', '-V', '--version'].includes(process.argv
   console.log(JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version)
   process.exit(0)
 }
-// V8 lets the heap grow to several times what is alive before it collects it, and with it the buffers of lines, of which it
-// sees little: with these flags the peak of a worker is three quarters, for no CPU time that could be told from noise
-// (docs/performance.md).
-const HEAP = ['--max-semi-space-size=8', '--heap-growing-percent=80']
+// Objects of a few hundred lines are alive at any time: in a larger young generation fewer of them are copied, and fewer
+// become old before they are garbage (docs/decisions/0035-heap-flags.md).
+const HEAP = ['--max-semi-space-size=16']
 // glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
 // are freed, which fragments the heap. All of this is read when a process starts, so a service starts itself anew; its
 // workers get the same.

@@ -1,6 +1,7 @@
 // Encryption at rest over any blob store: content reaches the store only encrypted, and altered content is detected when
 // it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
 import { randomBytes } from 'node:crypto'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import { type Blobs, type ByteRange, cutRange } from './blobs.ts'
 import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
 import type { MasterKey } from './master-key.ts'
@@ -110,8 +111,10 @@ class Sealing implements SealedBlobs {
     for await (const part of this.read(project_id, blob, range)) parts.push(part)
     const [only] = parts
     // A little of a frame must not keep all of it.
-    const isWhole = parts.length === 1 && only && only.length * 2 >= only.buffer.byteLength
-    return isWhole ? only : Buffer.concat(parts)
+    if (parts.length === 1 && only && only.length * 2 >= only.buffer.byteLength) return only
+    const all = Buffer.concat(parts)
+    for (const part of parts) freeBuffer(part)
+    return all
   }
 
   async delete(key: string): Promise<void> {

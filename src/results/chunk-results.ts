@@ -3,6 +3,7 @@
 // (journal.ts), so a journal is made of whole slabs and a line costs no objects.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { ErrorCode } from '../domain/errors.ts'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
 import { type EndedLine, Tallies } from '../ledger/tally.ts'
 import type { ChunkRow } from '../store/schema.ts'
@@ -291,6 +292,14 @@ export class ChunkResults {
     this.#slabs[at] = null
     this.#keptBytes -= slab.bytes.length
     if (slab.bytes !== this.out.bytes) return
+    this.out.bytes = NOTHING
+    this.out.at = 0
+  }
+
+  /** All of it is committed and sealed: nothing of it is read any more. */
+  free(): void {
+    for (const slab of this.#slabs) if (slab) freeBuffer(slab.bytes)
+    this.#slabs = []
     this.out.bytes = NOTHING
     this.out.at = 0
   }

@@ -54,6 +54,32 @@ function whole(blob: SealedBlob, bytes: number) {
 }
 
 describe('sealing', () => {
+  test('what was gathered to be sealed, and then the results, give their memory back at once', async () => {
+    await using disk = await temporaryDisk()
+    const sealed = sealBlobs(disk.blobs, master)
+    const results = resultsOf([written(1, 'output', MIB), written(2, 'error', MIB)])
+    const pieces: Uint8Array[] = []
+    const put: SealedBlobs['put'] = (project_id, key, source) => {
+      function* seen(): Generator<Uint8Array> {
+        for (const piece of source as Iterable<Uint8Array>) {
+          pieces.push(piece)
+          yield piece
+        }
+      }
+      return sealed.put(project_id, key, seen())
+    }
+    const result = results.fieldOf(0, 'result')
+    const { seal } = await sealChunk({ ...sealed, put }, CHUNK, 'a', results)
+    assert.equal(seal.output_bytes, written(1, 'output', MIB).result.length)
+    assert.deepEqual(
+      pieces.slice(0, 2).map(({ length }) => length),
+      [0, 0],
+    )
+    assert.ok(result instanceof Uint8Array && result.length > MIB)
+    results.free()
+    assert.equal(result.length, 0)
+  })
+
   test('lines from memory and from journals are written in input order, and the index has their places', async () => {
     await using disk = await temporaryDisk()
     const sealed = sealBlobs(disk.blobs, master)

@@ -1,6 +1,7 @@
 // Seals a chunk: writes its results in input order into one output, one error and one audit blob; the audit blob ends
 // with an index (line-index.ts). Results are streamed from journals. Empty blobs are not written.
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
 import type { ChunkResults } from './chunk-results.ts'
 import { encodeLineIndex } from './line-index.ts'
@@ -38,11 +39,22 @@ export async function sealChunk(
   }
   const outputs = all.filter((position) => !results.isError(position))
   const errors = all.filter((position) => results.isError(position))
+  const pieces: Buffer[] = []
+  const rows = (
+    positions: readonly number[],
+    field: 'result' | 'audit',
+    tail: Buffer | null = null,
+  ): Source => {
+    if (results.isInMemory) return copied(results, positions, field, tail, pieces)
+    const spans = positions.map((position) => results.fieldOf(position, field))
+    return readSpans(sealed, tail === null ? spans : [...spans, tail])
+  }
   const [output, error, audit] = await Promise.all([
-    outputs.length === 0 ? null : put('output', rows(sealed, results, outputs, 'result')),
-    errors.length === 0 ? null : put('error', rows(sealed, results, errors, 'result')),
-    put('audit', rows(sealed, results, all, 'audit', index)),
+    outputs.length === 0 ? null : put('output', rows(outputs, 'result')),
+    errors.length === 0 ? null : put('error', rows(errors, 'result')),
+    put('audit', rows(all, 'audit', index)),
   ])
+  for (const piece of pieces) freeBuffer(piece)
   return {
     seal: {
       output_blob: output?.key ?? null,
@@ -57,27 +69,21 @@ export async function sealChunk(
   }
 }
 
-function rows(
-  sealed: SealedBlobs,
-  results: ChunkResults,
-  positions: readonly number[],
-  field: 'result' | 'audit',
-  tail: Buffer | null = null,
-): Source {
-  if (results.isInMemory) return copied(results, positions, field, tail)
-  const all = positions.map((position) => results.fieldOf(position, field))
-  return readSpans(sealed, tail === null ? all : [...all, tail])
-}
-
-/** Fields that are in memory, gathered into pieces: a view of each would be an object for each line. */
+/** Fields that are in memory, gathered into `pieces`: a view of each would be an object for each line. */
 function* copied(
   results: ChunkResults,
   positions: readonly number[],
   field: 'result' | 'audit',
   tail: Buffer | null,
+  pieces: Buffer[],
 ): Generator<Buffer> {
   let left = results.bytesOf(positions, field)
-  let piece = Buffer.allocUnsafeSlow(Math.min(left, PIECE_BYTES))
+  const newPiece = (bytesMin: number): Buffer => {
+    const piece = Buffer.allocUnsafeSlow(Math.max(bytesMin, Math.min(left, PIECE_BYTES)))
+    pieces.push(piece)
+    return piece
+  }
+  let piece = newPiece(0)
   let at = 0
   for (const position of positions) {
     const bytes = results.fieldBytes(position, field)
@@ -85,7 +91,7 @@ function* copied(
       if (at > 0) yield piece.subarray(0, at)
       left -= at
       at = 0
-      piece = Buffer.allocUnsafeSlow(Math.max(bytes, Math.min(left, PIECE_BYTES)))
+      piece = newPiece(bytes)
     }
     at += results.copyField(position, field, piece, at)
   }

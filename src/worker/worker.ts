@@ -24,6 +24,7 @@ import { Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { Upstream } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -532,7 +533,14 @@ export class Worker {
       // Whatever else it was lost to, the database may still have it as this worker's.
       this.#leases.suspect()
     }
+    const { bytes, results } = run
+    // A request that was aborted, or a file for a batch API, may still be written from the bytes.
+    const isUnread = how === 'sealed' && run.isIdle && !run.isAborted
     this.#lines.close(run, how === 'parked')
+    if (isUnread) {
+      freeBuffer(bytes)
+      results.free()
+    }
     // By the time the worker learns that it has parked the chunk, it may have claimed it again.
     if (this.#runs.get(`${batch_id} ${idx}`) === run) this.#runs.delete(`${batch_id} ${idx}`)
     if (how === 'sealed' && run.results.hasReservations) this.#onReleased(run.claim.project_id)
