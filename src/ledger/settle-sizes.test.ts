@@ -12,7 +12,7 @@ import { addToBatch, readBatchRow } from '../store/batches.ts'
 import { commitChunk, readChunk } from '../store/chunks.ts'
 import { reservedByProject, settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/ledger.ts'
 import type { Writer } from '../store/store.ts'
-import { spentByProject, sumUsage } from '../store/usage.ts'
+import { listUsage, spentByProject, type UsageGroupRow } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 import { tally } from './tally.ts'
@@ -83,8 +83,9 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.deepEqual([batch?.cost_nanos, batch?.prompt_tokens, batch?.total_tokens], [cost, tokens, tokens])
   const spent = await spentByProject(tx, project_id, windowAt('month', NOW))
   assert.deepEqual([spent.cost_nanos, spent.tokens], [cost, tokens])
-  const { prompt_tokens, total_tokens, cost_nanos } = await sumUsage(tx, { project_id })
-  assert.deepEqual([prompt_tokens, total_tokens, cost_nanos], [tokens, tokens, cost])
+  let usage: UsageGroupRow | undefined
+  for await (const [group] of listUsage(tx, { project_id }, [])) usage = group ?? usage
+  assert.deepEqual([usage?.prompt_tokens, usage?.total_tokens, usage?.cost_nanos], [tokens, tokens, cost])
   const settled = await settledByEntityAndDay(tx, project_id)
   assert.deepEqual(settled, await usageByEntityAndDay(tx, project_id))
   for (const [key, day] of await spentByDay(tx, project_id))

@@ -2,7 +2,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
-import type { Spend } from '../domain/spend.ts'
+import { type Spend, sumOf } from '../domain/spend.ts'
 import { selectRows } from './rows.ts'
 import type { ProjectDayRow, UsageDayRow } from './schema.ts'
 import { exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
@@ -84,8 +84,8 @@ export async function spentByProject(db: Reader, project_id: string, window: Per
 }
 
 /**
- * Sums of what was settled, for reports: in total, and by any of entity, entity type, day and model. Groups
- * come in pages, so that a report of any size needs little memory and holds up nobody.
+ * Sums of what was settled, for reports: in total, and by any of entity, entity type, day and model. They are summed up
+ * a piece of the table at a time, so that a report of any size needs little memory and holds up nobody.
  */
 export interface UsageFilter {
   project_id: string
@@ -96,12 +96,18 @@ export interface UsageFilter {
   to_day?: number
 }
 
-export type UsageSums = Pick<
-  UsageDayRow,
-  'succeeded' | 'failed' | 'prompt_tokens' | 'completion_tokens' | 'total_tokens' | 'cost_nanos'
->
+export type UsageSums = Pick<UsageDayRow, (typeof SUMMED)[number]>
 
-/** In the order of the primary key: groups that begin with the entity are read from it page by page. */
+const SUMMED = [
+  'succeeded',
+  'failed',
+  'prompt_tokens',
+  'completion_tokens',
+  'total_tokens',
+  'cost_nanos',
+] as const
+
+/** In the order of the primary key: groups that begin with the entity are complete when the next one begins. */
 export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model'] as const
 export type UsageColumn = (typeof USAGE_COLUMNS)[number]
 
@@ -111,44 +117,93 @@ export type UsageGroupRow = UsageSums &
     day?: number
   }
 
-export async function sumUsage(db: Reader, filter: UsageFilter): Promise<UsageSums> {
-  return await filtered(db, filter).select(SUMS).executeTakeFirstOrThrow()
-}
+/** Summed up by one statement. */
+const PIECE_ROWS = 5_000
+/** Groups that are not complete. */
+const OPEN_GROUPS_MAX = 100_000
 
-/** Ordered by `by`, which is in the order of USAGE_COLUMNS; those behind the group `after`, if given. */
-export async function listUsageGroups(
+/** More groups than fit into memory. */
+export class TooManyGroups extends Error {}
+
+/**
+ * Yields after each piece of the table the groups that it completed, in the order of `by`, which is in the order of
+ * USAGE_COLUMNS. Without `by`, one group at most. Throws TooManyGroups.
+ */
+export async function* listUsage(
   db: Reader,
   filter: UsageFilter,
   by: readonly UsageColumn[],
-  limit: number,
-  after?: UsageGroupRow,
-): Promise<UsageGroupRow[]> {
-  let query = filtered(db, filter).select(by).select(SUMS).groupBy(by).limit(limit)
-  for (const column of by) query = query.orderBy(column)
-  if (after) query = query.where(behind(by, after))
-  return await query.execute()
+): AsyncGenerator<UsageGroupRow[]> {
+  const open = new Map<string, UsageGroupRow>()
+  for (let after: PieceEnd | undefined, isLast = false; !isLast; ) {
+    const end = await endOfPiece(db, filter, after)
+    for (const group of await sumPiece(db, filter, by, after, end)) {
+      const key = JSON.stringify(by.map((column) => group[column]))
+      open.set(key, addUsageSums(open.get(key), group))
+    }
+    if (open.size > OPEN_GROUPS_MAX) throw new TooManyGroups()
+    isLast = end === undefined
+    const complete: UsageGroupRow[] = []
+    for (const [key, group] of open) {
+      if (!isLast && (by[0] !== 'entity' || group.entity === end?.entity)) continue
+      open.delete(key)
+      complete.push(group)
+    }
+    yield by[0] === 'entity' ? complete : complete.sort((a, b) => inOrder(a, b, by))
+    after = end
+  }
 }
 
-const SUMS = [
-  exactSum('succeeded').as('succeeded'),
-  exactSum('failed').as('failed'),
-  exactSum('prompt_tokens').as('prompt_tokens'),
-  exactSum('completion_tokens').as('completion_tokens'),
-  exactSum('total_tokens').as('total_tokens'),
-  exactSum('cost_nanos').as('cost_nanos'),
-]
+export function addUsageSums<T extends UsageSums>(sums: UsageSums | undefined, group: T): T {
+  if (!sums) return group
+  return { ...group, ...Object.fromEntries(SUMMED.map((name) => [name, sumOf(sums[name], group[name])])) }
+}
 
-function filtered(db: Reader, { project_id, entity, entity_type, from_day, to_day }: UsageFilter) {
-  let query = selectRows(db, 'usage_days', { project_id })
-  if (entity !== undefined) query = query.where('entity', '=', entity)
+function inOrder(a: UsageGroupRow, b: UsageGroupRow, by: readonly UsageColumn[]): number {
+  const differs = by.find((column) => a[column] !== b[column])
+  return differs === undefined ? 0 : (a[differs] ?? '') < (b[differs] ?? '') ? -1 : 1
+}
+
+type PieceEnd = Pick<UsageDayRow, 'entity' | 'day' | 'model'>
+
+/** Undefined where the rest of the table is no longer than a piece. */
+async function endOfPiece(db: Reader, filter: UsageFilter, after?: PieceEnd): Promise<PieceEnd | undefined> {
+  return await pieceOf(db, filter, after)
+    .select(['entity', 'day', 'model'])
+    .orderBy('entity')
+    .orderBy('day')
+    .orderBy('model')
+    .offset(PIECE_ROWS - 1)
+    .limit(1)
+    .executeTakeFirst()
+}
+
+async function sumPiece(
+  db: Reader,
+  filter: UsageFilter,
+  by: readonly UsageColumn[],
+  after?: PieceEnd,
+  end?: PieceEnd,
+): Promise<UsageGroupRow[]> {
+  const { entity_type, from_day, to_day } = filter
+  let query = pieceOf(db, filter, after, end).select(SUMMED.map((name) => exactSum(name).as(name)))
   if (entity_type !== undefined) query = query.where('entity_type', '=', entity_type)
   if (from_day !== undefined) query = query.where('day', '>=', from_day)
   if (to_day !== undefined) query = query.where('day', '<', to_day)
+  if (by.length === 0) return await query.execute()
+  let grouped = query.select(by).groupBy(by)
+  for (const column of by) grouped = grouped.orderBy(column)
+  return await grouped.execute()
+}
+
+function pieceOf(db: Reader, { project_id, entity }: UsageFilter, after?: PieceEnd, end?: PieceEnd) {
+  let query = selectRows(db, 'usage_days', { project_id })
+  if (entity !== undefined) query = query.where('entity', '=', entity)
+  if (after) query = query.where(sql<boolean>`(entity, day, model) > ${keyOf(after)}`)
+  if (end) query = query.where(sql<boolean>`(entity, day, model) <= ${keyOf(end)}`)
   return query
 }
 
-function behind(by: readonly UsageColumn[], after: UsageGroupRow): RawBuilder<boolean> {
-  const columns = sql.join(by.map((column) => sql.ref(column)))
-  const values = sql.join(by.map((column) => after[column]))
-  return sql<boolean>`(${columns}) > (${values})`
+function keyOf({ entity, day, model }: PieceEnd): RawBuilder<unknown> {
+  return sql`(${entity}, ${day}, ${model})`
 }

@@ -1,4 +1,4 @@
-// Reads that take much of this process's time and memory: tables, pages of results, lines of a batch. A project has so
+// Reads that take much of this process's time and memory: tables, reports, pages of results, lines of a batch. A project has so
 // many open, and so many more wait. Open reads of all projects work in turn, a piece at a time: another call waits for a
 // few pieces, however many tables a project reads. A reader that takes no pieces takes no turns.
 import type { ServerResponse } from 'node:http'
@@ -70,10 +70,11 @@ export class HeavyRead {
 
   /** `pieces` as the body of an answer, each read in its turn. */
   stream(pieces: AsyncIterable<Buffer>): Readable {
-    return Readable.from(this.#inTurns(pieces), { objectMode: false })
+    return Readable.from(this.inTurns(pieces), { objectMode: false })
   }
 
-  async *#inTurns(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  /** `pieces`, each read in its turn. */
+  async *inTurns<T>(pieces: AsyncIterable<T>): AsyncGenerator<T> {
     const iterator = pieces[Symbol.asyncIterator]()
     try {
       for (;;) {
@@ -87,6 +88,8 @@ export class HeavyRead {
   }
 
   async #begin(): Promise<void> {
+    // SQLite answers at once: without this no other call would be served between two pieces.
+    await new Promise((resolve) => setImmediate(resolve))
     this.#endTurn = await this.#working.enter(this.#project_id, this.closed)
   }
 }

@@ -1,5 +1,4 @@
 // Batches: listed, read, cancelled, paused and resumed.
-import { Readable } from 'node:stream'
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
@@ -16,6 +15,7 @@ import { BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
+import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { shownFileId } from './files.ts'
@@ -44,9 +44,9 @@ function time(description: string) {
   return Type.Integer({ minimum: 0, maximum: 10 ** 11, description: `Unix seconds: ${description}` })
 }
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake'>
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake'> & { reads: HeavyReads }
 
-export function batchRoutes(app: App, { store, clock, region, models, wake }: Deps): void {
+export function batchRoutes(app: App, { store, clock, region, models, wake, reads }: Deps): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, 'GET /v1/batches', {
     access: ['batches:read'],
@@ -93,7 +93,8 @@ export function batchRoutes(app: App, { store, clock, region, models, wake }: De
             behind,
             limit: CSV_ROWS_PER_PAGE,
           })
-        return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(batchesCsv(list)))
+        const read = await reads.open(project_id, reply.raw)
+        return reply.type(`${CSV}; charset=utf-8`).send(read.stream(batchesCsv(list)))
       }
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
@@ -333,13 +334,14 @@ const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | nu
 }
 
 /** Rows with their line breaks, a header first. `list` reads a page of them. */
-async function* batchesCsv(list: (behind?: string) => Promise<Listed<BatchRow>>): AsyncGenerator<string> {
-  yield spreadsheetRecord(Object.keys(COLUMNS))
+async function* batchesCsv(list: (behind?: string) => Promise<Listed<BatchRow>>): AsyncGenerator<Buffer> {
+  yield Buffer.from(spreadsheetRecord(Object.keys(COLUMNS)))
   let behind: string | undefined
   do {
     const { rows, lookedTo } = await list(behind)
     const cells = Object.values(COLUMNS)
-    if (rows.length > 0) yield rows.map((row) => spreadsheetRecord(cells.map((cell) => cell(row)))).join('')
+    const text = rows.map((row) => spreadsheetRecord(cells.map((cell) => cell(row)))).join('')
+    if (text !== '') yield Buffer.from(text)
     behind = rows.length < CSV_ROWS_PER_PAGE ? (lookedTo ?? undefined) : rows.at(-1)?.id
   } while (behind !== undefined)
 }

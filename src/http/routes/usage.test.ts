@@ -158,6 +158,43 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
   assert.equal(total.text.split('\r\n')[1]?.split(',')[0], String(3 * (bad.length + many.length)))
 })
 
+test('a report over many rows is whole, and other calls are answered while it is summed up', async () => {
+  await using server = await testServer()
+  const { project_id } = server.key
+  const days = 100
+  const rows = Array.from({ length: 30_000 }, (_, i) =>
+    row(project_id, `user:${Math.floor(i / days)}`, '2026-11-01', {
+      day: (parseDay('2026-01-01') ?? 0) + (i % days),
+      model: i % 2 === 0 ? 'm' : 'n',
+    }),
+  )
+  await settled(server, rows)
+  const { key } = await server.issue({ project: 'other', scopes: ['files:read'] })
+  const answered: string[] = []
+  const call = async (name: string, path: string, as?: string) => {
+    const { json } = await server.call('GET', path, as === undefined ? {} : { key: as })
+    answered.push(name)
+    return json
+  }
+  const [byDay, byEntity, byType] = await Promise.all([
+    call('report', '/v1/usage/entities?group_by=day,model'),
+    call('report', '/v1/usage/entities?group_by=entity'),
+    call('report', '/v1/usage/entities?group_by=entity_type'),
+    call('other', '/v1/files', key),
+  ])
+  assert.equal(answered[0], 'other')
+  for (const [{ groups, lines }, count, each] of [
+    [byDay ?? {}, days, 900],
+    [byEntity ?? {}, 300, 300],
+    [byType ?? {}, 1, 90_000],
+  ] as const) {
+    assert.equal(lines, 90_000)
+    assert.ok(Array.isArray(groups))
+    assert.deepEqual(new Set(groups.map((group) => object(group).lines)), new Set([each]))
+    assert.equal(groups.length, count)
+  }
+})
+
 test('either scope gives access', async () => {
   await using server = await testServer()
   for (const scope of ['limits:read', 'usage:read'] as const) {

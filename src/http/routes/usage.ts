@@ -5,10 +5,10 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
-import type { Reader } from '../../store/store.ts'
 import {
-  listUsageGroups,
-  sumUsage,
+  addUsageSums,
+  listUsage,
+  TooManyGroups,
   USAGE_COLUMNS,
   type UsageColumn,
   type UsageFilter,
@@ -18,14 +18,17 @@ import {
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { text } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageObject } from '../../wire/usage.ts'
+import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
-/** For JSON, which is built in memory; CSV is streamed and has no bound. */
+/** For JSON, which is built in memory. */
 const GROUPS_MAX = 10_000
 const CSV = 'text/csv'
 
-export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+type Deps = Pick<RouteDependencies, 'store'> & { reads: HeavyReads }
+
+export function usageRoute(app: App, { store, reads }: Deps): void {
   route(app, 'GET /v1/usage/entities', {
     access: ['limits:read', 'usage:read'],
     operation: 'getUsage',
@@ -38,22 +41,37 @@ export function usageRoute(app: App, { store }: Pick<RouteDependencies, 'store'>
     query: UsageQuery,
     async handler(request, { project_id }, reply) {
       const { filter, by } = readUsageQuery(project_id, request.query)
+      const read = await reads.open(project_id, reply.raw)
+      const pieces = read.inTurns(listUsage(store.read, filter, by))
       if (request.query.format === 'csv') {
         reply.header('content-disposition', attachment('usage.csv'))
-        return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(store.read, filter, by)))
+        // Too many groups are an error of the call as long as nothing was sent.
+        const first = by[0] === 'entity' ? [] : await collected(pieces, Number.POSITIVE_INFINITY)
+        return reply.type(`${CSV}; charset=utf-8`).send(Readable.from(usageCsv(first, pieces, by)))
       }
-      const sums = await sumUsage(store.read, filter)
-      if (by.length === 0) return showUsage(filter, sums, null)
-      const rows = await listUsageGroups(store.read, filter, by, GROUPS_MAX + 1)
-      if (rows.length > GROUPS_MAX)
-        throw new ApiError(
-          'invalid_request',
-          `There are more than ${GROUPS_MAX} groups. Ask for fewer days or entities, or for \`format=csv\`.`,
-          { param: 'group_by' },
-        )
-      return showUsage(filter, sums, { by, rows })
+      return showUsage(filter, by, await collected(pieces, GROUPS_MAX))
     },
   })
+}
+
+/** Throws invalid_request. */
+async function collected(
+  pieces: AsyncIterable<readonly UsageGroupRow[]>,
+  max: number,
+): Promise<UsageGroupRow[]> {
+  const groups: UsageGroupRow[] = []
+  try {
+    for await (const some of pieces) {
+      groups.push(...some)
+      if (groups.length > max) throw new TooManyGroups()
+    }
+  } catch (error) {
+    if (!(error instanceof TooManyGroups)) throw error
+    const message =
+      'There are too many groups for one report. Ask for fewer days or entities, or for `format=csv` with groups by `entity`.'
+    throw new ApiError('invalid_request', message, { param: 'group_by' })
+  }
+  return groups
 }
 
 // Reads the query of a usage report.
@@ -121,21 +139,30 @@ function columns(group_by: string | undefined): UsageColumn[] {
   return USAGE_COLUMNS.filter((column) => names.includes(column))
 }
 
+const NO_USAGE: UsageSums = {
+  succeeded: 0,
+  failed: 0,
+  prompt_tokens: 0,
+  completion_tokens: 0,
+  total_tokens: 0,
+  cost_nanos: 0,
+}
+
 /** A usage report as the API shows it. */
 function showUsage(
   { entity, entity_type, from_day, to_day }: UsageFilter,
-  sums: UsageSums,
-  groups: { by: readonly UsageColumn[]; rows: readonly UsageGroupRow[] } | null,
+  by: readonly UsageColumn[],
+  groups: readonly UsageGroupRow[],
 ): UsageObject {
-  const shown = groups && { groups: groups.rows.map((row) => ({ ...names(row, groups.by), ...totals(row) })) }
+  const shown = groups.map((row) => ({ ...names(row, by), ...totals(row) }))
   return {
     object: 'usage',
     start: from_day === undefined ? null : unixSeconds(startOfDay(from_day)),
     end: to_day === undefined ? null : unixSeconds(startOfDay(to_day)),
     entity: entity ?? null,
     entity_type: entity_type ?? null,
-    ...totals(sums),
-    ...shown,
+    ...totals(groups.reduce<UsageSums>((sums, group) => addUsageSums(sums, group), NO_USAGE)),
+    ...(by.length > 0 && { groups: shown }),
   }
 }
 
@@ -157,28 +184,18 @@ function names(row: UsageGroupRow, by: readonly UsageColumn[]): Record<string, s
   return Object.fromEntries(entries)
 }
 
-// A usage report as CSV, streamed page by page. Names come from callers, and the report is opened in spreadsheets.
-
-const GROUPS_PER_PAGE = 1000
+// A usage report as CSV. Names come from callers, and the report is opened in spreadsheets.
 
 /** Rows with their line breaks, a header first; without groups one row of totals. */
 async function* usageCsv(
-  db: Reader,
-  filter: UsageFilter,
+  first: readonly UsageGroupRow[],
+  rest: AsyncIterable<readonly UsageGroupRow[]>,
   by: readonly UsageColumn[],
 ): AsyncGenerator<string> {
-  yield record([...by, ...Object.keys(USAGE_TOTALS)])
-  if (by.length === 0) {
-    yield record(sumCells(await sumUsage(db, filter)))
-    return
-  }
-  let after: UsageGroupRow | undefined
-  do {
-    const groups = await listUsageGroups(db, filter, by, GROUPS_PER_PAGE, after)
-    if (groups.length > 0)
-      yield groups.map((group) => record([...nameCells(group, by), ...sumCells(group)])).join('')
-    after = groups.length < GROUPS_PER_PAGE ? undefined : groups.at(-1)
-  } while (after)
+  const text = (groups: readonly UsageGroupRow[]): string =>
+    groups.map((group) => record([...nameCells(group, by), ...sumCells(group)])).join('')
+  yield record([...by, ...Object.keys(USAGE_TOTALS)]) + text(first)
+  for await (const groups of rest) if (groups.length > 0) yield text(groups)
 }
 
 /** Lines without a name have an empty cell. */
