@@ -40,7 +40,7 @@ export function addRoutes(app: App, deps: RouteDependencies & { countCall: Count
   fileRoutes(app, { ...deps, idempotency, incoming })
   fileContentRoute(app, { ...deps, downloads })
   uploadRoutes(app, { ...deps, incoming })
-  createBatchRoutes(app, { ...deps, idempotency, incoming })
+  createBatchRoutes(app, { ...deps, idempotency, incoming, reads })
   batchRoutes(app, { ...deps, reads })
   batchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
   liveRoute(app, { ...deps, streams })

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
+import { HeavyReads } from '../../src/http/response/heavy-reads.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService, type WireBatch, type WireFile, type WireLine } from '../service.ts'
 import { type TestServer, testServer } from '../support/test-server.ts'
@@ -99,6 +100,15 @@ test('results that are large, or that the key may not read, do not come with the
   service.key = key
   const writer = await create('a')
   assert.deepEqual([writer.status, writer.results], ['completed', undefined])
+})
+
+test('results that come with the answer are a large read like any other', async (t) => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const opened = t.mock.method(HeavyReads.prototype, 'open')
+  const order = { ...ORDER, requests: [request('a')], wait: '60s' }
+  const { results } = await service.json<WithResults>('POST', '/v1/batches', order)
+  assert.deepEqual([results?.length, opened.mock.callCount()], [1, 1])
 })
 
 test('lines that do not validate make a batch that fails and names them', async () => {

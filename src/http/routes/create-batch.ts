@@ -47,6 +47,7 @@ import {
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
+import type { HeavyReads } from '../response/heavy-reads.ts'
 import { WaitingCalls } from '../response/waiting-calls.ts'
 import { untilDisconnected, whileConnected } from '../response/when-closed.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
@@ -91,7 +92,7 @@ type Deps = Pick<
   | 'wait_for_file_ms'
   | 'streamingValidation'
   | 'file_bytes_max'
-> & { idempotency: Idempotency; incoming: Incoming }
+> & { idempotency: Idempotency; incoming: Incoming; reads: HeavyReads }
 
 const Query = {
   dry_run: Type.Optional(
@@ -118,7 +119,7 @@ interface OfNewFile {
 }
 
 export function createBatchRoutes(app: App, deps: Deps): void {
-  const { store, clock, idempotency, incoming, region, plans, wake, file_bytes_max } = deps
+  const { store, clock, idempotency, incoming, reads, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const waitingForFiles = new WaitingCalls(clock)
   const waitingForBatches = new WaitingCalls(clock)
@@ -291,7 +292,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       await untilDisconnected(request, (signal) => waitingForBatches.wait({ project_id, ms, signal }, isOver))
       const batch = await visibleBatch(store.read, project_id, id)
       const shown = JSON.stringify(await showBatchNow(deps, batch, viewOf(request, region)))
-      const results = isTerminal(batch.status) ? await readResults(request, batch) : null
+      const results = isTerminal(batch.status) ? await readResults(request, reply, batch) : null
       request.recorded = shown
       const text = results === null ? shown : `${shown.slice(0, -1)},"results":[${results}]}`
       return sendOnce(reply, { ...created, text })
@@ -308,7 +309,11 @@ export function createBatchRoutes(app: App, deps: Deps): void {
   }
 
   /** The result lines of a batch that has ended; null where they are too many, or not for the caller. */
-  async function readResults(request: FastifyRequest, batch: BatchRow): Promise<string | null> {
+  async function readResults(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    batch: BatchRow,
+  ): Promise<string | null> {
     const { project_id, scopes } = callerOf(request)
     if (!scopes.has('batches:read')) return null
     const now = clock.now()
@@ -318,8 +323,11 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     if (bytes > RESULTS_BYTES_MAX) return null
     const order = { after: 0, limit: Number.POSITIVE_INFINITY, part: 'all', contiguous: false } as const
     const pieces: Buffer[] = []
-    const page = await readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order)
-    for await (const piece of page.text) pieces.push(piece)
+    const read = await reads.open(project_id, reply.raw)
+    const page = await read.turn(() =>
+      readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order),
+    )
+    for await (const piece of read.inTurns(page.text)) pieces.push(piece)
     return Buffer.concat(pieces).toString().trimEnd().replaceAll('\n', ',')
   }
 
