@@ -8,9 +8,10 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { listBlobRows } from '../store/blobs.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { requeueExpiredLeases } from '../store/leases.ts'
+import { insertInto } from '../store/rows.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { type Cell, insertRows, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
+import { type Cell, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
 import {
   AdminCommandError,
   assertNoLiveProcess,
@@ -158,7 +159,7 @@ async function copyTables(
       const last = rows.at(-1)
       if (last) after = keyOfRow(table, last)
       await to.write(async (tx) => {
-        await insertRows(tx, table, rows)
+        await insertInto(tx, table, rows)
         await writeProperty(tx, 'move_progress', JSON.stringify({ table, after } satisfies Progress))
       })
       copied += rows.length

@@ -1,60 +1,108 @@
-// Brings a database to this program's schema. Migrations are the same code for every database, except that PostgreSQL
-// divides the records of HTTP calls by the month.
-import type { Kysely } from 'kysely'
+// Brings a database to this program's schema. Each migration makes what schema.ts dates with its number, the same for
+// every database, except that PostgreSQL divides the records of HTTP calls by the month.
+import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
-import { batches } from './migrations/0001-batches.ts'
-import { limits } from './migrations/0002-limits.ts'
-import { calls } from './migrations/0003-calls.ts'
-import {
-  capacity,
-  console,
-  dedupe,
-  openaiClients,
-  remoteBatches,
-  traces,
-  usageDetails,
-} from './migrations/0004-0010.ts'
-import {
-  batchNames,
-  chargedDays,
-  firstLines,
-  listIndexes,
-  remoteLooks,
-  sessionsOfKeys,
-  sharedLines,
-  uploadCompletions,
-} from './migrations/0011-0018.ts'
-import type { Schema } from './schema.ts'
+import type { Column, Columns, Index } from './columns.ts'
+import { INDEXES, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
 /** The first migration of the schema that was used before any version was released. */
 const UNRELEASED = '0001-start'
+
+/** In their order, from number 1. Version 0.1.0 has those up to `calls`, and 0.2.0 those up to `traces`. */
+const MIGRATIONS = [
+  'batches',
+  'limits',
+  'calls',
+  'dedupe',
+  'openai-clients',
+  'console',
+  'capacity',
+  'remote-batches',
+  'usage-details',
+  'traces',
+  'remote-looks',
+  'first-lines',
+  'charged-days',
+  'list-indexes',
+  'upload-completions',
+  'sessions-of-keys',
+  'shared-lines',
+  'batch-names',
+] as const
+
+/** What a migration does after it has added what schema.ts says. */
+const STEPS: Partial<Record<(typeof MIGRATIONS)[number], readonly string[]>> = {
+  'list-indexes': ['DROP INDEX IF EXISTS limits_matched', 'DROP INDEX IF EXISTS batches_open_of_project'],
+  'batch-names': [
+    'UPDATE batches SET input_filename = (SELECT filename FROM files WHERE files.id = input_file_id)',
+  ],
+}
 
 interface MigrationOptions {
   /** Whether `http_requests` is divided by the month. */
   partitioned: boolean
 }
 
-const migrations = ({ partitioned }: MigrationOptions): Record<string, Migration> => ({
-  '0001-batches': batches,
-  '0002-limits': limits,
-  '0003-calls': calls(partitioned),
-  '0004-dedupe': dedupe,
-  '0005-openai-clients': openaiClients,
-  '0006-console': console,
-  '0007-capacity': capacity,
-  '0008-remote-batches': remoteBatches,
-  '0009-usage-details': usageDetails,
-  '0010-traces': traces,
-  '0011-remote-looks': remoteLooks,
-  '0012-first-lines': firstLines,
-  '0013-charged-days': chargedDays,
-  '0014-list-indexes': listIndexes,
-  '0015-upload-completions': uploadCompletions,
-  '0016-sessions-of-keys': sessionsOfKeys,
-  '0017-shared-lines': sharedLines,
-  '0018-batch-names': batchNames,
-})
+const migrations = (options: MigrationOptions): Record<string, Migration> =>
+  Object.fromEntries(
+    MIGRATIONS.map((name, i) => [
+      `${String(i + 1).padStart(4, '0')}-${name}`,
+      {
+        async up(db: Kysely<unknown>) {
+          for (const [table, columns] of Object.entries<Columns>(TABLES))
+            await bringTable(db, table, columns, i + 1, options)
+          for (const [index, made] of Object.entries(INDEXES))
+            if ((made.since ?? 1) === i + 1) await makeIndex(db, index, made)
+          for (const step of STEPS[name] ?? []) await sql.raw(step).execute(db)
+        },
+      },
+    ]),
+  )
+
+/** Makes what the migration `now` adds of a table. */
+async function bringTable(
+  db: Kysely<unknown>,
+  name: string,
+  columns: Columns,
+  now: number,
+  { partitioned }: MigrationOptions,
+): Promise<void> {
+  const all = Object.entries(columns)
+  const added = all.filter(([, { traits }]) => (traits.since ?? 1) === now)
+  if (all.some(([, { traits }]) => (traits.since ?? 1) < now)) {
+    // SQLite adds one column in a statement.
+    for (const [column, described] of added)
+      await db.schema.alterTable(name).addColumn(column, described.kind, defined(described)).execute()
+    return
+  }
+  if (added.length === 0) return
+  const key = added.filter(([, { traits }]) => traits.isKey).map(([column]) => column)
+  const only = key.length === 1 ? key[0] : undefined
+  let made: CreateTableBuilder<string, string> = db.schema.createTable(name)
+  for (const [column, described] of added)
+    made = made.addColumn(column, described.kind, defined(described, column === only))
+  if (only === undefined) made = made.addPrimaryKeyConstraint(`${name}_pk`, key)
+  if (name === 'deliveries') made = made.addUniqueConstraint('deliveries_once', ['webhook_id', 'event_id'])
+  if (name === 'http_requests' && partitioned) made = made.modifyEnd(sql`PARTITION BY RANGE (id)`)
+  await made.execute()
+}
+
+function defined({ traits }: Column<unknown>, isKey = false) {
+  return (column: ColumnDefinitionBuilder): ColumnDefinitionBuilder => {
+    let made = isKey ? column.primaryKey() : traits.isNullable ? column : column.notNull()
+    if (traits.initial !== undefined) made = made.defaultTo(traits.initial)
+    if (traits.isUnique) made = made.unique()
+    if (traits.references !== undefined) made = made.references(`${traits.references}.id`)
+    return made
+  }
+}
+
+/** Kysely's builder binds no values into DDL, so the condition of a partial index is text. */
+async function makeIndex(db: Kysely<unknown>, name: string, { table, on, where }: Index): Promise<void> {
+  const condition = where === undefined ? sql`` : sql.raw(` WHERE ${where}`)
+  await sql`CREATE INDEX ${sql.id(name)} ON ${sql.table(table)} (${sql.raw(on)})${condition}`.execute(db)
+}
 
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */
 export async function migrateToLatest(db: Kysely<Schema>, options: MigrationOptions): Promise<void> {

@@ -34,12 +34,16 @@ export async function insertRows<T extends Table>(
   table: T,
   rows: readonly Insertable<Schema[T]>[],
 ): Promise<void> {
-  for (const some of slices<object>(rows)) {
-    const columns = Object.keys(some[0] ?? {})
-    const values = some.map((row) => sql`(${sql.join(columns.map((column) => Reflect.get(row, column)))})`)
-    const names = sql.join(columns.map((column) => sql.ref(column)))
-    await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
-  }
+  for (const some of slices<object>(rows)) await insertInto(tx, table, some)
+}
+
+/** The same, in one statement, where only the database knows the table. */
+export async function insertInto(tx: Writer, table: string, rows: readonly object[]): Promise<void> {
+  if (rows.length === 0) return
+  const columns = Object.keys(rows[0] ?? {})
+  const values = rows.map((row) => sql`(${sql.join(columns.map((column) => Reflect.get(row, column)))})`)
+  const names = sql.join(columns.map((column) => sql.ref(column)))
+  await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
 }
 
 function named<T extends Table>(table: T) {

@@ -1,609 +1,636 @@
-// The tables, as typed queries see them. Times are Unix milliseconds, money is nano-dollars, JSON is text:
-// the same columns on every database. No table has a row per line.
-import type { Generated, Insertable, Selectable } from 'kysely'
+// The tables: what rows hold, for typed queries, and what migrations make (migrate.ts). Times are Unix milliseconds, money
+// is nano-dollars, JSON is text: the same columns on every database. No table has a row per line. A table comes behind
+// those that it refers to.
+import type { Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { BatchStatus, DedupeMode } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
-import type { Limit } from '../domain/limit.ts'
+import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
 import type { RemoteBatchState } from '../domain/remote-batch.ts'
-
-export interface Schema {
-  projects: ProjectTable
-  api_keys: ApiKeyTable
-  files: FileTable
-  batches: BatchTable
-  chunks: ChunkTable
-  remote_batches: RemoteBatchTable
-  journal_parts: JournalPartTable
-  tasks: TaskTable
-  workers: WorkerTable
-  blobs: BlobTable
-  http_requests: HttpRequestTable
-  idempotency_keys: IdempotencyTable
-  anonymous_requests: AnonymousRequestTable
-  rate_buckets: RateBucketTable
-  limits: LimitTable
-  limit_versions: LimitVersionTable
-  usage_days: UsageDayTable
-  project_days: ProjectDayTable
-  ledger_entries: LedgerEntryTable
-  reservations: ReservationTable
-  batch_projected_spend: ProjectedSpendTable
-  limit_crossings: CrossingTable
-  prompt_statistics: PromptStatisticsTable
-  events: EventTable
-  webhooks: WebhookTable
-  deliveries: DeliveryTable
-  database_properties: PropertyTable
-  lane_reports: LaneReportTable
-  console_sessions: ConsoleSessionTable
-  batch_statistics: BatchStatisticsTable
-  worker_reports: WorkerReportTable
-  uploads: UploadTable
-  upload_parts: UploadPartTable
-  paused_models: PausedModelTable
-}
-
-interface ProjectTable {
-  id: string
-  name: string
-  plan: string
-  created: number
-}
-
-interface ApiKeyTable {
-  id: string
-  project_id: string
-  name: string | null
-  /** SHA-256 of the secret, hex. */
-  secret_sha256: string
-  /** JSON array. */
-  scopes: string
-  created: number
-  revoked_at: number | null
-  /** To about a minute. */
-  last_used_at: Generated<number | null>
-  /** How its answers are rendered, where a call does not say; null: in the API's own form. */
-  compat: Generated<CompatMode | null>
-}
-
-interface FileTable {
-  id: string
-  project_id: string
-  purpose: FilePurpose
-  filename: string
-  bytes: number
-  line_count: number
-  status: FileStatus
-  status_details: string | null
-  /** JSON array of the first bad lines. */
-  errors: string | null
-  created: number
-  expires_at: number
-  /** Set when the file is deleted; its content is deleted later. */
-  deleted_at: number | null
-  /** An upload's content. Files of results have none: they are manifests over `batch_id`'s chunks. */
-  content_blob: string | null
-  /** Chunk spans and sums by (model, entity), as validation found them. */
-  index_blob: string | null
-  batch_id: string | null
-  part: 'output' | 'error' | null
-}
-
-interface BatchTable {
-  id: string
-  project_id: string
-  key_id: string
-  status: BatchStatus
-  endpoint: EndpointPath
-  input_file_id: string
-  output_file_id: string | null
-  error_file_id: string | null
-  completion_window: string
-  /** JSON object, as the caller gave it. */
-  metadata: string | null
-  /** From the header X-Service-Entity; used where neither line nor batch metadata names an entity. */
-  header_entity: string | null
-  language: string | null
-  total: number
-  completed: number
-  failed: number
-  cost_nanos: number
-  /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
-  expired_lines: number
-  chunk_count: number
-  chunks_sealed: number
-  output_bytes: number
-  output_lines: number
-  error_bytes: number
-  error_lines: number
-  /** Set when the input file was deleted while lines were still to be sent. */
-  input_deleted_at: number | null
-  created: number
-  in_progress_at: number | null
-  completed_at: number | null
-  failed_at: number | null
-  expired_at: number | null
-  cancelling_at: number | null
-  cancelled_at: number | null
-  expires_at: number
-  /** Its projected spend, in nano-dollars and tokens; 0 once it has ended. */
-  projected_nanos: number
-  projected_tokens: number
-  /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
-  rate_sampled_at: number | null
-  rate_lines: number
-  lines_per_s: number | null
-  /** The retention of its result files, if shorter than the plan's. */
-  output_expires_after_ms: Generated<number | null>
-  /** Which of its identical requests are sent once; null: none. */
-  dedupe: Generated<DedupeMode | null>
-  /** The W3C trace context of the call that created it. */
-  traceparent: Generated<string | null>
-  /** When its chunks were made. */
-  queued_at: Generated<number | null>
-  /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */
-  prompt_tokens: Generated<number | null>
-  completion_tokens: Generated<number | null>
-  total_tokens: Generated<number | null>
-  /** Of those tokens, as servers report it. */
-  cached_tokens: Generated<number>
-  reasoning_tokens: Generated<number>
-  /** Of a failed batch: JSON array of what is wrong with its first lines. */
-  errors: Generated<string | null>
-  /** No line is sent before (Unix ms). */
-  start_after: Generated<number | null>
-  /** Since when it is paused (Unix ms). */
-  paused_at: Generated<number | null>
-  /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
-  models: Generated<string | null>
-  input_filename: Generated<string | null>
-  /** Lines that share the answer of an identical line, and what their own answers would have cost. */
-  shared_lines: Generated<number>
-  saved_nanos: Generated<number>
-  /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
-  unshared_lines: Generated<number>
-}
+import {
+  Column,
+  type Columns,
+  counter,
+  double,
+  type Index,
+  integer,
+  tableSince,
+  text,
+  whole,
+} from './columns.ts'
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 export type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
-
-interface ChunkTable {
-  batch_id: string
-  idx: number
-  project_id: string
-  state: ChunkState
-  /** Raised by every claim; each commit names the epoch it was claimed with. */
-  epoch: number
-  /** Raised by every commit under a lease; each commit names the previous number. */
-  commit_seq: Generated<number>
-  /** The reservation that took effect last under the lease; the next one names it. */
-  reservation_seq: Generated<number>
-  /** Why its results cannot be recorded; its unfinished lines then end as errors. Usually null. */
-  record_error: Generated<string | null>
-  worker_id: string | null
-  run_at: number
-  parked_reason: string | null
-  /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
-  line_tries: Generated<string | null>
-  /** By position, the first line with the same request (jsonl/first-lines.ts); null where no line has an earlier one. */
-  first_lines: Generated<string | null>
-  /** The model of all its lines; null if there are several. */
-  model: string | null
-  /** The entity of its batch; '' if it has none. */
-  entity: Generated<string>
-  /** The batch's expires_at. */
-  deadline: number
-  first_line: number
-  line_count: number
-  byte_start: number
-  byte_end: number
-  completed: number
-  failed: number
-  cost_nanos: number
-  output_blob: string | null
-  output_bytes: number
-  error_blob: string | null
-  error_bytes: number
-  audit_blob: string | null
-  /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
-  remote_batches: Generated<number>
-}
-
-/**
- * `intended`: nothing but its file can be there. `creating`: it may have been created. `open`: it is there. `ended`: it
- * has results to record, or none. `recorded`: its files there are to be deleted. `abandoned`: it is to be cancelled if
- * it is still there. `done`: nothing is left to do.
- */
-
-/** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
-interface RemoteBatchTable {
-  /** Its name there: in its metadata, its file's name and its idempotency key. */
-  id: string
-  batch_id: string
-  idx: number
-  project_id: string
-  model: string
-  /** The name of the upstream among those of the model. */
-  upstream: string
-  state: RemoteBatchState
-  /** JSON of its lines as pairs [first, last] of line numbers. */
-  lines: string
-  /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
-  reserved: Generated<string | null>
-  /** The UTC day under whose limits its lines were reserved, and to which they are charged; null: under none. */
-  day: Generated<number | null>
-  file_id: Generated<string | null>
-  remote_id: Generated<string | null>
-  output_file_id: Generated<string | null>
-  error_file_id: Generated<string | null>
-  /** Its status when it was looked at last, and how it ended; `abandoned` where it was given up. */
-  status: Generated<string | null>
-  /** Why it failed, or why nothing is known of it. */
-  detail: Generated<string | null>
-  created: number
-  /** When it was to be created last (Unix ms). */
-  creating_at: Generated<number | null>
-  /** How often it was to be created. */
-  creations: Generated<number>
-  /** When its cancellation was asked for. */
-  cancelled_at: Generated<number | null>
-  /** Since when the batch API has not answered. */
-  failing_since: Generated<number | null>
-  /** When to look next; null: not again. */
-  poll_at: Generated<number | null>
-  line_count: number
-  /** The lines that it answered and what they cost here. */
-  answered: Generated<number>
-  cost_nanos: Generated<number>
-  /** JSON of what it says of itself in the end: counts and cost. */
-  remote_report: Generated<string | null>
-}
-
-/** The part of a journal blob with finished lines of an open chunk. */
-interface JournalPartTable {
-  batch_id: string
-  idx: number
-  journal_blob: string
-  byte_start: number
-  byte_end: number
-  /** JSON of the sums of its lines. */
-  sums: string
-}
-
 export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'
-
-interface TaskTable {
-  id: string
-  kind: TaskKind
-  /** The ID of the object that it is about. */
-  subject: string
-  project_id: string
-  /** 1 for a task that may take long; such tasks cannot use all slots. */
-  large: Generated<number>
-  state: 'ready' | 'leased'
-  epoch: number
-  worker_id: string | null
-  run_at: number
-  attempts: number
-  last_error: string | null
-  created: number
-}
-
 export type SessionRole = 'worker' | 'api'
-
-/** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
-interface WorkerTable {
-  id: string
-  /** A process that only serves the API has a session too, so that admin commands see it. */
-  role: Generated<SessionRole>
-  lease_until: number
-  started: number
-  /** With `lease_until`, when the lease was renewed. */
-  lease_ms: number | null
-}
-
-/** A model whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
-interface LaneReportTable {
-  worker_id: string
-  model: string
-  state: 'starting' | 'unavailable' | 'live_traffic' | 'throttled' | 'failing'
-  since: number
-  /** JSON of UpstreamErrors (workers.ts). */
-  details: string | null
-}
-
-/** A model of which a project sends no lines. */
-interface PausedModelTable {
-  project_id: string
-  model: string
-  paused_at: number
-}
-
-/** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */
-interface BlobTable {
-  key: string
-  project_id: string
-  wrapped_key: string
-  bytes: number
-  created: number
-  /** Set when the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
-  deletion_pending_since: number | null
-}
-
-interface HttpRequestTable extends Omit<AnonymousRequestTable, 'address'> {
-  project_id: string
-  key_id: string
-  entity: string | null
-  /** JSON of the response; for POST and DELETE only. */
-  response: string | null
-  /** The W3C trace context that the caller sent. */
-  traceparent: string | null
-}
-
-interface IdempotencyTable {
-  project_id: string
-  route: string
-  key: string
-  /** SHA-256 over what must be the same on a retry. */
-  fingerprint: string
-  state: 'in_progress' | 'done'
-  request_id: string
-  status: number | null
-  response: string | null
-  created: number
-  expires: number
-}
-
-interface EventTable {
-  id: string
-  project_id: string
-  type: EventType
-  /** JSON object. */
-  data: string
-  created: number
-}
-
-interface WebhookTable {
-  id: string
-  project_id: string
-  url: string
-  description: string | null
-  /** JSON array; null: every type. */
-  event_types: string | null
-  /** The signing secret, wrapped by the master key. */
-  wrapped_secret: string
-  /** The secret before the last rotation; signs as well until `previous_until`. */
-  previous_secret: string | null
-  previous_until: number | null
-  /** Set by its owner, or when its receiver answered 410. */
-  disabled_at: number | null
-  disabled_reason: string | null
-  created: number
-}
-
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 
-/** The delivery of one event to one webhook; while it is pending, there is a task for it. */
-interface DeliveryTable {
-  id: string
-  webhook_id: string
-  event_id: string
-  status: DeliveryStatus
-  /** When it was queued, or replayed: how long it is tried counts from here. */
-  started: number
-  attempts: number
-  next_attempt_at: number | null
-  last_attempt_at: number | null
-  last_status: number | null
-  /** Why the last attempt failed, with the beginning of what the receiver said. */
-  last_error: string | null
-  created: number
+export const TABLES = {
+  projects: {
+    id: text().key(),
+    name: text().unique(),
+    plan: text(),
+    created: whole(),
+  },
+  api_keys: {
+    id: text().key(),
+    project_id: text().references('projects'),
+    name: text().optional(),
+    /** SHA-256 of the secret, hex. */
+    secret_sha256: text(),
+    /** JSON array. */
+    scopes: text(),
+    created: whole(),
+    revoked_at: whole().optional(),
+    /** To about a minute. */
+    last_used_at: whole().optional().since(6),
+    /** How its answers are rendered, where a call does not say; null: in the API's own form. */
+    compat: text<CompatMode>().optional().since(5),
+  },
+  files: {
+    id: text().key(),
+    project_id: text().references('projects'),
+    purpose: text<FilePurpose>(),
+    filename: text(),
+    bytes: whole(),
+    line_count: whole(),
+    status: text<FileStatus>(),
+    status_details: text().optional(),
+    /** JSON array of the first bad lines. */
+    errors: text().optional(),
+    created: whole(),
+    expires_at: whole(),
+    /** Set when the file is deleted; its content is deleted later. */
+    deleted_at: whole().optional(),
+    /** An upload's content. Files of results have none: they are manifests over `batch_id`'s chunks. */
+    content_blob: text().optional(),
+    /** Chunk spans and sums by (model, entity), as validation found them. */
+    index_blob: text().optional(),
+    batch_id: text().optional(),
+    part: text<'output' | 'error'>().optional(),
+  },
+  batches: {
+    id: text().key(),
+    project_id: text().references('projects'),
+    key_id: text(),
+    status: text<BatchStatus>(),
+    endpoint: text<EndpointPath>(),
+    input_file_id: text().references('files'),
+    output_file_id: text().optional(),
+    error_file_id: text().optional(),
+    completion_window: text(),
+    /** JSON object, as the caller gave it. */
+    metadata: text().optional(),
+    /** From the header X-Service-Entity; used where neither line nor batch metadata names an entity. */
+    header_entity: text().optional(),
+    language: text().optional(),
+    total: whole(),
+    completed: counter(),
+    failed: counter(),
+    cost_nanos: counter(),
+    /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
+    expired_lines: counter(),
+    chunk_count: counter(),
+    chunks_sealed: counter(),
+    output_bytes: counter(),
+    output_lines: counter(),
+    error_bytes: counter(),
+    error_lines: counter(),
+    /** Set when the input file was deleted while lines were still to be sent. */
+    input_deleted_at: whole().optional(),
+    created: whole(),
+    in_progress_at: whole().optional(),
+    completed_at: whole().optional(),
+    failed_at: whole().optional(),
+    expired_at: whole().optional(),
+    cancelling_at: whole().optional(),
+    cancelled_at: whole().optional(),
+    expires_at: whole(),
+    /** Its projected spend, in nano-dollars and tokens; 0 once it has ended. */
+    projected_nanos: counter(),
+    projected_tokens: counter(),
+    /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
+    rate_sampled_at: whole().optional(),
+    rate_lines: counter(),
+    lines_per_s: double().optional(),
+    /** The retention of its result files, if shorter than the plan's. */
+    output_expires_after_ms: whole().optional(),
+    /** Which of its identical requests are sent once; null: none. */
+    dedupe: text<DedupeMode>().optional().since(4),
+    /** The W3C trace context of the call that created it. */
+    traceparent: text().optional().since(10),
+    /** When its chunks were made. */
+    queued_at: whole().optional().since(5),
+    /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */
+    prompt_tokens: whole().optional().since(5),
+    completion_tokens: whole().optional().since(5),
+    total_tokens: whole().optional().since(5),
+    /** Of those tokens, as servers report it. */
+    cached_tokens: counter().since(9),
+    reasoning_tokens: counter().since(9),
+    /** Of a failed batch: JSON array of what is wrong with its first lines. */
+    errors: text().optional().since(5),
+    /** No line is sent before (Unix ms). */
+    start_after: whole().optional().since(7),
+    /** Since when it is paused (Unix ms). */
+    paused_at: whole().optional().since(7),
+    /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
+    models: text().optional().since(7),
+    input_filename: text().optional().since(18),
+    /** Lines that share the answer of an identical line, and what their own answers would have cost. */
+    shared_lines: integer().or(0).since(17),
+    saved_nanos: counter().since(17),
+    /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
+    unshared_lines: integer().or(0).since(17),
+  },
+  chunks: {
+    batch_id: text().key().references('batches'),
+    idx: whole().key(),
+    project_id: text(),
+    state: text<ChunkState>(),
+    /** Raised by every claim; each commit names the epoch it was claimed with. */
+    epoch: counter(),
+    /** Raised by every commit under a lease; each commit names the previous number. */
+    commit_seq: counter(),
+    /** The reservation that took effect last under the lease; the next one names it. */
+    reservation_seq: counter(),
+    /** Why its results cannot be recorded; its unfinished lines then end as errors. Usually null. */
+    record_error: text().optional(),
+    worker_id: text().optional(),
+    run_at: counter(),
+    parked_reason: text().optional(),
+    /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
+    line_tries: text().optional(),
+    /** By position, the first line with the same request (jsonl/first-lines.ts); null where no line has an earlier one. */
+    first_lines: text().optional().since(12),
+    /** The model of all its lines; null if there are several. */
+    model: text().optional(),
+    /** The entity of its batch; '' if it has none. */
+    entity: text().or(''),
+    /** The batch's expires_at. */
+    deadline: whole(),
+    first_line: whole(),
+    line_count: whole(),
+    byte_start: whole(),
+    byte_end: whole(),
+    completed: counter(),
+    failed: counter(),
+    cost_nanos: counter(),
+    output_blob: text().optional(),
+    output_bytes: counter(),
+    error_blob: text().optional(),
+    error_bytes: counter(),
+    audit_blob: text().optional(),
+    /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
+    remote_batches: integer().or(0).since(8),
+  },
+  /** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
+  remote_batches: tableSince(8, {
+    /** Its name there: in its metadata, its file's name and its idempotency key. */
+    id: text().key(),
+    batch_id: text().references('batches'),
+    idx: integer(),
+    project_id: text(),
+    model: text(),
+    /** The name of the upstream among those of the model. */
+    upstream: text(),
+    state: text<RemoteBatchState>(),
+    /** JSON of its lines as pairs [first, last] of line numbers. */
+    lines: text(),
+    /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
+    reserved: text().optional(),
+    /** The UTC day under whose limits its lines were reserved, and to which they are charged; null: under none. */
+    day: whole().optional().since(13),
+    file_id: text().optional(),
+    remote_id: text().optional(),
+    output_file_id: text().optional(),
+    error_file_id: text().optional(),
+    /** Its status when it was looked at last, and how it ended; `abandoned` where it was given up. */
+    status: text().optional(),
+    /** Why it failed, or why nothing is known of it. */
+    detail: text().optional(),
+    created: whole(),
+    /** When it was to be created last (Unix ms). */
+    creating_at: whole().optional(),
+    /** How often it was to be created. */
+    creations: integer().or(0).since(11),
+    /** When its cancellation was asked for. */
+    cancelled_at: whole().optional(),
+    /** Since when the batch API has not answered. */
+    failing_since: whole().optional(),
+    /** When to look next; null: not again. */
+    poll_at: whole().optional(),
+    line_count: integer(),
+    /** The lines that it answered and what they cost here. */
+    answered: integer().or(0),
+    cost_nanos: counter(),
+    /** JSON of what it says of itself in the end: counts and cost. */
+    remote_report: text().optional(),
+  }),
+  /** The part of a journal blob with finished lines of an open chunk. */
+  journal_parts: {
+    batch_id: text().key(),
+    idx: whole().key(),
+    journal_blob: text().key(),
+    byte_start: whole(),
+    byte_end: whole(),
+    /** JSON of the sums of its lines. No released version left it out, whatever the column allows. */
+    sums: new Column<string>('text', { isNullable: true }),
+  },
+  tasks: {
+    id: text().key(),
+    kind: text<TaskKind>(),
+    /** The ID of the object that it is about. */
+    subject: text(),
+    project_id: text(),
+    /** 1 for a task that may take long; such tasks cannot use all slots. */
+    large: integer().or(0),
+    state: text<'ready' | 'leased'>(),
+    epoch: counter(),
+    worker_id: text().optional(),
+    run_at: counter(),
+    attempts: counter(),
+    last_error: text().optional(),
+    created: whole(),
+  },
+  /** A session of a worker process. Its leases hold as long as `lease_until` lies ahead, by the database's clock. */
+  workers: {
+    id: text().key(),
+    /** A process that only serves the API has a session too, so that admin commands see it. */
+    role: text<SessionRole>().or('worker'),
+    lease_until: whole(),
+    started: whole(),
+    /** With `lease_until`, when the lease was renewed. */
+    lease_ms: whole().optional(),
+  },
+  /** One row per sealed blob: its wrapped key, so that a rotation of the master key rewrites rows, not blobs. */
+  blobs: {
+    key: text().key(),
+    project_id: text(),
+    wrapped_key: text(),
+    bytes: whole(),
+    created: whole(),
+    /** Set when the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
+    deletion_pending_since: whole().optional(),
+  },
+  http_requests: tableSince(3, {
+    id: text().key(),
+    project_id: text(),
+    key_id: text(),
+    method: text(),
+    path: text(),
+    status: integer(),
+    created: whole(),
+    duration_ms: integer(),
+    entity: text().optional(),
+    /** JSON of the response; for POST and DELETE only. */
+    response: text().optional(),
+    /** The W3C trace context that the caller sent. */
+    traceparent: text().optional().since(10),
+  }),
+  idempotency_keys: tableSince(3, {
+    project_id: text().key(),
+    route: text().key(),
+    key: text().key(),
+    /** SHA-256 over what must be the same on a retry. */
+    fingerprint: text(),
+    state: text<'in_progress' | 'done'>(),
+    request_id: text(),
+    status: integer().optional(),
+    response: text().optional(),
+    created: whole(),
+    expires: whole(),
+  }),
+  /** A rejected call without a valid key. */
+  anonymous_requests: tableSince(3, {
+    id: text().key(),
+    method: text(),
+    path: text(),
+    status: integer(),
+    created: whole(),
+    duration_ms: integer(),
+    /** Where it came from, as the server saw it. */
+    address: text(),
+    /** The key that the call named, whether there is such a key or not. */
+    key_id: text().optional(),
+  }),
+  rate_buckets: tableSince(3, {
+    key_id: text().key(),
+    /** When the bucket will be full, by the database's clock, in Unix µs. */
+    full_at: whole(),
+    /** By the last call that asked. */
+    granted: whole(),
+  }),
+  limits: tableSince(2, {
+    id: text().key(),
+    project_id: text().references('projects'),
+    scope: text<LimitScope>(),
+    /** The entity or the entity type, as the scope says; empty for the whole project. */
+    subject: text(),
+    metric: text<LimitMetric>(),
+    amount: whole(),
+    window: text<LimitWindow>(),
+    action: text<LimitAction>(),
+    description: text().optional(),
+    /** JSON array of fractions. */
+    notify_at: text(),
+    created: whole(),
+  }),
+  /** Raised by every change to a project's limits: what was checked under another version is checked again. */
+  limit_versions: tableSince(2, {
+    project_id: text().key(),
+    version: whole(),
+  }),
+  /** Settled usage by the UTC day on which the line finished. `entity` and `model` are empty for none. */
+  usage_days: tableSince(2, {
+    project_id: text().key(),
+    entity: text().key(),
+    day: whole().key(),
+    model: text().key(),
+    /** Of the entity; empty when it has none. */
+    entity_type: text(),
+    succeeded: whole(),
+    failed: whole(),
+    prompt_tokens: whole(),
+    completion_tokens: whole(),
+    total_tokens: whole(),
+    cost_nanos: whole(),
+  }),
+  /** The same, summed over all entities: what a limit on the project reads. */
+  project_days: tableSince(2, {
+    project_id: text().key(),
+    day: whole().key(),
+    cost_nanos: whole(),
+    tokens: whole(),
+  }),
+  /** One row per commit, chunk, entity and day; never changed. */
+  ledger_entries: tableSince(2, {
+    id: text().key(),
+    project_id: text(),
+    batch_id: text(),
+    idx: whole(),
+    entity: text(),
+    day: whole(),
+    kind: text<'settle'>(),
+    lines: whole(),
+    tokens: whole(),
+    cost_nanos: whole(),
+    created: whole(),
+  }),
+  /** The reservations of a leased chunk. */
+  reservations: tableSince(2, {
+    batch_id: text().key(),
+    idx: whole().key(),
+    entity: text().key(),
+    project_id: text(),
+    cost_nanos: whole(),
+    tokens: whole(),
+  }),
+  /** The projected spend of an open batch, by named entity. */
+  batch_projected_spend: tableSince(2, {
+    batch_id: text().key(),
+    entity: text().key(),
+    project_id: text(),
+    cost_nanos: whole(),
+    tokens: whole(),
+  }),
+  /** Crossed thresholds: each once per window and spender. */
+  limit_crossings: tableSince(2, {
+    limit_id: text().key(),
+    /** Empty for the whole project. */
+    entity: text().key(),
+    window_start: whole().key(),
+    threshold: double().key(),
+    created: whole(),
+  }),
+  /** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
+  prompt_statistics: tableSince(2, {
+    model: text().key(),
+    bytes: whole(),
+    tokens: whole(),
+    long_bytes: whole(),
+    long_tokens: whole(),
+  }),
+  events: tableSince(3, {
+    id: text().key(),
+    project_id: text().references('projects'),
+    type: text<EventType>(),
+    /** JSON object. */
+    data: text(),
+    created: whole(),
+  }),
+  webhooks: tableSince(3, {
+    id: text().key(),
+    project_id: text().references('projects'),
+    url: text(),
+    description: text().optional(),
+    /** JSON array; null: every type. */
+    event_types: text().optional(),
+    /** The signing secret, wrapped by the master key. */
+    wrapped_secret: text(),
+    /** The secret before the last rotation; signs as well until `previous_until`. */
+    previous_secret: text().optional(),
+    previous_until: whole().optional(),
+    /** Set by its owner, or when its receiver answered 410. */
+    disabled_at: whole().optional(),
+    disabled_reason: text().optional(),
+    created: whole(),
+  }),
+  /** The delivery of one event to one webhook; while it is pending, there is a task for it. */
+  deliveries: tableSince(3, {
+    id: text().key(),
+    webhook_id: text().references('webhooks'),
+    event_id: text().references('events'),
+    status: text<DeliveryStatus>(),
+    /** When it was queued, or replayed: how long it is tried counts from here. */
+    started: whole(),
+    attempts: counter(),
+    next_attempt_at: whole().optional(),
+    last_attempt_at: whole().optional(),
+    last_status: whole().optional(),
+    /** Why the last attempt failed, with the beginning of what the receiver said. */
+    last_error: text().optional(),
+    created: whole(),
+  }),
+  /** Properties of the database as a whole. */
+  database_properties: tableSince(3, {
+    name: text().key(),
+    value: text(),
+  }),
+  /** A model whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
+  lane_reports: {
+    worker_id: text().key(),
+    model: text().key(),
+    state: text<'starting' | 'unavailable' | 'live_traffic' | 'throttled' | 'failing'>(),
+    since: whole(),
+    /** JSON of UpstreamErrors (workers.ts). */
+    details: text().optional(),
+  },
+  /** A browser that is signed in with a key, or a one-time link that may sign one in. */
+  console_sessions: tableSince(6, {
+    token_sha256: text().key(),
+    kind: text<'session' | 'link'>(),
+    key_id: text().references('api_keys'),
+    created: whole(),
+    /** Unix ms. */
+    expires: whole(),
+  }),
+  /** Written with the commits of a batch; both are bounded (results/batch-statistics.ts). */
+  batch_statistics: tableSince(6, {
+    batch_id: text().key().references('batches'),
+    /** JSON of its failed lines by code and message. */
+    errors: text(),
+    /** JSON of what finished when. */
+    timeline: text(),
+  }),
+  /** How a worker and its model servers do, replaced every few seconds; gone with its session. */
+  worker_reports: tableSince(6, {
+    worker_id: text().key(),
+    reported_at: whole(),
+    /** JSON of WorkerReport (workers.ts). */
+    report: text(),
+  }),
+  /** An upload in parts; once it is completed it is a file. */
+  uploads: tableSince(5, {
+    id: text().key(),
+    project_id: text().references('projects'),
+    status: text<UploadStatus>(),
+    filename: text(),
+    mime_type: text(),
+    /** What its parts come to in the end, as its caller announced. */
+    bytes: whole(),
+    /** What all its parts come to now, those included that are sent twice. */
+    part_bytes: counter(),
+    /** How soon the file is to be gone, where that is sooner than the plan says. */
+    file_expires_after_ms: whole().optional(),
+    file_id: text().optional(),
+    /** Raised by each call that begins to complete it. */
+    completion_attempt: counter().since(15),
+    /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
+    completing_until: whole().optional().since(15),
+    /** What it asks for, as a hash. */
+    completion_order: text().optional().since(15),
+    /** JSON of the error that it ended with. */
+    completion_failure: text().optional().since(15),
+    created: whole(),
+    /** When it and its parts are gone unless it is completed. */
+    expires_at: whole(),
+  }),
+  upload_parts: tableSince(5, {
+    id: text().key(),
+    upload_id: text().references('uploads'),
+    bytes: whole(),
+    /** Of the content, hex. */
+    sha256: text(),
+    blob: text(),
+    created: whole(),
+  }),
+  /** A model of which a project sends no lines. */
+  paused_models: tableSince(7, {
+    project_id: text().key(),
+    model: text().key(),
+    paused_at: whole(),
+  }),
 }
 
-interface LimitTable extends Omit<Limit, 'entity' | 'entity_type' | 'notify_at'> {
-  /** The entity or the entity type, as the scope says; empty for the whole project. */
-  subject: string
-  /** JSON array of fractions. */
-  notify_at: string
+type Stored<C extends Columns> = { [Name in keyof C]: C[Name]['stored'] }
+export type Schema = { [Name in keyof typeof TABLES]: Stored<(typeof TABLES)[Name]> }
+
+export type ProjectRow = Selectable<Schema['projects']>
+export type ApiKeyRow = Selectable<Schema['api_keys']>
+export type NewApiKeyRow = Insertable<Schema['api_keys']>
+export type FileRow = Selectable<Schema['files']>
+export type BatchRow = Selectable<Schema['batches']>
+export type ChunkRow = Selectable<Schema['chunks']>
+export type RemoteBatchRow = Selectable<Schema['remote_batches']>
+export type JournalPartRow = Selectable<Schema['journal_parts']>
+export type TaskRow = Selectable<Schema['tasks']>
+export type BlobRow = Selectable<Schema['blobs']>
+export type AnonymousRequestRow = Selectable<Schema['anonymous_requests']>
+export type HttpRequestRow = Selectable<Schema['http_requests']>
+export type IdempotencyRow = Selectable<Schema['idempotency_keys']>
+export type EventRow = Selectable<Schema['events']>
+export type WebhookRow = Selectable<Schema['webhooks']>
+export type DeliveryRow = Selectable<Schema['deliveries']>
+export type LimitRow = Selectable<Schema['limits']>
+export type UsageDayRow = Selectable<Schema['usage_days']>
+export type ProjectDayRow = Selectable<Schema['project_days']>
+export type LedgerEntryRow = Selectable<Schema['ledger_entries']>
+export type ReservationRow = Selectable<Schema['reservations']>
+export type ProjectedSpendRow = Selectable<Schema['batch_projected_spend']>
+export type CrossingRow = Selectable<Schema['limit_crossings']>
+export type UploadRow = Selectable<Schema['uploads']>
+export type UploadPartRow = Selectable<Schema['upload_parts']>
+export type LaneReportRow = Selectable<Schema['lane_reports']>
+export type ConsoleSessionRow = Selectable<Schema['console_sessions']>
+export type BatchStatisticsRow = Selectable<Schema['batch_statistics']>
+
+const OPEN = `status IN ('validating', 'queued', 'in_progress', 'cancelling')`
+
+/** Partial ones keep what is claimed often small, however much is finished. */
+export const INDEXES: Readonly<Record<string, Index>> = {
+  api_keys_listed: { table: 'api_keys', on: 'project_id, id', since: 14 },
+  files_listed: { table: 'files', on: 'project_id, id', where: 'deleted_at IS NULL' },
+  files_expiring: { table: 'files', on: 'expires_at', where: 'deleted_at IS NULL' },
+  files_stored: { table: 'files', on: 'project_id, bytes', where: 'deleted_at IS NULL' },
+  files_listed_by_purpose: {
+    table: 'files',
+    on: 'project_id, purpose, id',
+    where: 'deleted_at IS NULL',
+    since: 14,
+  },
+  batches_listed: { table: 'batches', on: 'project_id, id' },
+  batches_listed_by_status: { table: 'batches', on: 'project_id, status, id' },
+  batches_open: { table: 'batches', on: 'expires_at', where: OPEN },
+  batches_by_input: { table: 'batches', on: 'input_file_id' },
+  batches_cancelling: { table: 'batches', on: 'id', where: "status = 'cancelling'" },
+  batches_input_deleted: { table: 'batches', on: 'status, id', where: 'input_deleted_at IS NOT NULL' },
+  batches_open_listed: { table: 'batches', on: 'project_id, id', where: OPEN, since: 14 },
+  chunks_ready: { table: 'chunks', on: 'project_id, deadline, batch_id, idx', where: "state = 'ready'" },
+  chunks_urgent: { table: 'chunks', on: 'deadline, batch_id, idx', where: "state = 'ready'" },
+  chunks_leased: { table: 'chunks', on: 'worker_id', where: "state = 'leased'" },
+  chunks_parked: { table: 'chunks', on: 'run_at', where: "state = 'parked'" },
+  chunks_unsealed: { table: 'chunks', on: 'batch_id, idx', where: "state <> 'sealed'" },
+  chunks_of_entity: {
+    table: 'chunks',
+    on: 'project_id, entity, deadline, batch_id, idx',
+    where: "state = 'ready'",
+  },
+  chunks_by_line: { table: 'chunks', on: 'batch_id, first_line', since: 14 },
+  remote_batches_of_chunk: { table: 'remote_batches', on: 'batch_id, idx', since: 8 },
+  remote_batches_due: { table: 'remote_batches', on: 'poll_at', where: 'poll_at IS NOT NULL', since: 8 },
+  remote_batches_open: { table: 'remote_batches', on: 'remote_id', where: "state = 'open'", since: 11 },
+  journal_parts_by_blob: { table: 'journal_parts', on: 'journal_blob' },
+  tasks_ready: { table: 'tasks', on: 'run_at, id', where: "state = 'ready'" },
+  tasks_leased: { table: 'tasks', on: 'worker_id', where: "state = 'leased'" },
+  tasks_by_project: { table: 'tasks', on: 'kind, large, project_id, run_at, id', where: "state = 'ready'" },
+  tasks_by_subject: { table: 'tasks', on: 'subject' },
+  blobs_pending_deletion: {
+    table: 'blobs',
+    on: 'deletion_pending_since',
+    where: 'deletion_pending_since IS NOT NULL',
+  },
+  http_requests_listed: { table: 'http_requests', on: 'project_id, id', since: 6 },
+  idempotency_keys_expiring: { table: 'idempotency_keys', on: 'expires', since: 3 },
+  limits_listed: { table: 'limits', on: 'project_id, id', since: 2 },
+  limits_of_subject: { table: 'limits', on: 'project_id, subject, scope, id', since: 14 },
+  ledger_entries_of_batch: { table: 'ledger_entries', on: 'project_id, batch_id, idx', since: 2 },
+  reservations_of_entity: { table: 'reservations', on: 'project_id, entity', since: 2 },
+  batch_projected_spend_of_entity: { table: 'batch_projected_spend', on: 'project_id, entity', since: 2 },
+  events_listed: { table: 'events', on: 'project_id, id', since: 3 },
+  events_listed_by_type: { table: 'events', on: 'project_id, type, id', since: 3 },
+  events_by_age: { table: 'events', on: 'created', since: 3 },
+  webhooks_listed: { table: 'webhooks', on: 'project_id, id', since: 3 },
+  deliveries_listed: { table: 'deliveries', on: 'webhook_id, status, id', since: 3 },
+  deliveries_by_event: { table: 'deliveries', on: 'event_id', since: 3 },
+  deliveries_of_webhook: { table: 'deliveries', on: 'webhook_id, id', since: 14 },
+  console_sessions_expiring: { table: 'console_sessions', on: 'expires', since: 6 },
+  console_sessions_of_key: { table: 'console_sessions', on: 'key_id, kind, created', since: 16 },
+  uploads_listed: { table: 'uploads', on: 'project_id, id', since: 5 },
+  uploads_expiring: { table: 'uploads', on: 'expires_at', where: "status = 'pending'", since: 5 },
+  uploads_pending: { table: 'uploads', on: 'project_id', where: "status = 'pending'", since: 5 },
+  upload_parts_listed: { table: 'upload_parts', on: 'upload_id, id', since: 5 },
+  upload_parts_by_blob: { table: 'upload_parts', on: 'blob', since: 5 },
 }
-
-/** Raised by every change to a project's limits: what was checked under another version is checked again. */
-interface LimitVersionTable {
-  project_id: string
-  version: number
-}
-
-/** Settled usage by the UTC day on which the line finished. `entity` and `model` are empty for none. */
-interface UsageDayTable {
-  project_id: string
-  entity: string
-  day: number
-  model: string
-  /** Of the entity; empty when it has none. */
-  entity_type: string
-  succeeded: number
-  failed: number
-  prompt_tokens: number
-  completion_tokens: number
-  total_tokens: number
-  cost_nanos: number
-}
-
-/** The same, summed over all entities: what a limit on the project reads. */
-interface ProjectDayTable {
-  project_id: string
-  day: number
-  cost_nanos: number
-  tokens: number
-}
-
-/** One row per commit, chunk, entity and day; never changed. */
-interface LedgerEntryTable {
-  id: string
-  project_id: string
-  batch_id: string
-  idx: number
-  entity: string
-  day: number
-  kind: 'settle'
-  lines: number
-  tokens: number
-  cost_nanos: number
-  created: number
-}
-
-/** The reservations of a leased chunk. */
-interface ReservationTable {
-  batch_id: string
-  idx: number
-  entity: string
-  project_id: string
-  cost_nanos: number
-  tokens: number
-}
-
-/** The projected spend of an open batch, by named entity. */
-type ProjectedSpendTable = Omit<ReservationTable, 'idx'>
-
-/** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
-interface PromptStatisticsTable {
-  model: string
-  bytes: number
-  tokens: number
-  long_bytes: number
-  long_tokens: number
-}
-
-/** Crossed thresholds: each once per window and spender. */
-interface CrossingTable {
-  limit_id: string
-  /** Empty for the whole project. */
-  entity: string
-  window_start: number
-  threshold: number
-  created: number
-}
-
-/** Properties of the database as a whole. */
-interface PropertyTable {
-  name: string
-  value: string
-}
-
-/** A rejected call without a valid key. */
-interface AnonymousRequestTable {
-  id: string
-  method: string
-  path: string
-  status: number
-  created: number
-  duration_ms: number
-  /** Where it came from, as the server saw it. */
-  address: string
-  /** The key that the call named, whether there is such a key or not. */
-  key_id: string | null
-}
-
-interface RateBucketTable {
-  key_id: string
-  /** When the bucket will be full, by the database's clock, in Unix µs. */
-  full_at: number
-  /** By the last call that asked. */
-  granted: number
-}
-
-/** A browser that is signed in with a key, or a one-time link that may sign one in. */
-interface ConsoleSessionTable {
-  token_sha256: string
-  kind: 'session' | 'link'
-  key_id: string
-  created: number
-  /** Unix ms. */
-  expires: number
-}
-
-/** Written with the commits of a batch; both are bounded (results/batch-statistics.ts). */
-interface BatchStatisticsTable {
-  batch_id: string
-  /** JSON of its failed lines by code and message. */
-  errors: string
-  /** JSON of what finished when. */
-  timeline: string
-}
-
-/** How a worker and its model servers do, replaced every few seconds; gone with its session. */
-interface WorkerReportTable {
-  worker_id: string
-  reported_at: number
-  /** JSON of WorkerReport (workers.ts). */
-  report: string
-}
-
-/** An upload in parts; once it is completed it is a file. */
-interface UploadTable {
-  id: string
-  project_id: string
-  status: UploadStatus
-  filename: string
-  mime_type: string
-  /** What its parts come to in the end, as its caller announced. */
-  bytes: number
-  /** What all its parts come to now, those included that are sent twice. */
-  part_bytes: number
-  /** How soon the file is to be gone, where that is sooner than the plan says. */
-  file_expires_after_ms: number | null
-  file_id: string | null
-  /** Raised by each call that begins to complete it. */
-  completion_attempt: Generated<number>
-  /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
-  completing_until: Generated<number | null>
-  /** What it asks for, as a hash. */
-  completion_order: Generated<string | null>
-  /** JSON of the error that it ended with. */
-  completion_failure: Generated<string | null>
-  created: number
-  /** When it and its parts are gone unless it is completed. */
-  expires_at: number
-}
-
-interface UploadPartTable {
-  id: string
-  upload_id: string
-  bytes: number
-  /** Of the content, hex. */
-  sha256: string
-  blob: string
-  created: number
-}
-
-export type ProjectRow = Selectable<ProjectTable>
-export type ApiKeyRow = Selectable<ApiKeyTable>
-export type NewApiKeyRow = Insertable<ApiKeyTable>
-export type FileRow = Selectable<FileTable>
-export type BatchRow = Selectable<BatchTable>
-export type ChunkRow = Selectable<ChunkTable>
-export type RemoteBatchRow = Selectable<RemoteBatchTable>
-export type JournalPartRow = Selectable<JournalPartTable>
-export type TaskRow = Selectable<TaskTable>
-export type BlobRow = Selectable<BlobTable>
-export type AnonymousRequestRow = Selectable<AnonymousRequestTable>
-export type HttpRequestRow = Selectable<HttpRequestTable>
-export type IdempotencyRow = Selectable<IdempotencyTable>
-export type EventRow = Selectable<EventTable>
-export type WebhookRow = Selectable<WebhookTable>
-export type DeliveryRow = Selectable<DeliveryTable>
-export type LimitRow = Selectable<LimitTable>
-export type UsageDayRow = Selectable<UsageDayTable>
-export type ProjectDayRow = Selectable<ProjectDayTable>
-export type LedgerEntryRow = Selectable<LedgerEntryTable>
-export type ReservationRow = Selectable<ReservationTable>
-export type ProjectedSpendRow = Selectable<ProjectedSpendTable>
-export type CrossingRow = Selectable<CrossingTable>
-export type UploadRow = Selectable<UploadTable>
-export type UploadPartRow = Selectable<UploadPartTable>
-export type LaneReportRow = Selectable<LaneReportTable>
-export type ConsoleSessionRow = Selectable<ConsoleSessionTable>
-export type BatchStatisticsRow = Selectable<BatchStatisticsTable>

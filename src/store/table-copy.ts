@@ -3,60 +3,26 @@
 
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
-import type { Schema } from './schema.ts'
-import type { Reader, Writer } from './store.ts'
+import type { Columns } from './columns.ts'
+import { TABLES } from './schema.ts'
+import type { Reader } from './store.ts'
 
 /** What a column can hold. */
 export type Cell = string | number | null
 type Row = Readonly<Record<string, Cell>>
 
-/** Primary keys, parents before children. The registrations of workers are not copied, nor
- * sessions of the console, nor properties of the database itself. */
-const TABLES = {
-  projects: ['id'],
-  api_keys: ['id'],
-  files: ['id'],
-  batches: ['id'],
-  chunks: ['batch_id', 'idx'],
-  journal_parts: ['batch_id', 'idx', 'journal_blob'],
-  remote_batches: ['id'],
-  tasks: ['id'],
-  blobs: ['key'],
-  http_requests: ['id'],
-  anonymous_requests: ['id'],
-  idempotency_keys: ['project_id', 'route', 'key'],
-  limits: ['id'],
-  limit_versions: ['project_id'],
-  usage_days: ['project_id', 'entity', 'day', 'model'],
-  project_days: ['project_id', 'day'],
-  ledger_entries: ['id'],
-  reservations: ['batch_id', 'idx', 'entity'],
-  batch_projected_spend: ['batch_id', 'entity'],
-  limit_crossings: ['limit_id', 'entity', 'window_start', 'threshold'],
-  prompt_statistics: ['model'],
-  paused_models: ['project_id', 'model'],
-  events: ['id'],
-  webhooks: ['id'],
-  deliveries: ['id'],
-  batch_statistics: ['batch_id'],
-  uploads: ['id'],
-  upload_parts: ['id'],
-} as const satisfies Record<
-  Exclude<
-    keyof Schema,
-    | 'workers'
-    | 'worker_reports'
-    | 'lane_reports'
-    | 'database_properties'
-    | 'rate_buckets'
-    | 'console_sessions'
-  >,
-  readonly string[]
->
+/** Registrations of workers, sessions of the console and properties of the database itself stay where they are. */
+const NOT_COPIED: readonly string[] = [
+  'workers',
+  'worker_reports',
+  'lane_reports',
+  'database_properties',
+  'rate_buckets',
+  'console_sessions',
+]
 
-const KEYS = new Map<string, readonly string[]>(Object.entries(TABLES))
-
-export const TABLE_NAMES: readonly string[] = [...KEYS.keys()]
+/** Parents before children. */
+export const TABLE_NAMES = Object.keys(TABLES).filter((table) => !NOT_COPIED.includes(table))
 
 /** Rows behind the one whose key is `after`, or the first ones. */
 export async function readRows(
@@ -77,15 +43,6 @@ export async function readRows(
 /** The key of `row`, to go on behind it. */
 export function keyOfRow(table: string, row: Row): Cell[] {
   return keyOf(table).map((column) => row[column] ?? null)
-}
-
-export async function insertRows(tx: Writer, table: string, rows: readonly Row[]): Promise<void> {
-  const [first] = rows
-  if (first === undefined) return
-  const columns = Object.keys(first)
-  const values = rows.map((row) => sql`(${sql.join(columns.map((column) => row[column] ?? null))})`)
-  const names = sql.join(columns.map((column) => sql.ref(column)))
-  await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
 }
 
 interface TableSum {
@@ -112,8 +69,7 @@ export async function sumTable(db: Reader, table: string, rows_at_once: number):
   return { rows, sha256: hash.digest('hex') }
 }
 
-function keyOf(table: string): readonly string[] {
-  const key = KEYS.get(table)
-  if (key === undefined) throw new Error(`there is no table ${table}`)
-  return key
+function keyOf(table: string): string[] {
+  const columns = new Map<string, Columns>(Object.entries(TABLES)).get(table) ?? {}
+  return Object.keys(columns).filter((name) => columns[name]?.traits.isKey)
 }
