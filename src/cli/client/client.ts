@@ -1,10 +1,9 @@
 // The client of the API. It retries calls on 429, 5xx and broken connections, with growing delays and never before
 // Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
 // server may be restarting.
-import type { Readable } from 'node:stream'
 import type { Static, TSchema } from 'typebox'
 import { Value } from 'typebox/value'
-import { Agent, type Dispatcher } from 'undici'
+import { Agent, type Dispatcher, type FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { http } from '../../domain/http-module.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
@@ -30,8 +29,8 @@ export interface Call {
   path: string
   query?: Record<string, string | number | undefined>
   headers?: Record<string, string>
-  /** Called once per attempt. */
-  body?: () => { content: string | Readable; headers: Record<string, string> }
+  /** JSON or a form; called once per attempt. */
+  body?: (() => string | FormData) | undefined
 }
 
 const PATIENCE_MS = 300_000
@@ -61,23 +60,12 @@ export class ApiClient {
     body?: unknown,
     headers: Record<string, string> = {},
   ): Promise<Static<T>> {
-    return await this.#object(shape, {
-      method: 'POST',
-      path,
-      headers,
-      ...(body === undefined
-        ? {}
-        : {
-            body: () => ({
-              content: JSON.stringify(body),
-              headers: { 'content-type': 'application/json' },
-            }),
-          }),
-    })
+    const json = body === undefined ? undefined : () => JSON.stringify(body)
+    return await this.#object(shape, { method: 'POST', path, headers, body: json })
   }
 
-  async send<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
-    return await this.#object(shape, call)
+  async postForm<T extends TSchema>(shape: T, path: string, form: () => FormData): Promise<Static<T>> {
+    return await this.#object(shape, { method: 'POST', path, body: form })
   }
 
   async delete<T extends TSchema>(shape: T, path: string): Promise<Static<T>> {
@@ -191,10 +179,10 @@ export class ApiClient {
         authorization: `Bearer ${this.#options.apiKey}`,
         // Its shapes are the API's own, whatever the key is for.
         'x-offpeak-compat': 'none',
+        ...(typeof body === 'string' && { 'content-type': 'application/json' }),
         ...call.headers,
-        ...body?.headers,
       },
-      body: body?.content ?? null,
+      body: body ?? null,
       signal: this.#options.signal ?? null,
     })
   }

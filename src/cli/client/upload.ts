@@ -1,10 +1,10 @@
 // Uploads an input file from disk, a large one in parts; reports progress and hashes the bytes that it sends.
-import { createHash, randomBytes } from 'node:crypto'
+import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { Readable } from 'node:stream'
-import { pipeline } from 'node:stream/promises'
+import { FormData } from 'undici'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { type ProgressView, uploadLine } from '../terminal/progress-view.ts'
@@ -21,35 +21,29 @@ export async function uploadInput(
   path: string,
   view: Pick<ProgressView, 'show'>,
 ): Promise<Uploaded> {
-  const filename = basename(path)
   const onProgress = (sent: number, total: number): void =>
     view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint))
   const found = await stat(path)
   if (!found.isFile()) throw new Failure(`${path} is not a regular file; give the path of a JSONL file`)
-  if (found.size > PART_BYTES)
-    return await uploadInParts(client, { path, filename, bytes: found.size }, onProgress)
+  const input = { path, filename: basename(path), start: 0, bytes: found.size }
+  if (found.size > PART_BYTES) return await uploadInParts(client, input, onProgress)
   let hash = createHash('sha256')
-  const file = await client.send(FileObject, {
-    method: 'POST',
-    path: '/v1/files',
-    body: () => {
-      let sent = 0
-      hash = createHash('sha256')
-      return multipartFile({ purpose: 'batch' }, { path, filename, bytes: found.size }, (block) => {
-        hash.update(block)
-        sent += block.length
-        onProgress(sent, found.size)
-      })
-    },
+  const file = await client.postForm(FileObject, '/v1/files', () => {
+    let sent = 0
+    hash = createHash('sha256')
+    const content = new Slice(input, (block) => {
+      hash.update(block)
+      sent += block.length
+      onProgress(sent, found.size)
+    })
+    return form({ purpose: 'batch', file: content })
   })
   return { file, sha256: hash.digest('hex') }
 }
 
 /** SHA-256 of a file, in hex. */
 export async function hashFile(path: string): Promise<string> {
-  const hash = createHash('sha256')
-  await pipeline(createReadStream(path, { highWaterMark: 1024 * 1024 }), hash)
-  return hash.digest('hex')
+  return (await hashesOf({ path }, 'sha256')).sha256
 }
 
 // Uploads a large file in parts, several at once. A part that is broken off is sent again by itself, and an upload that
@@ -62,21 +56,24 @@ const READ_BYTES = 1024 * 1024
 const PENDING_MAX = 1000
 const PARTS_MAX = 10_000
 
-interface LargeFile {
+interface Place {
   path: string
   filename: string
+  /** Where in the file it begins. */
+  start: number
+  /** At most this many bytes are read, so that a file that grows does not exceed the declared length. */
   bytes: number
 }
 
 /** Calls `onProgress` with the bytes that have been sent or were there. Returns the file and the SHA-256 of its content. */
 export async function uploadInParts(
   client: ApiClient,
-  file: LargeFile,
+  file: Omit<Place, 'start'>,
   onProgress: (sent: number, total: number) => void,
   part_bytes = PART_BYTES,
 ): Promise<{ file: FileObject; sha256: string }> {
   const { upload, arrived } = await findOrCreate(client, file)
-  const hashes = hashesOf(file)
+  const hashes = hashesOf({ ...file, start: 0 }, 'md5', 'sha256')
   // Its failure is reported where it is awaited.
   hashes.catch(() => {})
   const starts = Array.from({ length: Math.ceil(file.bytes / part_bytes) }, (_, i) => i * part_bytes)
@@ -97,7 +94,7 @@ export async function uploadInParts(
       const start = starts[index]!
       const slice = { ...file, start, bytes: Math.min(part_bytes, file.bytes - start) }
       try {
-        const known = arrived.size > 0 ? arrived.get(await sha256Of(slice)) : undefined
+        const known = arrived.size > 0 ? arrived.get((await hashesOf(slice, 'sha256')).sha256) : undefined
         part_ids[index] =
           known ?? (await sendPart(client, upload.id, slice, (bytes) => progress(index, bytes)))
         progress(index, slice.bytes)
@@ -119,7 +116,7 @@ export async function uploadInParts(
 /** An upload of such a file that was begun before, with its parts by their SHA-256; else a new one. */
 async function findOrCreate(
   client: ApiClient,
-  { filename, bytes }: LargeFile,
+  { filename, bytes }: Pick<Place, 'filename' | 'bytes'>,
 ): Promise<{ upload: UploadObject; arrived: ReadonlyMap<string, string> }> {
   const pending = await client.list(UploadObject, '/v1/uploads', PENDING_MAX, { status: 'pending' })
   const begun = pending.find((one) => one.filename === filename && one.bytes === bytes)
@@ -131,116 +128,73 @@ async function findOrCreate(
   return { upload: await client.post(UploadObject, '/v1/uploads', order), arrived: new Map() }
 }
 
-interface Slice extends LargeFile {
-  start: number
-}
-
 async function sendPart(
   client: ApiClient,
   upload_id: string,
-  slice: Slice,
+  slice: Place,
   onSent: (bytes: number) => void,
 ): Promise<string> {
-  const part = await client.send(UploadPartObject, {
-    method: 'POST',
-    path: `/v1/uploads/${upload_id}/parts`,
-    body: () => {
-      let sent = 0
-      onSent(0)
-      return multipartFile({}, { ...slice, field: 'data' }, (block) => {
-        sent += block.length
-        onSent(sent)
-      })
-    },
+  const part = await client.postForm(UploadPartObject, `/v1/uploads/${upload_id}/parts`, () => {
+    let sent = 0
+    onSent(0)
+    const data = new Slice(slice, (block) => {
+      sent += block.length
+      onSent(sent)
+    })
+    return form({ data })
   })
   return part.id
 }
 
-async function sha256Of({ path, start, bytes }: Slice): Promise<string> {
-  const hash = createHash('sha256')
-  const read = createReadStream(path, { start, end: start + bytes - 1, highWaterMark: READ_BYTES })
-  await pipeline(read, hash)
-  return hash.digest('hex')
+/** In hex, in one pass: the service checks that it has the content that was hashed. */
+async function hashesOf<A extends string>(
+  { path, start = 0, bytes = Number.POSITIVE_INFINITY }: Pick<Place, 'path'> & Partial<Place>,
+  ...algorithms: A[]
+): Promise<Record<A, string>> {
+  const hashes = algorithms.map((name) => [name, createHash(name)] as const)
+  const end = start + bytes - 1
+  const blocks: AsyncIterable<Buffer> = createReadStream(path, { start, end, highWaterMark: READ_BYTES })
+  for await (const block of blocks) for (const [, hash] of hashes) hash.update(block)
+  return Object.fromEntries(hashes.map(([name, hash]) => [name, hash.digest('hex')])) as Record<A, string>
 }
 
-/** Of the whole, in one pass: the service checks that it has the content that was hashed. */
-async function hashesOf({ path, bytes }: LargeFile): Promise<{ md5: string; sha256: string }> {
-  const md5 = createHash('md5')
-  const sha256 = createHash('sha256')
-  const blocks: AsyncIterable<Buffer> = createReadStream(path, { end: bytes - 1, highWaterMark: READ_BYTES })
-  for await (const block of blocks) {
-    md5.update(block)
-    sha256.update(block)
-  }
-  return { md5: md5.digest('hex'), sha256: sha256.digest('hex') }
-}
-
-interface FilePart {
-  path: string
-  filename: string
-  /** The name of its field; `file` if not given. */
-  field?: string
-  /** Where in the file it begins; 0 if not given. */
-  start?: number
-  /** At most this many bytes are read, so that a file that grows does not exceed the declared length. */
-  bytes: number
-}
-
-interface MultipartBody {
-  headers: Record<string, string>
-  content: Readable
+/** The fields in their order. */
+function form(fields: Readonly<Record<string, string | Slice>>): FormData {
+  const made = new FormData()
+  for (const [name, value] of Object.entries(fields)) made.set(name, value)
+  return made
 }
 
 /** Smaller than for hashing: each is shown as progress. */
 const SENT_BYTES = 256 * 1024
 
-/**
- * A file from disk as multipart/form-data (RFC 7578) with a known length. `fields` are sent before the file; `onBlock` is
- * called with each block of the file.
- */
-function multipartFile(
-  fields: Readonly<Record<string, string>>,
-  file: FilePart,
-  onBlock: (block: Buffer) => void,
-): MultipartBody {
-  const { start = 0 } = file
-  const boundary = `offpeak-${randomBytes(16).toString('hex')}`
-  const before = Buffer.from(
-    Object.entries(fields)
-      .map(
-        ([name, value]) =>
-          `--${boundary}\r\ncontent-disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`,
-      )
-      .join('') +
-      `--${boundary}\r\ncontent-disposition: form-data; name="${file.field ?? 'file'}"; filename="${quoted(file.filename)}"\r\n` +
-      'content-type: application/jsonl\r\n\r\n',
-  )
-  const after = Buffer.from(`\r\n--${boundary}--\r\n`)
-  async function* content(): AsyncGenerator<Buffer> {
-    yield before
-    if (file.bytes > 0) {
-      const blocks: AsyncIterable<Buffer> = createReadStream(file.path, {
-        start,
-        end: start + file.bytes - 1,
-        highWaterMark: SENT_BYTES,
-      })
-      for await (const block of blocks) {
-        onBlock(block)
-        yield block
-      }
-    }
-    yield after
-  }
-  return {
-    headers: {
-      'content-type': `multipart/form-data; boundary=${boundary}`,
-      'content-length': String(before.length + file.bytes + after.length),
-    },
-    content: Readable.from(content(), { objectMode: false }),
-  }
-}
+/** Bytes of a file on disk, read when they are sent: a Blob of Node refuses a file that grows meanwhile. */
+class Slice extends File {
+  readonly #place: Place
+  readonly #onBlock: (block: Buffer) => void
 
-/** Escapes a file name as the WHATWG's form encoding does. */
-function quoted(filename: string): string {
-  return filename.replaceAll('\r', '%0D').replaceAll('\n', '%0A').replaceAll('"', '%22')
+  constructor(place: Place, onBlock: (block: Buffer) => void) {
+    super([], place.filename, { type: 'application/jsonl' })
+    this.#place = place
+    this.#onBlock = onBlock
+  }
+
+  override get size(): number {
+    return this.#place.bytes
+  }
+
+  override stream(): ReturnType<File['stream']> {
+    return Readable.toWeb(Readable.from(this.#blocks(), { objectMode: false }), { type: 'bytes' })
+  }
+
+  async *#blocks(): AsyncGenerator<Buffer> {
+    const { path, start, bytes } = this.#place
+    if (bytes === 0) return
+    const end = start + bytes - 1
+    const blocks: AsyncIterable<Buffer> = createReadStream(path, { start, end, highWaterMark: SENT_BYTES })
+    for await (const block of blocks) {
+      this.#onBlock(block)
+      yield block
+    }
+  }
 }
