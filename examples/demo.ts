@@ -54,9 +54,10 @@ async function answerTheQuestions(): Promise<RunReport> {
     clock: systemClock,
   })
   const view = progressView(process.stderr, systemClock)
+  const watch = { view, pace: LOCAL_PACE, clock: systemClock, signal: new AbortController().signal }
   try {
     return await runBatch(
-      { client, embedded: true, answer: service.answer, options: '' },
+      { client, watch, embedded: true, answer: service.answer, options: '' },
       {
         input: join(root, 'examples/gsm8k.jsonl'),
         output: answers,
@@ -66,7 +67,6 @@ async function answerTheQuestions(): Promise<RunReport> {
         window: '24h',
         metadata: { entity: 'user:demo' },
       },
-      { view, pace: LOCAL_PACE, clock: systemClock },
     )
   } finally {
     view.stop()

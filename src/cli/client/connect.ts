@@ -11,13 +11,14 @@ import type { Access, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { sentence } from '../terminal/format.ts'
 import { withConfig, withJson } from '../terminal/option-values.ts'
+import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { writeLine } from '../terminal/terminal.ts'
 import { ApiClient } from './client.ts'
-import { LOCAL_PACE, type Pace, REMOTE_PACE } from './poll.ts'
+import { LOCAL_PACE, type Pace, REMOTE_PACE, type Watch } from './poll.ts'
 
 export interface Connection {
   client: ApiClient
-  pace: Pace
+  watch: Watch
   /** Identifies the service in the state of a run: a base URL, or the data folder of an embedded service. */
   target: string
   embedded: boolean
@@ -67,7 +68,7 @@ export async function connectOrEmbed(
     upstreamKeyEnv?: string | undefined
     estimate?: boolean | undefined
   },
-  signal: AbortSignal,
+  { view, signal }: Pick<Watch, 'view' | 'signal'>,
   engine: RunEngine | null = null,
 ): Promise<Connection> {
   const remote = remoteAccess(shell.access)
@@ -78,7 +79,7 @@ export async function connectOrEmbed(
         `${option} is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two`,
       )
     }
-    return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
+    return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal, view)
   }
   const given = await shell.launch.loadConfig(flags)
   const now = shell.clock.now()
@@ -90,7 +91,7 @@ export async function connectOrEmbed(
     early?.stop()
     throw error
   })
-  return await connectEmbedded(shell, flags, config, service, signal)
+  return await connectEmbedded(shell, flags, config, service, signal, view)
 }
 
 async function connectEmbedded(
@@ -99,8 +100,9 @@ async function connectEmbedded(
   config: Config,
   service: Embedded,
   signal: AbortSignal,
+  view?: ProgressView,
 ): Promise<Connection> {
-  const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal)
+  const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal, view)
   return {
     ...found,
     target: config.data_dir,
@@ -168,18 +170,21 @@ function connection(
   baseUrl: string,
   apiKey: string,
   pace: Pace,
-  signal: AbortSignal | undefined,
+  signal: AbortSignal,
+  view = progressView(shell.terminal.stderr, shell.clock),
 ): Connection {
+  const { clock, terminal } = shell
+  const watch = { view, pace, clock, signal }
   const client = new ApiClient({
     baseUrl,
     apiKey,
-    clock: shell.clock,
+    clock,
     signal,
     onRetry: (reason, delayMs) =>
-      writeLine(shell.terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
+      writeLine(terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
   })
   return {
-    ...{ client, pace, target: client.baseUrl, embedded: false, options: '' },
+    ...{ client, watch, target: client.baseUrl, embedded: false, options: '' },
     answer() {},
     close: () => client.close(),
   }
@@ -229,6 +234,7 @@ export async function withApi(
   try {
     await act(connection)
   } finally {
+    connection.watch.view.stop()
     await connection.close()
   }
 }

@@ -2,11 +2,11 @@
 // where it ended.
 import { appendFile, open, rename, rm, writeFile } from 'node:fs/promises'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
-import { type Clock, sleep } from '../../domain/clock.ts'
+import { sleep } from '../../domain/clock.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import type { ApiClient } from './client.ts'
-import type { Pace } from './poll.ts'
+import { GROWTH, type Watch } from './poll.ts'
 
 /** Broken connections in a row, without a byte between them, after which reading fails. */
 const BREAKS_MAX = 5
@@ -101,56 +101,43 @@ interface ResultPaths {
   errors: string
 }
 
-interface DownloadOptions {
-  pace: Pace
-  clock: Clock
-  signal?: AbortSignal | undefined
-  onBytes?: (written: number) => void
-}
-
 /** Downloads both result files of a batch; while the batch runs, the lines that are finished so far. */
 export async function downloadResults(
   client: ApiClient,
   batch: BatchObject,
   { output, errors }: ResultPaths,
-  { pace, clock, signal, onBytes }: DownloadOptions,
+  watch: Watch,
+  onBytes?: (written: number) => void,
 ): Promise<void> {
   if (isTerminal(batch.status)) {
-    await download(client, batch.output_file_id, output, signal, onBytes)
-    await download(client, batch.error_file_id, errors, signal, onBytes)
+    await download(client, batch.output_file_id, output, watch.signal, onBytes)
+    await download(client, batch.error_file_id, errors, watch.signal, onBytes)
     return
   }
   for (const [part, file] of [['output', output] as const, ['error', errors] as const]) {
     await writeFile(file, '')
     const write = (lines: Buffer): Promise<void> => appendFile(file, lines)
-    await followResults(client, `/v1/batches/${encodeURIComponent(batch.id)}`, {
-      part,
-      follow: false,
-      write,
-      pace,
-      clock,
-      signal,
-    })
+    const path = `/v1/batches/${encodeURIComponent(batch.id)}`
+    await followResults(client, path, { part, follow: false, write }, watch)
   }
 }
 
 // Reads the result lines of a batch that may still be running: the lines that are finished now, or every line once and
 // in input order as it finishes. A page whose connection breaks is requested again.
 
-const GROWTH = 1.3
-
 interface Following {
   part: 'output' | 'error' | 'all'
   /** Whether to read until the batch has ended, or only the lines that are finished now. */
   follow: boolean
   write: (lines: Buffer) => Promise<void>
-  pace: Pace
-  clock: Clock
-  signal?: AbortSignal | undefined
 }
 
-export async function followResults(client: ApiClient, batchPath: string, to: Following): Promise<void> {
-  const { part, follow, write, pace, clock, signal } = to
+export async function followResults(
+  client: ApiClient,
+  batchPath: string,
+  { part, follow, write }: Following,
+  { pace, clock, signal }: Watch,
+): Promise<void> {
   let after = 0
   for (let waitMs = pace.firstMs; ; ) {
     const query = `after=${after}&part=${part}&limit=10000&contiguous=${follow}`
@@ -161,7 +148,7 @@ export async function followResults(client: ApiClient, batchPath: string, to: Fo
     if (!follow || page.ended) return
     waitMs = page.bytes.length > 0 ? pace.firstMs : Math.min(pace.longestMs, waitMs * GROWTH)
     await sleep(clock, waitMs, signal)
-    if (signal?.aborted) throw new Interrupted()
+    if (signal.aborted) throw new Interrupted()
   }
 }
 

@@ -51,6 +51,7 @@ describe('a batch that is watched', () => {
     const client = new ApiClient({ baseUrl: api.url, apiKey: api.key, clock })
     await watchBatch(client, 'batch_1', {
       clock,
+      signal: new AbortController().signal,
       pace: { firstMs: LOOK_MS, longestMs: LOOK_MS },
       view: {
         show: (_phase, line) => void lines.push(line(70, plain).replace(/[█░]+ +/, '')),

@@ -1,22 +1,14 @@
 // Waits for a file or a batch and shows its progress.
 import { isTerminal } from '../../domain/batch.ts'
-import type { Clock } from '../../domain/clock.ts'
 import { visible } from '../../domain/text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanDuration } from '../terminal/format.ts'
-import { type BatchProgress, batchLine, type ProgressView, waitLine } from '../terminal/progress-view.ts'
+import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-view.ts'
 import type { ApiClient } from './client.ts'
 import type { Connection } from './connect.ts'
-import { type Pace, poll } from './poll.ts'
-
-export interface Watch {
-  view: ProgressView
-  pace: Pace
-  clock: Clock
-  signal?: AbortSignal | undefined
-}
+import { poll, type Watch } from './poll.ts'
 
 /** Waits until the file is `processed`. Throws FileInvalid when its validation fails. */
 export async function watchFile(client: ApiClient, id: string, watch: Watch): Promise<FileObject> {
@@ -25,14 +17,14 @@ export async function watchFile(client: ApiClient, id: string, watch: Watch): Pr
     watch.view.show('checking', (columns, paint) => waitLine('validating', columns, paint))
     return file
   }
-  const file = await poll(read, ({ status }) => status !== 'pending', watch.pace, watch.clock, watch.signal)
+  const file = await poll(read, ({ status }) => status !== 'pending', watch)
   if (file.status === 'error') throw new FileInvalid(file)
   return file
 }
 
 /** Waits until the batch has a terminal status. */
 export async function watchBatch(client: ApiClient, id: string, watch: Watch): Promise<BatchObject> {
-  const { view, clock, signal } = watch
+  const { view, clock } = watch
   let point: RatePoint | undefined
   let tokens: RatePoint | undefined
   let moved = { done: -1, atMs: clock.now() }
@@ -54,22 +46,20 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     view.show(batch.status, (columns, paint) => batchLine(progress, columns, paint))
     return batch
   }
-  return await poll(read, ({ status }) => isTerminal(status), watch.pace, clock, signal)
+  return await poll(read, ({ status }) => isTerminal(status), watch)
 }
 
 /** Returns the batch; where the service ends with the command, once it has been cancelled. */
 export async function cancelBatch(
-  { client, embedded, answer, pace }: Pick<Connection, 'client' | 'embedded' | 'answer' | 'pace'>,
+  { client, embedded, answer, watch }: Connection,
   id: string,
-  clock: Clock,
-  signal: AbortSignal,
 ): Promise<BatchObject> {
   const path = `/v1/batches/${encodeURIComponent(id)}`
   const batch = await client.post(BatchObject, `${path}/cancel`)
   if (!embedded) return batch
   answer(id)
   const read = (): Promise<BatchObject> => client.get(BatchObject, path)
-  return await poll(read, ({ status }) => isTerminal(status), pace, clock, signal)
+  return await poll(read, ({ status }) => isTerminal(status), watch)
 }
 
 /** Without a finished line for this long, no rate is shown. */

@@ -21,7 +21,7 @@ import {
   pointInTime,
   withMetadata,
 } from '../terminal/option-values.ts'
-import { percent, progressView } from '../terminal/progress-view.ts'
+import { percent } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeData, writeLine, writeLines } from '../terminal/terminal.ts'
 
@@ -115,9 +115,7 @@ export function addBatches(program: Command, shell: Shell): void {
       description,
       argument: 'batch_…',
       call: (id) => (client, connection) =>
-        action === 'cancel'
-          ? cancelBatch(connection, id, shell.clock, shell.interruption())
-          : client.post(BatchObject, `${path(id)}/${action}`),
+        action === 'cancel' ? cancelBatch(connection, id) : client.post(BatchObject, `${path(id)}/${action}`),
     })
 
   examples(
@@ -151,22 +149,11 @@ function newBatch(file_id: string, flags: CreateFlags): object {
 }
 
 async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<void> {
-  const view = progressView(shell.terminal.stderr, shell.clock)
-  await withApi(shell, flags, async ({ client, pace, answer }) => {
-    try {
-      const signal = shell.interruption()
-      answer(id)
-      const batch = await watchBatch(client, encodeURIComponent(id), {
-        view,
-        pace,
-        clock: shell.clock,
-        signal,
-      })
-      view.stop()
-      if (flags.json) printJson(shell.terminal.stdout, batch)
-    } finally {
-      view.stop()
-    }
+  await withApi(shell, flags, async ({ client, watch, answer }) => {
+    answer(id)
+    const batch = await watchBatch(client, encodeURIComponent(id), watch)
+    watch.view.stop()
+    if (flags.json) printJson(shell.terminal.stdout, batch)
   })
 }
 
@@ -175,30 +162,21 @@ async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<voi
     throw new Failure(
       '--follow writes to standard output; redirect it to a file instead of using -o or --errors',
     )
-  const signal = shell.interruption()
-  const { stdout } = shell.terminal
-  await withApi(shell, flags, ({ client, pace, answer }) => {
+  const write = (lines: Buffer): Promise<void> => writeData(shell.terminal.stdout, [lines])
+  await withApi(shell, flags, ({ client, watch, answer }) => {
     answer(id)
-    return followResults(client, path(id), {
-      part: 'all',
-      follow: true,
-      write: (lines) => writeData(stdout, [lines]),
-      pace,
-      clock: shell.clock,
-      signal,
-    })
+    return followResults(client, path(id), { part: 'all', follow: true, write }, watch)
   })
 }
 
 async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const signal = shell.interruption()
-  await withApi(shell, flags, async ({ client, pace }) => {
+  await withApi(shell, flags, async ({ client, watch }) => {
     const batch = await client.get(BatchObject, path(id))
     const { status } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
-    await downloadResults(client, batch, { output, errors }, { pace, clock: shell.clock, signal })
+    await downloadResults(client, batch, { output, errors }, watch)
     if (flags.json) return printJson(stdout, { id, status, output, errors })
     if (!isTerminal(status))
       writeLine(stderr, `${id} is ${status}; the files hold the lines that are finished so far.`)

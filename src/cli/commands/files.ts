@@ -11,7 +11,6 @@ import type { Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeData, writeLine } from '../terminal/terminal.ts'
 
@@ -68,26 +67,19 @@ function pathOf(id: string): string {
 /** Prints the ID to stdout, for scripts. */
 async function uploadFile(shell: Shell, path: string, flags: ApiFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const view = progressView(stderr, shell.clock)
-  await withApi(shell, flags, async ({ client, pace }) => {
-    try {
-      const { file } = await uploadInput(client, path, view)
-      const signal = shell.interruption()
-      const checked = await watchFile(client, file.id, { view, pace, clock: shell.clock, signal })
-      view.stop()
-      if (flags.json) return printJson(stdout, checked)
-      writeLine(stdout, checked.id)
-      writeLine(stderr, `${counted(checked.line_count, 'line')}, ${humanBytes(checked.bytes)}`)
-    } finally {
-      view.stop()
-    }
+  await withApi(shell, flags, async ({ client, watch }) => {
+    const { file } = await uploadInput(client, path, watch.view)
+    const checked = await watchFile(client, file.id, watch)
+    watch.view.stop()
+    if (flags.json) return printJson(stdout, checked)
+    writeLine(stdout, checked.id)
+    writeLine(stderr, `${counted(checked.line_count, 'line')}, ${humanBytes(checked.bytes)}`)
   })
 }
 
 async function printContent(shell: Shell, id: string, flags: ApiFlags & { output?: string }): Promise<void> {
-  const signal = shell.interruption()
   const { output } = flags
-  await withApi(shell, flags, async ({ client }) => {
+  await withApi(shell, flags, async ({ client, watch: { signal } }) => {
     if (output !== undefined) {
       const bytes = await download(client, encodeURIComponent(id), output, signal)
       return writeLine(shell.terminal.stderr, `${output}: ${humanBytes(bytes)}`)

@@ -112,14 +112,13 @@ async function writeResultsOf(
   flags: ResultsFlags,
 ): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const signal = shell.interruption()
   const folder = await mkdtemp(join(dirname(target.path), `.${basename(target.path)}-`))
   try {
-    await withApi(shell, flags, async ({ client, pace }) => {
+    await withApi(shell, flags, async ({ client, watch }) => {
       const batches = flags.merge
         ? await withRetries(client, id)
         : ([await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)] as const)
-      const files = await fetchAll(client, batches, folder, { pace, clock: shell.clock, signal })
+      const files = await fetchAll(client, batches, folder, watch)
       const { rows, failed } = await write(files)
       const open = batches.find(({ status }) => !isTerminal(status))
       shell.exit(failed === 0 && open === undefined ? 0 : EXIT_LINES_FAILED)

@@ -12,8 +12,8 @@ import { byteLines } from '../client/byte-lines.ts'
 import type { ApiClient } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { download, downloadResults } from '../client/download.ts'
+import type { Watch } from '../client/poll.ts'
 import { hashFile } from '../client/upload.ts'
-import type { Watch } from '../client/watch-batch.ts'
 import { type JoinedRows, type ResultFiles, resultRows, type Target } from '../tables/join-answers.ts'
 import { openTable } from '../tables/open-table.ts'
 import { PartialFile } from '../tables/partial-file.ts'
@@ -78,11 +78,11 @@ export async function fetchAll(
   client: ApiClient,
   [batch, ...retries]: readonly [BatchObject, ...BatchObject[]],
   folder: string,
-  { pace, clock, signal }: Pick<Watch, 'pace' | 'clock' | 'signal'>,
+  watch: Watch,
 ): Promise<Files> {
   const fetch = async (one: BatchObject): Promise<ResultFiles> => {
     const files = { output: join(folder, `${one.id}.output`), errors: join(folder, `${one.id}.errors`) }
-    await downloadResults(client, one, files, { pace, clock, signal })
+    await downloadResults(client, one, files, watch)
     return files
   }
   const files: Files = [await fetch(batch)]
@@ -119,9 +119,8 @@ export interface RetryJob extends TableJob {
 
 /** Prepares the requests of the rows without an answer. */
 export async function startRetry(
-  { client, target: service }: Pick<Connection, 'client' | 'target'>,
+  { client, target: service, watch }: Connection,
   { input, target, last, flags }: MergedTable & { flags: TableFlags },
-  watch: Watch & { signal: AbortSignal },
 ): Promise<RetryJob> {
   const {
     table: { terms: before },

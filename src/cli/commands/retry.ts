@@ -14,7 +14,6 @@ import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { commaList, examples } from '../terminal/option-values.ts'
-import { progressView } from '../terminal/progress-view.ts'
 import { printJson } from '../terminal/table.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
@@ -41,39 +40,31 @@ export function addRetry(program: Command, shell: Shell): void {
 
 async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const signal = shell.interruption()
-  const view = progressView(stderr, shell.clock)
   const show = (batch: BatchObject): void => {
-    view.stop()
     if (flags.json) printJson(stdout, batch)
     else writeLine(stdout, batch.id)
   }
-  await withApi(shell, flags, async ({ client, pace, embedded, answer }) => {
-    const watch = { view, pace, clock: shell.clock, signal }
-    try {
-      const path = `/v1/batches/${encodeURIComponent(id)}`
-      const old = await client.get(BatchObject, path)
-      const { lines, permanent } = await countFailed(client, id, flags.code)
-      const order = { codes: flags.code, completion_window: flags.window }
-      const made = await client.post(BatchObject, `${path}/retry`, order, {
-        'idempotency-key': `retry-${randomUUID()}`,
-      })
-      const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
-      view.message(`${counted(lines, 'failed line')} of ${id}${again}`)
-      // A service that ends with the command answers nothing later.
-      if (!flags.wait && !embedded && flags.merge === undefined) return show(made)
-      answer(made.id)
-      const done = await watchBatch(client, made.id, watch)
-      view.stop()
-      if (flags.merge !== undefined) {
-        await merge(client, old, done, flags.merge, signal)
-        writeLine(stderr, `answers of both batches: ${flags.merge}`)
-      }
-      shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
-      show(done)
-    } finally {
-      view.stop()
+  await withApi(shell, flags, async ({ client, watch, embedded, answer }) => {
+    const path = `/v1/batches/${encodeURIComponent(id)}`
+    const old = await client.get(BatchObject, path)
+    const { lines, permanent } = await countFailed(client, id, flags.code)
+    const order = { codes: flags.code, completion_window: flags.window }
+    const made = await client.post(BatchObject, `${path}/retry`, order, {
+      'idempotency-key': `retry-${randomUUID()}`,
+    })
+    const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
+    watch.view.message(`${counted(lines, 'failed line')} of ${id}${again}`)
+    // A service that ends with the command answers nothing later.
+    if (!flags.wait && !embedded && flags.merge === undefined) return show(made)
+    answer(made.id)
+    const done = await watchBatch(client, made.id, watch)
+    watch.view.stop()
+    if (flags.merge !== undefined) {
+      await merge(client, old, done, flags.merge, watch.signal)
+      writeLine(stderr, `answers of both batches: ${flags.merge}`)
     }
+    shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
+    show(done)
   })
 }
 

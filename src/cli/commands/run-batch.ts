@@ -15,8 +15,9 @@ import { byteLines, endpointOfFile } from '../client/byte-lines.ts'
 import type { ApiClient } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { downloadResults } from '../client/download.ts'
+import type { Watch } from '../client/poll.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
-import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
+import { FileInvalid, progressOf, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { hasCode } from '../terminal/failure.ts'
 import { counted, humanBytes, humanTime, sentence } from '../terminal/format.ts'
 import { batchLine, waitLine } from '../terminal/progress-view.ts'
@@ -43,7 +44,7 @@ export interface RunReport {
   failures: CodeCount[]
 }
 
-type RunService = Pick<Connection, 'client' | 'embedded' | 'answer' | 'options'>
+type RunService = Pick<Connection, 'client' | 'watch' | 'embedded' | 'answer' | 'options'>
 
 /**
  * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called with the
@@ -52,22 +53,21 @@ type RunService = Pick<Connection, 'client' | 'embedded' | 'answer' | 'options'>
 export async function runBatch(
   service: RunService,
   order: RunOrder,
-  watch: Watch,
   finish: () => Promise<void> = async () => {},
   repeat: (finished: RunState) => Promise<void> = async () => {},
 ): Promise<RunReport> {
-  const { client } = service
+  const { client, watch } = service
   const started = watch.clock.now()
   const statePath = order.state
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, watch, repeat)
   if (state === undefined) await checkModel(client, order)
-  if (service.embedded) await nameOthers(service, state?.batch_id ?? null, watch)
+  if (service.embedded) await nameOthers(service, state?.batch_id ?? null)
   let batch: BatchObject | undefined
   while (batch === undefined) {
     try {
-      batch = await untilDone(service, order, state, statePath, watch)
+      batch = await untilDone(service, order, state, statePath)
     } catch (error) {
       if (error instanceof FileInvalid) await removeRunState(statePath)
       // The upload or the batch of the earlier run no longer exists: start a new run.
@@ -123,9 +123,8 @@ async function earlierRun(
 
 /** Names the batches that earlier runs, or a service, have left in the data folder: this run sends no line of them. */
 async function nameOthers(
-  { client, options }: RunService,
+  { client, options, watch: { view } }: RunService,
   own: string | null,
-  { view }: Watch,
 ): Promise<void> {
   const lists = OPEN_STATUSES.map((status) => client.list(BatchObject, '/v1/batches', PAGE, { status }))
   const others = (await Promise.all(lists)).flat().filter(({ id }) => id !== own)
@@ -145,11 +144,10 @@ const NAMED_MAX = 5
 const PAGE = 100
 
 async function untilDone(
-  { client, answer }: RunService,
+  { client, answer, watch }: RunService,
   order: RunOrder,
   earlier: RunState | undefined,
   statePath: string,
-  watch: Watch,
 ): Promise<BatchObject> {
   let state = earlier ?? (await upload(client, order, watch))
   if (earlier === undefined) await writeRunState(statePath, state)
@@ -181,13 +179,14 @@ async function fetchResults(
   client: ApiClient,
   batch: BatchObject,
   order: RunOrder,
-  { view, pace, clock, signal }: Watch,
+  watch: Watch,
 ): Promise<void> {
+  const { view } = watch
   const onBytes = (written: number): void =>
     view.show(batch.status, (columns, paint) =>
       waitLine(`downloading ${humanBytes(written)}`, columns, paint),
     )
-  await downloadResults(client, batch, order, { pace, clock, signal, onBytes })
+  await downloadResults(client, batch, order, watch, onBytes)
   view.show(batch.status, (columns, paint) => batchLine(progressOf(batch), columns, paint))
 }
 

@@ -6,7 +6,6 @@ import { basename, join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
-import type { Clock } from '../../domain/clock.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
@@ -14,7 +13,7 @@ import { ApiError } from '../client/api-error.ts'
 import { endpointOfFile } from '../client/byte-lines.ts'
 import { type Connection, connectOrEmbed } from '../client/connect.ts'
 import { uploadInput } from '../client/upload.ts'
-import { cancelBatch, type Watch, watchFile } from '../client/watch-batch.ts'
+import { cancelBatch, watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags } from '../launch.ts'
 import type { Shell } from '../shell.ts'
@@ -153,13 +152,12 @@ async function runLocked(
   let requests = input
   try {
     if (!table) requests = await requestsOf(input, override, tableFolder(output))
-    const connection = await connectOrEmbed(shell, flags, signal, engine)
+    const connection = await connectOrEmbed(shell, flags, { view, signal }, engine)
     try {
-      const watch = { view, pace: connection.pace, clock: shell.clock, signal }
       if (last) {
         const path = outputOf(input, flags, table)
         const target = { path, format: formatOfOutput(path), spreadsheet: last.table.terms.spreadsheet }
-        const retry = await startRetry(connection, { input, target, last, flags }, watch)
+        const retry = await startRetry(connection, { input, target, last, flags })
         job = retry
         view.stop()
         if (retry.lines === 0) return await reportNothing(shell, retry, flags)
@@ -174,7 +172,7 @@ async function runLocked(
         ...(requests !== input && { input: requests }),
         ...(server !== '' && { server }),
       }
-      await runConnected(shell, connection, order, { job, override }, watch, flags)
+      await runConnected(shell, connection, order, { job, override }, flags)
     } catch (error) {
       if (!(error instanceof Interrupted)) throw error
       if (connection.embedded) view.message('Stopping the service. Press Ctrl-C again to exit at once.')
@@ -288,13 +286,13 @@ async function discardRun(
     const state = await readRunState(path)
     if (state === undefined || state.finished)
       return view.message(`No interrupted run with the output ${output} has left anything.`)
-    const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, signal)
+    const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, { view, signal })
     try {
       if (state.target !== connection.target)
         throw new Failure(
           `the interrupted run used ${state.target}, and this command uses ${connection.target}`,
         )
-      view.message(await endRun(connection, state, shell.clock, signal))
+      view.message(await endRun(connection, state))
     } finally {
       await connection.close()
     }
@@ -306,12 +304,7 @@ async function discardRun(
 }
 
 /** What has become of the run, for the user. */
-async function endRun(
-  connection: Connection,
-  { batch_id, file_id }: RunState,
-  clock: Clock,
-  signal: AbortSignal,
-): Promise<string> {
+async function endRun(connection: Connection, { batch_id, file_id }: RunState): Promise<string> {
   try {
     if (batch_id === null) {
       // Its batch may exist all the same, and sends nothing more without its input.
@@ -320,7 +313,7 @@ async function endRun(
     }
     const { status } = await connection.client.get(BatchObject, `/v1/batches/${batch_id}`)
     if (!isTerminal(status))
-      await cancelBatch(connection, batch_id, clock, signal).catch((error: unknown) => {
+      await cancelBatch(connection, batch_id).catch((error: unknown) => {
         const hasEnded = error instanceof ApiError && error.code === 'batch_not_cancellable'
         if (!hasEnded) throw error
       })
@@ -340,12 +333,11 @@ async function runConnected(
   connection: Connection,
   order: RunOrder,
   { job, override }: { job: TableJob | undefined; override: ModelOverride | undefined },
-  watch: Watch,
   flags: RunFlags,
 ): Promise<void> {
-  const { view, signal } = watch
+  const { view, signal } = connection.watch
   if (flags.estimate) {
-    const estimate = await estimateRun(connection, order, watch)
+    const estimate = await estimateRun(connection, order)
     view.stop()
     if (flags.json) printJson(terminal.stdout, estimate)
     else printEstimate(terminal.stdout, estimate, await modelNames(connection.client))
@@ -355,11 +347,11 @@ async function runConnected(
   const finish = async (): Promise<void> => {
     joined = await job?.join()
   }
-  const report = await runBatch(connection, order, watch, finish, async ({ batch_id, finished }) => {
+  const report = await runBatch(connection, order, finish, async ({ batch_id, finished }) => {
     if (flags.again) return
     const done = `this run has finished before (${batch_id}, ${humanTime((finished?.at ?? 0) / 1000)} UTC)`
     if (await confirmed(terminal, `${done}. Run it again, at its cost?`, signal)) return
-    if (signal?.aborted) throw new Interrupted()
+    if (signal.aborted) throw new Interrupted()
     throw new Failure(
       `${done}; nothing was sent. --again runs it again, at its cost, and replaces its files. ` +
         (job ? '--retry-failed asks again about rows without an answer. ' : '') +
@@ -484,11 +476,7 @@ function sharedText(
 // run --estimate: shows the projected cost of a file and the limits that apply to it, without creating a batch.
 
 /** Uploads the file, requests the estimate and deletes the file again. */
-async function estimateRun(
-  { client }: Pick<Connection, 'client'>,
-  order: RunOrder,
-  watch: Watch,
-): Promise<BatchEstimate> {
+async function estimateRun({ client, watch }: Connection, order: RunOrder): Promise<BatchEstimate> {
   await checkModel(client, order)
   const { file } = await uploadInput(client, order.input, watch.view)
   try {
