@@ -37,33 +37,33 @@ export interface WorkerProcesses {
   failed: Promise<never>
 }
 
-interface WorkerProcess extends Omit<WorkerProcesses, 'metrics'> {
-  /** Null when it does not report them in time. */
-  metrics(): Promise<Metrics | null>
-}
-
 /**
  * Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on.
  * `early`: an engine that is theirs from now on.
  */
 export function forkWorkers(count: number, early: EarlyStart | null = null): WorkerProcesses {
-  const workers = Array.from({ length: count }, (_, at) => forkWorker(at === 0 ? early : null))
+  /** A process that replaces a crashed one begins with the latest configuration. */
+  let start: Start | null = null
+  const workers = Array.from({ length: count }, (_, at) => forkWorker(() => start, at === 0 ? early : null))
+  const tellAll = (message: ToWorker): void => {
+    for (const worker of workers) worker.tell(message)
+  }
   return {
     failed: Promise.race(workers.map((worker) => worker.failed)),
     async begin(config, log, onlyBatches) {
-      const share = shareOf(config, count)
-      await Promise.all(workers.map((worker) => worker.begin(share, log, onlyBatches)))
+      start = { start: shareOf(config, count), onlyBatches: onlyBatches && [...onlyBatches] }
+      await Promise.all(workers.map((worker) => worker.begin(log)))
     },
     answer(batch_id) {
-      for (const worker of workers) worker.answer(batch_id)
+      start?.onlyBatches?.push(batch_id)
+      tellAll({ answer: batch_id })
     },
     reload(config) {
       const share = shareOf(config, count)
-      for (const worker of workers) worker.reload(share)
+      if (start) start.start = share
+      tellAll({ reload: share })
     },
-    wake() {
-      for (const worker of workers) worker.wake()
-    },
+    wake: () => tellAll('wake'),
     async metrics() {
       const measured = await Promise.all(workers.map((worker) => worker.metrics()))
       return measured.filter((one) => one !== null)
@@ -74,37 +74,45 @@ export function forkWorkers(count: number, early: EarlyStart | null = null): Wor
   }
 }
 
-function forkWorker(early: EarlyStart | null): WorkerProcess {
+interface Start {
+  start: Config
+  onlyBatches: string[] | undefined
+}
+
+interface WorkerProcess extends Pick<WorkerProcesses, 'stop' | 'failed'> {
+  /** Resolves once it claims work. */
+  begin(log: Log): Promise<void>
+  tell(message: ToWorker): void
+  /** Null when it does not report them in time. */
+  metrics(): Promise<Metrics | null>
+}
+
+function forkWorker(startOf: () => Start | null, early: EarlyStart | null): WorkerProcess {
   let child = spawnWorker(early)
   let inheritance = early?.handOver()
   let exited = once(child, 'exit')
   let stopping = false
-  /** A process that replaces a crashed one begins with the latest. */
-  let latest: Config | null = null
-  let only: string[] | undefined
   const crashes: number[] = []
-  let fail: (error: unknown) => void = () => {}
-  const failed = new Promise<never>((_, reject) => {
-    fail = reject
-  })
-  failed.catch(() => {})
+  const failed = Promise.withResolvers<never>()
+  failed.promise.catch(() => {})
 
-  const run = async (config: Config, log: Log): Promise<void> => {
-    const running = child
+  const begin = async (log: Log): Promise<void> => {
+    const start = startOf()
+    if (start === null) throw new Error('a worker process began without a configuration')
     const ended = exited
-    const start = { start: config, onlyBatches: only, ...(inheritance && { engine: inheritance }) }
+    const order = { ...start, ...(inheritance && { engine: inheritance }) }
     inheritance = undefined
-    await ready(running, start)
+    await ready(child, order)
     void ended.then(([code, signal]) => {
-      if (!stopping) replace(config, log, `the worker process exited with ${signal ?? code}`)
-    }, fail)
+      if (!stopping) replace(log, `the worker process exited with ${signal ?? code}`)
+    }, failed.reject)
   }
 
-  const replace = (config: Config, log: Log, how: string): void => {
+  const replace = (log: Log, how: string): void => {
     const now = systemClock.now()
     crashes.push(now)
     if (crashes.filter((at) => at > now - CRASHES_WITHIN_MS).length > CRASHES_MAX) {
-      fail(
+      failed.reject(
         new Failure(`${how} for the ${CRASHES_MAX + 1}th time within a minute; see its log for the reason`),
       )
       return
@@ -113,27 +121,15 @@ function forkWorker(early: EarlyStart | null): WorkerProcess {
     child = spawnWorker()
     exited = once(child, 'exit')
     // A process that exits before it is ready counts as a crash, too.
-    run(latest ?? config, log).catch((error: unknown) => {
-      if (!stopping) replace(config, log, error instanceof Error ? error.message : String(error))
+    begin(log).catch((error: unknown) => {
+      if (!stopping) replace(log, error instanceof Error ? error.message : String(error))
     })
   }
 
   return {
-    failed,
-    begin(config, log, onlyBatches) {
-      latest ??= config
-      only = onlyBatches && [...onlyBatches]
-      return run(config, log)
-    },
-    reload(config) {
-      latest = config
-      tell(child, { reload: config })
-    },
-    answer(batch_id) {
-      only?.push(batch_id)
-      tell(child, { answer: batch_id })
-    },
-    wake: () => tell(child, 'wake'),
+    failed: failed.promise,
+    begin,
+    tell: (message) => tell(child, message),
     metrics: () => askMetrics(child),
     async stop() {
       stopping = true

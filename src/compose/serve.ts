@@ -17,20 +17,20 @@ import { ProcessRegistry } from '../metrics/metrics-text.ts'
 import { workGauges } from '../metrics/work-gauges.ts'
 import { traceBatch } from '../results/batch-trace.ts'
 import { liveSessions } from '../store/leases.ts'
+import type { Session } from '../worker/session.ts'
 import { ApiMaintenance } from './api-maintenance.ts'
 import { listenForReload, type ReloadAnswer, reloaded, replaceModels } from './control-socket.ts'
 import { forkWorkers, type WorkerProcesses, workerCount } from './fork-worker.ts'
 import { ensureFirstKeys } from './keys.ts'
 import { makeLog } from './log.ts'
 import { type MetricsOf, type MetricsPage, metricsPlace, serveMetricsPage } from './metrics-page.ts'
-import { type ProcessRegistration, register } from './process-registration.ts'
 import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { ServedListings } from './served-listings.ts'
-import { openStores, type Stores, storeHealth } from './stores.ts'
+import { openStores, register, type Stores, storeHealth } from './stores.ts'
 import { openTracing } from './tracing.ts'
 import { batchApiSecretsOf, modelsById } from './upstreams.ts'
 import { version } from './version.ts'
-import { finishRules, makeReloadable } from './worker.ts'
+import { finishRules, startWorker } from './worker.ts'
 
 /** Reads the configuration again. */
 type Load = () => Promise<Config>
@@ -67,12 +67,12 @@ export async function serve(
   // The worker processes load while this one opens the stores.
   const workers =
     forked ?? (options.role === 'all' ? forkWorkers(workerCount(configured), options.early) : null)
-  let registration: ProcessRegistration | null = null
+  let session: Session | null = null
   try {
     const stores = await openStores(configured)
-    registration = await register(stores, configured, makeLog(configured))
-    const { end } = registration
-    if (options.embedded?.alone) await waitUntilAlone(configured, stores, registration, options)
+    const own = await register(stores, configured, makeLog(configured))
+    session = own
+    if (options.embedded?.alone) await waitUntilAlone(configured, stores, own, options)
     await ensureFirstKeys(configured, stores.store)
     await asked
     const config = served.complete(configured)
@@ -84,7 +84,7 @@ export async function serve(
       startApi(
         config,
         stores,
-        registration,
+        own,
         workers,
         models,
         load !== undefined,
@@ -103,13 +103,13 @@ export async function serve(
     const service = running(api.url, workers ? [api, workers] : [api], async () => {
       stopReleasing()
       unwatch()
-      await end()
+      await own.close()
       await Promise.all([stores.store.close(), tracing?.close()])
     })
     return { ...service, answer: (batch_id) => workers?.answer(batch_id) }
   } catch (error) {
     await workers?.stop()
-    await registration?.end()
+    await session?.close()
     throw error
   }
 }
@@ -118,7 +118,7 @@ export async function serve(
 async function waitUntilAlone(
   { data_dir }: Config,
   { store }: Stores,
-  { id }: ProcessRegistration,
+  { id }: Session,
   { tell, signal }: ServeOptions,
 ): Promise<void> {
   for (let last = Number.POSITIVE_INFINITY; ; ) {
@@ -199,7 +199,7 @@ const never = new Promise<never>(() => {})
 async function startApi(
   config: Config,
   stores: Stores,
-  registration: ProcessRegistration,
+  session: Session,
   workers: WorkerProcesses | null,
   models: Map<string, Model>,
   prepareConsole: boolean,
@@ -232,7 +232,7 @@ async function startApi(
     ...{ store, sealed, log, models, onlyBatches },
     plans: config.plans,
     rules: finishRules(config),
-    sessionId: () => registration.id,
+    sessionId: () => session.id,
     onEnded: (batch) => tracing && traceBatch(tracing, batch, store.clock.now()),
   })
   maintenance.start()
@@ -304,7 +304,22 @@ async function startWorkerRole(
   load: Load | undefined,
   served: ServedListings,
 ): Promise<Running> {
-  const { part, reload } = await startWorker(served.complete(config))
+  const complete = served.complete(config)
+  const log = makeLog(complete)
+  const metrics = new ProcessRegistry('worker')
+  const { worker, reload, stop } = await startWorker(complete, log, { metrics })
+  const page = await showMetrics(complete, metricsPlace(complete, 'worker'), log, {
+    notReadyReason: async () => (worker.status.storesFailing ? 'the stores are unavailable' : null),
+    registry: metrics,
+  })
+  const part = {
+    failed: never,
+    async stop() {
+      page?.setStopping()
+      await stop()
+      await page?.close()
+    },
+  }
   const unwatch = watchReload(config, load, served, reload)
   const stopReleasing = releaseMemoryWhenIdle()
   return running(null, [part], async () => {
@@ -361,30 +376,4 @@ function watchReload(
     process.off('SIGHUP', onSignal)
     socket?.close()
   }
-}
-
-async function startWorker(config: Config): Promise<{ part: Part; reload: (config: Config) => void }> {
-  const stores = await openStores(config)
-  const log = makeLog(config)
-  const registration = await register(stores, config, log)
-  const metrics = new ProcessRegistry('worker')
-  const tracing = await openTracing(config.tracing, 'worker', log)
-  const { worker, reload } = makeReloadable(config, stores, log, { metrics, tracing })
-  await worker.start()
-  // The worker's own session registers the process from now on.
-  await registration.end()
-  const page = await showMetrics(config, metricsPlace(config, 'worker'), log, {
-    notReadyReason: async () => (worker.status.storesFailing ? 'the stores are unavailable' : null),
-    registry: metrics,
-  })
-  const part = {
-    failed: never,
-    async stop() {
-      page?.setStopping()
-      await worker.stop()
-      await page?.close()
-      await Promise.all([stores.store.close(), tracing?.close()])
-    },
-  }
-  return { part, reload }
 }

@@ -1,6 +1,7 @@
 // Opens the database and the blob store that the configuration names. Adapters are chosen here and in upstreams.ts.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import { assertNotFrozen } from '../admin/database-freeze.ts'
 import { bindMasterKey } from '../admin/master-keys.ts'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
@@ -15,12 +16,14 @@ import { type KeyBox, keyBox } from '../blobs/wrap-key.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { BlobsConfig, Config, DatabaseConfig } from '../config/config.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import { hasBlobs } from '../store/blobs.ts'
 import { startupFailure } from '../store/postgres/database-failure.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
+import { Session } from '../worker/session.ts'
 import { makeLog } from './log.ts'
 import { closeToOthers } from './owner-only.ts'
 
@@ -116,6 +119,38 @@ export async function masterKey(config: Config, store: Store): Promise<MasterKey
     )
   if (await hasBlobs(store.read)) return await readMasterKey(path)
   return await readOrCreateMasterKey(path)
+}
+
+/** Beyond this clock skew a warning is logged: the machine's clock dates its logs. */
+const CLOCK_SKEW_MS_MAX = 1_000
+
+/**
+ * Registers a process of a service until the session is closed, which must be before the stores are, so that `rekey` and
+ * `migrate-data` refuse to start. Throws AdminCommandError while one of them keeps services off the database.
+ */
+export async function register(
+  { store }: Pick<Stores, 'store'>,
+  config: Pick<Config, 'worker'>,
+  log: Log,
+): Promise<Session> {
+  const { clock } = store
+  const skewMs = systemClock.now() - clock.now()
+  if (Math.abs(skewMs) > CLOCK_SKEW_MS_MAX)
+    log.warn({ skew_ms: skewMs }, "this machine's clock differs from the database's, which is used")
+  const session = new Session({
+    ...{ store, clock, log, leaseMs: config.worker.lease_ms },
+    role: 'api',
+    onRenewed() {},
+    onLost() {},
+  })
+  await session.open()
+  try {
+    await assertNotFrozen(store.read)
+  } catch (error) {
+    await session.close()
+    throw error
+  }
+  return session
 }
 
 // Whether the database and the blob store answer, and how fast: a read of each that costs next to nothing.

@@ -7,11 +7,8 @@ import { systemClock } from '../domain/clock.ts'
 import { type Inheritance, inherit } from '../engines/early-start.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/metrics-text.ts'
 import { makeLog } from './log.ts'
-import { register } from './process-registration.ts'
 import { releaseMemoryWhenIdle } from './release-memory.ts'
-import { openStores } from './stores.ts'
-import { openTracing } from './tracing.ts'
-import { makeReloadable } from './worker.ts'
+import { type StartedWorker, startWorker } from './worker.ts'
 
 export type ToWorker =
   | { start: Config; onlyBatches: readonly string[] | undefined; engine?: Inheritance }
@@ -25,12 +22,7 @@ export type FromWorker = 'ready' | { metrics: Metrics }
 /** After the channel to the parent process. */
 const ENGINE_FD = 4
 const registry = new ProcessRegistry('worker')
-let running: {
-  wake(): void
-  reload(config: Config): void
-  stop(): Promise<void>
-  stop_ms_max: number
-} | null = null
+let running: (StartedWorker & { stop_ms_max: number }) | null = null
 /** What a service of one command was asked to answer. */
 const onlyBatches = new Set<string>()
 let ending = false
@@ -39,13 +31,13 @@ let ending = false
 const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
-  if (message === 'wake') running?.wake()
+  if (message === 'wake') running?.worker.wake()
   else if (message === 'metrics') void sendMetrics()
   else if (message === 'stop') end()
   else if ('reload' in message) running?.reload(message.reload)
   else if ('answer' in message) {
     onlyBatches.add(message.answer)
-    running?.wake()
+    running?.worker.wake()
   } else {
     for (const id of message.onlyBatches ?? []) onlyBatches.add(id)
     void begin(message.start, message.engine, message.onlyBatches && onlyBatches)
@@ -68,28 +60,9 @@ async function begin(
   only: ReadonlySet<string> | undefined,
 ): Promise<void> {
   const earlyEngine = engine && inherit(engine, ENGINE_FD)
-  const stores = await openStores(config)
-  const log = makeLog(config)
-  const registration = await register(stores, config, log)
-  const tracing = await openTracing(config.tracing, 'worker', log)
-  const { worker, reload } = makeReloadable(config, stores, log, {
-    metrics: registry,
-    tracing,
-    earlyEngine,
-    onlyBatches: only,
-  })
-  await worker.start()
-  // The worker's own session registers the process from now on.
-  await registration.end()
-  running = {
-    stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS,
-    reload,
-    wake: () => worker.wake(),
-    async stop() {
-      await worker.stop()
-      await Promise.all([stores.store.close(), tracing?.close()])
-    },
-  }
+  const hooks = { metrics: registry, earlyEngine, onlyBatches: only }
+  const started = await startWorker(config, makeLog(config), hooks)
+  running = { ...started, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }
   releaseMemoryWhenIdle()
   send('ready')
 }

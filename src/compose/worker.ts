@@ -26,7 +26,8 @@ import { Worker, type WorkerOptions } from '../worker/worker.ts'
 import { replaceModels } from './control-socket.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { collectGarbage } from './release-memory.ts'
-import type { Stores } from './stores.ts'
+import { openStores, register, type Stores } from './stores.ts'
+import { openTracing } from './tracing.ts'
 import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './upstreams.ts'
 
 /** Files of a plan that the configuration no longer names are kept as long as those of the plan with the longest retention. */
@@ -175,4 +176,30 @@ export function makeReloadable(
   }
   discovery.watch(discoveredHosts(config))
   return { worker, reload }
+}
+
+export interface StartedWorker {
+  worker: Worker
+  reload: (config: Config) => void
+  /** Closes the stores as well. */
+  stop(): Promise<void>
+}
+
+/** A worker with stores of its own, in the process of a worker. */
+export async function startWorker(config: Config, log: Log, hooks: WorkerHooks): Promise<StartedWorker> {
+  const stores = await openStores(config)
+  const session = await register(stores, config, log)
+  const tracing = await openTracing(config.tracing, 'worker', log)
+  const { worker, reload } = makeReloadable(config, stores, log, { ...hooks, tracing })
+  await worker.start()
+  // The worker's own session registers the process from now on.
+  await session.close()
+  return {
+    worker,
+    reload,
+    async stop() {
+      await worker.stop()
+      await Promise.all([stores.store.close(), tracing?.close()])
+    },
+  }
 }

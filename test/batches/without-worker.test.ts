@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ApiMaintenance } from '../../src/compose/api-maintenance.ts'
-import { register } from '../../src/compose/process-registration.ts'
-import type { OpenStore } from '../../src/compose/stores.ts'
+import { type OpenStore, register } from '../../src/compose/stores.ts'
 import { modelsById } from '../../src/compose/upstreams.ts'
 import { finishRules } from '../../src/compose/worker.ts'
 import { testUpstream } from '../fakes/upstream.ts'
@@ -41,7 +40,7 @@ async function start(through = (store: OpenStore): OpenStore => store) {
     maintenance,
     async [Symbol.asyncDispose]() {
       await maintenance.stop()
-      await registration.end()
+      await registration.close()
       await service[Symbol.asyncDispose]()
       await upstream.close()
     },

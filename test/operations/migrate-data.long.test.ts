@@ -10,8 +10,14 @@ import { migrateData as move, type Place } from '../../src/admin/migrate-data.ts
 import { sealBlobs } from '../../src/blobs/sealed.ts'
 import { runProgram } from '../../src/cli/program.ts'
 import { adminCommands, migrateData } from '../../src/compose/admin-commands.ts'
-import { register } from '../../src/compose/process-registration.ts'
-import { masterKey, type OpenStore, openBlobs, openDatabase, openStores } from '../../src/compose/stores.ts'
+import {
+  masterKey,
+  type OpenStore,
+  openBlobs,
+  openDatabase,
+  openStores,
+  register,
+} from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { systemClock } from '../../src/domain/clock.ts'
@@ -89,7 +95,7 @@ test('everything arrives, the service goes on there, and the old place is closed
   await assert.rejects(migrateData(one.from, one.to, quiet), { name: 'AdminCommandError' })
   await adminCommands(() => undefined).releaseMoved(one.from)
   const registration = await register({ store }, one.from, silent)
-  await registration.end()
+  await registration.close()
 })
 
 test('a move that is interrupted anywhere is finished by running it again', async () => {
@@ -134,7 +140,7 @@ test('a target with anything in it is refused, and so is a service that runs on 
     name: 'AdminCommandError',
     message: /^nothing can be moved from .*: 1 of the service's processes/,
   })
-  await api.end()
+  await api.close()
   {
     await using to = await place('there', one.to)
     await to.blobs.put('stray', [Buffer.from('x')])

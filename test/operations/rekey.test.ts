@@ -10,8 +10,7 @@ import { nextKeyPath, oldKeyPath, switchKeyFile } from '../../src/admin/master-k
 import { rekey } from '../../src/admin/rekey.ts'
 import { masterKeyFromText, readMasterKey } from '../../src/blobs/master-key.ts'
 import { rekey as rekeyStores } from '../../src/compose/admin-commands.ts'
-import { register } from '../../src/compose/process-registration.ts'
-import { openDatabase, openStores } from '../../src/compose/stores.ts'
+import { openDatabase, openStores, register } from '../../src/compose/stores.ts'
 import { signingSecrets } from '../../src/notify/signing.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
@@ -60,7 +59,7 @@ async function assertReadable({ config, batch, output, webhook }: Awaited<Return
       .executeTakeFirstOrThrow()
     assert.deepEqual(signingSecrets(keys, row, 0), [webhook.secret])
     const registration = await register({ store }, config, silent)
-    await registration.end()
+    await registration.close()
   } finally {
     await store.close()
   }
@@ -162,7 +161,7 @@ test('while the service runs, or is at rest for a moment only, the key is not ch
   const api = await register(service.stores, service.config, silent)
   await assert.rejects(rekeyStores(service.config, { tell }, none), refused)
   assert.equal(await readFreeze(service.stores.store.read), null)
-  await api.end()
+  await api.close()
   service.tampered = true
   await rekeyStores(service.config, { tell }, none)
 })
