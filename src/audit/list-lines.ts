@@ -6,16 +6,18 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX } from '../domain/batch.ts'
 import { errorPattern } from '../domain/batch-statistics.ts'
 import { entityOf } from '../domain/entity.ts'
-import { lineRequestId } from '../domain/ids.ts'
+import { ApiError } from '../domain/errors.ts'
+import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import { type FinishedLine, finishedLines, type ReadPorts } from '../results/finished-lines.ts'
 import { readSpans } from '../results/read-spans.ts'
+import { listBatches, readBatch } from '../store/batches.ts'
 import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
-import type { LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
+import type { FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
 /** Chunks that are read for one page; those whose input alone is read count by their bytes. */
 const CHUNKS_READ_MAX = 50
@@ -62,6 +64,37 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
       return { lines, next }
     }
   }
+}
+
+/** Batches and lines that are looked through for one page. */
+const BATCHES_PER_SEARCH = 20
+const LINES_PER_SEARCH = 200_000
+
+/** The lines with such a custom_id of all batches of a project, the newest batch first; `behind`: a request ID. */
+export async function findLines(
+  ports: ReadPorts,
+  project_id: string,
+  { custom_id, limit, behind }: { custom_id: string; limit: number; behind: string | undefined },
+): Promise<{ lines: FoundLine[]; next: string | null }> {
+  const from = behind === undefined ? null : parseLineRequestId(behind)
+  const begun = from && (await readBatch(ports.db, project_id, from.batchId))
+  if (behind !== undefined && !begun)
+    throw new ApiError('cursor_not_found', undefined, { param: 'starting_after' })
+  const page = { limit: BATCHES_PER_SEARCH, behind: from?.batchId }
+  const batches = [...(begun ? [begun] : []), ...(await listBatches(ports.db, project_id, page)).rows]
+  const lines: FoundLine[] = []
+  let seen = 0
+  for (const batch of batches) {
+    const after = batch === begun ? (from?.line ?? 0) : 0
+    const found = await listLines(ports, batch, { custom_id, after, limit: limit - lines.length })
+    lines.push(...found.lines.map((line) => ({ ...line, batch_id: batch.id })))
+    if (found.next !== null) return { lines, next: lineRequestId(batch.id, Math.max(1, found.next)) }
+    seen += batch.total
+    const next = lineRequestId(batch.id, LINE_NUMBER_MAX)
+    if (lines.length === limit || seen >= LINES_PER_SEARCH) return { lines, next }
+  }
+  const isLast = batches.length < BATCHES_PER_SEARCH
+  return { lines, next: isLast ? null : lineRequestId(batches.at(-1)?.id ?? '', LINE_NUMBER_MAX) }
 }
 
 /** A chunk that is sealed while it is read takes its journals with it: the rest is then in its blobs. */

@@ -34,6 +34,21 @@ export type LineSummary = Static<typeof LineSummary>
 
 export const LineList = listOf(LineSummary, 'LineList')
 
+export const FoundLine = Type.Object({ ...SUMMARY, batch_id: Type.String() }, { title: 'FoundLine' })
+export type FoundLine = Static<typeof FoundLine>
+
+export const FoundLineList = listOf(FoundLine, 'FoundLineList')
+
+export const FindLinesQuery = Type.Object({
+  custom_id: Type.String({ minLength: 1, description: 'Only lines whose `custom_id` contains this text.' }),
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: 100, default: 20, description: 'How many lines at most.' }),
+  ),
+  starting_after: Type.Optional(
+    text('The request ID of a line, or `next_cursor`: the list goes on behind it.'),
+  ),
+})
+
 /** Unlike other lists, in the order of the input; a page may be short, and the list still goes on. */
 export const LinesQuery = Type.Object({
   limit: Type.Optional(

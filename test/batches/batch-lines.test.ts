@@ -4,6 +4,8 @@ import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
+import type { FoundLine } from '../../src/wire/batch-line.ts'
+import type { List } from '../../src/wire/list.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -252,4 +254,35 @@ test('there are no lines of other projects, between lines, or behind the last', 
   const [, seen] = await ask(batch.id, 'lines/2', narrow.key)
   assert.equal(JSON.parse(seen).input, null, 'without files:read')
   assert.notEqual(JSON.parse(seen).result, null)
+})
+
+test('lines are found in all batches of the project, page by page, the newest batch first', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const batches: string[] = []
+  for (const name of ['first', 'second', 'third'])
+    batches.push((await service.run([line(`${name}-a`), line('other'), line(`${name}-b`)])).id)
+  const found: [string, string][] = []
+  let cursor: string | null = ''
+  while (cursor !== null) {
+    const after: string = cursor === '' ? '' : `&starting_after=${cursor}`
+    const { data, next_cursor }: List<FoundLine> = await service.json<List<FoundLine>>(
+      'GET',
+      `/v1/lines?custom_id=-&limit=2${after}`,
+    )
+    assert.ok(data.length <= 2)
+    found.push(...data.map(({ batch_id, custom_id }) => [batch_id, custom_id] as [string, string]))
+    cursor = next_cursor
+  }
+  const [first, second, third] = batches
+  assert.deepEqual(found, [
+    [third, 'third-a'],
+    [third, 'third-b'],
+    [second, 'second-a'],
+    [second, 'second-b'],
+    [first, 'first-a'],
+    [first, 'first-b'],
+  ])
+  const unknown = await service.request('GET', '/v1/lines?custom_id=a&starting_after=nothing')
+  assert.equal(unknown.status, 404)
 })

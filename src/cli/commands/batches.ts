@@ -4,6 +4,7 @@ import type { Command } from 'commander'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
+import { FoundLine } from '../../wire/batch-line.ts'
 import { AnyObject } from '../client/api-error.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { downloadResults, followResults } from '../client/download.ts'
@@ -93,6 +94,20 @@ export function addBatches(program: Command, shell: Shell): void {
       COST: ({ cost_usd }) => humanUsd(cost_usd),
       CREATED: ({ created }) => humanTime(created),
       EXPIRES: ({ expires_at }) => humanTime(expires_at),
+    },
+  })
+
+  addList(shell, batches, 'find', {
+    description: 'find lines of all batches by a part of their custom_id, the newest batch first',
+    argument: 'a part of the custom_id',
+    shape: FoundLine,
+    path: (text) => `/v1/lines?custom_id=${encodeURIComponent(text)}`,
+    columns: {
+      BATCH: ({ batch_id }) => batch_id,
+      LINE: ({ line }) => String(line),
+      CUSTOM_ID: ({ custom_id }) => custom_id,
+      STATUS: ({ status }) => status,
+      COST: ({ cost_usd }) => humanUsd(cost_usd),
     },
   })
 

@@ -1,5 +1,5 @@
 // GET /v1/batches/{batch_id}/lines and …/lines/{line}: the lines of a batch, to browse and one by one.
-import { listLines } from '../../audit/list-lines.ts'
+import { findLines, listLines } from '../../audit/list-lines.ts'
 import { readLine } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, ERRORS, type ErrorRow } from '../../domain/errors.ts'
@@ -7,12 +7,22 @@ import { LINE_NUMBER_MAX } from '../../domain/ids.ts'
 import { usd } from '../../domain/money.ts'
 import { readStatistics } from '../../results/batch-statistics.ts'
 import type { ReadPorts } from '../../results/finished-lines.ts'
-import { BatchErrors, BatchLine, BatchTimeline, LineList, LinesQuery } from '../../wire/batch-line.ts'
+import {
+  BatchErrors,
+  BatchLine,
+  BatchTimeline,
+  FindLinesQuery,
+  FoundLineList,
+  LineList,
+  LinesQuery,
+} from '../../wire/batch-line.ts'
+import type { List } from '../../wire/list.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 100
+const FOUND_DEFAULT = 20
 
 export function batchLineRoutes(
   app: App,
@@ -36,14 +46,25 @@ export function batchLineRoutes(
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const order = { ...filters, after, limit }
       const { lines: data, next } = await read.turn(() => listLines(ports(), batch, order))
-      return {
-        object: 'list' as const,
-        data,
-        has_more: next !== null,
-        next_cursor: next === null ? null : String(next),
-        first_id: data[0]?.id ?? null,
-        last_id: data.at(-1)?.id ?? null,
-      }
+      return pageOf(data, next)
+    },
+  })
+
+  route(app, 'GET /v1/lines', {
+    access: ['batches:read'],
+    operation: 'findLines',
+    summary: 'Find lines of any batch by their custom_id',
+    description:
+      'The newest batch first, within a batch in the order of the input. A page may hold fewer lines than `limit`, even none, and the list still go on: `has_more` says so.',
+    answer: FoundLineList,
+    errors: ['cursor_not_found'],
+    query: FindLinesQuery.properties,
+    async handler(request, { project_id }, reply) {
+      const { custom_id, limit = FOUND_DEFAULT, starting_after: behind } = request.query
+      const read = await reads.open(project_id, reply.raw)
+      const order = { custom_id, limit, behind }
+      const { lines, next } = await read.turn(() => findLines(ports(), project_id, order))
+      return pageOf(lines, next)
     },
   })
 
@@ -70,6 +91,17 @@ export function batchLineRoutes(
       return reply.type('application/json; charset=utf-8').header('content-length', line.bytes).send(text)
     },
   })
+}
+
+function pageOf<T extends { id: string }>(data: T[], next: number | string | null): List<T> {
+  return {
+    object: 'list',
+    data,
+    has_more: next !== null,
+    next_cursor: next === null ? null : String(next),
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
+  }
 }
 
 function lineNumber(text: string): number | null {
