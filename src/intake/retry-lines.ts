@@ -75,12 +75,13 @@ async function failedNumbers(
   ports: ReadPorts,
   batch: BatchRow,
   chunk: ChunkRow,
-  { codes, ...filter }: FailedLines,
+  { codes, line: only, ...filter }: FailedLines,
 ): Promise<Set<number>> {
   const numbers = new Set<number>()
   const failed = chunkSummaries(ports, batch, chunk, undefined, { after: 0, status: 'failed' })
   for await (const summary of failed) {
     const { line, error } = summary
+    if (only !== undefined && line !== only) continue
     if (error && (codes === undefined || codes.includes(error.code)) && matchesLine(summary, filter))
       numbers.add(line)
   }

@@ -7,7 +7,7 @@ import { SAMPLE_MS } from '../domain/progress.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import { readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, BlobRow } from './schema.ts'
-import { exactPlus } from './sql-parts.ts'
+import { exactPlus, wordsIn } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 type NewBatch = Pick<
@@ -104,7 +104,7 @@ export async function listBatches(
     ...(model === undefined ? [] : [containsText('models', JSON.stringify(model))]),
     // In a JSON object, quotes within a string are escaped.
     ...(retry_of === undefined ? [] : [containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`)]),
-    ...(search?.toLowerCase().match(/\S+/g) ?? []).map(searched),
+    ...wordsIn(['id', 'input_file_id', 'input_filename', 'metadata', 'models'], search),
   ]
   const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
   const isAscending = page.order === 'asc'
@@ -127,19 +127,6 @@ export async function listBatches(
 
 function containsText(column: string, text: string): RawBuilder<boolean> {
   return sql<boolean>`replace(${sql.ref(column)}, ${text}, '') <> ${sql.ref(column)}`
-}
-
-/** `word` is in lower case. In JSON, some characters of it are escaped. */
-function searched(word: string): RawBuilder<boolean> {
-  const columns = ['id', 'input_file_id', 'input_filename', 'metadata', 'models'].map(
-    (name) => sql`coalesce(${sql.ref(name)}, '')`,
-  )
-  const text = sql`lower(${sql.join(columns, sql` || ' ' || `)})`
-  const forms = [...new Set([word, JSON.stringify(word).slice(1, -1)])].map((form) => {
-    const pattern = `%${form.replace(/[\\%_]/g, '\\$&')}%`
-    return sql`${text} LIKE ${pattern} ESCAPE '\\'`
-  })
-  return sql<boolean>`(${sql.join(forms, sql` OR `)})`
 }
 
 /** Each status that is entered once has a column that says when. */

@@ -3,9 +3,10 @@
 // or `readVisibleResults`, and maintenance only frees the space afterwards.
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
-import { type Listed, listed, type Page } from './page.ts'
+import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import { readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
+import { wordsIn } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertFile(tx: Writer, file: FileRow): Promise<void> {
@@ -119,12 +120,16 @@ export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | und
 export async function listFiles(
   db: Reader,
   project_id: string,
-  page: Page & { purpose?: FilePurpose },
+  { purpose, search, ...page }: Page & { purpose?: FilePurpose; search?: string | undefined },
   now: number,
 ): Promise<Listed<FileRow>> {
-  const { purpose } = page
   const all = visibleFiles(db, project_id, now).selectAll()
-  return await listed(purpose === undefined ? all : all.where('purpose', '=', purpose), 'id', page)
+  const files = purpose === undefined ? all : all.where('purpose', '=', purpose)
+  const words = wordsIn(['id', 'filename'], search)
+  if (words.length === 0) return await listed(files, 'id', page)
+  return await listedWhere(files, 'id', page, (query) =>
+    words.reduce((some, condition) => some.where(condition), query),
+  )
 }
 
 /** pending → processed. False when the file was deleted or validated meanwhile. */

@@ -31,3 +31,17 @@ const SLICE = 500
 export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let at = 0; at < all.length; at += SLICE) yield all.slice(at, at + SLICE)
 }
+
+/** One condition for each word of `text`: that it occurs in one of the columns, in any case. */
+export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boolean>[] {
+  const values = columns.map((name) => sql`coalesce(${sql.ref(name)}, '')`)
+  const all = sql`lower(${sql.join(values, sql` || ' ' || `)})`
+  return (text.toLowerCase().match(/\S+/g) ?? []).map((word) => {
+    // In JSON, some characters are escaped.
+    const forms = [...new Set([word, JSON.stringify(word).slice(1, -1)])].map((form) => {
+      const pattern = `%${form.replace(/[\\%_]/g, '\\$&')}%`
+      return sql`${all} LIKE ${pattern} ESCAPE '\\'`
+    })
+    return sql<boolean>`(${sql.join(forms, sql` OR `)})`
+  })
+}

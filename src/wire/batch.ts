@@ -370,6 +370,9 @@ export const RetryBatch = Type.Object(
     model: Type.Optional(text('Only lines of this model.')),
     entity: Type.Optional(text('Only lines of this entity.')),
     custom_id: Type.Optional(text('Only lines whose `custom_id` contains this text.')),
+    line: Type.Optional(
+      Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
+    ),
     completion_window: Type.Optional(text('The window of the batch, if it is left out.')),
   },
   { title: 'RetryBatch', additionalProperties: false },

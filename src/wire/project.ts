@@ -2,7 +2,7 @@
 import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'
-import { count, oneOf, orNull, text, timestamp } from './shape.ts'
+import { arrayOf, count, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // An API key as the API shows it, and the request that issues one.
 
@@ -98,6 +98,7 @@ export const QuotasObject = Type.Object(
   {
     object: Type.Literal('quotas'),
     plan: Type.String(),
+    completion_windows: arrayOf(Type.String(), 'Those that the plan has.'),
     quotas: Type.Record(Type.Enum([...QUOTA_NAMES]), Quota),
   },
   {
@@ -106,6 +107,7 @@ export const QuotasObject = Type.Object(
       {
         object: 'quotas',
         plan: 'payg',
+        completion_windows: ['24h'],
         quotas: {
           stored_bytes: { limit: 1099511627776, used: 4280 },
           open_batches: { limit: 1000, used: 1 },

@@ -139,15 +139,24 @@ export function fileRoutes(
     operation: 'listFiles',
     summary: 'List files',
     answer: listOf(FileObject, 'FileList'),
-    query: { ...PageQuery, purpose: Type.Optional(purpose) },
+    query: {
+      ...PageQuery,
+      purpose: Type.Optional(purpose),
+      search: Type.Optional(
+        Type.String({
+          maxLength: 200,
+          description: 'Words that all have to occur, in any case, in the ID or the name.',
+        }),
+      ),
+    },
     async handler(request, { project_id }) {
-      const { purpose, ...page } = request.query
+      const { purpose, search, ...page } = request.query
       const now = clock.now()
       if (page.starting_after !== undefined) page.starting_after = fileIdOf(page.starting_after)
       if (page.after !== undefined) page.after = fileIdOf(page.after)
       return await readPage(page, {
         find: (id) => readFile(store.read, project_id, id, now),
-        list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose }, now),
+        list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose, search }, now),
         show: (file) => showFile(file, viewOf(request, region)),
       })
     },

@@ -140,6 +140,7 @@ export function quotaRoute(app: App, { store, plans, incoming, downloads, stream
       return {
         object: 'quotas' as const,
         plan: plan.name,
+        completion_windows: plan.completion_windows.map(({ text }) => text),
         quotas: {
           stored_bytes: row('stored_bytes', used.stored_bytes ?? 0),
           open_batches: row('open_batches', used.open_batches ?? 0),
