@@ -23,7 +23,7 @@ const LINE_DIGITS = 7
 /** `result`: a parsed result line. Its request ID ends with its line number, in base 32. */
 export function answerRow(result: unknown, columns: readonly string[]): AnswerRow {
   const { id, custom_id, response, error } = objectOf(result)
-  const row = { line: lineOf(String(id)), custom_id: String(custom_id) }
+  const row = { line: lineOfRequest(String(id)), custom_id: String(custom_id) }
   const nothing = columns.map(() => '')
   if (isObject(error)) return { ...row, cells: nothing, error: `${error.code}: ${error.message}` }
   const { choices } = objectOf(objectOf(response).body)
@@ -36,7 +36,8 @@ export function answerRow(result: unknown, columns: readonly string[]): AnswerRo
 
 const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
 
-function lineOf(id: string): number {
+/** The number that ends the request ID of a line. */
+export function lineOfRequest(id: string): number {
   return [...id.slice(-LINE_DIGITS)].reduce((sum, digit) => sum * 32 + BASE32.indexOf(digit), 0)
 }
 

@@ -9,12 +9,13 @@ import { useCell } from './cell.ts'
 import { clockTime } from './format.ts'
 import { t } from './i18n.ts'
 import { justEnded } from './live.ts'
-import { matchPage, PAGES, type PageEntry } from './pages.ts'
+import { isOpen, matchPage, shownPages } from './pages.ts'
 import { Icon } from './parts/icon.tsx'
 import { Empty } from './parts/notice.tsx'
 import { Page } from './parts/page.tsx'
 import { statusText } from './parts/status.tsx'
 import { href, useAddress } from './router.ts'
+import { Search } from './search.tsx'
 import { signOut, useLink, useSession } from './session.ts'
 import { LinkSignIn, SignIn } from './sign-in.tsx'
 
@@ -33,7 +34,7 @@ export function App(): VNode {
       <div class="content">
         <ConnectionBar />
         <Ends />
-        <CurrentPage session={session} key={session.api_key_id} />
+        <CurrentPage key={session.api_key_id} />
       </div>
     </div>
   )
@@ -60,15 +61,10 @@ function Ends(): VNode {
   )
 }
 
-function isOpen({ scopes }: NonNullable<PageEntry['nav']>, session: ConsoleSession): boolean {
-  return scopes.length === 0 || scopes.some((scope) => session.scopes.includes(scope))
-}
-
 function Sidebar({ session }: { session: ConsoleSession }): VNode {
   const { path, visit } = useAddress()
   const [open, setOpen] = useState(false)
   useEffect(() => setOpen(false), [visit])
-  const shown = PAGES.flatMap(({ nav }) => nav ?? []).filter((nav) => isOpen(nav, session))
   return (
     <aside class={open ? 'sidebar open' : 'sidebar'}>
       <div class="brand">
@@ -89,8 +85,9 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
           <Icon name={open ? 'cross' : 'menu'} />
         </button>
       </div>
+      <Search />
       <nav class="nav" aria-label={t('menu')}>
-        {shown.map(({ path: to, title, icon }) => {
+        {shownPages().map(({ path: to, title, icon }) => {
           const current = path === to || path.startsWith(`${to}/`)
           return (
             <a
@@ -115,7 +112,7 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
   )
 }
 
-function CurrentPage({ session }: { session: ConsoleSession }): VNode {
+function CurrentPage(): VNode {
   const { path, visit } = useAddress()
   const match = matchPage(path)
   if (!match)
@@ -125,7 +122,7 @@ function CurrentPage({ session }: { session: ConsoleSession }): VNode {
       </Page>
     )
   const { nav, page: Shown } = match.entry
-  if (nav && !isOpen(nav, session))
+  if (nav && !isOpen(nav))
     return (
       <Page title={t(nav.title)}>
         <Empty title={t('closed.title')}>

@@ -6,6 +6,7 @@ import type { MessageKey } from './i18n.ts'
 import { Audit, AuditRecord } from './pages/audit.tsx'
 import { Batch } from './pages/batch.tsx'
 import { Batches } from './pages/batches.tsx'
+import { Compare } from './pages/compare.tsx'
 import { Files } from './pages/files.tsx'
 import { Keys } from './pages/keys.tsx'
 import { Limits } from './pages/limits.tsx'
@@ -18,8 +19,9 @@ import { Usage } from './pages/usage.tsx'
 import { Webhooks } from './pages/webhooks.tsx'
 import type { IconName } from './parts/icon.tsx'
 import type { PageParams } from './router.ts'
+import { may } from './session.ts'
 
-export interface PageEntry {
+interface PageEntry {
   pattern: RegExp
   page: ComponentType<PageParams>
   nav?: {
@@ -31,7 +33,7 @@ export interface PageEntry {
   }
 }
 
-export const PAGES: readonly PageEntry[] = [
+const PAGES: readonly PageEntry[] = [
   {
     pattern: /^\/overview$/,
     page: Overview,
@@ -42,14 +44,9 @@ export const PAGES: readonly PageEntry[] = [
     page: Batches,
     nav: { path: '/batches', title: 'nav.batches', icon: 'batches', scopes: ['batches:read'] },
   },
-  {
-    pattern: /^\/batches\/(?<id>[^/]+)$/,
-    page: Batch,
-  },
-  {
-    pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/,
-    page: Line,
-  },
+  { pattern: /^\/batches\/compare$/, page: Compare },
+  { pattern: /^\/batches\/(?<id>[^/]+)$/, page: Batch },
+  { pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/, page: Line },
   {
     pattern: /^\/new$/,
     page: NewBatch,
@@ -90,10 +87,7 @@ export const PAGES: readonly PageEntry[] = [
       scopes: ['requests:read', 'batches:read', 'operator'],
     },
   },
-  {
-    pattern: /^\/audit\/(?<id>[^/]+)$/,
-    page: AuditRecord,
-  },
+  { pattern: /^\/audit\/(?<id>[^/]+)$/, page: AuditRecord },
   {
     pattern: /^\/keys$/,
     page: Keys,
@@ -110,6 +104,15 @@ export const PAGES: readonly PageEntry[] = [
     nav: { path: '/settings', title: 'nav.settings', icon: 'settings', scopes: [] },
   },
 ]
+
+/** Those of the menu that this key may see. */
+export function shownPages(): NonNullable<PageEntry['nav']>[] {
+  return PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
+}
+
+export function isOpen({ scopes }: NonNullable<PageEntry['nav']>): boolean {
+  return scopes.length === 0 || scopes.some(may)
+}
 
 interface Match {
   entry: PageEntry

@@ -338,6 +338,127 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await service.ended(id)
   })
 
+  test('two batches are compared line by line, what differs first', async () => {
+    const ask = (text: string) => service.run(['a', 'b', 'c'].map((id) => line(id, id === 'b' ? text : id)))
+    const [one, other] = [await ask('one'), await ask('fail')]
+    const third = await service.run([line('c', 'c'), line('d', 'd'), line('b', 'two'), line('a', 'a')])
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${other.id}`)
+    await page.locator('summary', { hasText: 'Compare with' }).click()
+    await page.locator(`.menu-item[href*="a=${one.id}"]`).click()
+    await page.getByRole('heading', { name: 'Compare two batches' }).waitFor()
+    const figure = (title: string) =>
+      page.locator('.figure').filter({ hasText: title }).getByRole('definition').innerText()
+    const rows = page.locator('.lines-scroll [role=row]')
+    await rows.first().waitFor()
+    assert.equal(await rows.count(), 1)
+    assert.match(await rows.innerText(), /^2\s+b\s+.*one\s+upstream_rejected: .*One failed$/s)
+    assert.deepEqual([await figure('Same answer'), await figure('One failed')], ['2\n67%', '1\n33%'])
+    await page.getByRole('button', { name: 'b', exact: true }).click()
+    await page.locator('.notice.bad', { hasText: 'the prompt is not allowed' }).waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await visitor.screenshot('compare')
+    // Their order does not matter.
+    await visitor.open(`/console/batches/compare?a=${one.id}&b=${third.id}`)
+    await rows.nth(1).waitFor()
+    assert.deepEqual(
+      (await rows.allInnerTexts()).map((text) => text.replace(/\s+/g, ' ')),
+      ['2 b one two Other answer', '2 d – d In one only'],
+    )
+    await page.setViewportSize({ width: 390, height: 800 })
+    assert.deepEqual(await visitor.tooSmallOrHigh(), [])
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+  })
+
+  test('a line of any batch, a batch, a file, an entity and a page are found from the keyboard', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const found = page.getByRole('dialog').getByRole('link')
+    const search = async (text: string, kind: string): Promise<void> => {
+      await page.locator('h1').click()
+      await page.keyboard.press(text.startsWith('a') ? '/' : 'Control+k')
+      await page.getByRole('dialog').getByRole('searchbox').fill(text)
+      await found.filter({ hasText: kind }).filter({ hasText: text }).first().waitFor()
+    }
+    await search('answer-299', 'Line')
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await visitor.screenshot('search')
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'answer-299', level: 1 }).waitFor()
+    assert.ok(page.url().endsWith(`/batches/${structured.id}/lines/299`))
+    await search(structured.id, 'Batch')
+    await page.keyboard.press('ArrowDown')
+    await page.keyboard.press('Enter')
+    await page.getByRole('button', { name: 'Answers' }).waitFor()
+    assert.ok(page.url().endsWith(structured.id))
+    await search('user:42', 'Entity')
+    await found.filter({ hasText: 'Entity' }).click()
+    await page.getByRole('heading', { name: 'Usage', level: 1 }).waitFor()
+    await search(structured.input_file_id, 'File')
+    await found.filter({ hasText: 'File' }).click()
+    await page.getByRole('heading', { name: 'Files', level: 1 }).waitFor()
+    assert.equal(await page.getByRole('row').count(), 2)
+    await search('webho', 'Page')
+    await page.keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'Webhooks and events' }).waitFor()
+    await page.keyboard.press('Control+k')
+    await page.getByRole('dialog').getByRole('searchbox').fill('none such at all')
+    await page.getByRole('dialog').getByText('Nothing found').waitFor()
+  })
+
+  test('an answer is set as Markdown that loads and runs nothing, and j and k keep to the filter', async () => {
+    const text =
+      '# Head\n\n**bold** <b>x</b> [a](javascript:alert(1)) ![p](https://x.invalid/p.png)\n\n- one\n- two'
+    upstream.reply = ({ response, body }) => {
+      if (body.messages.at(-1)?.content === 'fail') answer({ response, body } as Parameters<typeof echo>[0])
+      else send(response, 200, completion(text))
+    }
+    const { id } = await service.run([line('1'), line('2', 'fail'), line('3'), line('4', 'fail'), line('5')])
+    upstream.reply = answer
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${id}?status=completed`)
+    await page.getByRole('link', { name: '3', exact: true }).click()
+    const said = page.locator('.message.assistant')
+    await said.locator('strong', { hasText: 'bold' }).waitFor()
+    assert.deepEqual(await said.getByRole('listitem').allInnerTexts(), ['one', 'two'])
+    assert.equal(await said.locator('a, img, b').count(), 0)
+    assert.match(await said.innerText(), /<b>x<\/b> a javascript:alert\(1\) !\[p\]/)
+    await visitor.screenshot('markdown')
+    await page.getByRole('button', { name: 'As written' }).click()
+    await said.getByText('# Head').waitFor()
+    for (const [key, name] of [
+      ['j', '5'],
+      ['k', '3'],
+      ['k', '1'],
+    ] as const) {
+      await page
+        .getByRole('link', { name: /Next|Previous/ })
+        .first()
+        .waitFor()
+      await page.keyboard.press(key)
+      await page.getByRole('heading', { name, level: 1 }).waitFor()
+    }
+    await page.getByRole('link', { name: 'Next' }).waitFor()
+    assert.equal(await page.getByRole('link', { name: 'Previous' }).count(), 0)
+    await visitor.open(`/console/batches/${id}/lines/4`)
+    upstream.reply = echo
+    await page.getByRole('button', { name: 'Retry this line' }).click()
+    await page.waitForURL((url) => !url.pathname.includes(id))
+    const retried = await service.ended(page.url().split('/').at(-1) ?? '')
+    upstream.reply = answer
+    assert.deepEqual(retried.request_counts, { total: 1, completed: 1, failed: 0 })
+    const lines = await service.json<List<{ custom_id: string }>>('GET', `/v1/batches/${retried.id}/lines`)
+    assert.deepEqual(
+      lines.data.map(({ custom_id }) => custom_id),
+      ['4'],
+    )
+  })
+
   test('batches are filtered by model', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     await visitor.signIn(operator)

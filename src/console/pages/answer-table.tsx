@@ -4,31 +4,35 @@ import type { ComponentChildren, VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import { type AnswerRow, answerRow } from '../answer-columns.ts'
-import { type ApiFailure, fetchApi, pathWith } from '../api.ts'
+import type { ApiFailure } from '../api.ts'
 import { parseExact } from '../exact-json.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { FailureNotice } from '../parts/notice.tsx'
 import { VirtualRows } from '../parts/virtual-rows.tsx'
+import { readResults } from '../results.ts'
 import { href } from '../router.ts'
 
 const PAGE_LINES = 200
 
 class AnswerPages {
-  readonly #path: string
+  readonly #batchId: string
   readonly #columns: readonly string[]
   readonly #onChange: () => void
   readonly #abort = new AbortController()
-  #after = 0
+  #next: string | null = '0'
   #reading = false
   rows: AnswerRow[] = []
-  hasMore = true
   failure: ApiFailure | null = null
 
   constructor(batchId: string, columns: readonly string[], onChange: () => void) {
-    this.#path = `/v1/batches/${encodeURIComponent(batchId)}/results`
+    this.#batchId = batchId
     this.#columns = columns
     this.#onChange = onChange
+  }
+
+  get hasMore(): boolean {
+    return this.#next !== null
   }
 
   /** Reads on until there are rows up to `to`, or no more. */
@@ -36,15 +40,11 @@ class AnswerPages {
     if (this.#reading) return
     this.#reading = true
     try {
-      while (this.hasMore && this.rows.length < to) {
-        const query = { after: this.#after, limit: PAGE_LINES, contiguous: 'true' }
-        const response = await fetchApi('GET', pathWith(this.#path, query), undefined, {
-          signal: this.#abort.signal,
-        })
-        const lines = (await response.text()).split('\n').filter((line) => line !== '')
+      while (this.#next !== null && this.rows.length < to) {
+        const page = { after: this.#next, limit: PAGE_LINES }
+        const { lines, next } = await readResults(this.#batchId, page, this.#abort.signal)
         this.rows = [...this.rows, ...lines.map((line) => answerRow(parseExact(line), this.#columns))]
-        this.#after = Number(response.headers.get('x-next-after'))
-        this.hasMore = response.headers.get('x-has-more') === 'true'
+        this.#next = next
         this.failure = null
         this.#onChange()
       }

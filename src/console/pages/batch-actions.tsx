@@ -3,17 +3,21 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
-import { pathWith, post } from '../api.ts'
-import { count } from '../format.ts'
+import type { List } from '../../wire/list.ts'
+import { getPage, pathWith, post } from '../api.ts'
+import { now } from '../browser-clock.ts'
+import { count, dateTime } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Button } from '../parts/button.tsx'
 import { Dialog, FailureDialog } from '../parts/dialog.tsx'
 import { Menu } from '../parts/menu.tsx'
 import { FailureNotice } from '../parts/notice.tsx'
-import { useAction } from '../resource.ts'
-import { navigate } from '../router.ts'
+import { useAction, useResource } from '../resource.ts'
+import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
+
+const COMPARED_MAX = 8
 
 export function BatchActions({
   batch,
@@ -31,6 +35,7 @@ export function BatchActions({
       {failed > 0 && mayRetry ? <RetryButton batch={batch} /> : null}
       {isOpen ? <PauseButton batch={batch} reload={reload} /> : null}
       {isOpen ? <CancelButton batch={batch} reload={reload} /> : null}
+      <CompareMenu batch={batch} />
       <Downloads batch={batch} />
     </div>
   )
@@ -43,10 +48,12 @@ export function RetryButton({
   batch,
   which,
   quiet,
+  label,
 }: {
   batch: BatchObject
   which?: FailedLines
   quiet?: boolean
+  label?: string
 }): VNode | null {
   const action = useAction()
   if (!may('batches:write')) return null
@@ -65,7 +72,7 @@ export function RetryButton({
         </button>
       ) : (
         <Button
-          label={which ? t('retry.these') : t('retry.failed')}
+          label={label ?? t(which ? 'retry.these' : 'retry.failed')}
           icon="retry"
           kind={which ? 'plain' : 'primary'}
           busy={action.busy}
@@ -136,6 +143,30 @@ function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => voi
         </Dialog>
       ) : null}
     </div>
+  )
+}
+
+/** The newest batches to compare with, those of the same input first. */
+function CompareMenu({ batch: { id, input_file_id, name } }: { batch: BatchObject }): VNode | null {
+  const others = useResource(
+    async (signal) => {
+      const list = (search: string): Promise<List<BatchObject>> =>
+        getPage('/v1/batches', { search, limit: COMPARED_MAX }, { signal })
+      const found = await Promise.all([input_file_id, name.slice(0, 200), ''].map(list))
+      return new Map(found.flatMap(({ data }) => data).map((other) => [other.id, other]))
+    },
+    [id],
+  )
+  const offered = [...(others.data?.values() ?? [])].filter((other) => other.id !== id).slice(0, COMPARED_MAX)
+  if (offered.length === 0) return null
+  return (
+    <Menu label={t('compare.with')}>
+      {offered.map((other) => (
+        <a class="menu-item" href={pathWith(href('/batches/compare'), { a: other.id, b: id })}>
+          {other.name} <span class="muted small">{`· ${dateTime(other.created, now())}`}</span>
+        </a>
+      ))}
+    </Menu>
   )
 }
 

@@ -9,7 +9,7 @@ import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button, LinkButton } from '../parts/button.tsx'
 import { ConfirmDialog } from '../parts/dialog.tsx'
-import { SelectField } from '../parts/field.tsx'
+import { SelectField, TextField } from '../parts/field.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
@@ -26,17 +26,19 @@ const PURPOSES = ['batch', 'batch_output'] as const
 const TONES = { processed: 'good', error: 'bad', pending: 'info', uploaded: 'info' } as const
 
 export function Files(): VNode {
-  const purpose = useAddress().query.get('purpose') ?? 'batch'
-  const query = { limit: PAGE, purpose }
+  const address = useAddress().query
+  const purpose = address.get('purpose') ?? 'batch'
+  const search = address.get('q') ?? ''
+  const query = { limit: PAGE, purpose, search: search.trim() }
   const [more, setMore] = useState<{ of: string; pages: readonly List<FileObject>[] }>({ of: '', pages: [] })
-  const followed = more.of === purpose ? more.pages : []
-  const first = useResource((signal) => getPage<FileObject>(PATH, query, { signal }), [purpose])
+  const followed = more.of === purpose + search ? more.pages : []
+  const first = useResource((signal) => getPage<FileObject>(PATH, query, { signal }), [purpose, search])
   const [removed, askToRemove] = useState<FileObject | null>(null)
   const action = useAction()
   const loadMore = (after: string): void =>
     void action.run(async () => {
       const next = await getPage<FileObject>(PATH, { ...query, starting_after: after })
-      setMore({ of: purpose, pages: [...followed, next] })
+      setMore({ of: purpose + search, pages: [...followed, next] })
     })
   return (
     <Page
@@ -48,7 +50,14 @@ export function Files(): VNode {
         ) : null
       }
     >
-      <div class="filters">
+      <div class="filters" role="search">
+        <TextField
+          label={t('search')}
+          type="search"
+          value={search}
+          placeholder={t('files.searchHint')}
+          onInput={(value) => replaceQuery({ q: value })}
+        />
         <SelectField
           label={t('files.purpose')}
           value={purpose}

@@ -132,7 +132,8 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
   )
 }
 
-function readFilter(query: URLSearchParams): LineFilter {
+/** As the address has it. */
+export function readFilter(query: URLSearchParams): LineFilter {
   const given = Object.fromEntries(FIELDS.map((name) => [name, query.get(name) ?? undefined]))
   return { ...given, status: LINE_STATUSES.find((status) => status === given.status) }
 }
@@ -226,7 +227,7 @@ function rowOf(
     cell('number', count(line.line)),
     cell(
       'id',
-      <a class="row-link mono" href={href(`/batches/${batchId}/lines/${line.line}`)}>
+      <a class="row-link mono" href={href(`/batches/${batchId}/lines/${line.line}`) + location.search}>
         {line.custom_id}
       </a>,
       line.custom_id,

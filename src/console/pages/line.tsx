@@ -1,16 +1,20 @@
 // One line: what was asked beside what was answered, every attempt, and what it cost.
 
 import type { VNode } from 'preact'
-import type { BatchErrors, BatchLine } from '../../wire/batch-line.ts'
-import { fetchApi, get } from '../api.ts'
+import { useEffect, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchErrors, BatchLine, LineSummary } from '../../wire/batch-line.ts'
+import type { List } from '../../wire/list.ts'
+import { fetchApi, get, type Query } from '../api.ts'
 import { isObject, parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId, usd, usdExact } from '../format.ts'
 import { adviceOn, type MessageKey, t } from '../i18n.ts'
+import type { LineFilter } from '../line-pages.ts'
 import { CopyButton, LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
-import { Answer, Messages } from '../parts/messages.tsx'
+import { Answer, AsWritten, Messages } from '../parts/messages.tsx'
 import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge, LineBadge } from '../parts/status.tsx'
@@ -19,7 +23,10 @@ import { CodeBlock, Words } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
-import { href } from '../router.ts'
+import { href, navigate, useAddress } from '../router.ts'
+import { RetryButton } from './batch-actions.tsx'
+import { mayRetryCode } from './batch-errors.tsx'
+import { readFilter } from './line-browser.tsx'
 
 interface LineRead {
   line: BatchLine
@@ -39,21 +46,80 @@ export function Line({ id, line: number }: PageParams): VNode {
   )
   const loaded = read.data
   const at = Number(number)
-  const neighbour = (n: number, title: MessageKey): VNode | null =>
-    n < 1 ? null : <LinkButton label={t(title)} href={href(`/batches/${id}/lines/${n}`)} />
+  const { query } = useAddress()
+  const filter = readFilter(query)
+  const neighbours = useResource((signal) => readNeighbours(id, at, filter, signal), [id, at, filter])
+  const [previous, next] = neighbours.data ?? []
+  const to = (n: number): string => `/batches/${id}/lines/${n}${location.search}`
+  useEffect(() => {
+    const press = ({ key, target, ctrlKey, metaKey, altKey }: KeyboardEvent): void => {
+      const inField = target instanceof Element && target.closest('input, textarea, select, dialog')
+      const line = key === 'j' ? next : key === 'k' ? previous : undefined
+      if (line != null && !inField && !ctrlKey && !metaKey && !altKey) navigate(to(line))
+    }
+    document.addEventListener('keydown', press)
+    return () => document.removeEventListener('keydown', press)
+  }, [previous, next])
+  const neighbour = (n: number | null | undefined, title: MessageKey): VNode | null =>
+    n == null ? null : <LinkButton label={t(title)} href={href(to(n))} />
   return (
     <Page
       title={loaded ? loaded.line.custom_id : t('line.number', { n: at })}
       mono
-      parent={{ href: href(`/batches/${id}`), title: shortId(id) }}
+      parent={{ href: href(`/batches/${id}${location.search}`), title: shortId(id) }}
       lead={loaded ? <Headline line={loaded.line} /> : null}
-      actions={[neighbour(at - 1, 'line.previous'), neighbour(at + 1, 'line.next')]}
+      actions={[
+        loaded?.line.status === 'failed' ? <RetryLine batchId={id} line={loaded.line} /> : null,
+        neighbour(previous, 'line.previous'),
+        neighbour(next, 'line.next'),
+      ]}
     >
       <Loaded resource={read} rows={5}>
         {(loaded) => <Whole loaded={loaded} />}
       </Loaded>
     </Page>
   )
+}
+
+/** The numbers of the lines before and behind it that the filter leaves; null where there is none. */
+async function readNeighbours(
+  id: string,
+  at: number,
+  filter: LineFilter,
+  signal: AbortSignal,
+): Promise<readonly [number | null, number | null]> {
+  const path = `/v1/batches/${encodeURIComponent(id)}/lines`
+  /** The first or last between two lines, both excluded. */
+  const within = async (after: number, before: number, end: 'first' | 'last'): Promise<number | null> => {
+    let last: number | null = null
+    for (let cursor: string | null = String(after); cursor !== null && Number(cursor) < before - 1; ) {
+      const query: Query = { ...filter, after: cursor, limit: end === 'first' ? 1 : 500 }
+      const { data, next_cursor }: List<LineSummary> = await get(path, query, { signal })
+      const lines = data.map(({ line }) => line).filter((line) => line < before)
+      last = lines.at(-1) ?? last
+      if (last !== null && end === 'first') break
+      cursor = lines.length < data.length ? null : next_cursor
+    }
+    return last
+  }
+  const previous = async (): Promise<number | null> => {
+    for (let before = at, span = 1; before > 1; span *= 16) {
+      const after = Math.max(0, before - 1 - span)
+      const found = await within(after, before, 'last')
+      if (found !== null) return found
+      before = after + 1
+    }
+    return null
+  }
+  return await Promise.all([previous(), within(at, Number.MAX_SAFE_INTEGER, 'first')])
+}
+
+/** In a batch of its own, once this one has ended. */
+function RetryLine({ batchId, line: { line, error } }: { batchId: string; line: BatchLine }): VNode | null {
+  const batch = useResource((signal) => get<BatchObject>(`/v1/batches/${batchId}`, {}, { signal }), [batchId])
+  return batch.data && mayRetryCode(error?.code ?? '') ? (
+    <RetryButton batch={batch.data} which={{ line }} label={t('line.retry')} />
+  ) : null
 }
 
 function Headline({ line }: { line: BatchLine }): VNode {
@@ -72,6 +138,16 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
   const body = isObject(input?.body) ? input.body : null
   const result = isObject(exact.result) ? exact.result : null
   const response = isObject(result?.response) ? result.response : null
+  const [asWritten, setAsWritten] = useState(false)
+  const choice = (
+    <div class="seg" role="group" aria-label={t('line.form')}>
+      {[false, true].map((written) => (
+        <button type="button" aria-pressed={asWritten === written} onClick={() => setAsWritten(written)}>
+          {t(written ? 'line.written' : 'line.formatted')}
+        </button>
+      ))}
+    </div>
+  )
   return (
     <div class="stack wide">
       {line.error ? <WhyFailed line={line} /> : null}
@@ -96,21 +172,23 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
           ]}
         />
       </div>
-      <div class="columns">
-        <Section
-          title={t('line.prompt')}
-          aside={input ? <CopyButton text={curlOf(input)} label={t('line.curl')} /> : null}
-        >
-          {body ? <Messages body={body} /> : <Notice>{t('line.noInput')}</Notice>}
-        </Section>
-        <Section title={t('line.answer')}>
-          {response ? (
-            <Answer body={response.body} asked={body} />
-          ) : line.error ? null : (
-            <Notice>{line.status === 'pending' ? t('line.pendingText') : t('line.noResult')}</Notice>
-          )}
-        </Section>
-      </div>
+      <AsWritten.Provider value={asWritten}>
+        <div class="columns">
+          <Section
+            title={t('line.prompt')}
+            aside={input ? <CopyButton text={curlOf(input)} label={t('line.curl')} /> : null}
+          >
+            {body ? <Messages body={body} /> : <Notice>{t('line.noInput')}</Notice>}
+          </Section>
+          <Section title={t('line.answer')} aside={choice}>
+            {response ? (
+              <Answer body={response.body} asked={body} />
+            ) : line.error ? null : (
+              <Notice>{line.status === 'pending' ? t('line.pendingText') : t('line.noResult')}</Notice>
+            )}
+          </Section>
+        </div>
+      </AsWritten.Provider>
       <Attempts line={line} />
       <details class="raw">
         <summary>{t('line.raw')}</summary>

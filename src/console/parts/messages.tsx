@@ -1,7 +1,8 @@
 // A chat as people read it: who said what, pictures, calls of tools, and reasoning. What has another shape is shown
 // as the JSON that it is.
 
-import type { ComponentChildren, VNode } from 'preact'
+import { type ComponentChildren, createContext, type VNode } from 'preact'
+import { useContext, useEffect, useState } from 'preact/hooks'
 import { isObject, parseExact, print } from '../exact-json.ts'
 import { t } from '../i18n.ts'
 import { schemaProblems } from '../schema-check.ts'
@@ -9,6 +10,26 @@ import { Notice } from './notice.tsx'
 import { CodeBlock, Prose } from './text.tsx'
 
 type Json = Record<string, unknown>
+
+/** Whether texts are shown as they are written, and not as the Markdown that they may be. */
+export const AsWritten = createContext(false)
+
+let Markdown: ((props: { text: string; label: string }) => VNode) | null = null
+
+function Said({ text }: { text: string }): VNode {
+  const [, redraw] = useState({})
+  const asWritten = useContext(AsWritten)
+  useEffect(() => {
+    if (Markdown || asWritten) return
+    // Until it is there, or where it cannot be loaded, the text is shown as it is written.
+    const loaded = import('./markdown.tsx').then((module) => {
+      Markdown = module.Markdown
+      redraw({})
+    })
+    loaded.catch(() => {})
+  }, [asWritten])
+  return Markdown && !asWritten ? <Markdown text={text} label={t('line.answer')} /> : <Prose text={text} />
+}
 
 /** `body`: what was asked. */
 export function Messages({ body }: { body: Json }): VNode {
@@ -80,7 +101,7 @@ function contentOf(content: unknown): ComponentChildren {
   if (!Array.isArray(content)) return <CodeBlock text={print(content)} label={t('line.answer')} />
   return content.filter(isObject).map((part) => {
     const { type, text, image_url } = part
-    if (type === 'text' && typeof text === 'string') return <Prose text={text} />
+    if (type === 'text' && typeof text === 'string') return <Said text={text} />
     const url = isObject(image_url) ? image_url.url : image_url
     if (typeof url !== 'string') return <CodeBlock text={print(part)} label={String(type)} />
     // Only a picture that is part of the request is drawn: the address of another would be called by looking.
@@ -95,20 +116,20 @@ function contentOf(content: unknown): ComponentChildren {
 /** JSON is set as JSON, everything else as text. */
 function textOf(text: string): VNode {
   const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
-  return parsed === null ? <Prose text={text} /> : <CodeBlock text={print(parsed)} label={t('line.answer')} />
+  return parsed === null ? <Said text={text} /> : <CodeBlock text={print(parsed)} label={t('line.answer')} />
 }
 
 function ToolCall({ call }: { call: Json }): VNode {
   const { name, arguments: given } = isObject(call.function) ? call.function : call
   const parsed = typeof given === 'string' ? parseExact(given) : given
   return (
-    <div class="tool-call">
-      <div>
-        <span class="muted">{`${t('line.toolCall')} `}</span>
+    <details class="raw">
+      <summary>
+        {`${t('line.toolCall')} `}
         <code class="code">{String(name ?? '')}</code>
-      </div>
+      </summary>
       <CodeBlock text={parsed === null ? String(given) : print(parsed)} label={t('line.toolCall')} />
-    </div>
+    </details>
   )
 }
 

@@ -1,0 +1,279 @@
+// Two batches side by side: which lines they answer alike, what that costs, and what differs, that first.
+
+import type { ComponentChildren, VNode } from 'preact'
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
+import type { BatchLine } from '../../wire/batch-line.ts'
+import { type ApiFailure, get } from '../api.ts'
+import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
+import { isObject } from '../exact-json.ts'
+import { compact, count, percent, usd, usdExact } from '../format.ts'
+import { type MessageKey, t } from '../i18n.ts'
+import { Figures } from '../parts/figures.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Answer } from '../parts/messages.tsx'
+import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
+import { Page, Section } from '../parts/page.tsx'
+import { Badge, BatchStatus } from '../parts/status.tsx'
+import { VirtualRows } from '../parts/virtual-rows.tsx'
+import { useResource } from '../resource.ts'
+import { readResults } from '../results.ts'
+import { href, replaceQuery, useAddress } from '../router.ts'
+
+const PAGE_LINES = 2_000
+/** More would not fit into every browser. */
+const LINES_MAX = 200_000
+const DIFFERENT = ['status', 'answer', 'missing'] as const
+const TONES = { status: 'bad', answer: 'warn', missing: 'idle', same: 'good' } as const
+
+export function Compare(): VNode {
+  const { query } = useAddress()
+  const [a, b] = [query.get('a') ?? '', query.get('b') ?? '']
+  const batches = useResource(
+    (signal) =>
+      Promise.all(
+        [a, b].map((id) => get<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal })),
+      ),
+    [a, b],
+  )
+  return (
+    <Page title={t('compare.title')} parent={{ href: href('/batches'), title: t('batches.title') }}>
+      {a === '' || b === '' ? (
+        <Empty title={t('compare.choose')} />
+      ) : (
+        <Loaded resource={batches} rows={6}>
+          {([first, second]) => (first && second ? <Both a={first} b={second} /> : null)}
+        </Loaded>
+      )}
+    </Page>
+  )
+}
+
+interface Comparison {
+  pairs: readonly Pair[]
+  isWhole: boolean
+  failure: ApiFailure | null
+}
+
+/** Grows while both are read. */
+function useComparison(a: string, b: string): Comparison {
+  const [comparison, setComparison] = useState<Comparison>({ pairs: [], isWhole: false, failure: null })
+  useEffect(() => {
+    const abort = new AbortController()
+    const sides = [new Map<string, Side>(), new Map<string, Side>()] as const
+    const read = async (id: string, into: Map<string, Side>): Promise<void> => {
+      for (let after: string | null = '0'; after !== null && into.size < LINES_MAX; ) {
+        const { lines, next } = await readResults(id, { after, limit: PAGE_LINES }, abort.signal)
+        for (const { custom_id, side } of lines.map(sideOf)) into.set(custom_id, side)
+        after = next
+      }
+    }
+    Promise.all([read(a, sides[0]), read(b, sides[1])]).then(
+      () => setComparison({ pairs: pairsOf(...sides), isWhole: true, failure: null }),
+      (failure: ApiFailure) => abort.signal.aborted || setComparison((last) => ({ ...last, failure })),
+    )
+    return () => abort.abort()
+  }, [a, b])
+  return comparison
+}
+
+function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
+  const { query } = useAddress()
+  const { pairs, isWhole, failure } = useComparison(a.id, b.id)
+  const wanted = query.get('show')
+  const shown = useMemo(
+    () =>
+      wanted === 'all'
+        ? pairs
+        : pairs.filter(({ difference }) => (wanted ? difference === wanted : difference !== 'same')),
+    [pairs, wanted],
+  )
+  const open = pairs.find(({ custom_id }) => custom_id === query.get('custom_id'))
+  const total = Math.max(a.request_counts.total, b.request_counts.total)
+  const of = (name: Pair['difference']): number =>
+    pairs.filter(({ difference }) => difference === name).length
+  const options = ['', ...DIFFERENT, 'all'] as const
+  return (
+    <div class="stack wide">
+      <div class="columns">
+        <BatchCard letter="A" batch={a} other={b} />
+        <BatchCard letter="B" batch={b} other={a} />
+      </div>
+      <FailureNotice failure={failure} />
+      {!isWhole ? (
+        failure ? null : (
+          <Notice>{t('compare.reading')}</Notice>
+        )
+      ) : (
+        <>
+          {total > LINES_MAX ? <Notice tone="warn">{t('compare.first', { n: LINES_MAX })}</Notice> : null}
+          <div class="card">
+            <Figures
+              figures={(['same', ...DIFFERENT] as const).map((name) => ({
+                title: t(`compare.${name}` satisfies MessageKey),
+                value: count(of(name)),
+                note: percent(of(name), pairs.length),
+              }))}
+            />
+          </div>
+          {open ? <OpenPair a={a} b={b} pair={open} /> : null}
+          <Section
+            title={t('lines.title')}
+            aside={
+              <div class="seg" role="group" aria-label={t('compare.show')}>
+                {options.map((name) => (
+                  <button
+                    type="button"
+                    aria-pressed={(wanted ?? '') === name}
+                    onClick={() => replaceQuery({ show: name })}
+                  >
+                    {name === '' ? t('compare.different') : name === 'all' ? t('all') : t(`compare.${name}`)}
+                  </button>
+                ))}
+              </div>
+            }
+          >
+            {shown.length === 0 ? <Empty title={t('compare.none')} /> : <Pairs pairs={shown} />}
+          </Section>
+        </>
+      )}
+    </div>
+  )
+}
+
+function BatchCard({
+  letter,
+  batch,
+  other,
+}: {
+  letter: string
+  batch: BatchObject
+  other: BatchObject
+}): VNode {
+  const { cost_usd, usage, request_counts: counts } = batch
+  const against = (mine: number, others: number): string | null =>
+    others === 0 ? null : t('compare.against', { share: percent(mine, others) })
+  const tokens = usage?.total_tokens ?? 0
+  return (
+    <div class="card stack">
+      <div class="row">
+        <strong>{letter}</strong>
+        <a href={href(`/batches/${batch.id}`)}>{batch.name}</a>
+        <BatchStatus batch={batch} />
+        {batch.model ? <span class="mono">{batch.model}</span> : null}
+      </div>
+      <Figures
+        figures={[
+          {
+            title: t('batch.cost'),
+            value: usd(cost_usd),
+            exact: usdExact(cost_usd),
+            note: against(cost_usd, other.cost_usd),
+          },
+          {
+            title: t('line.usage'),
+            value: compact(tokens),
+            exact: count(tokens),
+            note: against(tokens, other.usage?.total_tokens ?? 0),
+          },
+          {
+            title: t('batch.failedLines'),
+            value: count(counts.failed),
+            note: t('batch.ofTotal', { total: counts.total, share: percent(counts.failed, counts.total) }),
+          },
+        ]}
+      />
+    </div>
+  )
+}
+
+function Pairs({ pairs }: { pairs: readonly Pair[] }): VNode {
+  const noSight = useCallback(() => {}, [])
+  const row = (cells: readonly ComponentChildren[], role: 'cell' | 'columnheader'): VNode => (
+    <div class="answers-row" role="presentation" style={{ '--columns': '3' }}>
+      {cells.map((cell) => (
+        <div role={role}>{cell}</div>
+      ))}
+    </div>
+  )
+  const side = (one: Side | null): VNode => (
+    <span class={one?.failed ? 'bad-text' : one ? '' : 'muted'} title={one?.excerpt}>
+      {one ? one.excerpt : '–'}
+    </span>
+  )
+  return (
+    <div class="answers">
+      <VirtualRows
+        label={t('compare.title')}
+        total={pairs.length}
+        head={row(['#', 'custom_id', 'A', 'B', t('batch.status')], 'columnheader')}
+        row={(index) => {
+          const pair = pairs[index]
+          if (!pair) return null
+          const { custom_id, a, b, difference } = pair
+          const line = a?.line ?? b?.line ?? 0
+          const open = (
+            <button type="button" class="link mono" onClick={() => replaceQuery({ custom_id })}>
+              {custom_id}
+            </button>
+          )
+          const badge = <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />
+          return row([<span class="muted">{count(line)}</span>, open, side(a), side(b), badge], 'cell')
+        }}
+        onSight={noSight}
+      />
+    </div>
+  )
+}
+
+/** The whole of both answers. */
+function OpenPair({ a, b, pair }: { a: BatchObject; b: BatchObject; pair: Pair }): VNode {
+  return (
+    <Section
+      title={pair.custom_id}
+      aside={
+        <button type="button" class="link" onClick={() => replaceQuery({ custom_id: null })}>
+          {t('close')}
+        </button>
+      }
+    >
+      <div class="columns">
+        <OpenSide letter="A" batch={a} side={pair.a} />
+        <OpenSide letter="B" batch={b} side={pair.b} />
+      </div>
+    </Section>
+  )
+}
+
+function OpenSide({ letter, batch, side }: { letter: string; batch: BatchObject; side: Side | null }): VNode {
+  const path = side && `/v1/batches/${batch.id}/lines/${side.line}`
+  const line = useResource(
+    async (signal) => (path === null ? null : await get<BatchLine>(path, {}, { signal })),
+    [path],
+  )
+  if (side === null) return <Notice>{t('compare.notIn', { name: batch.name })}</Notice>
+  return (
+    <div class="stack tight">
+      <div class="row muted small">
+        <a
+          href={href(`/batches/${batch.id}/lines/${side.line}`)}
+        >{`${letter} · ${t('line.number', { n: side.line })}`}</a>
+        <span title={usdExact(side.cost_usd)}>{usd(side.cost_usd)}</span>
+        <span>{t('limits.tokens', { n: count(side.tokens) })}</span>
+      </div>
+      <Loaded resource={line} rows={2}>
+        {(data) => {
+          const result = isObject(data?.result) ? data.result : {}
+          const { response, error } = result
+          return isObject(error) ? (
+            <Notice tone="bad" title={String(error.code)}>
+              {String(error.message)}
+            </Notice>
+          ) : (
+            <Answer body={isObject(response) ? response.body : null} asked={null} />
+          )
+        }}
+      </Loaded>
+    </div>
+  )
+}

@@ -1,0 +1,105 @@
+// Markdown as elements of the page, never as HTML: what a model writes can set words, and load or run nothing. Loaded when
+// a line is shown.
+
+import { marked, type Token, type Tokens } from 'marked'
+import type { ComponentChildren, VNode } from 'preact'
+import { CodeBlock } from './text.tsx'
+
+export function Markdown({ text, label }: { text: string; label: string }): VNode {
+  return (
+    <div class="markdown" dir="auto">
+      {elements(marked.lexer(text), label)}
+    </div>
+  )
+}
+
+function elements(tokens: readonly Token[] | undefined, label: string): ComponentChildren[] {
+  return (tokens ?? []).map((token) => elementOf(token, label))
+}
+
+function elementOf(token: Token, label: string): ComponentChildren {
+  const inner = (): ComponentChildren[] => elements('tokens' in token ? token.tokens : undefined, label)
+  switch (token.type) {
+    case 'space':
+      return null
+    case 'code':
+      return <CodeBlock text={token.text} label={token.lang || label} />
+    // The page has headings of its own.
+    case 'heading':
+      return <p class="markdown-heading">{inner()}</p>
+    case 'paragraph':
+      return <p>{inner()}</p>
+    case 'blockquote':
+      return <blockquote>{inner()}</blockquote>
+    case 'hr':
+      return <hr />
+    case 'list':
+      return listOf(token as Tokens.List, label)
+    case 'table':
+      return tableOf(token as Tokens.Table, label)
+    case 'strong':
+      return <strong>{inner()}</strong>
+    case 'em':
+      return <em>{inner()}</em>
+    case 'del':
+      return <del>{inner()}</del>
+    case 'br':
+      return <br />
+    case 'codespan':
+      return <code class="code">{token.text}</code>
+    // Where it leads is shown, since its words may say something else.
+    case 'link':
+      return token.text === token.href
+        ? token.href
+        : [...inner(), ' ', <code class="code">{token.href}</code>]
+    case 'text':
+      return 'tokens' in token && token.tokens ? inner() : unescaped(token.text)
+    default:
+      return token.type === 'escape' ? token.text : token.raw
+  }
+}
+
+function listOf({ ordered, start, items }: Tokens.List, label: string): VNode {
+  const rows = items.map(({ task, checked, tokens }) => (
+    <li>
+      {task ? (checked ? '☑ ' : '☐ ') : null}
+      {elements(tokens, label)}
+    </li>
+  ))
+  return ordered ? <ol start={start === '' ? 1 : start}>{rows}</ol> : <ul>{rows}</ul>
+}
+
+function tableOf({ header, rows }: Tokens.Table, label: string): VNode {
+  return (
+    <table>
+      <thead>
+        <tr>
+          {header.map(({ tokens }) => (
+            <th>{elements(tokens, label)}</th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((cells) => (
+          <tr>
+            {cells.map(({ tokens }) => (
+              <td>{elements(tokens, label)}</td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  '&amp;': '&',
+  '&lt;': '<',
+  '&gt;': '>',
+  '&quot;': '"',
+  '&#39;': "'",
+}
+
+function unescaped(text: string): string {
+  return text.replaceAll(/&(?:amp|lt|gt|quot|#39);/g, (entity) => ENTITIES[entity] ?? entity)
+}
