@@ -114,7 +114,7 @@ export class AnswerScanner {
       // Of a member given twice, the last counts, as with JSON.parse.
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
-      else if (key === 'status') hasStatus = this.#scanStatus()
+      else if (key === 'status') hasStatus = json.readString() && json.text(wanted.statuses) !== null
       else hasContent = this.#scanList()
     }
     const brace = json.at - 1
@@ -133,15 +133,6 @@ export class AnswerScanner {
     }
   }
 
-  #scanStatus(): boolean {
-    const json = this.#json
-    if (json.kind() !== 'string') {
-      json.skipValue()
-      return false
-    }
-    return json.readString() && json.text(this.#wanted.statuses) !== null
-  }
-
   /** Whether each entry is whole and has an index of its own, if any. A list with named entries has at least one. */
   #scanList(): boolean {
     const json = this.#json
@@ -149,10 +140,7 @@ export class AnswerScanner {
     const start = json.at
     this.#generated_bytes = 0
     this.#indexes.clear()
-    if (json.kind() !== 'array') {
-      json.skipValue()
-      return false
-    }
+    const isList = json.kind() === 'array'
     let entries = 0
     let sound = 0
     for (let more = json.beginArray(); more; more = json.nextElement()) {
@@ -161,35 +149,28 @@ export class AnswerScanner {
     }
     setSpan(this.#content, start, json.at)
     if (entry === null) this.#generated_bytes = json.at - start
-    return (entries > 0 || entry === null) && sound === entries
+    return isList && (entries > 0 || entry === null) && sound === entries
   }
 
   #scanEntry(): boolean {
     const json = this.#json
     const { entryKeys, shape, output } = this.#wanted
-    if (json.kind() !== 'object') {
-      json.skipValue()
-      return false
-    }
+    const isObject = json.kind() === 'object'
     let bytes = shape.entry === null ? 0 : -1
     let finished = true
     let index: number | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       const key = json.key(entryKeys)
       if (key === 'finish_reason') {
-        const kind = json.kind()
-        if (kind === 'string') finished = json.readString() && json.text(INTERRUPTED) === null
-        else {
-          finished = kind === 'null'
-          json.skipValue()
-        }
+        finished = json.kind() === 'null'
+        if (json.readString()) finished = json.text(INTERRUPTED) === null
       } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
       else if (key === shape.entry?.key) {
         const start = json.at
         bytes = this.#scanContent(shape.entry.kinds) ? json.at - start : -1
       } else json.skipValue()
     }
-    if (bytes === -1 || index === -1) return false
+    if (!isObject || bytes === -1 || index === -1) return false
     if (index !== null) {
       if (this.#indexes.has(index)) return false
       this.#indexes.add(index)
@@ -208,10 +189,6 @@ export class AnswerScanner {
   /** Whether the message is an object that says something, what it says being of the right kinds. */
   #scanMessage(): boolean {
     const json = this.#json
-    if (json.kind() !== 'object') {
-      json.skipValue()
-      return false
-    }
     let isEmpty = true
     let role = true
     let content = true
@@ -272,10 +249,6 @@ export class AnswerScanner {
   #detail(name: Names<string>): number {
     const json = this.#json
     let count = 0
-    if (json.kind() !== 'object') {
-      json.skipValue()
-      return count
-    }
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       if (json.key(name) === null) json.skipValue()
       else count = this.#count() ?? 0

@@ -115,9 +115,9 @@ export class JsonScanner {
     return this.at < this.#end ? KINDS[this.bytes[this.at]!]! : null
   }
 
-  /** Steps into the object ahead: true at the value of its first member, false after `{}`. */
+  /** Steps into the object ahead: true at the value of its first member, false after `{}` or after any other value. */
   beginObject(): boolean {
-    if (!this.#enter()) return false
+    if (!this.#enter(OPEN_BRACE)) return false
     const i = this.#space(this.at + 1)
     if (i < this.#end && this.bytes[i] === CLOSE_BRACE) return this.#leave(i)
     return this.#member(i)
@@ -134,9 +134,9 @@ export class JsonScanner {
     return this.#fail(i, 'expected "," or "}"')
   }
 
-  /** Steps into the array ahead: true at its first element, false after `[]`. */
+  /** Steps into the array ahead: true at its first element, false after `[]` or after any other value. */
   beginArray(): boolean {
-    if (!this.#enter()) return false
+    if (!this.#enter(OPEN_BRACKET)) return false
     const i = this.#space(this.at + 1)
     if (i < this.#end && this.bytes[i] === CLOSE_BRACKET) return this.#leave(i)
     this.at = i
@@ -188,11 +188,16 @@ export class JsonScanner {
     if (i >= 0) this.at = i
   }
 
-  /** Steps over the string ahead and notes its span in `text_…`; false on a fault. */
+  /** Steps over the value ahead, and notes its span in `text_…` if it is a string; false if not, or on a fault. */
   readString(): boolean {
+    const isString = this.kind() === 'string'
     this.#escaped = false
-    const i = this.#string(this.at + 1)
+    const i = isString ? this.#string(this.at + 1) : this.#value(this.at, this.#depth)
     if (i < 0) return false
+    if (!isString) {
+      this.at = i
+      return false
+    }
     this.text_start = this.at + 1
     this.text_end = i - 1
     this.text_escaped = this.#escaped
@@ -281,9 +286,9 @@ export class JsonScanner {
     this.#ambiguous ??= { key, name, why }
   }
 
-  #enter(): boolean {
-    if (this.#depth >= DEPTH_MAX) {
-      this.#tooDeep(this.at)
+  #enter(opening: number): boolean {
+    if (this.#depth >= DEPTH_MAX || this.at >= this.#end || this.bytes[this.at] !== opening) {
+      this.skipValue()
       return false
     }
     this.#depth++

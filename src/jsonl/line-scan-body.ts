@@ -5,41 +5,10 @@ import { DEFAULT_ENDPOINT, ENDPOINTS, type Endpoint, type EndpointPath } from '.
 import type { AmbiguousKey, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
 import { Field } from './line-scan-field.ts'
-import { type MessageFacts, MessagesScan } from './line-scan-messages.ts'
+import { MessageFacts } from './line-scan-messages.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
 
 const NO_SPANS: Span[] = []
-
-export interface BodyFacts {
-  /** The endpoint as whose body it was read. */
-  readonly endpoint: Endpoint
-  /** The bytes of `body`, braces included. */
-  readonly span: Span
-  /** Null where `model` is absent or no string. */
-  readonly model: string | null
-  /** Every value of a top-level `model` key, quotes included, in order; more than one if it is given twice. */
-  readonly model_spans: readonly Span[]
-  /** Every field that the table names for the endpoint. */
-  readonly fields: ReadonlyMap<string, Field>
-  /** Those of them that the body has. */
-  readonly found: readonly Field[]
-  /** The messages of a chat, or the items of a response. */
-  readonly messages: MessageFacts
-  /** Index of the first entry of `tools` that is no `{type: "function", function: {name}}`, or -1. */
-  readonly tools_problem_index: number
-  /** `response_format.type`; null where it is absent or no string. */
-  readonly response_format_type: string | null
-  /** Whether `response_format.json_schema` is an object with a string `name`, its `schema` (if any) an object. */
-  readonly response_format_schema_ok: boolean
-  /** `encoding_format`; null where it is absent or no string. */
-  readonly encoding: string | null
-  /** Which of the keys that speak of a stream the body has, whatever its value. */
-  readonly streams: string | null
-  /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
-  readonly foreign: Field | null
-  /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
-  readonly ambiguous: (AmbiguousKey & { within: string }) | null
-}
 
 const TOOL_KEYS = new Names('type', 'function')
 const TOOL_TYPES = new Names('function')
@@ -62,32 +31,45 @@ class FieldSet {
   }
 }
 
-export class BodyScan implements BodyFacts {
+export class BodyFacts {
+  /** The bytes of `body`, braces included. */
   readonly span: Span = { start: 0, end: 0 }
-  /** New ones for each line. */
-  model_spans: Span[] = NO_SPANS
-  readonly messages = new MessagesScan()
-  tools_problem_index = -1
-  response_format_type: string | null = null
-  response_format_schema_ok = false
-  encoding: string | null = null
-  streams: string | null = null
-  foreign: Field | null = null
-  ambiguous: BodyFacts['ambiguous'] = null
+  /** Null where `model` is absent or no string. */
   model: string | null = null
+  /** Every value of a top-level `model` key, quotes included, in order; more than one if it is given twice. New for each line. */
+  model_spans: Span[] = NO_SPANS
+  /** The messages of a chat, or the items of a response. */
+  readonly messages = new MessageFacts()
+  /** Index of the first entry of `tools` that is no `{type: "function", function: {name}}`, or -1. */
+  tools_problem_index = -1
+  /** `response_format.type`; null where it is absent or no string. */
+  response_format_type: string | null = null
+  /** Whether `response_format.json_schema` is an object with a string `name`, its `schema` (if any) an object. */
+  response_format_schema_ok = false
+  /** `encoding_format`; null where it is absent or no string. */
+  encoding: string | null = null
+  /** Which of the keys that speak of a stream the body has, whatever its value. */
+  streams: string | null = null
+  /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
+  foreign: Field | null = null
+  /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
+  ambiguous: (AmbiguousKey & { within: string }) | null = null
   readonly #models = new RepeatedText()
   readonly #words = new RepeatedText()
   readonly #sets = new Map<EndpointPath, FieldSet>()
   #set = this.#setOf(DEFAULT_ENDPOINT)
 
+  /** The endpoint as whose body it was read. */
   get endpoint(): Endpoint {
     return this.#set.endpoint
   }
 
+  /** Every field that the table names for the endpoint. */
   get fields(): ReadonlyMap<string, Field> {
     return this.#set.fields
   }
 
+  /** Those of them that the body has. */
   get found(): readonly Field[] {
     return this.#set.found
   }
@@ -166,7 +148,7 @@ export class BodyScan implements BodyFacts {
         this.#scanFormat(json)
         break
       case 'encoding':
-        this.encoding = readText(json, this.#words)
+        this.encoding = this.#words.read(json)
         break
       case 'stream':
         // `stream` says more than its options.
@@ -186,13 +168,7 @@ export class BodyScan implements BodyFacts {
 
   #scanModel(json: JsonScanner): void {
     const start = json.at
-    if (json.kind() === 'string') {
-      json.readString()
-      this.model = this.#models.read(json)
-    } else {
-      json.skipValue()
-      this.model = null
-    }
+    this.model = this.#models.read(json)
     const span = { start, end: json.at }
     // Mostly the only one: an array that grows would have room for seventeen.
     if (this.model_spans.length === 0) this.model_spans = [span]
@@ -201,10 +177,6 @@ export class BodyScan implements BodyFacts {
 
   #scanTools(json: JsonScanner): void {
     this.tools_problem_index = -1
-    if (json.kind() !== 'array') {
-      json.skipValue()
-      return
-    }
     let index = 0
     for (let more = json.beginArray(); more; more = json.nextElement()) {
       if (!isTool(json) && this.tools_problem_index < 0) this.tools_problem_index = index
@@ -219,14 +191,12 @@ export class BodyScan implements BodyFacts {
 
   #scanFormat(json: JsonScanner): void {
     this.#resetFormat()
-    if (json.kind() === 'object') {
-      for (let more = json.beginObject(); more; more = json.nextMember()) {
-        const key = json.key(FORMAT_KEYS)
-        if (key === 'type') this.response_format_type = readText(json, this.#words)
-        else if (key === 'json_schema') this.response_format_schema_ok = isNamedSchema(json)
-        else json.skipValue()
-      }
-    } else json.skipValue()
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      const key = json.key(FORMAT_KEYS)
+      if (key === 'type') this.response_format_type = this.#words.read(json)
+      else if (key === 'json_schema') this.response_format_schema_ok = isNamedSchema(json)
+      else json.skipValue()
+    }
   }
 }
 
@@ -237,39 +207,20 @@ function numberField(json: JsonScanner): number | null {
   return kind === 'null' ? null : Number.NaN
 }
 
-function readText(json: JsonScanner, texts: RepeatedText): string | null {
-  if (json.kind() === 'string') {
-    json.readString()
-    return texts.read(json)
-  }
-  json.skipValue()
-  return null
-}
-
 /** Whether the value ahead is `{type: "function", function: {name: string}}`; steps over it. */
 function isTool(json: JsonScanner): boolean {
   let is_function = false
   let named = false
-  if (json.kind() !== 'object') {
-    json.skipValue()
-    return false
-  }
   for (let more = json.beginObject(); more; more = json.nextMember()) {
     const key = json.key(TOOL_KEYS)
-    if (key === 'type' && json.kind() === 'string') {
-      json.readString()
-      is_function = json.text(TOOL_TYPES) !== null
-    } else if (key === 'function' && json.kind() === 'object') {
+    if (key === 'type') is_function = json.readString() && json.text(TOOL_TYPES) !== null
+    else if (key === 'function') {
       named = false
       for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
         if (json.key(FUNCTION_KEYS) !== null) named = json.kind() === 'string'
         json.skipValue()
       }
-    } else {
-      if (key === 'type') is_function = false
-      if (key === 'function') named = false
-      json.skipValue()
-    }
+    } else json.skipValue()
   }
   return is_function && named
 }
@@ -278,10 +229,6 @@ function isTool(json: JsonScanner): boolean {
 function isNamedSchema(json: JsonScanner): boolean {
   let named = false
   let schema_ok = true
-  if (json.kind() !== 'object') {
-    json.skipValue()
-    return false
-  }
   for (let more = json.beginObject(); more; more = json.nextMember()) {
     const key = json.key(SCHEMA_KEYS)
     if (key === 'name') named = json.kind() === 'string'

@@ -10,28 +10,19 @@ import { type Span, setSpan } from './line-scan-span.ts'
 
 type TextProblem = 'wrong_type' | 'empty'
 
-interface TextFacts {
-  readonly inputs: number
-  /** Of strings, as written, without their quotes. */
-  readonly text_bytes: number
-  readonly token_ids: number
-  /** Objects without a text (pictures, sound): how many. */
-  readonly media_parts: number
-  readonly problem: TextProblem | null
-  /** Index of the input that cannot be right; -1 where the whole value cannot. */
-  readonly problem_index: number
-}
-
 const PART_KEYS = new Names('text', 'content')
 const PART_DEPTH_MAX = 3
 
-class TextsScan implements TextFacts {
+class TextFacts {
   readonly #documents: boolean
   inputs = 0
+  /** Of strings, as written, without their quotes. */
   text_bytes = 0
   token_ids = 0
+  /** Objects without a text (pictures, sound): how many. */
   media_parts = 0
   problem: TextProblem | null = null
+  /** Index of the input that cannot be right; -1 where the whole value cannot. */
   problem_index = -1
 
   /** `documents`: inputs may be objects, and none is made of token IDs. */
@@ -70,17 +61,13 @@ class TextsScan implements TextFacts {
   /** One input; false if it is none. */
   #scanInput(json: JsonScanner): boolean {
     const kind = json.kind()
-    if (kind === 'string') {
-      if (json.readString()) this.text_bytes += json.text_end - json.text_start
-      return true
-    }
     if (this.#documents && kind === 'object') {
       this.#scanPart(json, 1)
       return true
     }
     if (!this.#documents && kind === 'array') return this.#scanTokenIds(json)
-    json.skipValue()
-    return false
+    if (json.readString()) this.text_bytes += json.text_end - json.text_start
+    return kind === 'string'
   }
 
   #scanTokenIds(json: JsonScanner): boolean {
@@ -135,12 +122,12 @@ export class Field implements Span {
   /** Of a field that should be a number. */
   number: NumberField = null
   /** Of a field of texts. */
-  readonly texts: TextsScan | null
+  readonly texts: TextFacts | null
 
   constructor(name: string, role: FieldRole) {
     this.name = name
     this.role = role
-    this.texts = role === 'texts' || role === 'documents' ? new TextsScan(role === 'documents') : null
+    this.texts = role === 'texts' || role === 'documents' ? new TextFacts(role === 'documents') : null
   }
 
   get isGiven(): boolean {

@@ -12,20 +12,6 @@ export type MessageProblem =
   | 'content_wrong_type'
   | 'tool_call_id_missing'
 
-export interface MessageFacts extends Readonly<Span> {
-  /** Null where `messages` is absent; the span is empty then. */
-  readonly kind: JsonKind | null
-  readonly count: number
-  /** Why the first message that cannot be right is wrong, and its index. */
-  readonly problem: MessageProblem | null
-  readonly problem_index: number
-  /** Bytes of text in `content`, as written: whole strings, and the `text` of parts. */
-  readonly text_bytes: number
-  /** Parts of `content` without text (images, audio, files): how many, and their bytes. */
-  readonly media_parts: number
-  readonly media_bytes: number
-}
-
 export const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'function'] as const
 type Role = (typeof ROLES)[number]
 
@@ -33,14 +19,18 @@ const ROLE_NAMES = new Names<Role>(...ROLES)
 const KEYS = new Names('role', 'content', 'tool_call_id')
 const PART_KEYS = new Names('text', 'refusal')
 
-export class MessagesScan implements MessageFacts {
+export class MessageFacts implements Span {
+  /** Null where `messages` is absent; the span is empty then. */
   kind: JsonKind | null = null
   start = 0
   end = 0
   count = 0
+  /** Why the first message that cannot be right is wrong, and its index. */
   problem: MessageProblem | null = null
   problem_index = -1
+  /** Bytes of text in `content`, as written: whole strings, and the `text` of parts. */
   text_bytes = 0
+  /** Parts of `content` without text (images, audio, files): how many, and their bytes. */
   media_parts = 0
   media_bytes = 0
 
@@ -65,26 +55,20 @@ export class MessagesScan implements MessageFacts {
     this.reset()
     const start = json.at
     this.kind = json.kind()
-    if (this.kind === 'array') {
-      for (let more = json.beginArray(); more; more = json.nextElement()) {
-        const isObject = json.kind() === 'object'
-        const found = this.#scanMessage(json)
-        const problem = role === 'items' && isObject ? null : found
-        if (problem !== null && this.problem === null) {
-          this.problem = problem
-          this.problem_index = this.count
-        }
-        this.count++
+    for (let more = json.beginArray(); more; more = json.nextElement()) {
+      const isObject = json.kind() === 'object'
+      const found = this.#scanMessage(json)
+      const problem = isObject ? (role === 'items' ? null : found) : 'not_an_object'
+      if (problem !== null && this.problem === null) {
+        this.problem = problem
+        this.problem_index = this.count
       }
-    } else json.skipValue()
+      this.count++
+    }
     setSpan(this, start, json.at)
   }
 
   #scanMessage(json: JsonScanner): MessageProblem | null {
-    if (json.kind() !== 'object') {
-      json.skipValue()
-      return 'not_an_object'
-    }
     let role: Role | 'unknown' | null = null
     let content: JsonKind | null = null
     let has_call_id = false
@@ -92,7 +76,7 @@ export class MessagesScan implements MessageFacts {
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       switch (json.key(KEYS)) {
         case 'role':
-          role = readRole(json)
+          role = (json.readString() ? json.text(ROLE_NAMES) : null) ?? 'unknown'
           break
         case 'content':
           content = json.kind()
@@ -120,42 +104,28 @@ export class MessagesScan implements MessageFacts {
 
   #scanContent(json: JsonScanner, kind: JsonKind | null): void {
     this.#resetContent()
-    if (kind === 'string') {
-      if (json.readString()) this.#text_bytes = json.text_end - json.text_start
-    } else if (kind === 'array') {
+    if (kind === 'array')
       for (let more = json.beginArray(); more; more = json.nextElement()) this.#scanPart(json)
-    } else json.skipValue()
+    else if (json.readString()) this.#text_bytes = json.text_end - json.text_start
   }
 
   #scanPart(json: JsonScanner): void {
     const start = json.at
     let text_bytes = -1
-    const kind = json.kind()
-    if (kind === 'object') {
-      for (let more = json.beginObject(); more; more = json.nextMember()) {
-        if (json.key(PART_KEYS) !== null && json.kind() === 'string') {
-          if (json.readString()) text_bytes = json.text_end - json.text_start
-        } else json.skipValue()
-      }
-    } else {
+    if (json.kind() === 'string') {
       json.skipValue()
-      if (kind === 'string') text_bytes = json.at - start
-    }
+      text_bytes = json.at - start
+    } else
+      for (let more = json.beginObject(); more; more = json.nextMember()) {
+        if (json.key(PART_KEYS) === null) json.skipValue()
+        else if (json.readString()) text_bytes = json.text_end - json.text_start
+      }
     if (text_bytes >= 0) this.#text_bytes += text_bytes
     else {
       this.#media_parts++
       this.#media_bytes += json.at - start
     }
   }
-}
-
-function readRole(json: JsonScanner): Role | 'unknown' {
-  if (json.kind() === 'string') {
-    json.readString()
-    return json.text(ROLE_NAMES) ?? 'unknown'
-  }
-  json.skipValue()
-  return 'unknown'
 }
 
 function problemOf(

@@ -82,8 +82,7 @@ export class MetadataScan {
       suspect ||= json.longerThan(METADATA_KEY_CHARACTERS_MAX, json.key_start, json.key_end, json.key_escaped)
       escaped ||= json.key_escaped
       const isEntity = json.key(KEYS) !== null
-      if (json.kind() === 'string') {
-        json.readString()
+      if (json.readString()) {
         const { text_start, text_end, text_escaped } = json
         escaped ||= text_escaped
         suspect ||= json.longerThan(METADATA_VALUE_CHARACTERS_MAX, text_start, text_end, text_escaped)
@@ -92,10 +91,7 @@ export class MetadataScan {
           this.#entity_escaped = text_escaped
           this.#has_entity = true
         }
-      } else {
-        suspect = true
-        json.skipValue()
-      }
+      } else suspect = true
     }
     setSpan(this.span, start, json.at)
     // A repeated key may replace an invalid value, so the parsed object decides.

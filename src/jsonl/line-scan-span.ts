@@ -24,9 +24,9 @@ export class RepeatedText {
   #length = -1
   #text = ''
 
-  /** What `json.readString` has just read. */
-  read(json: JsonScanner): string {
-    return this.readSpan(json, json.text_start, json.text_end, json.text_escaped)
+  /** Steps over the value ahead; null where it is no string. */
+  read(json: JsonScanner): string | null {
+    return json.readString() ? this.readSpan(json, json.text_start, json.text_end, json.text_escaped) : null
   }
 
   readSpan(json: JsonScanner, start: number, end: number, escaped: boolean): string {

@@ -6,7 +6,7 @@ import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/text.ts'
 import { type JsonKind, JsonScanner } from './json-scan.ts'
 import { Names } from './json-scan-names.ts'
-import { type BodyFacts, BodyScan } from './line-scan-body.ts'
+import { BodyFacts } from './line-scan-body.ts'
 import { MetadataScan } from './line-scan-metadata.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
 
@@ -15,26 +15,53 @@ export type { Span } from './line-scan-span.ts'
 const CUSTOM_ID_CHARACTERS_MAX = 512
 
 /** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */
-export interface InputLine {
-  readonly ok: true
-  /** The buffer that all spans point into. */
-  readonly bytes: Buffer
+export class InputLine {
+  readonly ok = true
   /** The characters between the quotes of `custom_id`, as written, and whether they hold escapes. */
-  readonly custom_id_span: Span
-  readonly custom_id_escaped: boolean
+  readonly custom_id_span: Span = { start: 0, end: 0 }
+  custom_id_escaped = false
+  readonly body = new BodyFacts()
+  readonly meta = new MetadataScan()
+  readonly #json: JsonScanner
+
+  constructor(json: JsonScanner) {
+    this.#json = json
+  }
+
+  /** The buffer that all spans point into. */
+  get bytes(): Buffer {
+    return this.#json.bytes
+  }
+
   /** Decoded on demand. */
-  readonly custom_id: string
+  get custom_id(): string {
+    return this.#json.decode(this.custom_id_span.start, this.custom_id_span.end, this.custom_id_escaped)
+  }
+
   /** `metadata.entity`, trimmed; null where it is absent or blank. */
-  readonly entity: string | null
+  get entity(): string | null {
+    return this.meta.entity(this.#json)
+  }
+
   /** It is there and blank: a new file with such a line is refused, older ones may hold some. */
-  readonly entity_is_blank: boolean
+  get entity_is_blank(): boolean {
+    return this.meta.isBlankEntity(this.#json)
+  }
+
   /** The bytes of `metadata`, or null where it is absent or `null`. */
-  readonly metadata_span: Span | null
+  get metadata_span(): Span | null {
+    return this.meta.present ? this.meta.span : null
+  }
+
   /** Parsed on demand; null where it is absent or `null`. */
-  readonly metadata: Record<string, string> | null
+  get metadata(): Record<string, string> | null {
+    return this.meta.parse(this.#json)
+  }
+
   /** What the line asks for. */
-  readonly url: EndpointPath
-  readonly body: BodyFacts
+  get url(): EndpointPath {
+    return this.body.endpoint.path
+  }
 }
 
 /** Why a line is refused; it fails the whole file. */
@@ -57,7 +84,7 @@ type Found = 'missing' | 'wrong' | 'right'
 export class LineScanner {
   readonly #validated: boolean
   #json = new JsonScanner()
-  #line = new ScannedLine(this.#json)
+  #line = new InputLine(this.#json)
   #custom_id_kind: JsonKind | null = null
   #method: Found = 'missing'
   #url: EndpointPath | 'missing' | 'wrong' = 'missing'
@@ -151,11 +178,9 @@ export class LineScanner {
     const json = this.#json
     const line = this.#line
     this.#custom_id_kind = json.kind()
-    if (this.#custom_id_kind === 'string') {
-      json.readString()
-      setSpan(line.custom_id_span, json.text_start, json.text_end)
-      line.custom_id_escaped = json.text_escaped
-    } else json.skipValue()
+    if (!json.readString()) return
+    setSpan(line.custom_id_span, json.text_start, json.text_end)
+    line.custom_id_escaped = json.text_escaped
   }
 
   /** What is wrong with a line of valid JSON. */
@@ -203,58 +228,12 @@ export class LineScanner {
   }
 }
 
-class ScannedLine implements InputLine {
-  readonly ok = true
-  readonly custom_id_span: Span = { start: 0, end: 0 }
-  custom_id_escaped = false
-  readonly body = new BodyScan()
-  readonly meta = new MetadataScan()
-  #json: JsonScanner
-
-  constructor(json: JsonScanner) {
-    this.#json = json
-  }
-
-  get bytes(): Buffer {
-    return this.#json.bytes
-  }
-
-  get custom_id(): string {
-    return this.#json.decode(this.custom_id_span.start, this.custom_id_span.end, this.custom_id_escaped)
-  }
-
-  get entity(): string | null {
-    return this.meta.entity(this.#json)
-  }
-
-  get entity_is_blank(): boolean {
-    return this.meta.isBlankEntity(this.#json)
-  }
-
-  get metadata_span(): Span | null {
-    return this.meta.present ? this.meta.span : null
-  }
-
-  get metadata(): Record<string, string> | null {
-    return this.meta.parse(this.#json)
-  }
-
-  get url(): EndpointPath {
-    return this.body.endpoint.path
-  }
-}
-
 export function streamingMessage(key: string): string {
   return `\`${key}\` cannot be used, whatever its value: a batch never streams. Leave it out.`
 }
 
 function readWord<T extends string>(json: JsonScanner, names: Names<T>): T | null {
-  if (json.kind() === 'string') {
-    json.readString()
-    return json.text(names)
-  }
-  json.skipValue()
-  return null
+  return json.readString() ? json.text(names) : null
 }
 
 function fault(code: ErrorCode, message: string, param: string): LineFault {
