@@ -15,13 +15,15 @@ export interface StoredBlob {
   modified: number
 }
 
+export type Source = AsyncIterable<Uint8Array> | Iterable<Uint8Array>
+
 export interface Blobs {
   /**
    * Stores all of `source` under `key` (segments of [A-Za-z0-9._-] joined by "/"). When it resolves, the blob
    * is durable and readable as a whole; if `source` or the store fails, nothing is visible under `key`.
    * Resolves to the number of bytes stored.
    */
-  put(key: string, source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number>
+  put(key: string, source: Source): Promise<number>
   /** The bytes of `range`, or all. Throws BlobMissing; a range past the end is cut to what is there. */
   read(key: string, range?: ByteRange): AsyncIterable<Buffer>
   /** The number of bytes stored under `key`. Throws BlobMissing. */
@@ -64,6 +66,15 @@ export class BlobStoreFailed extends Error {
   get isFull(): boolean {
     const { cause } = this
     return cause instanceof Error && 'code' in cause && ['ENOSPC', 'EDQUOT'].includes(String(cause.code))
+  }
+}
+
+/** `call`'s result; its failure as BlobStoreFailed, `doing` saying what was tried ("writing blob a/b"). */
+export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
+  try {
+    return await call
+  } catch (cause) {
+    throw new BlobStoreFailed(doing, cause)
   }
 }
 

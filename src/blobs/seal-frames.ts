@@ -11,6 +11,7 @@ import {
   zstdDecompress,
   zstdDecompressSync,
 } from 'node:zlib'
+import type { Source } from './blobs.ts'
 import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 import { mapAhead } from './map-ahead.ts'
 
@@ -137,7 +138,7 @@ interface PlainFrame {
  */
 export async function* sealFrames(
   cipher: FrameCipher,
-  source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  source: Source,
   ended: (bytes: number) => void,
 ): AsyncGenerator<Buffer, void, undefined> {
   yield cipher.header.raw

@@ -7,7 +7,7 @@ import { describe, it } from 'node:test'
 import fc from 'fast-check'
 import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import { BlobMissing, BlobStoreFailed, type Blobs } from './blobs.ts'
-import { diskBlobs } from './disk/disk-blobs.ts'
+import { DiskBlobs } from './disk/disk-blobs.ts'
 import { FRAME_BYTES } from './frame-cipher.ts'
 import { masterKeyFromText } from './master-key.ts'
 import { sealBlobs } from './sealed.ts'
@@ -276,7 +276,7 @@ describe('sealed blobs', () => {
     }
     await assert.rejects(sealed.readAll('p', big, { start: 300_000, end: 300_001 }), BlobMissing)
     await disk.blobs.put('file', [Buffer.from('x')])
-    const broken = sealBlobs(diskBlobs({ root: join(disk.root, 'objects/file') }), master)
+    const broken = sealBlobs(new DiskBlobs(join(disk.root, 'objects/file')), master)
     await assert.rejects(broken.put('p', 'x', [Buffer.from('y')]), BlobStoreFailed)
   })
 })

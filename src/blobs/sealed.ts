@@ -2,7 +2,7 @@
 // it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
 import { randomBytes } from 'node:crypto'
 import { freeBuffer } from '../domain/free-buffer.ts'
-import { type Blobs, type ByteRange, cutRange } from './blobs.ts'
+import { type Blobs, type ByteRange, cutRange, type Source } from './blobs.ts'
 import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
 import type { MasterKey } from './master-key.ts'
 import { type Opened, openRange, openTable, openWhole, type Sealed } from './open-frames.ts'
@@ -18,25 +18,7 @@ export interface SealedBlob {
   bytes: number
 }
 
-export interface SealedBlobs {
-  /**
-   * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
-   * other must not be changed once handed over.
-   */
-  put(
-    project_id: string,
-    key: string,
-    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  ): Promise<SealedBlob>
-  /**
-   * The plaintext of `range`, or all, a frame at a time. Every byte has authenticated before it is handed on; the
-   * whole is known to be complete when the stream ends. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
-   */
-  read(project_id: string, blob: SealedBlob, range?: ByteRange): AsyncIterable<Buffer>
-  /** As read, in one buffer: for what fits into memory. */
-  readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer>
-  delete(key: string): Promise<void>
-}
+export type SealedBlobs = Pick<Sealing, 'put' | 'read' | 'readAll' | 'delete'>
 
 /** Chunks of one big input are read range by range; a table is 8 bytes for each of its frames. */
 const TABLES_KEPT = 32
@@ -52,7 +34,7 @@ export function sealBlobs(
   return new Sealing(blobs, master, frame_bytes)
 }
 
-class Sealing implements SealedBlobs {
+class Sealing {
   readonly #blobs: Blobs
   readonly #master: MasterKey
   readonly #frame_bytes: number
@@ -65,11 +47,11 @@ class Sealing implements SealedBlobs {
     this.#frame_bytes = frame_bytes
   }
 
-  async put(
-    project_id: string,
-    key: string,
-    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  ): Promise<SealedBlob> {
+  /**
+   * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
+   * other must not be changed once handed over.
+   */
+  async put(project_id: string, key: string, source: Source): Promise<SealedBlob> {
     const dataKey = randomBytes(DATA_KEY_BYTES)
     const cipher = new FrameCipher(newHeader(this.#frame_bytes), dataKey, project_id, key)
     let bytes = 0
@@ -80,6 +62,10 @@ class Sealing implements SealedBlobs {
     return { key, wrapped_key: wrapKey(dataKey, project_id, key, this.#master), bytes }
   }
 
+  /**
+   * The plaintext of `range`, or all, a frame at a time. Every byte has authenticated before it is handed on; the
+   * whole is known to be complete when the stream ends. Throws BlobMissing, BlobDamaged, BlobStoreFailed.
+   */
   async *read(
     project_id: string,
     blob: SealedBlob,
@@ -106,6 +92,7 @@ class Sealing implements SealedBlobs {
     }
   }
 
+  /** As read, in one buffer: for what fits into memory. */
   async readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer> {
     const parts: Buffer[] = []
     for await (const part of this.read(project_id, blob, range)) parts.push(part)

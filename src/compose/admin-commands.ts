@@ -19,7 +19,7 @@ import {
   releaseMoved as release,
 } from '../admin/migrate-data.ts'
 import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
-import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,
   masterKeyFromText,
@@ -68,7 +68,7 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
     try {
       return await backupBlobs({
         from: blobs,
-        to: diskBlobs({ root: blobsRoot }),
+        to: new DiskBlobs(blobsRoot),
         live,
         async copyDatabase() {
           await copySqlite(database.path, next)

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { assertNotFrozen } from '../admin/database-freeze.ts'
 import { bindMasterKey } from '../admin/master-keys.ts'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
-import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,
   masterKeyFromText,
@@ -96,11 +96,11 @@ async function connect(database: DatabaseConfig): Promise<Store> {
 
 export async function openBlobs(config: BlobsConfig): Promise<Pick<Stores, 'blobs' | 'sweepTemporary'>> {
   if (config.kind === 'disk') {
-    const disk = diskBlobs({ root: config.root })
+    const disk = new DiskBlobs(config.root)
     return { blobs: disk, sweepTemporary: (before) => disk.sweepTemporary(before) }
   }
-  const { s3Blobs } = await import('../blobs/s3/s3-blobs.ts')
-  const bucket = s3Blobs(config)
+  const { S3Blobs } = await import('../blobs/s3/s3-blobs.ts')
+  const bucket = new S3Blobs(config)
   await bucket.check()
   return { blobs: bucket, sweepTemporary: (before) => bucket.sweepUploads(before - UPLOAD_MS_MAX) }
 }

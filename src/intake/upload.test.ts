@@ -9,7 +9,7 @@ import { Readable } from 'node:stream'
 import { type TestContext, test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { Blobs } from '../blobs/blobs.ts'
-import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
@@ -45,7 +45,7 @@ async function stores(t: TestContext): Promise<{ store: Store; blobs: Blobs; sea
   await store.migrate()
   const project = { id: UPLOAD.project_id, name: 'p', plan: 'payg', created: NOW }
   await store.write((tx) => ensureProject(tx, project))
-  const blobs = diskBlobs({ root: join(folder, 'blobs') })
+  const blobs = new DiskBlobs(join(folder, 'blobs'))
   const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'the test'))
   return { store, blobs, sealed }
 }

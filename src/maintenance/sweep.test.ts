@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { describe, it } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { Blobs } from '../blobs/blobs.ts'
-import { diskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { insertBlobs } from '../store/blobs.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
@@ -82,7 +82,7 @@ async function makeWorld() {
   await store.migrate()
   const root = join(folder, 'blobs')
   let aheadMs = 0
-  const blobs = diskBlobs({ root })
+  const blobs = new DiskBlobs(root)
   return {
     clock,
     store,

@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { backupBlobs } from '../../src/admin/backup-blobs.ts'
 import type { Finding } from '../../src/admin/examine.ts'
 import type { Blobs } from '../../src/blobs/blobs.ts'
-import { diskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { backup } from '../../src/compose/admin-commands.ts'
 import { doctor } from '../../src/compose/doctor.ts'
 import type { Config } from '../../src/config/config.ts'
@@ -117,7 +117,7 @@ test('content that is deleted between database and blobs does not tear the backu
     await replaceSqlite(next, path)
     return sqliteStore({ path })
   }
-  const to = diskBlobs({ root: join(place.folder, 'blobs') })
+  const to = new DiskBlobs(join(place.folder, 'blobs'))
   const done = await backupBlobs({ from: blobs, to, live: store, copyDatabase, publish })
   assert.deepEqual([copies, done.missing], [2, []])
   const copied = sqliteStore({ path })
@@ -214,7 +214,7 @@ test('a backup that fails, at whatever step, leaves the one before whole, or is 
     const disk = new FailingDisk(fails_at)
     const attempt = backupBlobs({
       from: blobs,
-      to: disk.wrap(diskBlobs({ root: join(trial.data, 'blobs') })),
+      to: disk.wrap(new DiskBlobs(join(trial.data, 'blobs'))),
       live: store,
       async copyDatabase() {
         disk.step()

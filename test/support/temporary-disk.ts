@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type DiskBlobs, diskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
+import { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 
 export interface TemporaryDisk extends AsyncDisposable {
   root: string
@@ -13,7 +13,7 @@ export async function temporaryDisk(): Promise<TemporaryDisk> {
   const root = await mkdtemp(join(tmpdir(), 'offpeak-blobs-'))
   return {
     root,
-    blobs: diskBlobs({ root }),
+    blobs: new DiskBlobs(root),
     [Symbol.asyncDispose]: () => rm(root, { recursive: true, force: true }),
   }
 }

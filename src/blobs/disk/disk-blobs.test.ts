@@ -6,7 +6,7 @@ import { describe, it } from 'node:test'
 import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { temporaryDisk } from '../../../test/support/temporary-disk.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
-import { diskBlobs } from './disk-blobs.ts'
+import { DiskBlobs } from './disk-blobs.ts'
 
 blobsConformance('a folder', temporaryDisk)
 
@@ -68,7 +68,7 @@ describe('blobs on disk', () => {
     await using disk = await temporaryDisk()
     const file = join(disk.root, 'file')
     await writeFile(file, 'no folder')
-    const blobs = diskBlobs({ root: file })
+    const blobs = new DiskBlobs(file)
     await assert.rejects(blobs.put('a', [Buffer.from('x')]), (error) => {
       assert.ok(error instanceof BlobStoreFailed)
       assert.match(error.message, /writing blob a/)
@@ -117,7 +117,7 @@ describe('blobs on disk', () => {
 
   it('folders emptied by deletions go, and a writer that used them makes them again', async () => {
     await using disk = await temporaryDisk()
-    const other = diskBlobs({ root: disk.root })
+    const other = new DiskBlobs(disk.root)
     await disk.blobs.put('a/b/1', [Buffer.from('x')])
     await disk.blobs.put('a/c/1', [Buffer.from('x')])
     await other.delete('a/b/1')

@@ -20,14 +20,16 @@ import { promisify } from 'node:util'
 import {
   assertBlobKey,
   assertBlobPrefix,
+  attempt,
   BlobMissing,
   BlobStoreFailed,
   type Blobs,
   type ByteRange,
   cutRange,
+  type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { attempt, DurableFolders, errnoOf, FolderSync } from './durable-folders.ts'
+import { DurableFolders, errnoOf, FolderSync } from './durable-folders.ts'
 
 const readAside = promisify(read)
 const datasyncAside = promisify(fdatasync)
@@ -43,32 +45,21 @@ const RENAME_TRIES = 3
 /** What the system says of a path that leads to no file. */
 const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
 
-export interface DiskBlobs extends Blobs {
-  /**
-   * Removes temporary files of crashed writers, last written before `before` (Unix ms). Choose a time
-   * an hour ago or earlier; a slow upload is written to all the time. Resolves to the number of removed files.
-   */
-  sweepTemporary(before: number): Promise<number>
-}
-
-/** Blobs under the folder `root`, which is made when the first blob is put. */
-export function diskBlobs({ root }: { root: string }): DiskBlobs {
-  return new FolderOfBlobs(resolve(root))
-}
-
-class FolderOfBlobs implements DiskBlobs {
+/** Blobs under a folder, which is made when the first blob is put. */
+export class DiskBlobs implements Blobs {
   readonly #objects: string
   readonly #temporary: string
   readonly #sync = new FolderSync()
   readonly #folders: DurableFolders
 
-  constructor(root: string) {
+  constructor(folder: string) {
+    const root = resolve(folder)
     this.#objects = join(root, 'objects')
     this.#temporary = join(root, 'tmp')
     this.#folders = new DurableFolders(this.#objects, this.#sync)
   }
 
-  async put(key: string, source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number> {
+  async put(key: string, source: Source): Promise<number> {
     const path = this.#path(key)
     const doing = `writing blob ${key}`
     const temporary = join(this.#temporary, randomUUID())
@@ -133,6 +124,10 @@ class FolderOfBlobs implements DiskBlobs {
     yield* this.#walk(folder, prefix)
   }
 
+  /**
+   * Removes temporary files of crashed writers, last written before `before` (Unix ms). Choose a time
+   * an hour ago or earlier; a slow upload is written to all the time. Resolves to the number of removed files.
+   */
   async sweepTemporary(before: number): Promise<number> {
     const doing = 'sweeping temporary files'
     const names = await attempt(
@@ -185,11 +180,7 @@ class FolderOfBlobs implements DiskBlobs {
    * The source is asked first and the file made when there is something to write: a stream is watched from the
    * start, so that one breaking meanwhile fails this put and not the process, and closed when the store fails.
    */
-  async #write(
-    temporary: string,
-    source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-    doing: string,
-  ): Promise<number> {
+  async #write(temporary: string, source: Source, doing: string): Promise<number> {
     let file: FileHandle | null = null
     let bytes = 0
     const synced = new SyncBehind(async () => await file?.datasync())
@@ -306,9 +297,7 @@ interface Run {
 }
 
 /** The pieces of `source`, none empty, in runs. */
-async function* gather(
-  source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-): AsyncGenerator<Run, void, undefined> {
+async function* gather(source: Source): AsyncGenerator<Run, void, undefined> {
   let isFirst = true
   let gathered: Uint8Array[] = []
   let bytes = 0

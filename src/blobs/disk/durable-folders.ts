@@ -5,7 +5,6 @@ import { closeSync, constants, fsync, mkdirSync, openSync } from 'node:fs'
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { promisify } from 'node:util'
-import { BlobStoreFailed } from '../blobs.ts'
 
 /** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
 const REMEMBERED_MAX = 256
@@ -120,13 +119,4 @@ async function fsyncFolder(folder: string): Promise<void> {
 /** The error code of the operating system ("ENOENT"), or null when `error` is no failed system call. */
 export function errnoOf(error: unknown): string | null {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : null
-}
-
-/** `call`'s result; its failure as BlobStoreFailed, `doing` saying what was tried ("writing blob a/b"). */
-export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
-  try {
-    return await call
-  } catch (cause) {
-    throw new BlobStoreFailed(doing, cause)
-  }
 }

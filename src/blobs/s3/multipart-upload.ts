@@ -7,9 +7,10 @@ import {
   CreateMultipartUploadCommand,
   HeadObjectCommand,
   type S3Client,
+  S3ServiceException,
   UploadPartCommand,
 } from '@aws-sdk/client-s3'
-import { attempt, hasCode } from './s3-error.ts'
+import { attempt, type Source } from '../blobs.ts'
 
 /** Parts on their way while the source makes the next one: of one upload, and of all uploads of this process. */
 const PARTS_AT_ONCE = 3
@@ -117,7 +118,7 @@ export const PART_BYTES = 8 * 1024 * 1024
  * an empty source.
  */
 export async function* inParts(
-  source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  source: Source,
   part_bytes = PART_BYTES,
 ): AsyncGenerator<Buffer, void, undefined> {
   let held: Uint8Array[] = []
@@ -137,4 +138,9 @@ export async function* inParts(
     bytes += rest.length
   }
   if (bytes > 0) yield Buffer.concat(held, bytes)
+}
+
+/** The request was answered with one of these codes. A HEAD has no body: its 404 is called NotFound. */
+export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
+  return error instanceof S3ServiceException && codes.includes(error.name)
 }

@@ -4,7 +4,7 @@ import { after, describe, it } from 'node:test'
 import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
-import { type S3Blobs, type S3Options, s3Blobs } from './s3-blobs.ts'
+import { S3Blobs, type S3Options } from './s3-blobs.ts'
 
 const MIB = 1024 * 1024
 const OURS = 'some/where'
@@ -24,7 +24,7 @@ blobsConformance('a bucket', async () => {
 if (REAL !== undefined) {
   let n = 0
   blobsConformance(`the bucket at ${REAL}`, async () => {
-    const blobs = s3Blobs({
+    const blobs = new S3Blobs({
       bucket: process.env.S3_TEST_BUCKET ?? TEST_BUCKET,
       prefix: `offpeak-test-${process.pid}-${++n}`,
       endpoint: REAL,
@@ -157,7 +157,7 @@ describe('blobs in a bucket', () => {
   it('a bucket that is not there or closed to us is told at the start, and is never a missing blob', async () => {
     await using made = await fresh()
     await made.blobs.check()
-    const none = s3Blobs({ ...options(), bucket: 'no-such-bucket' })
+    const none = new S3Blobs({ ...options(), bucket: 'no-such-bucket' })
     await assert.rejects(none.check(), /opening the bucket no-such-bucket.*NoSuchBucket/)
     await assert.rejects(read(none, 'a'), BlobStoreFailed)
     none.close()
@@ -196,7 +196,7 @@ async function fresh(): Promise<AsyncDisposable & { blobs: S3Blobs; server: S3Se
   server.uploads.clear()
   server.requests.length = 0
   server.fault = () => null
-  const blobs = s3Blobs(options())
+  const blobs = new S3Blobs(options())
   return {
     blobs,
     server,

@@ -16,15 +16,16 @@ import {
 import {
   assertBlobKey,
   assertBlobPrefix,
+  attempt,
   BlobMissing,
   BlobStoreFailed,
   type Blobs,
   type ByteRange,
   cutRange,
+  type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { inParts, PART_BYTES, type Place, uploadInParts } from './multipart-upload.ts'
-import { attempt, hasCode, isMissing } from './s3-error.ts'
+import { hasCode, inParts, PART_BYTES, type Place, uploadInParts } from './multipart-upload.ts'
 
 /** Attempts per request, the first included; the client waits longer and longer between them. */
 const ATTEMPTS_MAX = 5
@@ -51,22 +52,7 @@ export interface S3Options {
   session_token: string | null
 }
 
-export interface S3Blobs extends Blobs {
-  /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist or is closed to us. */
-  check(): Promise<void>
-  /**
-   * Aborts uploads begun before `before` (Unix ms) and never completed. Choose it longer ago than any upload
-   * takes. Resolves to how many there were.
-   */
-  sweepUploads(before: number): Promise<number>
-  close(): void
-}
-
-export function s3Blobs(options: S3Options): S3Blobs {
-  return new Bucket(options)
-}
-
-class Bucket implements S3Blobs {
+export class S3Blobs implements Blobs {
   readonly #client: S3Client
   readonly #bucket: string
   /** '' or ends in "/". */
@@ -97,12 +83,13 @@ class Bucket implements S3Blobs {
     })
   }
 
+  /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist or is closed to us. */
   async check(): Promise<void> {
     const request = new ListObjectsV2Command({ Bucket: this.#bucket, Prefix: this.#prefix, MaxKeys: 1 })
     await attempt(`opening the bucket ${this.#bucket}`, this.#client.send(request))
   }
 
-  async put(key: string, source: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number> {
+  async put(key: string, source: Source): Promise<number> {
     const place = this.#place(key)
     const doing = `writing blob ${key}`
     // The source is asked before the bucket: a stream is watched from the start, and closed when the bucket fails.
@@ -181,6 +168,10 @@ class Bucket implements S3Blobs {
     }
   }
 
+  /**
+   * Aborts uploads begun before `before` (Unix ms) and never completed. Choose it longer ago than any upload
+   * takes. Resolves to how many there were.
+   */
   async sweepUploads(before: number): Promise<number> {
     const doing = 'sweeping unfinished uploads'
     const wanted = { Bucket: this.#bucket, Prefix: this.#prefix }
@@ -243,6 +234,10 @@ class Bucket implements S3Blobs {
     assertBlobKey(key)
     return { Bucket: this.#bucket, Key: this.#prefix + key }
   }
+}
+
+function isMissing(error: unknown): boolean {
+  return hasCode(error, 'NoSuchKey', 'NotFound')
 }
 
 /** The answer broke off; what came before it is good. */
