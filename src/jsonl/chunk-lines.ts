@@ -3,10 +3,9 @@
 import type { ChunkSpan } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
-import { type WireError, wireError } from '../domain/errors.ts'
+import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/spend.ts'
-import { unstorable } from '../domain/text.ts'
 import { checkLine } from './check-line.ts'
 import { type InputLine, LineScanner, type Span } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
@@ -116,9 +115,9 @@ function chunkLine(
   return {
     line,
     custom_id_json: bytes.toString('utf8', scanned.custom_id_span.start - 1, scanned.custom_id_span.end + 1),
-    model: body.model === null || unstorable(body.model) === null ? body.model : null,
+    model: body.model,
     known_model: model?.id ?? null,
-    entity: entity === null || unstorable(entity) === null ? entity : null,
+    entity,
     conversation: own?.conversation ?? defaults.metadata.conversation ?? null,
     tags: own?.tags ?? defaults.metadata.tags ?? null,
     body: { start: body.span.start, end: body.span.end },
@@ -132,7 +131,7 @@ function chunkLine(
     inputs: prompt.inputs,
     choices: choicesOf(body),
     projected: projectedSpend(tokens, model),
-    fault: textFault(entity) ?? checkLine(scanned, models, defaults.endpoint),
+    fault: checkLine(scanned, models, defaults.endpoint),
   }
 }
 
@@ -145,14 +144,6 @@ function promptSpan({ endpoint, fields }: BodyFacts): Span {
   const [name = ''] = endpoint.prompts[0] ?? []
   const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
   return { start, end }
-}
-
-/** Versions before this one let pass what no database can store. */
-function textFault(entity: string | null): WireError | null {
-  const why = entity === null ? null : unstorable(entity)
-  return why === null
-    ? null
-    : wireError('invalid_request', `The entity ${why}.`, { param: 'metadata.entity' })
 }
 
 /** A byte order mark can only stand at the very beginning of the file. */

@@ -3,7 +3,6 @@
 import { entityOf } from '../domain/entity.ts'
 import type { Model } from '../domain/model.ts'
 import { addSpend, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
-import { isStorable } from '../domain/text.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import { type FileIndex, projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
 
@@ -43,7 +42,7 @@ export function projectBatch(
   defaults: EntityDefaults,
 ): BatchProjection {
   const fallback = entityOf(null, defaults.metadata, defaults.header_entity)
-  const named = index.groups.map((sums) => projectGroup(sums, entityOfGroup(sums.entity, fallback), models))
+  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models))
   // The index limits its number of entities; the entities of these lines are known when they are reserved.
   const rest = index.unattributed.map((sums) => projectGroup(sums, null, models))
   const groups = [...named, ...rest]
@@ -73,9 +72,4 @@ function projectGroup(
     spend: projectedSpend(tokens, model),
     priced: model?.priced ?? false,
   }
-}
-
-/** Null for an entity that cannot be stored: an older version accepted it, and its lines fail without being sent. */
-function entityOfGroup(entity: string | null, fallback: string | null): string | null {
-  return entity === null || isStorable(entity) ? (entity ?? fallback) : null
 }
