@@ -30,45 +30,46 @@ export async function uploadFailedLines(
 ): Promise<FileRow> {
   const ports = { db: deps.store.read, sealed: deps.sealed, now: upload.now }
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
-  const nothing = notRetryable(`The batch has no failed line${withText(which)}.`)
-  if (batch.failed === 0) throw nothing
+  if (batch.failed === 0) throw nothingFailed(which)
   const content = await readVisibleInput(ports.db, batch, upload.now)
   if (!content)
     throw notRetryable('The input file of the batch has been deleted or has expired. Upload it again.')
-  const lines = failedLines(ports, batch, content, which)
-  const first = await lines.next()
-  if (first.done) throw nothing
   const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
   const form = formOfFile(
     `retry-of-${batch.input_filename?.replace(/^(retry-of-)+/, '') ?? `${batch.id}.jsonl`}`,
-    following(first.value, lines),
+    failedLines(ports, batch, content, which),
   )
   return await receiveUpload(deps, form, { ...upload, form_bytes }, check)
 }
 
-function withText({ codes, ...filter }: FailedLines): string {
+function nothingFailed({ codes, ...filter }: FailedLines): ApiError {
   const parts = Object.entries(filter).map(([name, value]) => `${name} ${JSON.stringify(value)}`)
   const all = [...(codes === undefined ? [] : [codes.join(' or ')]), ...parts]
-  return all.length === 0 ? '' : ` with ${all.join(' and ')}`
+  return notRetryable(`The batch has no failed line${all.length === 0 ? '' : ` with ${all.join(' and ')}`}.`)
 }
 
+/** Throws batch_not_retryable where there is none. */
 async function* failedLines(
   ports: ReadPorts,
   batch: BatchRow,
   content: BlobRow,
   which: FailedLines,
 ): AsyncGenerator<Buffer, void, undefined> {
+  let isNone = true
   for (let fromIdx = 0; ; ) {
     const chunks = await listBegun(ports.db, batch.id, fromIdx, ROWS_PER_READ)
     for (const chunk of chunks) {
       if (chunk.failed === 0) continue
       const numbers = await failedNumbers(ports, batch, chunk, which)
-      if (numbers.size > 0) yield await linesOf(ports, chunk, content, numbers)
+      if (numbers.size === 0) continue
+      isNone = false
+      yield await linesOf(ports, chunk, content, numbers)
     }
     const last = chunks.at(-1)
-    if (chunks.length < ROWS_PER_READ || !last) return
+    if (chunks.length < ROWS_PER_READ || !last) break
     fromIdx = last.idx + 1
   }
+  if (isNone) throw nothingFailed(which)
 }
 
 async function failedNumbers(
@@ -100,14 +101,6 @@ async function linesOf(
   for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
     if (numbers.has(line)) pieces.push(bytes.subarray(start, end), LF)
   return Buffer.concat(pieces)
-}
-
-async function* following(
-  first: Buffer,
-  rest: AsyncGenerator<Buffer, void, undefined>,
-): AsyncGenerator<Buffer, void, undefined> {
-  yield first
-  yield* rest
 }
 
 function notRetryable(message: string): ApiError {

@@ -28,19 +28,9 @@ interface StreamingValidationOptions {
   onCrash: (error: Error) => void
 }
 
-/** One upload that is validated while it arrives. */
-export interface StreamingUpload {
-  /** Copies the next piece. If it returns a promise, await it before the next piece. */
-  take(piece: Uint8Array): Promise<void> | null
-  /** Call it after the last piece. Null: the file has to be validated from its blob. */
-  verdict(): Promise<ValidFile | null>
-  /** Ends the validation without a verdict; does nothing after the verdict. */
-  leave(): void
-}
-
 export class StreamingValidation {
   readonly #options: StreamingValidationOptions
-  readonly #uploads = new Map<number, Upload>()
+  readonly #uploads = new Map<number, StreamingUpload>()
   readonly #slots = new SharedSlots(UPLOADS_MAX)
   #thread: Worker | null = null
   #nextId = 1
@@ -57,7 +47,7 @@ export class StreamingValidation {
     this.#cancelEnd()
     const thread = this.#thread ?? this.#start()
     const id = this.#nextId++
-    const upload = new Upload(
+    const upload = new StreamingUpload(
       (message, transfer) => thread.postMessage({ id, ...message } satisfies ToThread, transfer),
       () => {
         this.#uploads.delete(id)
@@ -112,7 +102,8 @@ export class StreamingValidation {
 
 type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: true }
 
-class Upload implements StreamingUpload {
+/** One upload that is validated while it arrives. */
+export class StreamingUpload {
   readonly #send: (order: Order, transfer?: ArrayBuffer[]) => void
   readonly #ended: () => void
   readonly #verdict = Promise.withResolvers<ValidFile | null>()
@@ -128,6 +119,7 @@ class Upload implements StreamingUpload {
     this.#ended = ended
   }
 
+  /** Copies the next piece. If it returns a promise, await it before the next piece. */
   take(piece: Uint8Array): Promise<void> | null {
     let rest = piece
     while (!this.#isOver && rest.length > 0) {
@@ -142,6 +134,7 @@ class Upload implements StreamingUpload {
     return null
   }
 
+  /** Call it after the last piece. Null: the file has to be validated from its blob. */
   async verdict(): Promise<ValidFile | null> {
     if (!this.#isOver) {
       if (this.#filled > 0) this.#sendBlock()
@@ -150,6 +143,7 @@ class Upload implements StreamingUpload {
     return await this.#verdict.promise
   }
 
+  /** Ends the validation without a verdict; does nothing after the verdict. */
   leave(): void {
     if (this.#isOver) return
     this.#send({ drop: true })
@@ -170,14 +164,11 @@ class Upload implements StreamingUpload {
   }
 
   #empty(): Uint8Array<ArrayBuffer> | null {
-    const buffer = this.#free.pop() ?? (this.#blocks < BLOCKS_MAX ? this.#newBlock() : null)
-    this.#block = buffer && new Uint8Array(buffer)
+    const free = this.#free.pop()
+    if (free === undefined && this.#blocks === BLOCKS_MAX) return null
+    if (free === undefined) this.#blocks++
+    this.#block = new Uint8Array(free ?? new ArrayBuffer(BLOCK_BYTES))
     return this.#block
-  }
-
-  #newBlock(): ArrayBuffer {
-    this.#blocks++
-    return new ArrayBuffer(BLOCK_BYTES)
   }
 
   #sendBlock(): void {

@@ -13,7 +13,6 @@ import { DatabaseFull, type Store, type Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { TakeBytes } from './incoming.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
-import type { ValidFile } from './validation.ts'
 
 /** One part of a multipart form from the parser; a file must be read before the next part. */
 export type FormPart =
@@ -273,33 +272,23 @@ async function storeUpload(
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
-  const contentKey = `files/${id}/upload`
   const validation = streamingValidation?.begin(project_id, form_bytes) ?? null
-  if (validation === null) {
-    const content = await sealed.put(
-      project_id,
-      contentKey,
-      passOn(pieces, null, () => {}),
-    )
-    return { content, index: null }
-  }
-
   const read = Promise.withResolvers<void>()
-  const storeIndex = async (found: ValidFile | null): Promise<StoredUpload['index']> => {
-    if (found === null) return null
+  const storeIndex = async (): Promise<StoredUpload['index']> => {
+    await read.promise
+    const found = await validation?.verdict()
+    if (!found) return null
     const json = Buffer.from(found.index_json)
     return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
   }
-  const index = read.promise
-    .then(() => validation.verdict())
-    .then(storeIndex)
-    // Without an index the file is validated afterwards.
-    .catch(() => null)
+  // Without an index the file is validated afterwards.
+  const index = storeIndex().catch(() => null)
   try {
-    const content = await sealed.put(project_id, contentKey, passOn(pieces, validation, read.resolve))
+    const passed = passOn(pieces, validation, read.resolve)
+    const content = await sealed.put(project_id, `files/${id}/upload`, passed)
     return { content, index: await index }
   } catch (error) {
-    validation.leave()
+    validation?.leave()
     read.resolve()
     const stored = await index
     if (stored) await sealed.delete(stored.blob.key)
