@@ -116,16 +116,12 @@ export const NOTHING: Finished = {
   completion_tokens: 0,
   cost_nanos: 0,
 }
-const FIELDS = ['completed', 'failed', 'prompt_tokens', 'completion_tokens', 'cost_nanos'] as const
+export const FIELDS = ['completed', 'failed', 'prompt_tokens', 'completion_tokens', 'cost_nanos'] as const
 
 export function plus(a: Finished, b: Finished): Finished {
-  return {
-    completed: a.completed + b.completed,
-    failed: a.failed + b.failed,
-    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
-    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
-    cost_nanos: sumOf(a.cost_nanos, b.cost_nanos),
-  }
+  const sum = { ...NOTHING }
+  for (const field of FIELDS) sum[field] = sumOf(a[field], b[field])
+  return sum
 }
 
 function thinned(timeline: Timeline): Timeline {

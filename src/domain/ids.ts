@@ -25,8 +25,7 @@ export const ID_PREFIXES = {
 
 export type IdKind = keyof typeof ID_PREFIXES
 
-/** Crockford's base32, in the order of its values. */
-/** Crockford's, in lower case. */
+/** Crockford's base32 in lower case, in the order of its values. */
 export const BASE32 = '0123456789abcdefghjkmnpqrstvwxyz'
 const ULID_LENGTH = 26
 export const LINE_DIGITS = 7

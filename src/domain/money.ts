@@ -67,19 +67,15 @@ export function costNanos(
   price: Price,
   cached_tokens = 0,
 ): number {
-  const { cached_input_picos } = price
-  if (cached_tokens > 0 && cached_input_picos !== undefined) {
-    const cached = Math.min(cached_tokens, prompt_tokens)
-    const exact =
-      BigInt(prompt_tokens - cached) * BigInt(price.input_picos) +
-      BigInt(cached) * BigInt(cached_input_picos) +
-      BigInt(completion_tokens) * BigInt(price.output_picos)
-    return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
-  }
-  const picos = prompt_tokens * price.input_picos + completion_tokens * price.output_picos
+  const { input_picos, output_picos, cached_input_picos = input_picos } = price
+  const cached = Math.min(cached_tokens, prompt_tokens)
+  const picos =
+    (prompt_tokens - cached) * input_picos + cached * cached_input_picos + completion_tokens * output_picos
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
   const exact =
-    BigInt(prompt_tokens) * BigInt(price.input_picos) + BigInt(completion_tokens) * BigInt(price.output_picos)
+    BigInt(prompt_tokens - cached) * BigInt(input_picos) +
+    BigInt(cached) * BigInt(cached_input_picos) +
+    BigInt(completion_tokens) * BigInt(output_picos)
   return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
 }
 

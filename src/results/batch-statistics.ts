@@ -5,12 +5,16 @@ import {
   addToTimeline,
   EMPTY_TIMELINE,
   type ErrorGroup,
+  FIELDS,
   type Finished,
   NOTHING,
   plus,
   type Timeline,
 } from '../domain/batch-statistics.ts'
-import type { Tally } from '../ledger/tally.ts'
+import { addTokens, NO_TOKENS } from '../domain/money.ts'
+import { sumOf } from '../domain/spend.ts'
+import { addShared, type Tally } from '../ledger/tally.ts'
+import type { BatchDelta } from '../store/batches.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
 import { readBatchStatistics, writeBatchStatistics } from '../store/statistics.ts'
 import type { Reader, Writer } from '../store/store.ts'
@@ -24,6 +28,21 @@ interface BatchStatistics {
   errors: ErrorGroup[]
   timeline: Timeline
 }
+
+/** What a batch and a chunk count of these lines. */
+export function sumOfTallies(tallies: readonly Tally[]): TallySums {
+  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, shared: addShared({}, {}) }
+  for (const tally of tallies) {
+    sums.completed += tally.succeeded
+    sums.failed += tally.failed
+    sums.cost_nanos = sumOf(sums.cost_nanos, tally.cost_nanos)
+    sums.usage = addTokens(sums.usage, tally)
+    sums.shared = addShared(sums.shared, tally)
+  }
+  return sums
+}
+
+type TallySums = Required<Pick<BatchDelta, 'completed' | 'failed' | 'cost_nanos' | 'usage' | 'shared'>>
 
 export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
   const finished = tallies.map((tally): Finished => ({ ...tally, completed: tally.succeeded }))
@@ -57,37 +76,27 @@ export async function readStatistics(db: Reader, batch_id: string): Promise<Batc
   return parse(row)
 }
 
+/** Points are stored without their names, since they are written with every commit: when, and the values of FIELDS. */
+interface Stored {
+  interval_ms: number
+  points: number[][]
+}
+
 function parse(row: BatchStatisticsRow | undefined): BatchStatistics {
   if (!row) return { errors: [], timeline: EMPTY_TIMELINE }
   const { interval_ms, points }: Stored = JSON.parse(row.timeline)
-  return {
-    errors: JSON.parse(row.errors),
-    timeline: {
-      interval_ms,
-      points: points.map(([at, completed, failed, prompt_tokens, completion_tokens, cost_nanos]) => {
-        return { at, completed, failed, prompt_tokens, completion_tokens, cost_nanos }
-      }),
-    },
-  }
-}
-
-/** Points without their names: they are written with every commit. */
-interface Stored {
-  interval_ms: number
-  points: [number, number, number, number, number, number][]
+  const named = points.map(([at = 0, ...values]) => {
+    const point = { at, ...NOTHING }
+    for (const [i, field] of FIELDS.entries()) point[field] = values[i] ?? 0
+    return point
+  })
+  return { errors: JSON.parse(row.errors), timeline: { interval_ms, points: named } }
 }
 
 function format({ interval_ms, points }: Timeline): string {
   const stored: Stored = {
     interval_ms,
-    points: points.map((point) => [
-      point.at,
-      point.completed,
-      point.failed,
-      point.prompt_tokens,
-      point.completion_tokens,
-      point.cost_nanos,
-    ]),
+    points: points.map((point) => [point.at, ...FIELDS.map((field) => point[field])]),
   }
   return JSON.stringify(stored)
 }

@@ -14,7 +14,7 @@ import { commitChunk, dropJournal, insertJournalParts } from '../store/chunks.ts
 import { giveUpRemoteBatches } from '../store/remote-batches.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { addBatchStatistics, type StatisticsDelta, statisticsOf } from './batch-statistics.ts'
+import { addBatchStatistics, type StatisticsDelta, statisticsOf, sumOfTallies } from './batch-statistics.ts'
 import type { Fresh } from './chunk-results.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
@@ -66,7 +66,7 @@ export async function commitChunks(
     const { claim, record, fresh } = commit
     const tallies = fresh.tallies.all
     const errors = groupErrors(fresh.failures)
-    const sums = sum(fresh)
+    const sums = { ...sumOfTallies(tallies), expired_lines: fresh.expired_lines }
     const sealed = 'sealed' in record ? record.sealed : null
     const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
@@ -127,26 +127,6 @@ export async function commitChunks(
 type Sums = Required<
   Pick<BatchDelta, 'completed' | 'failed' | 'cost_nanos' | 'usage' | 'shared' | 'expired_lines'>
 >
-
-function sum({ tallies, expired_lines }: Fresh): Sums {
-  const sums = {
-    completed: 0,
-    failed: 0,
-    cost_nanos: 0,
-    usage: NO_TOKENS,
-    shared: addShared({}, {}),
-    expired_lines,
-  }
-  for (const tally of tallies.all) {
-    const { succeeded, failed, cost_nanos } = tally
-    sums.completed += succeeded
-    sums.failed += failed
-    sums.cost_nanos = sumOf(sums.cost_nanos, cost_nanos)
-    sums.usage = addTokens(sums.usage, tally)
-    sums.shared = addShared(sums.shared, tally)
-  }
-  return sums
-}
 
 function add(
   deltas: Map<string, BatchDelta>,

@@ -2,15 +2,14 @@
 // are lost, so they are run again. Their counts and costs are subtracted to the nano-dollar in the transaction that
 // drops the journal. The sums of each journal part are stored beside it in the database for this purpose.
 import type { ErrorGroup } from '../domain/batch-statistics.ts'
-import { addTokens, NO_TOKENS } from '../domain/money.ts'
-import { NO_SPEND, sumOf } from '../domain/spend.ts'
+import { NO_SPEND } from '../domain/spend.ts'
 import { settle } from '../ledger/settle.ts'
-import { addShared, type Tally } from '../ledger/tally.ts'
+import type { Tally } from '../ledger/tally.ts'
 import { addToBatch, lowerRateMark } from '../store/batches.ts'
 import { commitChunk, dropJournal } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { addBatchStatistics, statisticsOf } from './batch-statistics.ts'
+import { addBatchStatistics, statisticsOf, sumOfTallies } from './batch-statistics.ts'
 
 interface JournalSums {
   tallies: Tally[]
@@ -39,7 +38,6 @@ export async function reverseJournal(
 ): Promise<ChunkRow | null> {
   const errors: ErrorGroup[] = []
   const tallies: Tally[] = []
-  const delta = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, shared: addShared({}, {}) }
   let expired_lines = 0
   for (const { sums } of parts) {
     const read: JournalSums = JSON.parse(sums)
@@ -47,13 +45,7 @@ export async function reverseJournal(
     errors.push(...(read.errors ?? []).map((group) => ({ ...group, lines: -group.lines })))
     expired_lines -= read.expired_lines
   }
-  for (const tally of tallies) {
-    delta.completed += tally.succeeded
-    delta.failed += tally.failed
-    delta.cost_nanos = sumOf(delta.cost_nanos, tally.cost_nanos)
-    delta.usage = addTokens(delta.usage, tally)
-    delta.shared = addShared(delta.shared, tally)
-  }
+  const delta = sumOfTallies(tallies)
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
   const { project_id, batch_id, idx } = claim
   await dropJournal(
