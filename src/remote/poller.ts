@@ -46,6 +46,8 @@ const OTHERS_MS = 30_000
 /** When a batch that has ended is looked at for its own sake. */
 const ENDED_LOOK_MS = 30_000
 
+const DONE = { state: 'done', poll_at: null } as const
+
 interface PollerOptions {
   store: Store
   clock: Clock
@@ -127,8 +129,7 @@ export class Poller {
     try {
       if (row.state === 'open') await this.#poll(row, api)
       else if (row.state === 'ended') await this.#checkSealed(row)
-      else if (row.state === 'recorded') await this.#tidy(row, api)
-      else if (row.state === 'abandoned') await this.#cancelAbandoned(row, api)
+      else if (row.state === 'recorded' || row.state === 'abandoned') await this.#tidy(row, api)
     } catch (error) {
       if (!(error instanceof BatchApiError) && !this.#abort.signal.aborted)
         log.error({ err: error, remote_batch: row.id }, 'looking at a remote batch failed; it is tried again')
@@ -169,7 +170,7 @@ export class Poller {
 
   /** Nothing has come of it yet. */
   async #seen(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch): Promise<void> {
-    const { store, clock, log } = this.#options
+    const { clock, log } = this.#options
     const now = clock.now()
     const { status, isKnown } = seen
     const fields = { remote_batch: row.remote_id, upstream: row.upstream, status }
@@ -179,13 +180,8 @@ export class Poller {
     const marks = batch ? [recallAt(batch), batch.expires_at] : []
     const poll_at = marks.find((at) => now < at && row.poll_at !== null && row.poll_at > at)
     if (row.failing_since === null && row.status === status && poll_at === undefined) return
-    const change = {
-      status,
-      detail: null,
-      failing_since: null,
-      ...(poll_at === undefined ? {} : { poll_at }),
-    }
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', change))
+    const next = poll_at === undefined ? {} : { poll_at }
+    await this.#change(row, { status, detail: null, failing_since: null, ...next })
   }
 
   /** Whether its lines are to be answered elsewhere, so that they are in time. */
@@ -203,7 +199,7 @@ export class Poller {
     { id, status }: SeenBatch,
     isStopped: boolean,
   ): Promise<void> {
-    const { store, clock, log } = this.#options
+    const { clock, log } = this.#options
     if (row.cancelled_at !== null && status.startsWith('cancel')) return
     await api.cancel(id, this.#abort.signal)
     if (row.cancelled_at !== null) return
@@ -215,7 +211,7 @@ export class Poller {
         ? 'cancelled a remote batch, since its batch is ending'
         : 'cancelled a remote batch that may be late; what it leaves is answered by other servers',
     )
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { cancelled_at }))
+    await this.#change(row, { cancelled_at })
   }
 
   async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
@@ -232,7 +228,7 @@ export class Poller {
     mayGoAnyway: boolean,
     why: FailureReason,
   ): Promise<void> {
-    const { store, clock, rows, log } = this.#options
+    const { clock, rows, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
     const isOverdue =
@@ -245,7 +241,7 @@ export class Poller {
     }
     if (row.failing_since !== null && row.detail === detail) return
     log.warn(fields, 'a remote batch cannot be looked at; it is tried again')
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'open', { failing_since, detail }))
+    await this.#change(row, { failing_since, detail })
   }
 
   /** The worker that recorded its results crashed before it noted that. */
@@ -257,104 +253,91 @@ export class Poller {
     await store.write((tx) => settleRemoteBatch(tx, row, chunk.epoch, change))
   }
 
-  /** Deletes its files there. */
+  /** Cancels a batch that was given up, and deletes the files of one that has ended; tries again for a while. */
   async #tidy(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
-    const { signal } = this.#abort
-    if (api === null) return await this.#done(row)
+    if (api === null) return await this.#change(row, DONE)
     try {
-      const ids = new Set([row.file_id ?? (await api.findFile(row.id, signal))])
-      for (const id of [row.output_file_id, row.error_file_id]) ids.add(id)
-      if (row.status === 'abandoned' && row.remote_id !== null) {
-        const seen = await api.read(row.remote_id, signal)
-        if (seen && seen.ended === null)
-          return await this.#untidied(row, 'a batch that was given up goes on there')
-        if (seen) await this.#report(row, seen)
-        for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
-      }
-      for (const id of ids) if (id !== null) await api.remove(id)
+      const left = await (row.state === 'recorded'
+        ? this.#deleteFiles(row, api)
+        : this.#cancelAbandoned(row, api))
+      if (left !== null) await this.#untidied(row, left)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      return await this.#untidied(row, reasonForLog(error.result))
+      await this.#untidied(row, reasonForLog(error.result))
     }
-    await this.#done(row)
   }
 
-  /** What a batch has done there whose results are not recorded here. */
-  async #report(row: RemoteBatchRow, { report: remote_report }: SeenBatch): Promise<void> {
-    const { store } = this.#options
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { remote_report }))
+  /** Returns why they cannot be deleted yet. */
+  async #deleteFiles(row: RemoteBatchRow, api: BatchApi): Promise<string | null> {
+    const { signal } = this.#abort
+    const ids = new Set([row.file_id ?? (await api.findFile(row.id, signal))])
+    for (const id of [row.output_file_id, row.error_file_id]) ids.add(id)
+    if (row.status === 'abandoned' && row.remote_id !== null) {
+      const seen = await api.read(row.remote_id, signal)
+      if (seen && seen.ended === null) return 'a batch that was given up goes on there'
+      // What it has done there whose results are not recorded here.
+      if (seen) await this.#change(row, { remote_report: seen.report })
+      for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
+    }
+    for (const id of ids) if (id !== null) await api.remove(id)
+    await this.#change(row, DONE)
+    return null
   }
 
-  /** Files could not be deleted, or a batch that was given up could not be cancelled; it is tried again for a while. */
   async #untidied(row: RemoteBatchRow, reason: string): Promise<void> {
-    const { store, clock, log } = this.#options
+    const { clock, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
     if (now - failing_since < TIDY_MS) {
       const waitMs = (now - failing_since) * (row.state === 'abandoned' ? ABANDONED_SHARE : 1)
       const poll_at = now + Math.max(UNTIDIED_MS_MIN, Math.min(UNTIDIED_MS_MAX, waitMs))
-      return void (await store.write((tx) =>
-        changeRemoteBatch(tx, row.id, row.state, { failing_since, poll_at }),
-      ))
+      return await this.#change(row, { failing_since, poll_at })
     }
     const { file_id, output_file_id, error_file_id, remote_id, upstream } = row
     log.warn(
       { upstream, remote_batch: remote_id, files: [file_id, output_file_id, error_file_id], reason },
       'what a remote batch has left at a batch API could not be deleted there',
     )
-    await this.#done(row)
+    await this.#change(row, DONE)
   }
 
-  async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
+  async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi): Promise<null> {
     const { store, clock, log } = this.#options
     const { signal } = this.#abort
-    if (api === null) return await this.#done(row)
     const since = row.creating_at ?? row.created
     let remote_id = row.remote_id
-    try {
-      if (remote_id === null) {
-        // Before it is looked for: what is on its way then may still take effect.
-        const ageMs =
-          row.creating_at === null ? api.settleMs : await creationAge(store.read, store.claimSql, row.id)
-        const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
-        for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
-        remote_id = found?.[0]?.id ?? null
-        if (remote_id === null && ageMs < api.settleMs) return await this.#again(row, api.settleMs - ageMs)
+    if (remote_id === null) {
+      // Before it is looked for: what is on its way then may still take effect.
+      const ageMs =
+        row.creating_at === null ? api.settleMs : await creationAge(store.read, store.claimSql, row.id)
+      const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
+      for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
+      remote_id = found?.[0]?.id ?? null
+      if (remote_id === null && ageMs < api.settleMs) {
+        await this.#again(row, api.settleMs - ageMs)
+        return null
       }
-      if (remote_id !== null) await api.cancel(remote_id, signal)
-    } catch (error) {
-      if (!(error instanceof BatchApiError)) throw error
-      return await this.#untidied(row, reasonForLog(error.result))
     }
-    log.info(
-      { remote_batch: remote_id, upstream: row.upstream },
-      'cancelled a remote batch that was given up',
-    )
+    if (remote_id !== null) await api.cancel(remote_id, signal)
+    const { upstream } = row
+    log.info({ remote_batch: remote_id, upstream }, 'cancelled a remote batch that was given up')
     // Its files are deleted once it has ended there.
     const poll_at = clock.now() + POLL_MS_MIN
-    const change = {
-      state: 'recorded' as const,
-      status: 'abandoned',
-      remote_id,
-      poll_at,
-      failing_since: null,
-    }
-    await store.writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, 'abandoned', change))
-  }
-
-  async #done(row: RemoteBatchRow): Promise<void> {
-    const { store } = this.#options
-    await store.writeAsyncCommit((tx) =>
-      changeRemoteBatch(tx, row.id, row.state, { state: 'done', poll_at: null }),
-    )
+    const ended = { state: 'recorded', status: 'abandoned' } as const
+    await this.#change(row, { ...ended, remote_id, poll_at, failing_since: null })
+    return null
   }
 
   async #again(row: RemoteBatchRow, waitMs: number): Promise<void> {
-    const { store, clock } = this.#options
-    const poll_at = clock.now() + waitMs
-    await store
-      .writeAsyncCommit((tx) => changeRemoteBatch(tx, row.id, row.state, { poll_at }))
-      .catch(() => {})
+    await this.#change(row, { poll_at: this.#options.clock.now() + waitMs }).catch(() => {})
+  }
+
+  /** On condition that it is still in the state in which it was read. */
+  async #change(
+    { id, state }: RemoteBatchRow,
+    change: Parameters<typeof changeRemoteBatch>[3],
+  ): Promise<void> {
+    await this.#options.store.writeAsyncCommit((tx) => changeRemoteBatch(tx, id, state, change))
   }
 }
 

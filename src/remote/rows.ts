@@ -147,35 +147,11 @@ export class RemoteRows {
       line_count: positions.length,
       day: run.reservedOn(positions[0]!),
     }
-    const isStored = await this.stored(() =>
+    const row = await this.stored(() =>
       store.write((tx) => intendRemoteBatch(tx, run.claim, { ...intent, lines, reservation, moved })),
     )
-    if (!isStored) return null
+    if (row === undefined) return null
     for (const position of reserved) funds.setReserved(run, position, false)
-    const { batch_id, idx, project_id } = run.claim
-    const row: RemoteBatchRow = {
-      ...intent,
-      batch_id,
-      idx,
-      project_id,
-      state: 'intended',
-      lines: JSON.stringify(lines),
-      reserved: JSON.stringify(reservation),
-      file_id: null,
-      remote_id: null,
-      output_file_id: null,
-      error_file_id: null,
-      status: null,
-      detail: null,
-      creating_at: null,
-      creations: 0,
-      cancelled_at: null,
-      failing_since: null,
-      poll_at: null,
-      answered: 0,
-      cost_nanos: 0,
-      remote_report: null,
-    }
     this.#rows.set(run, [...this.of(run), row])
     this.#made.set(run, this.madeOf(run) + 1)
     return row
@@ -227,7 +203,7 @@ export class RemoteRows {
   }
 
   /** Writes a row; a write may be repeated. */
-  async stored(write: () => Promise<boolean>): Promise<boolean> {
+  async stored<Result>(write: () => Promise<Result>): Promise<Result> {
     const { clock } = this.#options
     for (let tries = 1; ; tries++) {
       try {

@@ -30,34 +30,26 @@ type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'create
   moved: RemoteReservation
 }
 
-/** Stores the intent. False if the lease is lost: then nothing may be sent. It may be repeated. */
-export async function intendRemoteBatch(tx: Writer, lease: Lease, batch: NewRemoteBatch): Promise<boolean> {
-  if (!(await hasLease(tx, lease))) return false
+/** Stores the intent. Undefined if the lease is lost: then nothing may be sent. It may be repeated. */
+export async function intendRemoteBatch(
+  tx: Writer,
+  lease: Lease,
+  { lines, reservation, moved, ...batch }: NewRemoteBatch,
+): Promise<RemoteBatchRow | undefined> {
+  if (!(await hasLease(tx, lease))) return undefined
   const { batch_id, idx, project_id } = lease
-  const { id, model, upstream, created, line_count, day, lines, reservation, moved } = batch
-  const { numInsertedOrUpdatedRows } = await tx
+  const json = { lines: JSON.stringify(lines), reserved: JSON.stringify(reservation) }
+  const row = await tx
     .insertInto('remote_batches')
-    .values({
-      id,
-      batch_id,
-      idx,
-      project_id,
-      model,
-      upstream,
-      state: 'intended',
-      lines: JSON.stringify(lines),
-      reserved: JSON.stringify(reservation),
-      created,
-      line_count,
-      day,
-    })
+    .values({ ...batch, batch_id, idx, project_id, state: 'intended', ...json })
     .onConflict((conflict) => conflict.doNothing())
-    .executeTakeFirstOrThrow()
-  if (Number(numInsertedOrUpdatedRows ?? 0) === 0) return true
+    .returningAll()
+    .executeTakeFirst()
+  if (row === undefined) return await readRemoteBatch(tx, batch.id)
   await countOf(tx, lease, 1)
   await addReservations(tx, reservationRows(lease, idx, moved, -1))
   await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
-  return true
+  return row
 }
 
 /** Those of a chunk whose results are not recorded, oldest first. */
@@ -132,16 +124,14 @@ type Change = Partial<
   >
 >
 
-/** False if it is in another state by now. `lease`: only while this holds. */
+/** False if it is in another state by now. */
 export async function changeRemoteBatch(
   tx: Writer,
   id: string,
   from: RemoteBatchState,
   change: Change,
-  lease?: Lease,
 ): Promise<boolean> {
   if (change.state !== undefined) assertRemoteTransition(id, from, change.state)
-  if (lease && !(await hasLease(tx, lease))) return false
   const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id, state: from })
     .set(change)
     .executeTakeFirstOrThrow()
