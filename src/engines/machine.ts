@@ -76,7 +76,7 @@ export class Machine {
   }
 
   #place(tenant: Tenant, now: number): boolean {
-    const free = this.#free(() => true)
+    const free = this.#freeBut([])
     if (!fits(tenant, free)) return false
     this.#queue.splice(this.#queue.indexOf(tenant), 1)
     const gpus = free.gpus.slice(0, tenant.needs.gpus)
@@ -87,18 +87,14 @@ export class Machine {
 
   /** Whether room will come of it. */
   #makeRoom(tenant: Tenant, now: number): boolean {
-    const leaving = (place: Place): boolean => place.leaving
-    if (
-      fits(
-        tenant,
-        this.#free((_, place) => !leaving(place)),
-      )
-    )
-      return true
-    const victims: Tenant[] = []
+    const leaving = [...this.#places].flatMap(([one, place]) => (place.leaving ? [one] : []))
+    const fitsWithout = (victims: readonly Tenant[]): boolean =>
+      fits(tenant, this.#freeBut([...leaving, ...victims]))
+    if (fitsWithout([])) return true
+    let victims: Tenant[] = []
     let waitMs = Number.POSITIVE_INFINITY
     const candidates = [...this.#places]
-      .filter(([one, place]) => !leaving(place) && this.#yields(one, tenant))
+      .filter(([one, place]) => !place.leaving && (one.load === 0 || (tenant.isUrgent && !one.isUrgent)))
       .sort(([a], [b]) => a.load - b.load)
     for (const [one, place] of candidates) {
       const leftMs = place.since + this.#spec.run_ms_min - now
@@ -107,14 +103,13 @@ export class Machine {
         continue
       }
       victims.push(one)
-      if (
-        !fits(
-          tenant,
-          this.#free((other, at) => !leaving(at) && !victims.includes(other)),
-        )
-      )
-        continue
-      for (const victim of this.#needed(tenant, victims)) {
+      if (!fitsWithout(victims)) continue
+      // Of the victims, those without which the tenant would fit as well stay.
+      for (const victim of victims) {
+        const others = victims.filter((one) => one !== victim)
+        if (fitsWithout(others)) victims = others
+      }
+      for (const victim of victims) {
         this.#places.get(victim)!.leaving = true
         victim.onEvicted()
       }
@@ -124,35 +119,14 @@ export class Machine {
     return false
   }
 
-  #yields(one: Tenant, to: Tenant): boolean {
-    return one.load === 0 || (to.isUrgent && !one.isUrgent)
-  }
-
-  /** Of the victims, those without which the tenant would not fit; the last one always is. */
-  #needed(tenant: Tenant, victims: readonly Tenant[]): Tenant[] {
-    let kept = [...victims]
-    for (const victim of victims) {
-      const without = kept.filter((one) => one !== victim)
-      if (
-        fits(
-          tenant,
-          this.#free((other, place) => !place.leaving && !without.includes(other)),
-        )
-      )
-        kept = without
-    }
-    return kept
-  }
-
-  /** What is free if only those stay that `stays` says. */
-  #free(stays: (one: Tenant, place: Place) => boolean): { gpus: string[]; memory_bytes: number } {
-    const used = new Set<string>()
-    let { memory_bytes } = this.#spec
-    for (const [one, place] of this.#places) {
-      if (!stays(one, place)) continue
-      for (const gpu of place.gpus) used.add(gpu)
-      memory_bytes -= one.needs.memory_bytes
-    }
+  /** What is free once these have left. */
+  #freeBut(gone: readonly Tenant[]): { gpus: string[]; memory_bytes: number } {
+    const staying = [...this.#places].filter(([one]) => !gone.includes(one))
+    const used = new Set(staying.flatMap(([, { gpus }]) => gpus))
+    const memory_bytes = staying.reduce(
+      (left, [{ needs }]) => left - needs.memory_bytes,
+      this.#spec.memory_bytes,
+    )
     return { gpus: this.#spec.gpus.filter((gpu) => !used.has(gpu)), memory_bytes }
   }
 

@@ -279,56 +279,57 @@ function missing({ request, computed, generated }: Sequence): number {
 // they are published; docs/simulator.md names the source of each.
 
 export interface EngineOptions {
-  /** Requests in a step, at most (vLLM: --max-num-seqs). Default 256. */
+  /** Requests in a step, at most (vLLM: --max-num-seqs). */
   max_num_seqs?: number | undefined
-  /** Tokens computed in a step, at most (vLLM: --max-num-batched-tokens). Default 2048. */
+  /** Tokens computed in a step, at most (vLLM: --max-num-batched-tokens). */
   max_num_batched_tokens?: number | undefined
-  /** Blocks of the KV cache. Default 25,000. */
+  /** Blocks of the KV cache. */
   kv_blocks?: number | undefined
-  /** Tokens of a block. Default 16. */
+  /** Tokens of a block. */
   block_tokens?: number | undefined
-  /** Whether prompts keep their blocks for prompts that begin alike. Default true. */
+  /** Whether prompts keep their blocks for prompts that begin alike. */
   prefix_caching?: boolean | undefined
-  /** Requests that may wait; beyond it 503 (SGLang: --max-queued-requests). Default null: any number. */
+  /** Requests that may wait; beyond it 503 (SGLang: --max-queued-requests). Null: any number. */
   queue_max?: number | null | undefined
-  /** Whether a request's `priority` orders the queue; without it, a priority is refused (vLLM). Default fcfs. */
+  /** Whether a request's `priority` orders the queue; without it, a priority is refused (vLLM). */
   scheduling_policy?: 'fcfs' | 'priority' | undefined
-  /** Milliseconds of every step. Default 4.6. */
+  /** Milliseconds of every step. */
   step_ms?: number | undefined
-  /** Milliseconds for each request that gets its next token in the step. Default 0.03. */
+  /** Milliseconds for each request that gets its next token in the step. */
   seq_ms?: number | undefined
-  /** Milliseconds for each token of a prompt. Default 0.02. */
+  /** Milliseconds for each token of a prompt. */
   prefill_token_ms?: number | undefined
 }
 
 export type EngineSettings = { [K in keyof EngineOptions]-?: Exclude<EngineOptions[K], undefined | null> }
 
+const DEFAULTS: EngineSettings = {
+  max_num_seqs: 256,
+  max_num_batched_tokens: 2048,
+  kv_blocks: 25_000,
+  block_tokens: 16,
+  prefix_caching: true,
+  queue_max: Number.POSITIVE_INFINITY,
+  scheduling_policy: 'fcfs',
+  step_ms: 4.6,
+  seq_ms: 0.03,
+  prefill_token_ms: 0.02,
+}
+const WHOLE = ['max_num_seqs', 'max_num_batched_tokens', 'kv_blocks', 'block_tokens'] as const
+const DURATIONS = ['step_ms', 'seq_ms', 'prefill_token_ms'] as const
+
 /** Throws a RangeError that names the option when one makes no sense. */
 export function engineSettings(options: EngineOptions): EngineSettings {
-  const settings = {
-    max_num_seqs: whole('max_num_seqs', options.max_num_seqs ?? 256),
-    max_num_batched_tokens: whole('max_num_batched_tokens', options.max_num_batched_tokens ?? 2048),
-    kv_blocks: whole('kv_blocks', options.kv_blocks ?? 25_000),
-    block_tokens: whole('block_tokens', options.block_tokens ?? 16),
-    prefix_caching: options.prefix_caching ?? true,
-    queue_max: options.queue_max ?? Number.POSITIVE_INFINITY,
-    scheduling_policy: options.scheduling_policy ?? 'fcfs',
-    step_ms: atLeast('step_ms', options.step_ms ?? 4.6),
-    seq_ms: atLeast('seq_ms', options.seq_ms ?? 0.03),
-    prefill_token_ms: atLeast('prefill_token_ms', options.prefill_token_ms ?? 0.02),
-  }
+  const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null)
+  const settings: EngineSettings = { ...DEFAULTS, ...Object.fromEntries(given) }
+  for (const name of WHOLE)
+    if (!(Number.isSafeInteger(settings[name]) && settings[name] >= 1))
+      throw new RangeError(`${name} must be at least 1`)
+  for (const name of DURATIONS)
+    if (!(settings[name] >= 0 && Number.isFinite(settings[name])))
+      throw new RangeError(`${name} must be at least 0`)
   if (settings.max_num_batched_tokens < settings.max_num_seqs)
     throw new RangeError('max_num_batched_tokens must be at least max_num_seqs')
   if (settings.step_ms <= 0) throw new RangeError('step_ms must be more than 0')
   return settings
-}
-
-function whole(name: string, value: number): number {
-  if (!(Number.isSafeInteger(value) && value >= 1)) throw new RangeError(`${name} must be at least 1`)
-  return value
-}
-
-function atLeast(name: string, value: number): number {
-  if (!(value >= 0 && Number.isFinite(value))) throw new RangeError(`${name} must be at least 0`)
-  return value
 }
