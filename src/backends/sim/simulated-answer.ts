@@ -20,91 +20,95 @@ export interface SimulatedAnswer {
   completion_tokens: number
 }
 
+/** A request, and what its answer depends on beside it. */
+export interface SimCall {
+  body: Uint8Array
+  settings: SimSettings
+  random: SeededRandom
+  with_usage: boolean
+}
+
 interface Choice {
-  /** The JSON of `message`. */
-  message: string
+  /** The JSON of its `message` or `text`, with the key. */
+  content: string
   finish_reason: 'stop' | 'length' | 'tool_calls'
   tokens: number
 }
 
 /** Throws a SimulatedError when no value fits the schema that was asked for, or the answer would take too much. */
-export function simulatedAnswer(
-  request: SimRequest,
-  settings: SimSettings,
-  random: SeededRandom,
-  with_usage: boolean,
+export function simulatedAnswer(request: SimRequest, call: SimCall): SimulatedAnswer {
+  const { model, prompt_tokens, n } = request
+  const kind = { id: 'chatcmpl', object: 'chat.completion', model, prompt_tokens, fingerprint: true }
+  return answerOfChoices(call, kind, n, (index, budget) => choiceOf(request, call, index, budget))
+}
+
+/** The answer of `count` choices. */
+export function answerOfChoices(
+  { random, with_usage }: SimCall,
+  kind: { id: string; object: string; model: string; prompt_tokens: number; fingerprint?: boolean },
+  count: number,
+  choice: (index: number, budget: GenerationBudget) => Choice,
 ): SimulatedAnswer {
+  const { prompt_tokens } = kind
   const budget = new GenerationBudget()
   const choices: string[] = []
   let completion_tokens = 0
-  for (let index = 0; index < request.n; index++) {
-    const { message, finish_reason, tokens } = choiceOf(request, settings, random, index, budget)
-    budget.text(message.length)
+  for (let index = 0; index < count; index++) {
+    const { content, finish_reason, tokens } = choice(index, budget)
+    budget.text(content.length)
     completion_tokens += tokens
-    choices.push(`{"index":${index},"message":${message},"logprobs":null,"finish_reason":"${finish_reason}"}`)
+    choices.push(`{"index":${index},${content},"logprobs":null,"finish_reason":"${finish_reason}"}`)
   }
-  const { prompt_tokens } = request
+  const total_tokens = prompt_tokens + completion_tokens
   const usage = with_usage
-    ? `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${prompt_tokens + completion_tokens}}`
+    ? `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${total_tokens}}`
     : ''
   const text =
-    `{"id":"chatcmpl-sim-${random.sha256.slice(0, 24)}","object":"chat.completion","created":${SIM_CREATED},` +
-    `"model":${JSON.stringify(request.model)},"choices":[${choices.join(',')}]${usage},` +
-    `"system_fingerprint":"${SIM_FINGERPRINT}"}`
+    `{"id":"${kind.id}-sim-${random.sha256.slice(0, 24)}","object":"${kind.object}","created":${SIM_CREATED},` +
+    `"model":${JSON.stringify(kind.model)},"choices":[${choices.join(',')}]${usage}` +
+    `${kind.fingerprint ? `,"system_fingerprint":"${SIM_FINGERPRINT}"` : ''}}`
   return { text, prompt_tokens, completion_tokens }
 }
 
-function choiceOf(
-  request: SimRequest,
-  settings: SimSettings,
-  random: SeededRandom,
-  index: number,
-  budget: GenerationBudget,
-): Choice {
-  const most = request.output_tokens_max ?? Number.POSITIVE_INFINITY
-  if (request.tool !== null) return toolChoice(request.tool, random, index, most, budget)
-  if (request.format.kind === 'schema') {
-    const value = schemaInstance(request.format.schema, random, budget)
-    if (value === undefined) throw unsatisfiable('response_format')
-    return jsonChoice(value, most)
-  }
-  if (request.format.kind === 'json') {
-    return jsonChoice({ simulated: true, answer: simulatedText(random, 12) }, most)
-  }
-  const { min, max } = settings.output_tokens
-  const wanted = Math.min(random.between(min, max), TEXT_TOKENS_MAX)
-  const tokens = Math.min(wanted, most)
-  const message = `{"role":"assistant","content":"${simulatedText(random, tokens)}"}`
-  return { message, finish_reason: tokens < wanted ? 'length' : 'stop', tokens }
+/** Text of as many tokens as the settings say, of `most` at most; `cut`: of fewer than it would have. */
+export function generated(
+  { settings: { output_tokens }, random }: SimCall,
+  most: number | null,
+): { text: string; tokens: number; cut: boolean } {
+  const wanted = Math.min(random.between(output_tokens.min, output_tokens.max), TEXT_TOKENS_MAX)
+  const tokens = Math.min(wanted, most ?? wanted)
+  return { text: simulatedText(random, tokens), tokens, cut: tokens < wanted }
 }
 
-function toolChoice(
-  { name, parameters }: { name: string; parameters: unknown },
-  random: SeededRandom,
-  index: number,
-  most: number,
-  budget: GenerationBudget,
-): Choice {
-  const value = schemaInstance(parameters, random, budget)
-  if (value === undefined) throw unsatisfiable('tools')
-  const { text, tokens, cut } = cutTo(JSON.stringify(value), most)
-  const call = {
-    id: `call_sim_${random.sha256.slice(0, 20)}_${index}`,
-    type: 'function',
-    function: { name, arguments: text },
+function choiceOf(request: SimRequest, call: SimCall, index: number, budget: GenerationBudget): Choice {
+  const { tool, format, output_tokens_max } = request
+  const { random } = call
+  if (tool === null && format.kind === 'text') {
+    const { text, tokens, cut } = generated(call, output_tokens_max)
+    const content = `"message":{"role":"assistant","content":"${text}"}`
+    return { content, finish_reason: cut ? 'length' : 'stop', tokens }
   }
+  const value =
+    tool === null && format.kind === 'json'
+      ? { simulated: true, answer: simulatedText(random, 12) }
+      : schemaInstance(tool ? tool.parameters : format.kind === 'schema' && format.schema, random, budget)
+  if (value === undefined) throw unsatisfiable(tool ? 'tools' : 'response_format')
+  const { text, tokens, cut } = cutTo(JSON.stringify(value), output_tokens_max ?? Number.POSITIVE_INFINITY)
+  const made = tool
+    ? {
+        content: null,
+        tool_calls: [
+          {
+            id: `call_sim_${random.sha256.slice(0, 20)}_${index}`,
+            type: 'function',
+            function: { name: tool.name, arguments: text },
+          },
+        ],
+      }
+    : { content: text }
   return {
-    message: JSON.stringify({ role: 'assistant', content: null, tool_calls: [call] }),
-    finish_reason: cut ? 'length' : 'tool_calls',
-    tokens,
-  }
-}
-
-function jsonChoice(value: unknown, most: number): Choice {
-  const { text, tokens, cut } = cutTo(JSON.stringify(value), most)
-  return {
-    message: JSON.stringify({ role: 'assistant', content: text }),
-    finish_reason: cut ? 'length' : 'stop',
+    content: `"message":${JSON.stringify({ role: 'assistant', ...made })}`,
+    finish_reason: cut ? 'length' : tool ? 'tool_calls' : 'stop',
     tokens,
   }
 }

@@ -5,24 +5,21 @@ import { hash } from 'node:crypto'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { isRecord } from '../json-record.ts'
-import { GenerationBudget } from './generation-budget.ts'
-import { randomOfHash, type SeededRandom } from './seeded-random.ts'
-import type { SimSettings } from './sim-options.ts'
+import { randomOfHash } from './seeded-random.ts'
 import { contentTokens, count, invalid, readSimBody, readSimRequest, refuseOverlong } from './sim-request.ts'
-import { SIM_CREATED, type SimulatedAnswer, simulatedAnswer } from './simulated-answer.ts'
-import { simulatedText, TEXT_TOKENS_MAX } from './simulated-text.ts'
-
-interface SimCall {
-  body: Uint8Array
-  settings: SimSettings
-  random: SeededRandom
-  with_usage: boolean
-}
+import {
+  answerOfChoices,
+  generated,
+  SIM_CREATED,
+  type SimCall,
+  type SimulatedAnswer,
+  simulatedAnswer,
+} from './simulated-answer.ts'
 
 /** Each throws a SimulatedError for a request that it refuses. */
 export const ANSWERS: Readonly<Record<EndpointPath, (call: SimCall) => SimulatedAnswer>> = {
-  '/v1/chat/completions': ({ body, settings, random, with_usage }) =>
-    simulatedAnswer(readSimRequest(body, settings, random), settings, random, with_usage),
+  '/v1/chat/completions': (call) =>
+    simulatedAnswer(readSimRequest(call.body, call.settings, call.random), call),
   '/v1/completions': answerCompletion,
   '/v1/embeddings': answerEmbeddings,
   '/v1/responses': answerResponse,
@@ -36,32 +33,18 @@ const DIMENSIONS_MAX = 16_384
 /** Of one answer, all its vectors together: a second or two of work. */
 const VALUES_MAX = 4 * 1024 * 1024
 
-function answerCompletion({ body, settings, random, with_usage }: SimCall): SimulatedAnswer {
-  const { request, model } = readSimBody(body, settings)
+function answerCompletion(call: SimCall): SimulatedAnswer {
+  const { request, model } = readSimBody(call.body, call.settings)
   const prompts = inputsOf(request.prompt, 'prompt')
-  const prompt_tokens = tokensOf(prompts)
   const most = count(request.max_tokens, 'max_tokens')
-  for (const prompt of prompts) refuseOverlong(tokensOf([prompt]), most, settings.context_window)
-  const n = count(request.n, 'n') ?? 1
-  if (n * prompts.length > CHOICES_MAX * CHOICES_MAX) throw invalid('there are too many choices', 'n')
-  const budget = new GenerationBudget()
-  const choices: string[] = []
-  let completion_tokens = 0
-  for (let index = 0; index < n * prompts.length; index++) {
-    const { text, tokens, cut } = generated(settings, random, most)
-    budget.text(text.length)
-    completion_tokens += tokens
-    choices.push(
-      `{"index":${index},"text":"${text}","logprobs":null,"finish_reason":"${cut ? 'length' : 'stop'}"}`,
-    )
-  }
-  const counts = { prompt_tokens, completion_tokens }
-  return {
-    ...counts,
-    text:
-      `{"id":"cmpl-sim-${random.sha256.slice(0, 24)}","object":"text_completion","created":${SIM_CREATED},` +
-      `"model":${JSON.stringify(model)},"choices":[${choices.join(',')}]${usageJson(counts, with_usage)}}`,
-  }
+  for (const prompt of prompts) refuseOverlong(tokensOf([prompt]), most, call.settings.context_window)
+  const choices = (count(request.n, 'n') ?? 1) * prompts.length
+  if (choices > CHOICES_MAX * CHOICES_MAX) throw invalid('there are too many choices', 'n')
+  const kind = { id: 'cmpl', object: 'text_completion', model, prompt_tokens: tokensOf(prompts) }
+  return answerOfChoices(call, kind, choices, () => {
+    const { text, tokens, cut } = generated(call, most)
+    return { content: `"text":"${text}"`, finish_reason: cut ? 'length' : 'stop', tokens }
+  })
 }
 
 function answerEmbeddings({ body, settings, with_usage }: SimCall): SimulatedAnswer {
@@ -81,7 +64,8 @@ function answerEmbeddings({ body, settings, with_usage }: SimCall): SimulatedAns
   return listAnswer(model, data, tokensOf(inputs), with_usage)
 }
 
-function answerResponse({ body, settings, random, with_usage }: SimCall): SimulatedAnswer {
+function answerResponse(call: SimCall): SimulatedAnswer {
+  const { body, settings, random, with_usage } = call
   const { request, model } = readSimBody(body, settings)
   const { input, instructions } = request
   if (typeof input !== 'string' && !Array.isArray(input))
@@ -96,7 +80,7 @@ function answerResponse({ body, settings, random, with_usage }: SimCall): Simula
     )
   const most = count(request.max_output_tokens, 'max_output_tokens')
   refuseOverlong(prompt_tokens, most, settings.context_window)
-  const { text, tokens, cut } = generated(settings, random, most)
+  const { text, tokens, cut } = generated(call, most)
   const id = random.sha256.slice(0, 24)
   const answer = {
     id: `resp_sim_${id}`,
@@ -220,25 +204,6 @@ function tokensOf(inputs: readonly unknown[]): number {
       sum + (Array.isArray(input) ? input.length : estimateTokens(Buffer.byteLength(textOf(input)))),
     0,
   )
-}
-
-function generated(
-  { output_tokens: { min, max } }: SimSettings,
-  random: SeededRandom,
-  most: number | null,
-): { text: string; tokens: number; cut: boolean } {
-  const wanted = Math.min(random.between(min, max), TEXT_TOKENS_MAX)
-  const tokens = Math.min(wanted, most ?? wanted)
-  return { text: simulatedText(random, tokens), tokens, cut: tokens < wanted }
-}
-
-function usageJson(
-  { prompt_tokens, completion_tokens }: { prompt_tokens: number; completion_tokens: number },
-  with_usage: boolean,
-): string {
-  if (!with_usage) return ''
-  const total = prompt_tokens + completion_tokens
-  return `,"usage":{"prompt_tokens":${prompt_tokens},"completion_tokens":${completion_tokens},"total_tokens":${total}}`
 }
 
 // Vectors and scores of simulated models: they follow from the model and the text alone.
