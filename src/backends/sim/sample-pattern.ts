@@ -16,16 +16,18 @@ const DIGITS = '0123456789'
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz'
 const WORD = `${LETTERS}${LETTERS.toUpperCase()}${DIGITS}_`
 const PRINTABLE = Array.from({ length: 95 }, (_, i) => String.fromCharCode(32 + i)).join('')
-const CLASSES: Readonly<Record<string, string>> = {
+/** What letters stand for behind a backslash. */
+const ESCAPES: Readonly<Record<string, string>> = {
   d: DIGITS,
   w: WORD,
   s: ' ',
   D: without(PRINTABLE, DIGITS),
   W: without(PRINTABLE, WORD),
   S: without(PRINTABLE, ' '),
+  ...{ n: '\n', t: '\t', r: '\r', f: '\f', v: '\v', 0: '\0' },
 }
-const CONTROL: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r', f: '\f', v: '\v', 0: '\0' }
 const REPEAT_MAX = 10_000
+const DEPTH_MAX = 50
 /** Nested repeats multiply; this is where the sample is given up. */
 const PIECES_MAX = 20_000
 
@@ -38,10 +40,7 @@ export function samplePattern(
 ): string | null {
   budget.steps(pattern.length)
   try {
-    const reader = new PatternReader(pattern, budget)
-    const options = reader.alternatives()
-    if (!reader.atEnd) return null
-    return new PatternWriter(random, budget).write(options, length_min)
+    return writePattern(readPattern(pattern, budget), length_min, random, budget)
   } catch (error) {
     if (error instanceof NotUnderstood) return null
     throw error
@@ -50,69 +49,40 @@ export function samplePattern(
 
 class NotUnderstood extends Error {}
 
-class PatternReader {
-  readonly #pattern: string
-  readonly #budget: GenerationBudget
-  #at = 0
-  #depth = 0
+const CHARACTER = /\\(?:u([\da-fA-F]{4})|x([\da-fA-F]{2})|([\s\S]))|[^\\]/y
+const GROUP = /\((?:\?(?::|<(?![=!])[^>]*>))?/y
+const QUANTIFIER = /(?:([*+?])|\{(\d+)(,(\d*))?\})\??/y
 
-  constructor(pattern: string, budget: GenerationBudget) {
-    this.#pattern = pattern
-    this.#budget = budget
+function readPattern(pattern: string, budget: GenerationBudget): Repeat[][] {
+  let at = 0
+  let depth = 0
+  const take = (wanted: RegExp): RegExpExecArray | null => {
+    wanted.lastIndex = at
+    const found = wanted.exec(pattern)
+    at += found?.[0].length ?? 0
+    return found
   }
 
-  get atEnd(): boolean {
-    return this.#at >= this.#pattern.length
+  const character = (): string => {
+    const found = take(CHARACTER)
+    if (found === null) throw new NotUnderstood()
+    const [all, long, short, escaped] = found
+    const code = long ?? short
+    if (code !== undefined) return String.fromCharCode(Number.parseInt(code, 16))
+    if (escaped === undefined) return all
+    const known = ESCAPES[escaped]
+    if (known === undefined && /[a-zA-Z1-9]/.test(escaped)) throw new NotUnderstood()
+    return known ?? escaped
   }
 
-  alternatives(): Repeat[][] {
-    if (++this.#depth > 50) throw new NotUnderstood()
-    const options = [this.#sequence()]
-    while (this.#take('|')) options.push(this.#sequence())
-    this.#depth -= 1
-    return options
-  }
-
-  #sequence(): Repeat[] {
-    const parts: Repeat[] = []
-    while (!this.atEnd && this.#peek() !== '|' && this.#peek() !== ')') {
-      if (this.#take('^') || this.#take('$')) continue
-      const part = this.#part()
-      parts.push({ part, ...this.#quantifier() })
-    }
-    return parts
-  }
-
-  #part(): Part {
-    if (this.#take('(')) {
-      if (this.#take('?')) this.#groupKind()
-      const options = this.alternatives()
-      if (!this.#take(')')) throw new NotUnderstood()
-      return { kind: 'group', options }
-    }
-    if (this.#take('[')) return { kind: 'chars', chars: this.#charClass() }
-    if (this.#take('.')) return { kind: 'chars', chars: without(PRINTABLE, ' ') }
-    if (this.#take('\\')) return { kind: 'chars', chars: this.#escape() }
-    const char = this.#next()
-    if ('*+?{'.includes(char)) throw new NotUnderstood()
-    return { kind: 'chars', chars: char }
-  }
-
-  #groupKind(): void {
-    if (this.#take(':')) return
-    if (!this.#take('<') || this.#peek() === '=' || this.#peek() === '!') throw new NotUnderstood()
-    while (!this.#take('>')) this.#next()
-  }
-
-  #charClass(): string {
-    const negated = this.#take('^')
+  const charClass = (): string => {
+    const negated = take(/\^/y)
     let chars = ''
-    while (!this.#take(']')) {
-      const from = this.#classChar()
-      this.#budget.steps(from.length)
-      if (from.length === 1 && this.#peek() === '-' && this.#pattern[this.#at + 1] !== ']') {
-        this.#next()
-        const to = this.#classChar()
+    while (!take(/\]/y)) {
+      const from = character()
+      budget.steps(from.length)
+      if (from.length === 1 && take(/-(?!\])/y)) {
+        const to = character()
         if (to.length !== 1) throw new NotUnderstood()
         for (let code = from.charCodeAt(0); code <= to.charCodeAt(0) && chars.length < 512; code++) {
           chars += String.fromCharCode(code)
@@ -124,85 +94,75 @@ class PatternReader {
     return kept
   }
 
-  #classChar(): string {
-    return this.#take('\\') ? this.#escape() : this.#next()
-  }
-
-  #escape(): string {
-    const char = this.#next()
-    const known = CLASSES[char] ?? CONTROL[char]
-    if (known !== undefined) return known
-    if (char === 'u' || char === 'x') {
-      const digits = this.#pattern.slice(this.#at, this.#at + (char === 'u' ? 4 : 2))
-      if (!/^[0-9a-f]+$/i.test(digits)) throw new NotUnderstood()
-      this.#at += digits.length
-      return String.fromCharCode(Number.parseInt(digits, 16))
+  const part = (): Part => {
+    if (take(GROUP)) {
+      const options = alternatives()
+      if (!take(/\)/y)) throw new NotUnderstood()
+      return { kind: 'group', options }
     }
-    if (/[a-zA-Z1-9]/.test(char)) throw new NotUnderstood()
-    return char
+    if (take(/\[/y)) return { kind: 'chars', chars: charClass() }
+    if (take(/\./y)) return { kind: 'chars', chars: without(PRINTABLE, ' ') }
+    if (take(/[*+?{]/y)) throw new NotUnderstood()
+    return { kind: 'chars', chars: character() }
   }
 
-  #quantifier(): { min: number; max: number } {
-    let range = { min: 1, max: 1 }
-    if (this.#take('*')) range = { min: 0, max: REPEAT_MAX }
-    else if (this.#take('+')) range = { min: 1, max: REPEAT_MAX }
-    else if (this.#take('?')) range = { min: 0, max: 1 }
-    else if (this.#peek() === '{') range = this.#counted()
-    this.#take('?')
-    return range
-  }
-
-  #counted(): { min: number; max: number } {
-    const match = /^\{(\d+)(,(\d*))?\}/.exec(this.#pattern.slice(this.#at, this.#at + 20))
-    if (match === null) throw new NotUnderstood()
-    this.#at += match[0].length
-    const min = Number(match[1])
-    const max = match[2] === undefined ? min : match[3] === '' ? REPEAT_MAX : Number(match[3])
+  const quantifier = (): { min: number; max: number } => {
+    const found = take(QUANTIFIER)
+    if (found === null) return { min: 1, max: 1 }
+    const [, sign, least, more, most] = found
+    if (sign !== undefined) return { min: sign === '+' ? 1 : 0, max: sign === '?' ? 1 : REPEAT_MAX }
+    const min = Number(least)
+    const max = more === undefined ? min : most === '' ? REPEAT_MAX : Number(most)
     if (min > REPEAT_MAX || max < min) throw new NotUnderstood()
     return { min, max }
   }
 
-  #peek(): string | undefined {
-    return this.#pattern[this.#at]
+  const sequence = (): Repeat[] => {
+    const parts: Repeat[] = []
+    while (at < pattern.length && !'|)'.includes(pattern[at]!))
+      if (!take(/[$^]/y)) parts.push({ part: part(), ...quantifier() })
+    return parts
   }
 
-  #next(): string {
-    const char = this.#pattern[this.#at]
-    if (char === undefined) throw new NotUnderstood()
-    this.#at += 1
-    return char
+  const alternatives = (): Repeat[][] => {
+    if (++depth > DEPTH_MAX) throw new NotUnderstood()
+    const options = [sequence()]
+    while (take(/\|/y)) options.push(sequence())
+    depth -= 1
+    return options
   }
 
-  #take(char: string): boolean {
-    if (this.#peek() !== char) return false
-    this.#at += 1
-    return true
-  }
+  const options = alternatives()
+  if (at < pattern.length) throw new NotUnderstood()
+  return options
 }
 
 /** Repeats no more than must be, except where `length_min` asks for more. */
-class PatternWriter {
-  readonly #random: SeededRandom
-  readonly #budget: GenerationBudget
-  #left = PIECES_MAX
-
-  constructor(random: SeededRandom, budget: GenerationBudget) {
-    this.#random = random
-    this.#budget = budget
+function writePattern(
+  options: Repeat[][],
+  length_min: number,
+  random: SeededRandom,
+  budget: GenerationBudget,
+): string {
+  let left = PIECES_MAX
+  const writePart = (part: Part): string => {
+    if (--left < 0) throw new NotUnderstood()
+    budget.steps(1)
+    if (part.kind === 'group') return write(part.options, 0)
+    return part.chars[random.next() % part.chars.length] ?? ''
   }
-
-  write(options: Repeat[][], length_min: number): string {
-    const sequence = options[this.#random.next() % options.length] ?? []
-    this.#budget.steps(sequence.length)
+  const write = (options: Repeat[][], length_min: number): string => {
+    const sequence = options[random.next() % options.length] ?? []
+    budget.steps(sequence.length)
     const pieces = sequence.map(({ part, min }) => {
       let piece = ''
-      for (let i = 0; i < min; i++) piece += this.#part(part)
+      for (let i = 0; i < min; i++) piece += writePart(part)
       return piece
     })
     let length = pieces.reduce((total, piece) => total + piece.length, 0)
     for (const [i, { part, min, max }] of sequence.entries()) {
       for (let count = min; count < max && length < length_min; count++) {
-        const more = this.#part(part)
+        const more = writePart(part)
         if (more === '') break
         pieces[i] += more
         length += more.length
@@ -210,13 +170,7 @@ class PatternWriter {
     }
     return pieces.join('')
   }
-
-  #part(part: Part): string {
-    if (--this.#left < 0) throw new NotUnderstood()
-    this.#budget.steps(1)
-    if (part.kind === 'group') return this.write(part.options, 0)
-    return part.chars[this.#random.next() % part.chars.length] ?? ''
-  }
+  return write(options, length_min)
 }
 
 function without(chars: string, unwanted: string): string {
