@@ -1,31 +1,17 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
-import { type RawBuilder, sql } from 'kysely'
+import { type Insertable, type RawBuilder, sql } from 'kysely'
 import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
 import { firstIdAt } from '../domain/ids.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
+import { readBlobRow } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import { readRow, selectRows, updateRows } from './rows.ts'
-import type { BatchRow, BlobRow } from './schema.ts'
+import type { BatchRow, BlobRow, Schema } from './schema.ts'
 import { exactPlus, wordsIn } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
-type NewBatch = Pick<
-  BatchRow,
-  | 'id'
-  | 'project_id'
-  | 'key_id'
-  | 'endpoint'
-  | 'input_file_id'
-  | 'completion_window'
-  | 'metadata'
-  | 'header_entity'
-  | 'language'
-  | 'total'
-  | 'created'
-  | 'expires_at'
-> &
-  Partial<Pick<BatchRow, 'output_expires_after_ms' | 'start_after' | 'dedupe' | 'models' | 'traceparent'>>
+type NewBatch = Omit<Insertable<Schema['batches']>, 'status' | 'input_filename'>
 
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
   return await tx
@@ -34,35 +20,10 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       ...batch,
       input_filename: selectFrom('files').select('filename').where('id', '=', batch.input_file_id),
       status: 'validating',
-      output_file_id: null,
-      error_file_id: null,
-      completed: 0,
-      failed: 0,
-      cost_nanos: 0,
-      expired_lines: 0,
-      chunk_count: 0,
-      chunks_sealed: 0,
-      output_bytes: 0,
-      output_lines: 0,
-      error_bytes: 0,
-      error_lines: 0,
-      input_deleted_at: null,
-      in_progress_at: null,
-      completed_at: null,
-      failed_at: null,
-      expired_at: null,
-      cancelling_at: null,
-      cancelled_at: null,
-      projected_nanos: 0,
-      projected_tokens: 0,
-      rate_sampled_at: null,
-      rate_lines: 0,
-      lines_per_s: null,
+      // Null in batches of earlier versions, which did not sum them.
       prompt_tokens: 0,
       completion_tokens: 0,
       total_tokens: 0,
-      cached_tokens: 0,
-      reasoning_tokens: 0,
     }))
     .returningAll()
     .executeTakeFirstOrThrow()
@@ -288,39 +249,14 @@ export async function readBatchInput(db: Reader, id: string): Promise<BatchInput
   const row = await db
     .selectFrom('batches')
     .leftJoin('files', 'files.id', 'batches.input_file_id')
-    .leftJoin('blobs', (join) =>
-      join.onRef('blobs.key', '=', 'files.content_blob').on('blobs.deletion_pending_since', 'is', null),
-    )
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
     .selectAll('batches')
-    .select([
-      'blobs.key as blob_key',
-      'blobs.project_id as blob_project_id',
-      'blobs.wrapped_key as blob_wrapped_key',
-      'blobs.bytes as blob_bytes',
-      'blobs.created as blob_created',
-      'version as limit_version',
-    ])
+    .select(['files.content_blob', 'version as limit_version'])
     .where('batches.id', '=', id)
     .executeTakeFirst()
   if (!row) return undefined
-  const { blob_key, blob_project_id, blob_wrapped_key, blob_bytes, blob_created, limit_version, ...batch } =
-    row
-  const content =
-    blob_key === null ||
-    blob_project_id === null ||
-    blob_wrapped_key === null ||
-    blob_bytes === null ||
-    blob_created === null
-      ? undefined
-      : {
-          key: blob_key,
-          project_id: blob_project_id,
-          wrapped_key: blob_wrapped_key,
-          bytes: blob_bytes,
-          created: blob_created,
-          deletion_pending_since: null,
-        }
+  const { content_blob, limit_version, ...batch } = row
+  const content = content_blob === null ? undefined : await readBlobRow(db, content_blob)
   return { batch, content, limit_version: limit_version ?? 0 }
 }
 
@@ -339,42 +275,27 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
   await updateRows(tx, 'batches', { id: ids }).set({ input_deleted_at: now }).execute()
 }
 
-/** Unfinished batches for progress and risk, earliest deadline first. */
-type Pace = Pick<
-  BatchRow,
-  | 'id'
-  | 'status'
-  | 'total'
-  | 'completed'
-  | 'failed'
-  | 'in_progress_at'
-  | 'expires_at'
-  | 'rate_sampled_at'
-  | 'rate_lines'
-  | 'lines_per_s'
-  | 'paused_at'
-  | 'start_after'
-  | 'models'
->
+const PACE = [
+  'id',
+  'status',
+  'total',
+  'completed',
+  'failed',
+  'in_progress_at',
+  'expires_at',
+  'rate_sampled_at',
+  'rate_lines',
+  'lines_per_s',
+  'paused_at',
+  'start_after',
+  'models',
+] as const
 
-export async function listPaces(db: Reader, limit: number): Promise<Pace[]> {
+/** Unfinished batches for progress and risk, earliest deadline first. */
+export async function listPaces(db: Reader, limit: number): Promise<Pick<BatchRow, (typeof PACE)[number]>[]> {
   return await db
     .selectFrom('batches')
-    .select([
-      'id',
-      'status',
-      'total',
-      'completed',
-      'failed',
-      'in_progress_at',
-      'expires_at',
-      'rate_sampled_at',
-      'rate_lines',
-      'lines_per_s',
-      'paused_at',
-      'start_after',
-      'models',
-    ])
+    .select(PACE)
     .where('status', 'in', [sql.lit('queued' as const), sql.lit('in_progress' as const)])
     .orderBy('expires_at')
     .limit(limit)

@@ -1,5 +1,6 @@
 // Every sealed blob of the system has a row. A blob without a row is an orphan of a crash; a blob pending deletion
 // cannot be opened, for its key is destroyed, and its bytes are deleted next.
+import { type RawBuilder, sql } from 'kysely'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BlobRow, WebhookRow } from './schema.ts'
@@ -153,109 +154,82 @@ export interface BlobUse {
   part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal' | 'upload_part'
 }
 
+/** As SQL: the rows that refer to a blob, and which of them need it no more. */
+interface Reference {
+  part: BlobUse['part']
+  blob: string
+  owner: string
+  project_id: string
+  from: string
+  isGone?: string
+}
+
+const ofFile = (part: 'content' | 'index'): Reference => ({
+  part,
+  blob: `files.${part}_blob`,
+  owner: 'files.id',
+  project_id: 'files.project_id',
+  from: 'files',
+  isGone: 'files.deleted_at IS NOT NULL',
+})
+
+const ofChunk = (part: 'output' | 'error' | 'audit'): Reference => ({
+  part,
+  blob: `chunks.${part}_blob`,
+  owner: 'chunks.batch_id',
+  project_id: 'chunks.project_id',
+  from: 'chunks',
+  // Results whose file was deleted are gone on purpose; audit records have no file.
+  isGone: `EXISTS (SELECT 1 FROM files WHERE files.batch_id = chunks.batch_id AND files.part = '${part}'
+    AND files.deleted_at IS NOT NULL)`,
+})
+
+const REFERENCES: readonly Reference[] = [
+  ofFile('content'),
+  ofFile('index'),
+  ofChunk('output'),
+  ofChunk('error'),
+  ofChunk('audit'),
+  {
+    part: 'journal',
+    blob: 'journal_parts.journal_blob',
+    owner: 'journal_parts.batch_id',
+    project_id: 'batches.project_id',
+    from: 'journal_parts JOIN batches ON batches.id = journal_parts.batch_id',
+  },
+  {
+    part: 'upload_part',
+    blob: 'upload_parts.blob',
+    owner: 'upload_parts.upload_id',
+    project_id: 'uploads.project_id',
+    from: 'upload_parts JOIN uploads ON uploads.id = upload_parts.upload_id',
+  },
+]
+
 /** What this blob is for. */
 export async function usesOfBlob(db: Reader, key: string): Promise<BlobUse[]> {
-  const uses: BlobUse[] = []
-  const files = await db
-    .selectFrom('files')
-    .select(['id', 'project_id', 'content_blob'])
-    .where((eb) => eb.or([eb('content_blob', '=', key), eb('index_blob', '=', key)]))
-    .execute()
-  for (const { id, project_id, content_blob } of files)
-    uses.push({ blob: key, owner: id, project_id, part: content_blob === key ? 'content' : 'index' })
-  for (const part of ['output', 'error', 'audit'] as const) {
-    const chunks = await db
-      .selectFrom('chunks')
-      .select(['batch_id', 'project_id'])
-      .where(`${part}_blob`, '=', key)
-      .execute()
-    for (const { batch_id, project_id } of chunks) uses.push({ blob: key, owner: batch_id, project_id, part })
-  }
-  const journals = await db
-    .selectFrom('journal_parts')
-    .innerJoin('batches', 'batches.id', 'journal_parts.batch_id')
-    .select(['journal_parts.batch_id', 'batches.project_id'])
-    .where('journal_blob', '=', key)
-    .execute()
-  for (const { batch_id, project_id } of journals)
-    uses.push({ blob: key, owner: batch_id, project_id, part: 'journal' })
-  const parts = await uploadParts(db).where('upload_parts.blob', '=', key).execute()
-  for (const { upload_id, project_id } of parts)
-    uses.push({ blob: key, owner: upload_id, project_id, part: 'upload_part' })
-  return uses
+  return await uses(db, ({ from, blob }) => sql`${sql.raw(from)} WHERE ${sql.raw(blob)} = ${key}`)
 }
 
 /** Blobs that files and batches refer to although the database knows nothing of them: there should be none. */
 export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]> {
-  const uses: BlobUse[] = []
-  for (const part of ['content', 'index'] as const) {
-    const column = `files.${part}_blob` as const
-    const rows = await db
-      .selectFrom('files')
-      .leftJoin('blobs', (join) =>
-        join.onRef('blobs.key', '=', column).on('blobs.deletion_pending_since', 'is', null),
-      )
-      .select(['files.id', 'files.project_id', `${column} as blob`])
-      .where('files.deleted_at', 'is', null)
-      .where(column, 'is not', null)
-      .where('blobs.key', 'is', null)
-      .limit(limit)
-      .execute()
-    for (const { id, project_id, blob } of rows) uses.push({ blob: blob ?? '', owner: id, project_id, part })
-  }
-  for (const part of ['output', 'error', 'audit'] as const) {
-    const column = `chunks.${part}_blob` as const
-    const rows = await db
-      .selectFrom('chunks')
-      .leftJoin('blobs', (join) =>
-        join.onRef('blobs.key', '=', column).on('blobs.deletion_pending_since', 'is', null),
-      )
-      .leftJoin('files', (join) =>
-        join
-          .onRef('files.batch_id', '=', 'chunks.batch_id')
-          .on('files.part', '=', part === 'audit' ? null : part),
-      )
-      .select(['chunks.batch_id', 'chunks.project_id', `${column} as blob`])
-      .where(column, 'is not', null)
-      .where('blobs.key', 'is', null)
-      // Results whose file was deleted are gone on purpose.
-      .where('files.deleted_at', 'is', null)
-      .limit(limit)
-      .execute()
-    for (const { batch_id, project_id, blob } of rows)
-      uses.push({ blob: blob ?? '', owner: batch_id, project_id, part })
-  }
-  const journals = await db
-    .selectFrom('journal_parts')
-    .innerJoin('batches', 'batches.id', 'journal_parts.batch_id')
-    .leftJoin('blobs', (join) =>
-      join
-        .onRef('blobs.key', '=', 'journal_parts.journal_blob')
-        .on('blobs.deletion_pending_since', 'is', null),
-    )
-    .select(['journal_parts.batch_id', 'batches.project_id', 'journal_blob'])
-    .where('blobs.key', 'is', null)
-    .limit(limit)
-    .execute()
-  for (const { batch_id, project_id, journal_blob } of journals)
-    uses.push({ blob: journal_blob, owner: batch_id, project_id, part: 'journal' })
-  const parts = await uploadParts(db)
-    .leftJoin('blobs', (join) =>
-      join.onRef('blobs.key', '=', 'upload_parts.blob').on('blobs.deletion_pending_since', 'is', null),
-    )
-    .where('blobs.key', 'is', null)
-    .limit(limit)
-    .execute()
-  for (const { upload_id, project_id, blob } of parts)
-    uses.push({ blob, owner: upload_id, project_id, part: 'upload_part' })
-  return uses.slice(0, limit)
+  const found = await uses(db, ({ from, blob, isGone = '1 = 0' }) => {
+    const unknown = `LEFT JOIN blobs ON blobs.key = ${blob} AND blobs.deletion_pending_since IS NULL
+      WHERE ${blob} IS NOT NULL AND blobs.key IS NULL AND NOT (${isGone})`
+    return sql`${sql.raw(from)} ${sql.raw(unknown)} LIMIT ${limit}`
+  })
+  return found.slice(0, limit)
 }
 
-function uploadParts(db: Reader) {
-  return db
-    .selectFrom('upload_parts')
-    .innerJoin('uploads', 'uploads.id', 'upload_parts.upload_id')
-    .select(['upload_parts.upload_id', 'upload_parts.blob', 'uploads.project_id'])
+async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unknown>): Promise<BlobUse[]> {
+  const found: BlobUse[] = []
+  for (const reference of REFERENCES) {
+    const { part, blob, owner, project_id } = reference
+    const columns = sql.raw(`${blob} AS blob, ${owner} AS owner, ${project_id} AS project_id`)
+    const { rows } = await sql<Omit<BlobUse, 'part'>>`SELECT ${columns} FROM ${where(reference)}`.execute(db)
+    for (const row of rows) found.push({ ...row, part })
+  }
+  return found
 }
 
 /** Everything in the database that the master key has wrapped, a page at a time. */

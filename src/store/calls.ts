@@ -3,9 +3,8 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { deleteRows, insertRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow, IdempotencyRow } from './schema.ts'
-import { slices } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
@@ -13,7 +12,7 @@ import type { ClaimSql, Reader, Writer } from './store.ts'
  * what was answered.
  */
 export async function insertHttpRequests(tx: Writer, rows: readonly HttpRequestRow[]): Promise<void> {
-  for (const some of slices(rows)) await tx.insertInto('http_requests').values(some).execute()
+  await insertRows(tx, 'http_requests', rows)
 }
 
 /** The project's call; undefined when there was none or it was another project's. */
@@ -84,7 +83,7 @@ export async function insertAnonymousRequests(
   tx: Writer,
   rows: readonly AnonymousRequestRow[],
 ): Promise<void> {
-  for (const some of slices(rows)) await tx.insertInto('anonymous_requests').values(some).execute()
+  await insertRows(tx, 'anonymous_requests', rows)
 }
 
 export async function readAnonymousRequest(db: Reader, id: string): Promise<AnonymousRequestRow | undefined> {

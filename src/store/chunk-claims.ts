@@ -109,15 +109,7 @@ export async function claimRemote(
     .forUpdate()
     .skipLocked()
     .execute()
-  const claims: ChunkRow[] = []
-  for (const { batch_id, idx } of chosen)
-    claims.push(
-      ...(await updateRows(tx, 'chunks', { batch_id, idx })
-        .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
-        .returningAll()
-        .execute()),
-    )
-  return claims
+  return await leaseChosen(tx, worker_id, chosen)
 }
 
 /** Whether there is any. */
@@ -353,16 +345,7 @@ export async function claimOfEntities(
       .forUpdate()
       .skipLocked()
       .executeTakeFirst()
-    if (!chosen) continue
-    const claim = await updateRows(tx, 'chunks', {
-      batch_id: chosen.batch_id,
-      idx: chosen.idx,
-      state: 'ready',
-    })
-      .set((eb) => ({ state: 'leased', worker_id: order.worker_id, epoch: eb('epoch', '+', 1) }))
-      .returningAll()
-      .executeTakeFirst()
-    if (claim) claims.push(claim)
+    if (chosen) claims.push(...(await leaseChosen(tx, order.worker_id, [chosen])))
   }
   return claims
 }
@@ -449,16 +432,23 @@ export async function claimClosable(
     .forUpdate()
     .skipLocked()
     .execute()
+  return await leaseChosen(tx, worker_id, chosen)
+}
+
+/** Leases chunks that this transaction has locked. */
+async function leaseChosen(
+  tx: Writer,
+  worker_id: string,
+  chosen: readonly Pick<ChunkRow, 'batch_id' | 'idx'>[],
+): Promise<ChunkRow[]> {
   const claims: ChunkRow[] = []
-  for (const [batch_id, chunks] of Map.groupBy(chosen, (chunk) => chunk.batch_id)) {
-    const indexes = chunks.map((chunk) => chunk.idx)
+  for (const [batch_id, chunks] of Map.groupBy(chosen, (chunk) => chunk.batch_id))
     claims.push(
-      ...(await updateRows(tx, 'chunks', { batch_id, idx: indexes })
+      ...(await updateRows(tx, 'chunks', { batch_id, idx: chunks.map(({ idx }) => idx) })
         .set((eb) => ({ state: 'leased', worker_id, parked_reason: null, epoch: eb('epoch', '+', 1) }))
         .returningAll()
         .execute()),
     )
-  }
   return claims
 }
 

@@ -5,9 +5,9 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
-import type { BatchRow, ChunkRow, ChunkState, JournalPartRow, Schema } from './schema.ts'
-import { exactPlus, slices } from './sql-parts.ts'
+import { deleteRows, insertRows, readRow, selectRows, updateRows } from './rows.ts'
+import type { BatchRow, ChunkRow, JournalPartRow, Schema } from './schema.ts'
+import { exactPlus } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 const REFUSED_CHARACTERS_MAX = 500
@@ -24,6 +24,7 @@ export async function insertChunks(
 ): Promise<void> {
   await insertRows(
     tx,
+    'chunks',
     spans.map((span, i) => ({ ...newChunk(batch, span), first_lines: firstLines[i] ?? null })),
   )
 }
@@ -36,6 +37,7 @@ export async function insertSealedChunks(
 ): Promise<void> {
   await insertRows(
     tx,
+    'chunks',
     chunks.map(({ span, seal }) => ({
       ...newChunk(batch, span),
       ...seal,
@@ -45,59 +47,28 @@ export async function insertSealedChunks(
   )
 }
 
-async function insertRows(tx: Writer, rows: readonly ChunkRow[]): Promise<void> {
-  for (const some of slices(rows)) {
-    await tx.insertInto('chunks').values(some).execute()
-  }
-}
-
-function newChunk(batch: Owner, span: ChunkSpan): ChunkRow {
+function newChunk(batch: Owner, span: ChunkSpan) {
+  const { index, model, first_line, line_count, byte_start, byte_end } = span
   return {
     batch_id: batch.id,
-    idx: span.index,
+    idx: index,
+    first_line,
+    line_count,
+    byte_start,
+    byte_end,
     project_id: batch.project_id,
-    state: 'ready',
-    epoch: 0,
-    commit_seq: 0,
-    reservation_seq: 0,
-    record_error: null,
-    line_tries: null,
-    first_lines: null,
-    worker_id: null,
-    run_at: 0,
-    parked_reason: null,
+    state: 'ready' as const,
     // Indexes of files that were validated by earlier versions do not have it.
-    model: span.model && isStorable(span.model) ? span.model : null,
+    model: model && isStorable(model) ? model : null,
     entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
     deadline: batch.expires_at,
-    first_line: span.first_line,
-    line_count: span.line_count,
-    byte_start: span.byte_start,
-    byte_end: span.byte_end,
-    completed: 0,
-    failed: 0,
-    cost_nanos: 0,
-    output_blob: null,
-    output_bytes: 0,
-    error_blob: null,
-    error_bytes: 0,
-    audit_blob: null,
-    remote_batches: 0,
   }
 }
 
-/** What one commit does to a chunk. */
-interface ChunkDelta {
-  completed: number
-  failed: number
-  cost_nanos: number
-}
+/** What one commit adds to a chunk. */
+type ChunkDelta = Pick<ChunkRow, 'completed' | 'failed' | 'cost_nanos'>
 
-export interface ChunkSeal {
-  output_blob: string | null
-  output_bytes: number
-  error_blob: string | null
-  error_bytes: number
+export type ChunkSeal = Pick<ChunkRow, 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'> & {
   audit_blob: string
 }
 
@@ -105,6 +76,16 @@ type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>
 
 /** The lease, and the last commit under it that is known to have taken effect. */
 type CommitLease = Lease & Pick<ChunkRow, 'commit_seq'>
+
+/** The rows that a statement under the lease changes: none once another worker has the chunk. */
+function leased({ batch_id, idx, epoch }: Lease) {
+  return { batch_id, idx, epoch, state: 'leased' as const }
+}
+
+/** The same for a commit: none either if it took effect before. */
+function uncommitted(lease: CommitLease) {
+  return { ...leased(lease), commit_seq: lease.commit_seq }
+}
 
 /**
  * `repeated`: an earlier attempt of this commit, with an unknown outcome, took effect. `lost`: another worker has the
@@ -122,13 +103,7 @@ export async function commitChunk(
   delta: ChunkDelta,
   seal: ChunkSeal | null,
 ): Promise<Fenced> {
-  let update = updateRows(tx, 'chunks', {
-    batch_id: lease.batch_id,
-    idx: lease.idx,
-    epoch: lease.epoch,
-    commit_seq: lease.commit_seq,
-    state: 'leased',
-  }).set((eb) => ({
+  let update = updateRows(tx, 'chunks', uncommitted(lease)).set((eb) => ({
     completed: eb('completed', '+', delta.completed),
     failed: eb('failed', '+', delta.failed),
     cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
@@ -150,15 +125,7 @@ async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: Comm
 
 /** Whether the chunk is still leased under this epoch; if it is, it stays so until the transaction ends. */
 export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
-  const row = await selectRows(tx, 'chunks', {
-    batch_id: lease.batch_id,
-    idx: lease.idx,
-    epoch: lease.epoch,
-    state: 'leased',
-  })
-    .select('epoch')
-    .forUpdate()
-    .executeTakeFirst()
+  const row = await selectRows(tx, 'chunks', leased(lease)).select('epoch').forUpdate().executeTakeFirst()
   return row !== undefined
 }
 
@@ -169,21 +136,14 @@ export async function hasLease(tx: Writer, lease: Lease): Promise<boolean> {
  */
 export async function fenceReservation(
   tx: Writer,
-  { batch_id, idx, epoch }: Lease,
+  lease: Lease,
   { last, next }: { last: number; next: number },
 ): Promise<number | null> {
-  const result = await updateRows(tx, 'chunks', {
-    batch_id,
-    idx,
-    epoch,
-    state: 'leased',
-    reservation_seq: last,
-  })
+  const result = await updateRows(tx, 'chunks', { ...leased(lease), reservation_seq: last })
     .set({ reservation_seq: next })
     .executeTakeFirst()
   if (result.numUpdatedRows > 0n) return next
-  const now = await readChunk(tx, batch_id, idx)
-  return now?.epoch === epoch && now.state === 'leased' ? now.reservation_seq : null
+  return (await readRow(tx, 'chunks', leased(lease)))?.reservation_seq ?? null
 }
 
 /**
@@ -224,13 +184,7 @@ async function endLease(
   lease: CommitLease,
   change: UpdateObject<Schema, 'chunks'>,
 ): Promise<Fenced> {
-  const result = await updateRows(tx, 'chunks', {
-    batch_id: lease.batch_id,
-    idx: lease.idx,
-    epoch: lease.epoch,
-    commit_seq: lease.commit_seq,
-    state: 'leased',
-  })
+  const result = await updateRows(tx, 'chunks', uncommitted(lease))
     .set({ ...change, worker_id: null, commit_seq: sql<number>`commit_seq + 1` })
     .executeTakeFirst()
   if (result.numUpdatedRows === 0n) return await whyRefused(tx, lease)
@@ -240,12 +194,7 @@ async function endLease(
 
 /** Requeues the chunk at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
-  const result = await updateRows(tx, 'chunks', {
-    batch_id: lease.batch_id,
-    idx: lease.idx,
-    epoch: lease.epoch,
-    state: 'leased',
-  })
+  const result = await updateRows(tx, 'chunks', leased(lease))
     .set({ state: 'ready', worker_id: null })
     .executeTakeFirst()
   if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
@@ -358,12 +307,7 @@ const CHUNKS_LOOKED_AT_MAX = 32
 const BATCHES_AT_ONCE = 100
 
 /** Unsealed chunks of a batch in the same state. */
-export interface ChunkGroup {
-  batch_id: string
-  state: ChunkState
-  parked_reason: string | null
-  model: string | null
-}
+export type ChunkGroup = Pick<ChunkRow, 'batch_id' | 'state' | 'parked_reason' | 'model'>
 
 /** The groups of the first unsealed chunks of each batch. */
 export async function groupUnsealed(db: Reader, batch_ids: readonly string[]): Promise<ChunkGroup[]> {
@@ -399,7 +343,7 @@ export async function countLeased(db: Reader): Promise<(ChunkGroup & { chunks: n
  * the transaction that seals the last chunk.
  */
 export async function insertJournalParts(tx: Writer, parts: readonly JournalPartRow[]): Promise<void> {
-  if (parts.length > 0) await tx.insertInto('journal_parts').values(parts).execute()
+  await insertRows(tx, 'journal_parts', parts)
 }
 
 /** In the order in which they were written. */

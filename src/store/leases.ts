@@ -7,7 +7,6 @@ import { deleteReservationsOfWorker } from './ledger.ts'
 import { deleteRows, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, SessionRole, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
-import { dropLaneReports, dropWorkerReport } from './workers.ts'
 
 export async function openSession(
   tx: Writer,
@@ -113,8 +112,8 @@ export async function requeueExpiredLeases(tx: Writer, claimSql: ClaimSql): Prom
 
 async function requeue(tx: Writer, worker_id: string): Promise<void> {
   await deleteReservationsOfWorker(tx, worker_id)
-  await dropLaneReports(tx, worker_id)
-  await dropWorkerReport(tx, worker_id)
+  await deleteRows(tx, 'lane_reports', { worker_id }).execute()
+  await deleteRows(tx, 'worker_reports', { worker_id }).execute()
   const free = { state: 'ready' as const, worker_id: null }
   await updateRows(tx, 'chunks', { worker_id, state: 'leased' })
     .set({ ...free, parked_reason: null })

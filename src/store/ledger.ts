@@ -3,13 +3,13 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import { deleteRows, selectRows, updateRows } from './rows.ts'
+import { deleteRows, insertRows, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, LedgerEntryRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
 import { exactPlus, exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertEntries(tx: Writer, rows: readonly LedgerEntryRow[]): Promise<void> {
-  for (const some of slices(rows)) await tx.insertInto('ledger_entries').values(some).execute()
+  await insertRows(tx, 'ledger_entries', rows)
 }
 
 // Reservations: the most that the lines of a leased chunk may cost, reserved before a line is sent. A reservation
@@ -102,11 +102,11 @@ export async function insertProjectedSpend(
     .execute()
   const project_id = rows[0]?.project_id
   if (project_id === undefined) return
-  for (const some of slices(rows)) await insertRows(batch_id, project_id, some).execute(tx)
+  for (const some of slices(rows)) await insertProjections(batch_id, project_id, some).execute(tx)
 }
 
 /** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
-function insertRows(batch_id: string, project_id: string, rows: readonly ProjectedSpendRow[]) {
+function insertProjections(batch_id: string, project_id: string, rows: readonly ProjectedSpendRow[]) {
   // Between two entities, which are bound, stand the amounts of the first; they are numbers of ours.
   const texts = rows.map(({ cost_nanos, tokens }) => `, ${cost_nanos}, ${tokens}), (`)
   const last = texts.pop()?.replace(/, \($/, '') ?? ''

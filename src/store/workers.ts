@@ -56,11 +56,6 @@ export async function setWorkerReport(
     .execute()
 }
 
-/** The session has ended. */
-export async function dropWorkerReport(tx: Writer, worker_id: string): Promise<void> {
-  await deleteRows(tx, 'worker_reports', { worker_id }).execute()
-}
-
 /** A worker whose session lives. */
 interface LiveWorker {
   id: string
@@ -117,7 +112,7 @@ export async function setLaneReports(
   worker_id: string,
   laneReports: readonly LaneReport[],
 ): Promise<void> {
-  await dropLaneReports(tx, worker_id)
+  await deleteRows(tx, 'lane_reports', { worker_id }).execute()
   if (laneReports.length === 0) return
   await tx
     .insertInto('lane_reports')
@@ -131,11 +126,6 @@ export async function setLaneReports(
       })),
     )
     .execute()
-}
-
-/** Deletes the reports of a session that has ended. */
-export async function dropLaneReports(tx: Writer, worker_id: string): Promise<void> {
-  await deleteRows(tx, 'lane_reports', { worker_id }).execute()
 }
 
 /** The reports of workers with a valid lease, oldest first. */
