@@ -9,7 +9,6 @@ import { ApiError, ERRORS } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import { negotiateLanguage } from '../domain/language.ts'
 import type { Model } from '../domain/model.ts'
-import { NO_TOKENS } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
@@ -18,6 +17,7 @@ import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
 import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
+import { deltaOf } from '../results/commit.ts'
 import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
@@ -254,25 +254,7 @@ async function failWhole(
   failed: readonly FailedChunk[],
 ): Promise<BatchRow | null> {
   const now = clock.now()
-  const delta = {
-    completed: 0,
-    failed: 0,
-    cost_nanos: 0,
-    usage: NO_TOKENS,
-    expired_lines: 0,
-    chunks_sealed: 0,
-    output_bytes: 0,
-    output_lines: 0,
-    error_bytes: 0,
-    error_lines: 0,
-  }
-  for (const { result } of failed) {
-    await insertBlobs(tx, batch.project_id, result.blobs, now)
-    delta.failed += result.error_lines
-    delta.error_lines += result.error_lines
-    delta.error_bytes += result.seal.error_bytes
-    delta.chunks_sealed++
-  }
+  for (const { result } of failed) await insertBlobs(tx, batch.project_id, result.blobs, now)
   await insertSealedChunks(
     tx,
     batch,
@@ -293,6 +275,11 @@ async function failWhole(
     now,
   )
   await setBatchErrors(tx, batch.id, JSON.stringify(failed[0]?.problems ?? []))
+  const delta = deltaOf(
+    failed.flatMap(({ tallies }) => tallies),
+    0,
+    failed.map(({ result }) => result),
+  )
   const counted = await addToBatch(tx, batch.id, delta)
   const statistics = failed.map(({ tallies, errors }) => statisticsOf(tallies, errors))
   await addBatchStatistics(tx, new Map([[batch.id, statistics]]), now)

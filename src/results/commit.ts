@@ -3,10 +3,8 @@
 // therefore be repeated after an attempt with an unknown outcome.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { groupErrors } from '../domain/batch-statistics.ts'
-import { addTokens, NO_TOKENS } from '../domain/money.ts'
-import { sumOf } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
-import { addShared } from '../ledger/tally.ts'
+import type { Tally } from '../ledger/tally.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
@@ -56,9 +54,8 @@ export async function commitChunks(
 ): Promise<Committed> {
   const lost: ChunkCommit[] = []
   const repeated: ChunkCommit[] = []
-  const deltas = new Map<string, BatchDelta>()
+  const accepted: ChunkCommit[] = []
   const statistics = new Map<string, StatisticsDelta[]>()
-  const begun = new Map<string, number>()
   const settlements: Settlement[] = []
   const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
   const parts: JournalPartRow[] = []
@@ -66,12 +63,12 @@ export async function commitChunks(
     const { claim, record, fresh } = commit
     const tallies = fresh.tallies.all
     const errors = groupErrors(fresh.failures)
-    const sums = { ...sumOfTallies(tallies), expired_lines: fresh.expired_lines }
     const sealed = 'sealed' in record ? record.sealed : null
-    const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
+    const fenced = await commitChunk(tx, claim, sumOfTallies(tallies), sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
     if (fenced === 'repeated') repeated.push(commit)
     if (fenced !== 'accepted') continue
+    accepted.push(commit)
     if ('sealed' in record) {
       for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
       if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
@@ -86,16 +83,13 @@ export async function commitChunks(
         journal_blob: journal.key,
         byte_start,
         byte_end,
-        sums: journalSums(tallies, errors, sums.expired_lines),
+        sums: journalSums(tallies, errors, fresh.expired_lines),
       })
     }
-    add(deltas, claim.batch_id, sums, sealed)
     if (fresh.positions.length > 0) {
       const known = statistics.get(claim.batch_id) ?? []
       statistics.set(claim.batch_id, [...known, statisticsOf(tallies, errors)])
     }
-    if (commit.begunAt !== null)
-      begun.set(claim.batch_id, Math.min(begun.get(claim.batch_id) ?? commit.begunAt, commit.begunAt))
     const { project_id, batch_id, idx } = claim
     settlements.push({
       project_id,
@@ -113,9 +107,15 @@ export async function commitChunks(
 
   const ended: BatchRow[] = []
   // In a fixed order, which prevents deadlocks between workers that share batches.
-  for (const [batch_id, delta] of [...deltas].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const begunAt = begun.get(batch_id)
-    if (begunAt !== undefined) await moveBatch(tx, batch_id, 'in_progress', begunAt)
+  const byBatch = Map.groupBy(accepted, ({ claim }) => claim.batch_id)
+  for (const [batch_id, group] of [...byBatch].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const begunAt = Math.min(...group.map((commit) => commit.begunAt ?? Number.POSITIVE_INFINITY))
+    if (Number.isFinite(begunAt)) await moveBatch(tx, batch_id, 'in_progress', begunAt)
+    const delta = deltaOf(
+      group.flatMap(({ fresh }) => fresh.tallies.all),
+      group.reduce((sum, { fresh }) => sum + fresh.expired_lines, 0),
+      group.flatMap(({ record }) => ('sealed' in record ? record.sealed : [])),
+    )
     const batch = await addToBatch(tx, batch_id, { ...delta, at: now })
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)
@@ -124,28 +124,21 @@ export async function commitChunks(
   return { lost, repeated, ended }
 }
 
-type Sums = Required<
-  Pick<BatchDelta, 'completed' | 'failed' | 'cost_nanos' | 'usage' | 'shared' | 'expired_lines'>
->
-
-function add(
-  deltas: Map<string, BatchDelta>,
-  batch_id: string,
-  sums: Sums,
-  sealed: SealedChunk | null,
-): void {
-  const old = deltas.get(batch_id)
-  deltas.set(batch_id, {
-    completed: (old?.completed ?? 0) + sums.completed,
-    failed: (old?.failed ?? 0) + sums.failed,
-    cost_nanos: sumOf(old?.cost_nanos ?? 0, sums.cost_nanos),
-    usage: addTokens(old?.usage ?? NO_TOKENS, sums.usage),
-    shared: addShared(old?.shared ?? {}, sums.shared),
-    expired_lines: (old?.expired_lines ?? 0) + sums.expired_lines,
-    chunks_sealed: (old?.chunks_sealed ?? 0) + (sealed ? 1 : 0),
-    output_bytes: (old?.output_bytes ?? 0) + (sealed?.seal.output_bytes ?? 0),
-    output_lines: (old?.output_lines ?? 0) + (sealed?.output_lines ?? 0),
-    error_bytes: (old?.error_bytes ?? 0) + (sealed?.seal.error_bytes ?? 0),
-    error_lines: (old?.error_lines ?? 0) + (sealed?.error_lines ?? 0),
-  })
+/** What lines add to their batch; `sealed`: the chunks that they end. */
+export function deltaOf(
+  tallies: readonly Tally[],
+  expired_lines: number,
+  sealed: readonly SealedChunk[],
+): BatchDelta {
+  const total = (of: (chunk: SealedChunk) => number): number =>
+    sealed.reduce((sum, chunk) => sum + of(chunk), 0)
+  return {
+    ...sumOfTallies(tallies),
+    expired_lines,
+    chunks_sealed: sealed.length,
+    output_bytes: total(({ seal }) => seal.output_bytes),
+    output_lines: total(({ output_lines }) => output_lines),
+    error_bytes: total(({ seal }) => seal.error_bytes),
+    error_lines: total(({ error_lines }) => error_lines),
+  }
 }

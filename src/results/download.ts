@@ -1,6 +1,7 @@
 // Streams the content of a file. An upload is one blob; a result file is the sealed chunks of its batch in order. While
 // one chunk is sent, the next is opened.
 import type { ByteRange } from '../blobs/blobs.ts'
+import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listSealed } from '../store/chunks.ts'
@@ -26,41 +27,25 @@ interface Piece {
 export async function* readContent(ports: Ports, file: FileRow, range: ByteRange): AsyncGenerator<Buffer> {
   const pieces =
     file.content_blob === null ? resultPieces(ports.db, file, range) : [{ key: file.content_blob, range }]
-  const opened: Opened[] = []
+  const open = new Set<AsyncGenerator<Buffer>>()
+  const begin = async (
+    piece: Piece,
+  ): Promise<{ first: IteratorResult<Buffer>; bytes: AsyncGenerator<Buffer> }> => {
+    const bytes = readPiece(ports, file.project_id, piece)
+    open.add(bytes)
+    return { first: await bytes.next(), bytes }
+  }
   try {
-    for await (const piece of pieces) {
-      opened.push(open(ports, file.project_id, piece))
-      const [current] = opened.length > 1 ? opened.splice(0, 1) : []
-      if (current) yield* rest(current)
+    for await (const { first, bytes } of mapAhead(pieces, 1, begin)) {
+      if (!first.done) {
+        yield first.value
+        yield* bytes
+      }
+      open.delete(bytes)
     }
-    for (const last of opened.splice(0)) yield* rest(last)
   } finally {
     // The reader may stop early.
-    for (const { bytes } of opened) await bytes.return(undefined)
-  }
-}
-
-interface Opened {
-  bytes: AsyncGenerator<Buffer>
-  first: Promise<IteratorResult<Buffer>>
-}
-
-function open(ports: Ports, project_id: string, piece: Piece): Opened {
-  const bytes = readPiece(ports, project_id, piece)
-  const first = bytes.next()
-  // Awaited later, or never if the reader stops; an unhandled rejection must not be reported meanwhile.
-  first.catch(() => {})
-  return { bytes, first }
-}
-
-async function* rest({ bytes, first }: Opened): AsyncGenerator<Buffer> {
-  try {
-    const { value, done } = await first
-    if (done) return
-    yield value
-    yield* bytes
-  } finally {
-    await bytes.return(undefined)
+    for (const bytes of open) await bytes.return(undefined)
   }
 }
 
