@@ -3,7 +3,20 @@ import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
-import { amount, anything, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import {
+  amount,
+  anything,
+  arrayOf,
+  between,
+  count,
+  flag,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  text,
+  timestamp,
+} from './shape.ts'
 
 const LINES_LIMIT_MAX = 500
 
@@ -29,7 +42,7 @@ const SUMMARY = {
   finished_at: orNull(count(), 'Unix seconds; null while it is pending.'),
 }
 
-export const LineSummary = Type.Object(SUMMARY, { title: 'LineSummary' })
+export const LineSummary = object('LineSummary', SUMMARY)
 export type LineSummary = Static<typeof LineSummary>
 
 export const LineList = listOf(LineSummary, 'LineList')
@@ -51,45 +64,33 @@ export const FindLinesQuery = Type.Object({
 
 /** Unlike other lists, in the order of the input; a page may be short, and the list still goes on. */
 export const LinesQuery = Type.Object({
-  limit: Type.Optional(
-    Type.Integer({
-      minimum: 1,
-      maximum: LINES_LIMIT_MAX,
-      default: 100,
-      description: 'How many lines at most.',
-    }),
-  ),
+  limit: Type.Optional(between(1, LINES_LIMIT_MAX, 'How many lines at most.', 100)),
   after: Type.Optional(
-    Type.Integer({
-      minimum: 0,
-      maximum: LINE_NUMBER_MAX,
-      default: 0,
-      description: 'Only lines behind this line of the input file: any number, or `next_cursor`.',
-    }),
+    between(
+      0,
+      LINE_NUMBER_MAX,
+      'Only lines behind this line of the input file: any number, or `next_cursor`.',
+      0,
+    ),
   ),
   status: Type.Optional(oneOf(LINE_STATUSES, '`pending`: not finished yet. Without it, all lines.')),
-  code: Type.Optional(text('Only lines that failed with this error code.')),
-  message: Type.Optional(
-    text('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
-  ),
-  model: Type.Optional(text('Only lines of this model.')),
-  entity: Type.Optional(text('Only lines of this entity.')),
-  custom_id: Type.Optional(text('Only lines whose `custom_id` contains this text.')),
+  code: maybeText('Only lines that failed with this error code.'),
+  message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
+  model: maybeText('Only lines of this model.'),
+  entity: maybeText('Only lines of this entity.'),
+  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
 })
 
 export type LinesQuery = Static<typeof LinesQuery>
 
-export const BatchLine = Type.Object(
-  {
-    ...SUMMARY,
-    input: anything('The line of the input file, byte for byte; null once the file has been deleted.'),
-    result: anything(
-      'The result line, byte for byte; null while it is pending and once the file has been deleted.',
-    ),
-    record: orNull(LineRecord, 'The audit record, without the response; null while it is pending.'),
-  },
-  { title: 'BatchLine' },
-)
+export const BatchLine = object('BatchLine', {
+  ...SUMMARY,
+  input: anything('The line of the input file, byte for byte; null once the file has been deleted.'),
+  result: anything(
+    'The result line, byte for byte; null while it is pending and once the file has been deleted.',
+  ),
+  record: orNull(LineRecord, 'The audit record, without the response; null while it is pending.'),
+})
 
 export type BatchLine = Static<typeof BatchLine>
 
@@ -99,21 +100,14 @@ const RESULTS_LIMIT_MAX = 10_000
 
 export const ResultsQuery = Type.Object({
   after: Type.Optional(
-    Type.Integer({
-      minimum: 0,
-      maximum: LINE_NUMBER_MAX,
-      default: 0,
-      description: 'Only lines behind this line of the input file. Pass `X-Next-After` here to go on.',
-    }),
+    between(
+      0,
+      LINE_NUMBER_MAX,
+      'Only lines behind this line of the input file. Pass `X-Next-After` here to go on.',
+      0,
+    ),
   ),
-  limit: Type.Optional(
-    Type.Integer({
-      minimum: 1,
-      maximum: RESULTS_LIMIT_MAX,
-      default: 1000,
-      description: 'How many lines at most.',
-    }),
-  ),
+  limit: Type.Optional(between(1, RESULTS_LIMIT_MAX, 'How many lines at most.', 1000)),
   format: Type.Optional(
     oneOf(
       ['jsonl', 'csv', 'parquet'],
@@ -144,59 +138,53 @@ export const ResultsQuery = Type.Object({
 
 // The errors of a batch, grouped by code and message.
 
-export const BatchErrors = Type.Object(
-  {
-    object: Type.Literal('batch_errors'),
-    batch_id: Type.String(),
-    failed: count('How many lines failed: the sum of the groups and `other`.'),
-    groups: arrayOf(
-      Type.Object({
-        code: Type.String(),
-        pattern: orNull(
-          Type.String(),
-          'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
-        ),
-        message: text('The message of one of them.'),
-        lines: Count,
-        retryable: flag('Whether the same lines may succeed when they are sent again.'),
-        advice: text('What to do.'),
-      }),
-      'Those with the most lines first.',
-    ),
-    other: count('Failed lines that belong to no group: they failed under an earlier version.'),
-  },
-  { title: 'BatchErrors' },
-)
+export const BatchErrors = object('BatchErrors', {
+  object: Type.Literal('batch_errors'),
+  batch_id: Type.String(),
+  failed: count('How many lines failed: the sum of the groups and `other`.'),
+  groups: arrayOf(
+    Type.Object({
+      code: Type.String(),
+      pattern: orNull(
+        Type.String(),
+        'What the messages of the group have in common: words with digits are `0`. It is the `message` that filters lines. Null for messages of the code that found no group of their own.',
+      ),
+      message: text('The message of one of them.'),
+      lines: Count,
+      retryable: flag('Whether the same lines may succeed when they are sent again.'),
+      advice: text('What to do.'),
+    }),
+    'Those with the most lines first.',
+  ),
+  other: count('Failed lines that belong to no group: they failed under an earlier version.'),
+})
 
 export type BatchErrors = Static<typeof BatchErrors>
 
 // How a batch got on, as points for a chart.
 
-export const BatchTimeline = Type.Object(
-  {
-    object: Type.Literal('batch_timeline'),
-    batch_id: Type.String(),
-    interval_s: Type.Number({
-      exclusiveMinimum: 0,
-      description: 'How much time a point covers; it grows as the batch does.',
+export const BatchTimeline = object('BatchTimeline', {
+  object: Type.Literal('batch_timeline'),
+  batch_id: Type.String(),
+  interval_s: Type.Number({
+    exclusiveMinimum: 0,
+    description: 'How much time a point covers; it grows as the batch does.',
+  }),
+  points: arrayOf(
+    Type.Object({
+      at: timestamp('when the interval begins.'),
+      completed: Count,
+      failed: Count,
+      prompt_tokens: Count,
+      completion_tokens: Count,
+      cost_usd: amount(),
     }),
-    points: arrayOf(
-      Type.Object({
-        at: timestamp('when the interval begins.'),
-        completed: Count,
-        failed: Count,
-        prompt_tokens: Count,
-        completion_tokens: Count,
-        cost_usd: amount(),
-      }),
-      'What finished in each interval, in order of time; intervals in which nothing did are left out.',
-    ),
-    states: arrayOf(
-      Type.Object({ status: Type.String(), at: timestamp('when it was entered.') }),
-      'The statuses that the batch has had, with their times.',
-    ),
-  },
-  { title: 'BatchTimeline' },
-)
+    'What finished in each interval, in order of time; intervals in which nothing did are left out.',
+  ),
+  states: arrayOf(
+    Type.Object({ status: Type.String(), at: timestamp('when it was entered.') }),
+    'The statuses that the batch has had, with their times.',
+  ),
+})
 
 export type BatchTimeline = Static<typeof BatchTimeline>

@@ -10,7 +10,19 @@ import {
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan-metadata.ts'
 import { LimitObject } from './limit.ts'
-import { amount, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import {
+  amount,
+  arrayOf,
+  count,
+  flag,
+  maybe,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  text,
+  timestamp,
+} from './shape.ts'
 
 // Metadata of a batch or a line: a few short strings.
 
@@ -37,44 +49,35 @@ const FileIdOrNull = orNull(Type.String())
 const Count = count()
 
 /** What is wrong with a line. */
-export const BatchProblem = Type.Object(
-  {
-    code: Type.String(),
-    message: Type.String(),
-    param: orNull(Type.String()),
-    line: orNull(Type.Integer({ minimum: 1 }), 'Its number in the input.'),
-  },
-  { title: 'BatchProblem' },
-)
+export const BatchProblem = object('BatchProblem', {
+  code: Type.String(),
+  message: Type.String(),
+  param: orNull(Type.String()),
+  line: orNull(Type.Integer({ minimum: 1 }), 'Its number in the input.'),
+})
 
 export type BatchProblem = Static<typeof BatchProblem>
 
 const BatchErrors = Type.Object({ object: Type.Literal('list'), data: Type.Array(BatchProblem) })
 
-const BatchUsage = Type.Object(
-  {
-    input_tokens: Count,
-    input_tokens_details: Type.Object({ cached_tokens: Count }),
-    output_tokens: Count,
-    output_tokens_details: Type.Object({ reasoning_tokens: Count }),
-    total_tokens: Count,
-  },
-  { title: 'BatchUsage' },
-)
+const BatchUsage = object('BatchUsage', {
+  input_tokens: Count,
+  input_tokens_details: Type.Object({ cached_tokens: Count }),
+  output_tokens: Count,
+  output_tokens_details: Type.Object({ reasoning_tokens: Count }),
+  total_tokens: Count,
+})
 
 /** Unix seconds. It is left out until then; for clients of OpenAI's API it is null. */
 function moment(description: string) {
-  return Type.Optional(orNull(timestamp(description)))
+  return maybe(timestamp(description))
 }
 
-const Progress = Type.Object(
-  {
-    lines_per_s: orNull(amount(), 'Of late; null before there is anything to go by.'),
-    estimated_completion: orNull(count(), 'Unix seconds, at that rate; null when it cannot be said.'),
-    at_risk: flag('Whether it may not be done by `expires_at`; its lines then go before those of others.'),
-  },
-  { title: 'BatchProgress' },
-)
+const Progress = object('BatchProgress', {
+  lines_per_s: orNull(amount(), 'Of late; null before there is anything to go by.'),
+  estimated_completion: orNull(count(), 'Unix seconds, at that rate; null when it cannot be said.'),
+  at_risk: flag('Whether it may not be done by `expires_at`; its lines then go before those of others.'),
+})
 
 export const WaitingTextShape = Type.Object(
   {
@@ -86,19 +89,17 @@ export const WaitingTextShape = Type.Object(
   { title: 'WaitingText', description: 'What the message is made of, for texts in other languages.' },
 )
 
-const Waiting = Type.Object(
-  {
-    code: oneOf(WAITING_CODES),
-    message: Type.String(),
-    text: Type.Optional(WaitingTextShape),
-    model: Type.Optional(text('The model that it waits for.')),
-    since: Type.Optional(timestamp('since when.')),
-    until: Type.Optional(timestamp('when it can go on, where that is known.')),
-  },
-  { title: 'WaitingReason' },
-)
+const Waiting = object('WaitingReason', {
+  code: oneOf(WAITING_CODES),
+  message: Type.String(),
+  text: Type.Optional(WaitingTextShape),
+  model: maybeText('The model that it waits for.'),
+  since: Type.Optional(timestamp('since when.')),
+  until: Type.Optional(timestamp('when it can go on, where that is known.')),
+})
 
-export const BatchObject = Type.Object(
+export const BatchObject = object(
+  'Batch',
   {
     id: text('Begins with `batch_`.'),
     object: Type.Literal('batch'),
@@ -108,16 +109,14 @@ export const BatchObject = Type.Object(
     input_file_id: Type.String(),
     output_file_id: FileIdOrNull,
     error_file_id: FileIdOrNull,
-    errors: Type.Optional(
-      orNull(
-        BatchErrors,
-        'Of a batch that failed: what is wrong with its first lines; its error file names each.',
-      ),
+    errors: maybe(
+      BatchErrors,
+      'Of a batch that failed: what is wrong with its first lines; its error file names each.',
     ),
-    model: Type.Optional(orNull(Type.String(), 'What its lines name, where they name one model.')),
+    model: maybe(Type.String(), 'What its lines name, where they name one model.'),
     completion_window: Type.String(),
     request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
-    usage: Type.Optional(orNull(BatchUsage, 'The tokens of the lines that have a result.')),
+    usage: maybe(BatchUsage, 'The tokens of the lines that have a result.'),
     cost_usd: amount('What the batch costs; lines with a result only.'),
     region: Type.String(),
     created: timestamp('when it was accepted.'),
@@ -157,38 +156,31 @@ export const BatchObject = Type.Object(
         'In the answer to a call that waited for the end of its batch: its result lines, in the order of the input. Left out where they are more than 1 MiB, or the key may not read them.',
       ),
     ),
-    waiting_reason: Type.Optional(
-      orNull(
-        Waiting,
-        'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
-      ),
+    waiting_reason: maybe(
+      Waiting,
+      'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
     ),
   },
   {
-    title: 'Batch',
-    examples: [
-      {
-        id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
-        object: 'batch',
-        name: 'requests.jsonl',
-        endpoint: DEFAULT_ENDPOINT,
-        status: 'in_progress',
-        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        output_file_id: null,
-        error_file_id: null,
-        completion_window: '24h',
-        request_counts: { total: 12, completed: 4, failed: 0 },
-        cost_usd: 0.00042,
-        region: 'local',
-        created: 1767225660,
-        created_at: 1767225660,
-        in_progress_at: 1767225661,
-        expires_at: 1767312060,
-        metadata: { entity: 'user:42' },
-        progress: { lines_per_s: 1.5, estimated_completion: 1767225666, at_risk: false },
-        waiting_reason: null,
-      },
-    ],
+    id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
+    object: 'batch',
+    name: 'requests.jsonl',
+    endpoint: DEFAULT_ENDPOINT,
+    status: 'in_progress',
+    input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    output_file_id: null,
+    error_file_id: null,
+    completion_window: '24h',
+    request_counts: { total: 12, completed: 4, failed: 0 },
+    cost_usd: 0.00042,
+    region: 'local',
+    created: 1767225660,
+    created_at: 1767225660,
+    in_progress_at: 1767225661,
+    expires_at: 1767312060,
+    metadata: { entity: 'user:42' },
+    progress: { lines_per_s: 1.5, estimated_completion: 1767225666, at_risk: false },
+    waiting_reason: null,
   },
 )
 
@@ -199,21 +191,19 @@ const OutputExpiresAfter = Type.Object(
   { additionalProperties: false },
 )
 
-const BatchRequest = Type.Object(
-  {
-    custom_id: Type.Optional(text('`request-1` and so on, by its place, if it is left out.')),
-    method: Type.Optional(Type.Literal('POST')),
-    url: Type.Optional(Type.Enum([...ENDPOINT_PATHS], { description: 'The `endpoint`, if it is left out.' })),
-    body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
-    metadata: Type.Optional(orNull(Metadata)),
-  },
-  { title: 'BatchRequest' },
-)
+const BatchRequest = object('BatchRequest', {
+  custom_id: maybeText('`request-1` and so on, by its place, if it is left out.'),
+  method: Type.Optional(Type.Literal('POST')),
+  url: Type.Optional(Type.Enum([...ENDPOINT_PATHS], { description: 'The `endpoint`, if it is left out.' })),
+  body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
+  metadata: maybe(Metadata),
+})
 
-export const CreateBatch = Type.Object(
+export const CreateBatch = object(
+  'CreateBatch',
   {
-    input_file_id: Type.Optional(
-      text('A file of yours that is `processed`, or will be in a few seconds: the call waits for it.'),
+    input_file_id: maybeText(
+      'A file of yours that is `processed`, or will be in a few seconds: the call waits for it.',
     ),
     requests: Type.Optional(
       arrayOf(
@@ -225,12 +215,10 @@ export const CreateBatch = Type.Object(
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
     }),
     completion_window: text('A window of your plan: `24h`, or `4h` on enterprise.'),
-    metadata: Type.Optional(orNull(Metadata)),
-    start_after: Type.Optional(
-      orNull(
-        Type.Integer({ minimum: 0, maximum: 10 ** 11 }),
-        'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
-      ),
+    metadata: maybe(Metadata),
+    start_after: maybe(
+      Type.Integer({ minimum: 0, maximum: 10 ** 11 }),
+      'Unix seconds: no line is sent before. The completion window counts from the creation all the same.',
     ),
     dedupe: Type.Optional(
       Type.Union([Type.Boolean(), Type.Literal('force'), Type.Null()], {
@@ -238,26 +226,20 @@ export const CreateBatch = Type.Object(
           '`true`: identical requests are sent once, where `temperature` is 0, a `seed` is given or nothing is generated. `force`: all identical requests. The other lines share the answer and cost nothing.',
       }),
     ),
-    wait: Type.Optional(
-      orNull(
-        Type.String(),
-        'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
-      ),
+    wait: maybe(
+      Type.String(),
+      'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
     ),
-    output_expires_after: Type.Optional(
-      orNull(OutputExpiresAfter, 'Deletes the result files so long after their creation, if that is sooner.'),
+    output_expires_after: maybe(
+      OutputExpiresAfter,
+      'Deletes the result files so long after their creation, if that is sooner.',
     ),
   },
   {
-    title: 'CreateBatch',
-    examples: [
-      {
-        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        endpoint: DEFAULT_ENDPOINT,
-        completion_window: '24h',
-        metadata: { entity: 'user:42' },
-      },
-    ],
+    input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    endpoint: DEFAULT_ENDPOINT,
+    completion_window: '24h',
+    metadata: { entity: 'user:42' },
   },
 )
 
@@ -289,7 +271,8 @@ const projected = {
   cost_usd: Usd,
 }
 
-export const BatchEstimate = Type.Object(
+export const BatchEstimate = object(
+  'BatchEstimate',
   {
     object: Type.Literal('batch.estimate'),
     input_file_id: Type.String(),
@@ -322,60 +305,50 @@ export const BatchEstimate = Type.Object(
     ),
   },
   {
-    title: 'BatchEstimate',
-    examples: [
+    object: 'batch.estimate',
+    input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    accepted: true,
+    lines: 12,
+    input_tokens: 480,
+    output_tokens_max: 6144,
+    cost_usd: 0.0025056,
+    groups: [
       {
-        object: 'batch.estimate',
-        input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        accepted: true,
+        model: 'sim-1',
+        entity: 'user:42',
+        priced: true,
         lines: 12,
         input_tokens: 480,
         output_tokens_max: 6144,
         cost_usd: 0.0025056,
-        groups: [
-          {
-            model: 'sim-1',
-            entity: 'user:42',
-            priced: true,
-            lines: 12,
-            input_tokens: 480,
-            output_tokens_max: 6144,
-            cost_usd: 0.0025056,
-            bytes_per_token: 4,
-          },
-        ],
-        unpriced_models: [],
-        unknown_models: [],
-        limits: [],
+        bytes_per_token: 4,
       },
     ],
+    unpriced_models: [],
+    unknown_models: [],
+    limits: [],
   },
 )
 export type BatchEstimate = Static<typeof BatchEstimate>
 
 // The request that runs the failed lines of a batch again.
 
-export const RetryBatch = Type.Object(
-  {
-    codes: Type.Optional(
-      Type.Array(Type.String(), {
-        minItems: 1,
-        maxItems: 50,
-        description: 'Only lines that failed with one of these error codes.',
-      }),
-    ),
-    message: Type.Optional(
-      text('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
-    ),
-    model: Type.Optional(text('Only lines of this model.')),
-    entity: Type.Optional(text('Only lines of this entity.')),
-    custom_id: Type.Optional(text('Only lines whose `custom_id` contains this text.')),
-    line: Type.Optional(
-      Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
-    ),
-    completion_window: Type.Optional(text('The window of the batch, if it is left out.')),
-  },
-  { title: 'RetryBatch', additionalProperties: false },
-)
+export const RetryBatch = object('RetryBatch', {
+  codes: Type.Optional(
+    Type.Array(Type.String(), {
+      minItems: 1,
+      maxItems: 50,
+      description: 'Only lines that failed with one of these error codes.',
+    }),
+  ),
+  message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
+  model: maybeText('Only lines of this model.'),
+  entity: maybeText('Only lines of this entity.'),
+  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
+  line: Type.Optional(
+    Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
+  ),
+  completion_window: maybeText('The window of the batch, if it is left out.'),
+})
 
 export type RetryBatch = Static<typeof RetryBatch>

@@ -1,11 +1,23 @@
 // An event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
 import { EVENT_TYPES, TEST_EVENT } from '../domain/event.ts'
-import { count, deletedOf, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import {
+  between,
+  count,
+  deletedOf,
+  flag,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  text,
+  timestamp,
+} from './shape.ts'
 
 export const EventTypeShape = oneOf([...EVENT_TYPES, TEST_EVENT])
 
-export const EventObject = Type.Object(
+export const EventObject = object(
+  'Event',
   {
     id: text('Begins with `evt_`; the `webhook-id` of every delivery.'),
     object: Type.Literal('event'),
@@ -19,28 +31,23 @@ export const EventObject = Type.Object(
     }),
   },
   {
-    title: 'Event',
-    examples: [
-      {
-        id: 'evt_01k0a7c5m3q8r2t6v9x1z4b7dg',
-        object: 'event',
-        type: 'batch.completed',
-        timestamp: '2026-01-01T00:05:00.000Z',
-        created: 1767225900,
-        created_at: 1767225900,
-        data: {
-          id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
-          batch_id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
-          status: 'completed',
-          input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-          output_file_id: 'file_01k0a7c5m2p4s6v8y1c3e5g7hj',
-          error_file_id: null,
-          request_counts: { total: 12, completed: 12, failed: 0 },
-          cost_usd: 0.00126,
-          metadata: { entity: 'user:42' },
-        },
-      },
-    ],
+    id: 'evt_01k0a7c5m3q8r2t6v9x1z4b7dg',
+    object: 'event',
+    type: 'batch.completed',
+    timestamp: '2026-01-01T00:05:00.000Z',
+    created: 1767225900,
+    created_at: 1767225900,
+    data: {
+      id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
+      batch_id: 'batch_01k0a6w3f2n8s5v7y1c4e6g9hj',
+      status: 'completed',
+      input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+      output_file_id: 'file_01k0a7c5m2p4s6v8y1c3e5g7hj',
+      error_file_id: null,
+      request_counts: { total: 12, completed: 12, failed: 0 },
+      cost_usd: 0.00126,
+      metadata: { entity: 'user:42' },
+    },
   },
 )
 
@@ -78,28 +85,24 @@ const example = {
   created: 1767225600,
 }
 
-export const WebhookObject = Type.Object(shown, { title: 'Webhook', examples: [example] })
+export const WebhookObject = object('Webhook', shown, example)
 export type WebhookObject = Static<typeof WebhookObject>
 
-export const WebhookWithSecret = Type.Object(
+export const WebhookWithSecret = object(
+  'WebhookWithSecret',
   { ...shown, secret: text('Signs what is sent; `whsec_…`. Shown this once.') },
-  {
-    title: 'WebhookWithSecret',
-    examples: [{ ...example, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' }],
-  },
+  { ...example, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' },
 )
 export type WebhookWithSecret = Static<typeof WebhookWithSecret>
 
-export const CreateWebhook = Type.Object(
+export const CreateWebhook = object(
+  'CreateWebhook',
   {
     url: text('Where events are posted to; https.'),
     event_types: Type.Optional(EventTypes),
     description: Type.Optional(Description),
   },
-  {
-    title: 'CreateWebhook',
-    examples: [{ url: 'https://example.com/offpeak', event_types: ['batch.completed'] }],
-  },
+  { url: 'https://example.com/offpeak', event_types: ['batch.completed'] },
 )
 /** Plain http is for private networks, where those are allowed (notify/webhook-url.ts). */
 export const WEBHOOK_RULES = {
@@ -109,7 +112,7 @@ export type CreateWebhook = Static<typeof CreateWebhook>
 
 /** A POST that may come without a body. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {
-  return orNull(Type.Object(properties, { title }))
+  return orNull(object(title, properties))
 }
 
 export const UpdateWebhook = optionalBody(
@@ -128,31 +131,28 @@ const ROTATION_OVERLAP_S_MAX = 7 * 24 * 3600
 export const RotateSecret = optionalBody(
   {
     overlap_seconds: Type.Optional(
-      Type.Integer({
-        minimum: 0,
-        maximum: ROTATION_OVERLAP_S_MAX,
-        default: ROTATION_OVERLAP_S_DEFAULT,
-        description: 'How long the old secret signs beside the new one.',
-      }),
+      between(
+        0,
+        ROTATION_OVERLAP_S_MAX,
+        'How long the old secret signs beside the new one.',
+        ROTATION_OVERLAP_S_DEFAULT,
+      ),
     ),
   },
   'RotateSecret',
 )
 
 export const ReplayDeliveries = optionalBody(
-  { event_id: Type.Optional(text('This event; without it, all whose delivery has failed.')) },
+  { event_id: maybeText('This event; without it, all whose delivery has failed.') },
   'ReplayDeliveries',
 )
 
-export const ReplayedDeliveries = Type.Object(
-  {
-    object: Type.Literal('webhook.replay'),
-    webhook_id: Type.String(),
-    queued: count('How many events are sent again.'),
-    has_more: flag('Whether more deliveries have failed: ask again.'),
-  },
-  { title: 'ReplayedDeliveries' },
-)
+export const ReplayedDeliveries = object('ReplayedDeliveries', {
+  object: Type.Literal('webhook.replay'),
+  webhook_id: Type.String(),
+  queued: count('How many events are sent again.'),
+  has_more: flag('Whether more deliveries have failed: ask again.'),
+})
 export type ReplayedDeliveries = Static<typeof ReplayedDeliveries>
 
 export const DeletedWebhook = deletedOf('webhook', 'DeletedWebhook')
@@ -160,24 +160,21 @@ export const DeletedWebhook = deletedOf('webhook', 'DeletedWebhook')
 export const DELIVERY_STATUSES = ['pending', 'delivered', 'failed'] as const
 export const DeliveryStatusShape = oneOf(DELIVERY_STATUSES)
 
-export const DeliveryObject = Type.Object(
-  {
-    id: text('Begins with `dlv_`.'),
-    object: Type.Literal('webhook.delivery'),
-    webhook_id: Type.String(),
-    event_id: Type.String(),
-    event_type: EventTypeShape,
-    status: DeliveryStatusShape,
-    attempts: count('Since it was queued, or last replayed.'),
-    last_status_code: orNull(Type.Integer(), "The receiver's last answer; null where there was none."),
-    last_error: orNull(
-      Type.String(),
-      'Why the last attempt failed, with the beginning of what the receiver said.',
-    ),
-    created: timestamp('when it was queued.'),
-    last_attempt_at: orNull(timestamp('when it was last tried.')),
-    next_attempt_at: orNull(timestamp('when it is tried next; null: no more.')),
-  },
-  { title: 'WebhookDelivery' },
-)
+export const DeliveryObject = object('WebhookDelivery', {
+  id: text('Begins with `dlv_`.'),
+  object: Type.Literal('webhook.delivery'),
+  webhook_id: Type.String(),
+  event_id: Type.String(),
+  event_type: EventTypeShape,
+  status: DeliveryStatusShape,
+  attempts: count('Since it was queued, or last replayed.'),
+  last_status_code: orNull(Type.Integer(), "The receiver's last answer; null where there was none."),
+  last_error: orNull(
+    Type.String(),
+    'Why the last attempt failed, with the beginning of what the receiver said.',
+  ),
+  created: timestamp('when it was queued.'),
+  last_attempt_at: orNull(timestamp('when it was last tried.')),
+  next_attempt_at: orNull(timestamp('when it is tried next; null: no more.')),
+})
 export type DeliveryObject = Static<typeof DeliveryObject>

@@ -1,7 +1,7 @@
 // A file as the API shows it.
 import { type Static, Type } from 'typebox'
 import { FILE_PURPOSES, FILE_STATUSES, UPLOAD_STATUSES } from '../domain/file.ts'
-import { arrayOf, count, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
+import { arrayOf, count, deletedOf, maybe, object, oneOf, text, timestamp } from './shape.ts'
 
 export const FileProblem = Type.Object({
   line: count('Its number in the file, from 1; 0: the file as a whole.'),
@@ -12,7 +12,8 @@ export const FileProblem = Type.Object({
 
 export type FileProblem = Static<typeof FileProblem>
 
-export const FileObject = Type.Object(
+export const FileObject = object(
+  'File',
   {
     id: text('Begins with `file_`.'),
     object: Type.Literal('file'),
@@ -36,8 +37,9 @@ export const FileObject = Type.Object(
         },
       ),
     ),
-    status_details: Type.Optional(
-      orNull(Type.String(), 'Only where validation failed: the first bad line and what is wrong with it.'),
+    status_details: maybe(
+      Type.String(),
+      'Only where validation failed: the first bad line and what is wrong with it.',
     ),
     errors: Type.Optional(arrayOf(FileProblem, 'Only where validation failed: the first hundred bad lines.')),
     region: Type.String(),
@@ -46,22 +48,17 @@ export const FileObject = Type.Object(
     expires_at: timestamp('when it will be deleted.'),
   },
   {
-    title: 'File',
-    examples: [
-      {
-        id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        object: 'file',
-        purpose: 'batch',
-        filename: 'reviews.jsonl',
-        bytes: 4280,
-        line_count: 12,
-        status: 'processed',
-        region: 'local',
-        created: 1767225600,
-        created_at: 1767225600,
-        expires_at: 1775001600,
-      },
-    ],
+    id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    object: 'file',
+    purpose: 'batch',
+    filename: 'reviews.jsonl',
+    bytes: 4280,
+    line_count: 12,
+    status: 'processed',
+    region: 'local',
+    created: 1767225600,
+    created_at: 1767225600,
+    expires_at: 1775001600,
   },
 )
 
@@ -73,7 +70,8 @@ export const DeletedFile = deletedOf('file', 'DeletedFile')
 
 export const UploadStatusShape = oneOf(UPLOAD_STATUSES)
 
-export const UploadObject = Type.Object(
+export const UploadObject = object(
+  'Upload',
   {
     id: text('Begins with `upload_`.'),
     object: Type.Literal('upload'),
@@ -85,24 +83,19 @@ export const UploadObject = Type.Object(
     part_bytes: count('The size of all its parts.'),
     created_at: timestamp('when it was created.'),
     expires_at: timestamp('when it and its parts are deleted unless it is completed.'),
-    file: Type.Optional(orNull(FileObject, 'Of a completed upload: its file, while there is one.')),
+    file: maybe(FileObject, 'Of a completed upload: its file, while there is one.'),
   },
   {
-    title: 'Upload',
-    examples: [
-      {
-        id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        object: 'upload',
-        status: 'pending',
-        filename: 'reviews.jsonl',
-        purpose: 'batch',
-        mime_type: 'application/jsonl',
-        bytes: 2147483648,
-        part_bytes: 67108864,
-        created_at: 1767225600,
-        expires_at: 1767312000,
-      },
-    ],
+    id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    object: 'upload',
+    status: 'pending',
+    filename: 'reviews.jsonl',
+    purpose: 'batch',
+    mime_type: 'application/jsonl',
+    bytes: 2147483648,
+    part_bytes: 67108864,
+    created_at: 1767225600,
+    expires_at: 1767312000,
   },
 )
 
@@ -113,44 +106,38 @@ const ExpiresAfter = Type.Object(
   { additionalProperties: false },
 )
 
-export const CreateUpload = Type.Object(
+export const CreateUpload = object(
+  'CreateUpload',
   {
     filename: Type.String({ maxLength: 1024 }),
     purpose: Type.Literal('batch'),
     bytes: Type.Integer({ minimum: 1, description: 'The size of the whole.' }),
     mime_type: Type.String({ maxLength: 255, description: 'Of JSONL, whatever name it goes by.' }),
-    expires_after: Type.Optional(
-      orNull(ExpiresAfter, 'Deletes the file so long after its creation, if that is sooner.'),
-    ),
+    expires_after: maybe(ExpiresAfter, 'Deletes the file so long after its creation, if that is sooner.'),
   },
-  {
-    title: 'CreateUpload',
-    examples: [
-      { filename: 'reviews.jsonl', purpose: 'batch', bytes: 2147483648, mime_type: 'application/jsonl' },
-    ],
-  },
+  { filename: 'reviews.jsonl', purpose: 'batch', bytes: 2147483648, mime_type: 'application/jsonl' },
 )
 
 export type CreateUpload = Static<typeof CreateUpload>
 
-export const CompleteUpload = Type.Object(
+export const CompleteUpload = object(
+  'CompleteUpload',
   {
     part_ids: Type.Array(Type.String(), {
       minItems: 1,
       uniqueItems: true,
       description: 'The parts in the order of the content.',
     }),
-    md5: Type.Optional(
-      orNull(
-        Type.String({ pattern: '^[0-9a-fA-F]{32}$' }),
-        'Of the whole content, hexadecimal; another content is refused.',
-      ),
+    md5: maybe(
+      Type.String({ pattern: '^[0-9a-fA-F]{32}$' }),
+      'Of the whole content, hexadecimal; another content is refused.',
     ),
   },
-  { title: 'CompleteUpload', examples: [{ part_ids: ['part_01k0a6v1h8e5q6t2m3x4z9b7cd'] }] },
+  { part_ids: ['part_01k0a6v1h8e5q6t2m3x4z9b7cd'] },
 )
 
-export const UploadPartObject = Type.Object(
+export const UploadPartObject = object(
+  'UploadPart',
   {
     id: text('Begins with `part_`.'),
     object: Type.Literal('upload.part'),
@@ -160,17 +147,12 @@ export const UploadPartObject = Type.Object(
     created_at: timestamp('when it was stored.'),
   },
   {
-    title: 'UploadPart',
-    examples: [
-      {
-        id: 'part_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        object: 'upload.part',
-        upload_id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
-        bytes: 67108864,
-        sha256: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
-        created_at: 1767225601,
-      },
-    ],
+    id: 'part_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    object: 'upload.part',
+    upload_id: 'upload_01k0a6v1h8e5q6t2m3x4z9b7cd',
+    bytes: 67108864,
+    sha256: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+    created_at: 1767225601,
   },
 )
 

@@ -1,7 +1,18 @@
 // A limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
-import { amount, arrayOf, deletedOf, oneOf, orNull, text, timestamp } from './shape.ts'
+import {
+  amount,
+  arrayOf,
+  deletedOf,
+  maybe,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  text,
+  timestamp,
+} from './shape.ts'
 
 const NAME_CHARACTERS_MAX = 512
 const DESCRIPTION_CHARACTERS_MAX = 500
@@ -35,13 +46,14 @@ const EXAMPLE = {
   notify_at: [0.5, 0.8],
 } as const
 
-export const LimitObject = Type.Object(
+export const LimitObject = object(
+  'Limit',
   {
     id: text('Begins with `lim_`.'),
     object: Type.Literal('limit'),
     scope: Scope,
-    entity: Type.Optional(text('With scope `entity`.')),
-    entity_type: Type.Optional(text('With scope `entity_type`.')),
+    entity: maybeText('With scope `entity`.'),
+    entity_type: maybeText('With scope `entity_type`.'),
     metric: Metric,
     amount: Amount,
     window: Window,
@@ -57,33 +69,29 @@ export const LimitObject = Type.Object(
     ),
   },
   {
-    title: 'Limit',
-    examples: [
-      {
-        id: 'lim_01k0a6w3f2n8s5v7y1c4e6g9hj',
-        object: 'limit',
-        ...EXAMPLE,
-        action: 'block',
-        created: 1767225660,
-      },
-    ],
+    id: 'lim_01k0a6w3f2n8s5v7y1c4e6g9hj',
+    object: 'limit',
+    ...EXAMPLE,
+    action: 'block',
+    created: 1767225660,
   },
 )
 export type LimitObject = Static<typeof LimitObject>
 
-export const CreateLimit = Type.Object(
+export const CreateLimit = object(
+  'CreateLimit',
   {
     scope: Scope,
-    entity: Type.Optional(orNull(Name, 'With scope `entity`, only.')),
-    entity_type: Type.Optional(orNull(Name, 'With scope `entity_type`, only; such as `user`.')),
+    entity: maybe(Name, 'With scope `entity`, only.'),
+    entity_type: maybe(Name, 'With scope `entity_type`, only; such as `user`.'),
     metric: Metric,
     amount: Amount,
     window: Window,
-    action: Type.Optional(orNull(Action, '`block` if not given.')),
-    description: Type.Optional(orNull(Description)),
-    notify_at: Type.Optional(orNull(NotifyAt)),
+    action: maybe(Action, '`block` if not given.'),
+    description: maybe(Description),
+    notify_at: maybe(NotifyAt),
   },
-  { title: 'CreateLimit', examples: [EXAMPLE] },
+  EXAMPLE,
 )
 export type CreateLimit = Static<typeof CreateLimit>
 
@@ -145,14 +153,15 @@ export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
 
 /** What a limit counts stays as it is; make another limit to count something else. No body changes nothing. */
 export const UpdateLimit = orNull(
-  Type.Object(
+  object(
+    'UpdateLimit',
     {
       amount: Type.Optional(Amount),
       action: Type.Optional(Action),
-      description: Type.Optional(orNull(Description)),
-      notify_at: Type.Optional(orNull(NotifyAt)),
+      description: maybe(Description),
+      notify_at: maybe(NotifyAt),
     },
-    { title: 'UpdateLimit', examples: [{ amount: 50 }] },
+    { amount: 50 },
   ),
 )
 export type UpdateLimit = NonNullable<Static<typeof UpdateLimit>>

@@ -1,11 +1,12 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { amount, arrayOf, count, flag, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, count, flag, object, orNull, text, timestamp } from './shape.ts'
 
 const TokensOrNull = orNull(Type.Integer({ minimum: 1 }))
 
-export const ModelObject = Type.Object(
+export const ModelObject = object(
+  'Model',
   {
     id: text('May hold slashes.'),
     object: Type.Literal('model'),
@@ -28,37 +29,30 @@ export const ModelObject = Type.Object(
     }),
   },
   {
-    title: 'Model',
-    examples: [
-      {
-        id: 'sim-1',
-        object: 'model',
-        created: 1767225600,
-        owned_by: 'offpeak',
-        region: 'local',
-        context_window: 131072,
-        max_output_tokens: 4096,
-        supports: { structured_output: true, tools: true },
-        endpoints: ['/v1/chat/completions'],
-        pricing: { input_per_mtok: 0.1, output_per_mtok: 0.4, currency: 'USD', configured: true },
-      },
-    ],
+    id: 'sim-1',
+    object: 'model',
+    created: 1767225600,
+    owned_by: 'offpeak',
+    region: 'local',
+    context_window: 131072,
+    max_output_tokens: 4096,
+    supports: { structured_output: true, tools: true },
+    endpoints: ['/v1/chat/completions'],
+    pricing: { input_per_mtok: 0.1, output_per_mtok: 0.4, currency: 'USD', configured: true },
   },
 )
 
 export type ModelObject = Static<typeof ModelObject>
 
 /** Whether the project of the caller has paused a model. */
-export const ModelPause = Type.Object(
+export const ModelPause = object(
+  'ModelPause',
   {
     id: text('The model.'),
     object: Type.Literal('model.pause'),
     paused_at: orNull(count(), 'Unix seconds, since when the project has paused it; null when it has not.'),
   },
-  {
-    title: 'ModelPause',
-    examples: [{ id: 'sim-1', object: 'model.pause', paused_at: 1767225660 }],
-  },
+  { id: 'sim-1', object: 'model.pause', paused_at: 1767225660 },
 )
 
 export type ModelPause = Static<typeof ModelPause>

@@ -2,7 +2,7 @@
 import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'
-import { arrayOf, count, oneOf, orNull, text, timestamp } from './shape.ts'
+import { arrayOf, count, maybeText, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // An API key as the API shows it, and the request that issues one.
 
@@ -24,77 +24,58 @@ const KEY = {
   revoked_at: orNull(count()),
 }
 
-export const ApiKeyObject = Type.Object(KEY, { title: 'ApiKey' })
+export const ApiKeyObject = object('ApiKey', KEY)
 export type ApiKeyObject = Static<typeof ApiKeyObject>
 
-export const NewApiKey = Type.Object(
-  { ...KEY, key: text('The key itself, shown this once.') },
-  { title: 'NewApiKey' },
-)
+export const NewApiKey = object('NewApiKey', { ...KEY, key: text('The key itself, shown this once.') })
 
-export const CreateApiKey = Type.Object(
-  {
-    name: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
-    scopes: Type.Optional(
-      Type.Array(ScopeName, {
-        minItems: 1,
-        uniqueItems: true,
-        description:
-          'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out.',
-      }),
-    ),
-    compat: Type.Optional(
-      Type.Enum([...COMPAT_MODES], { description: 'Answers as strict clients of that API expect them.' }),
-    ),
-    project_id: Type.Optional(
-      text('Another project than that of the calling key; needs the scope `operator`.'),
-    ),
-  },
-  { title: 'CreateApiKey', additionalProperties: false },
-)
+export const CreateApiKey = object('CreateApiKey', {
+  name: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
+  scopes: Type.Optional(
+    Type.Array(ScopeName, {
+      minItems: 1,
+      uniqueItems: true,
+      description:
+        'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out.',
+    }),
+  ),
+  compat: Type.Optional(
+    Type.Enum([...COMPAT_MODES], { description: 'Answers as strict clients of that API expect them.' }),
+  ),
+  project_id: maybeText('Another project than that of the calling key; needs the scope `operator`.'),
+})
 
 export type CreateApiKey = Static<typeof CreateApiKey>
 
-export const ProjectObject = Type.Object(
-  {
-    id: text('Begins with `proj_`.'),
-    object: Type.Literal('project'),
-    name: Type.String(),
-    plan: Type.String(),
-    quotas: Type.Record(Type.String(), orNull(count()), {
-      description: 'Of its plan; null: unlimited.',
-    }),
-    created: timestamp('when it was made.'),
-  },
-  { title: 'Project' },
-)
+export const ProjectObject = object('Project', {
+  id: text('Begins with `proj_`.'),
+  object: Type.Literal('project'),
+  name: Type.String(),
+  plan: Type.String(),
+  quotas: Type.Record(Type.String(), orNull(count()), {
+    description: 'Of its plan; null: unlimited.',
+  }),
+  created: timestamp('when it was made.'),
+})
 
 export type ProjectObject = Static<typeof ProjectObject>
 
 const Name = Type.String({ minLength: 1, maxLength: 200, description: 'Unique in the service.' })
 const PlanName = text('A plan of the configuration.')
 
-export const CreateProject = Type.Object(
-  { name: Name, plan: Type.Optional(PlanName) },
-  { title: 'CreateProject', additionalProperties: false },
-)
+export const CreateProject = object('CreateProject', { name: Name, plan: Type.Optional(PlanName) })
 
-export const UpdateProject = Type.Object(
-  { plan: PlanName },
-  { title: 'UpdateProject', additionalProperties: false },
-)
+export const UpdateProject = object('UpdateProject', { plan: PlanName })
 
 // The quotas of a project and what it has of each, as the API shows them.
 
-const Quota = Type.Object(
-  {
-    limit: orNull(count(), 'Null: there is none.'),
-    used: orNull(count(), 'Null where each call is looked at alone.'),
-  },
-  { title: 'Quota' },
-)
+const Quota = object('Quota', {
+  limit: orNull(count(), 'Null: there is none.'),
+  used: orNull(count(), 'Null where each call is looked at alone.'),
+})
 
-export const QuotasObject = Type.Object(
+export const QuotasObject = object(
+  'Quotas',
   {
     object: Type.Literal('quotas'),
     plan: Type.String(),
@@ -102,73 +83,59 @@ export const QuotasObject = Type.Object(
     quotas: Type.Record(Type.Enum([...QUOTA_NAMES]), Quota),
   },
   {
-    title: 'Quotas',
-    examples: [
-      {
-        object: 'quotas',
-        plan: 'payg',
-        completion_windows: ['24h'],
-        quotas: {
-          stored_bytes: { limit: 1099511627776, used: 4280 },
-          open_batches: { limit: 1000, used: 1 },
-          queued_lines: { limit: 100000000, used: 8 },
-          limits: { limit: 10000, used: 2 },
-          webhooks: { limit: 20, used: 0 },
-          entities_per_batch: { limit: 5000, used: null },
-          uploads: { limit: 16, used: 0 },
-          downloads: { limit: 64, used: 0 },
-          streams: { limit: 100, used: 1 },
-          keys: { limit: 100, used: 3 },
-        },
-      },
-    ],
+    object: 'quotas',
+    plan: 'payg',
+    completion_windows: ['24h'],
+    quotas: {
+      stored_bytes: { limit: 1099511627776, used: 4280 },
+      open_batches: { limit: 1000, used: 1 },
+      queued_lines: { limit: 100000000, used: 8 },
+      limits: { limit: 10000, used: 2 },
+      webhooks: { limit: 20, used: 0 },
+      entities_per_batch: { limit: 5000, used: null },
+      uploads: { limit: 16, used: 0 },
+      downloads: { limit: 64, used: 0 },
+      streams: { limit: 100, used: 1 },
+      keys: { limit: 100, used: 3 },
+    },
   },
 )
 export type QuotasObject = Static<typeof QuotasObject>
 
 // Signing in to the console: an API key or a one-time link becomes a session, which a cookie carries.
 
-export const CreateConsoleSession = Type.Object(
-  {
-    api_key: Type.Optional(text('An API key; it is not kept.')),
-    link: Type.Optional(text('The `token` of a one-time link, instead of a key.')),
-  },
-  { title: 'CreateConsoleSession', additionalProperties: false },
-)
+export const CreateConsoleSession = object('CreateConsoleSession', {
+  api_key: maybeText('An API key; it is not kept.'),
+  link: maybeText('The `token` of a one-time link, instead of a key.'),
+})
 
 export type CreateConsoleSession = Static<typeof CreateConsoleSession>
 
-export const ConsoleSession = Type.Object(
-  {
-    object: Type.Literal('console_session'),
-    project: Type.Object({ id: Type.String(), name: Type.String(), plan: Type.String() }),
-    api_key_id: text('The key that it was made with; it ends when the key is revoked.'),
-    scopes: Type.Array(ScopeName),
-    region: Type.String(),
-    version: text('Of the service.'),
-    expires_at: orNull(
-      count(),
-      'Unix seconds at which it ends; null where an API key authenticates the call itself.',
-    ),
-  },
-  { title: 'ConsoleSession' },
-)
+export const ConsoleSession = object('ConsoleSession', {
+  object: Type.Literal('console_session'),
+  project: Type.Object({ id: Type.String(), name: Type.String(), plan: Type.String() }),
+  api_key_id: text('The key that it was made with; it ends when the key is revoked.'),
+  scopes: Type.Array(ScopeName),
+  region: Type.String(),
+  version: text('Of the service.'),
+  expires_at: orNull(
+    count(),
+    'Unix seconds at which it ends; null where an API key authenticates the call itself.',
+  ),
+})
 
 export type ConsoleSession = Static<typeof ConsoleSession>
 
-export const ConsoleSessionEnded = Type.Object(
-  { object: Type.Literal('console_session'), deleted: Type.Literal(true) },
-  { title: 'ConsoleSessionEnded' },
-)
+export const ConsoleSessionEnded = object('ConsoleSessionEnded', {
+  object: Type.Literal('console_session'),
+  deleted: Type.Literal(true),
+})
 
-export const ConsoleLink = Type.Object(
-  {
-    object: Type.Literal('console_link'),
-    token: text('Signs in once.'),
-    path: text('Where a browser uses it: `/console#link=…`.'),
-    expires_at: timestamp('when it ends unused.'),
-  },
-  { title: 'ConsoleLink' },
-)
+export const ConsoleLink = object('ConsoleLink', {
+  object: Type.Literal('console_link'),
+  token: text('Signs in once.'),
+  path: text('Where a browser uses it: `/console#link=…`.'),
+  expires_at: timestamp('when it ends unused.'),
+})
 
 export type ConsoleLink = Static<typeof ConsoleLink>

@@ -1,63 +1,57 @@
 // An audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
-import { amount, anything, arrayOf, count, orNull, text, timestamp } from './shape.ts'
+import { amount, anything, arrayOf, count, maybeText, object, orNull, text, timestamp } from './shape.ts'
 
 const TextOrNull = orNull(Type.String())
 
-export const HttpRequestRecord = Type.Object(
-  {
-    id: text('Begins with `req_`.'),
-    object: Type.Literal('request'),
-    kind: Type.Literal('http'),
-    method: Type.String(),
-    path: Type.String(),
-    status_code: Type.Integer(),
-    api_key_id: orNull(
-      Type.String(),
-      'The key; with an `address`, the one that the call named, if any, be it valid or not.',
-    ),
-    address: Type.Optional(text('Where a call came from that no key vouched for; for operators.')),
-    entity: TextOrNull,
-    created: timestamp('when it was answered.'),
-    duration_ms: count(),
-    response: anything('What was answered, for POST and DELETE; null for others.'),
-    traceparent: Type.Optional(text('The W3C trace context that the caller sent.')),
-  },
-  { title: 'HttpRequestRecord' },
-)
+export const HttpRequestRecord = object('HttpRequestRecord', {
+  id: text('Begins with `req_`.'),
+  object: Type.Literal('request'),
+  kind: Type.Literal('http'),
+  method: Type.String(),
+  path: Type.String(),
+  status_code: Type.Integer(),
+  api_key_id: orNull(
+    Type.String(),
+    'The key; with an `address`, the one that the call named, if any, be it valid or not.',
+  ),
+  address: maybeText('Where a call came from that no key vouched for; for operators.'),
+  entity: TextOrNull,
+  created: timestamp('when it was answered.'),
+  duration_ms: count(),
+  response: anything('What was answered, for POST and DELETE; null for others.'),
+  traceparent: maybeText('The W3C trace context that the caller sent.'),
+})
 
 export type HttpRequestRecord = Static<typeof HttpRequestRecord>
 
-export const LineRecord = Type.Object(
-  {
-    id: Type.String(),
-    object: Type.Literal('request'),
-    kind: Type.Literal('line'),
-    batch_id: Type.String(),
-    custom_id: Type.String(),
-    line: Type.Integer({ minimum: 1 }),
-    model: TextOrNull,
-    entity: TextOrNull,
-    conversation: TextOrNull,
-    tags: TextOrNull,
-    status_code: orNull(Type.Integer()),
-    attempts: arrayOf(Type.Unknown(), 'Each time the line was sent: when, where, what came back.'),
-    upstream: Type.Optional(text('The model server that answered.')),
-    tier: Type.Optional(count('The tier of that server.')),
-    usage: anything('Tokens; null where there was no result.'),
-    cost_usd: amount(),
-    shared_from: Type.Optional(
-      Type.Object(
-        { id: Type.String(), custom_id: Type.String() },
-        { description: 'The identical line whose answer or error this one shares; it was not sent itself.' },
-      ),
+export const LineRecord = object('LineRecord', {
+  id: Type.String(),
+  object: Type.Literal('request'),
+  kind: Type.Literal('line'),
+  batch_id: Type.String(),
+  custom_id: Type.String(),
+  line: Type.Integer({ minimum: 1 }),
+  model: TextOrNull,
+  entity: TextOrNull,
+  conversation: TextOrNull,
+  tags: TextOrNull,
+  status_code: orNull(Type.Integer()),
+  attempts: arrayOf(Type.Unknown(), 'Each time the line was sent: when, where, what came back.'),
+  upstream: maybeText('The model server that answered.'),
+  tier: Type.Optional(count('The tier of that server.')),
+  usage: anything('Tokens; null where there was no result.'),
+  cost_usd: amount(),
+  shared_from: Type.Optional(
+    Type.Object(
+      { id: Type.String(), custom_id: Type.String() },
+      { description: 'The identical line whose answer or error this one shares; it was not sent itself.' },
     ),
-    error: anything('The error of its result line; null where it succeeded.'),
-    traceparent: Type.Optional(text('The W3C trace context of the call that created the batch.')),
-    response: Type.Optional(anything('The response, as long as the result file exists.')),
-    created: timestamp('when the line was finished.'),
-  },
-  { title: 'LineRecord' },
-)
+  ),
+  error: anything('The error of its result line; null where it succeeded.'),
+  traceparent: maybeText('The W3C trace context of the call that created the batch.'),
+  response: Type.Optional(anything('The response, as long as the result file exists.')),
+  created: timestamp('when the line was finished.'),
+})
 
 export const RequestRecord = Type.Union([HttpRequestRecord, LineRecord], { title: 'RequestRecord' })

@@ -1,9 +1,19 @@
 // The small shapes of which requests and answers are made. A shape of a set of names, or of text or null, has the type
 // of its values; `description` is what the reference says of it.
-import { type TSchema, Type } from 'typebox'
+import { type TProperties, type TSchema, Type } from 'typebox'
+
+/** An object that the reference tells by its own name, with an example of it. */
+export function object<T extends TProperties>(title: string, properties: T, example?: object) {
+  return Type.Object(properties, { title, ...(example && { examples: [example] }) })
+}
 
 export function text(description: string) {
   return Type.String({ description })
+}
+
+/** Text that may be left out. */
+export function maybeText(description: string) {
+  return Type.Optional(text(description))
 }
 
 export function flag(description: string) {
@@ -15,6 +25,12 @@ export function count(description?: string) {
   return Type.Integer({ minimum: 0, ...said(description) })
 }
 
+/** A whole number with bounds; `byDefault`: what holds where it is left out. */
+export function between(minimum: number, maximum: number, description: string, byDefault?: number) {
+  const rest = byDefault === undefined ? {} : { default: byDefault }
+  return Type.Integer({ minimum, maximum, ...rest, description })
+}
+
 /** A number, 0 or more. */
 export function amount(description?: string) {
   return Type.Number({ minimum: 0, ...said(description) })
@@ -23,6 +39,11 @@ export function amount(description?: string) {
 /** Unix seconds. */
 export function timestamp(description: string) {
   return count(`Unix seconds; ${description}`)
+}
+
+/** Unix seconds that a query may name. */
+export function time(description: string) {
+  return Type.Optional(between(0, 10 ** 11, `Unix seconds: ${description}`))
 }
 
 /** One of these names; `byDefault`: which, where it is left out. */
@@ -41,6 +62,11 @@ export function anything(description: string) {
 
 export function orNull<T extends TSchema>(shape: T, description?: string) {
   return Type.Union([shape, Type.Null()], said(description))
+}
+
+/** A shape or null, which may be left out as well. */
+export function maybe<T extends TSchema>(shape: T, description?: string) {
+  return Type.Optional(orNull(shape, description))
 }
 
 function said(description: string | undefined): { description?: string } {

@@ -2,124 +2,111 @@
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES } from '../domain/batch.ts'
 import { BatchObject, WaitingTextShape } from './batch.ts'
-import { amount, arrayOf, count, flag, oneOf, orNull, text, timestamp } from './shape.ts'
+import { amount, arrayOf, count, flag, maybe, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const Count = count()
 const NumberOrNull = orNull(Type.Number())
 const TextOrNull = orNull(Type.String())
 
-const UpstreamStatus = Type.Object(
-  {
-    model: Type.String(),
-    upstream: Type.String(),
-    in_flight: Count,
-    concurrency: count('How many lines it gets at once, as found by itself.'),
-    concurrency_max: Count,
-    circuit: Type.Enum(['closed', 'open']),
-    lines_per_s: amount('Answered, of late.'),
-    latency_ms: orNull(amount(), 'The mean of late; null when nothing was answered.'),
-    errors_per_s: amount('Attempts that failed or were throttled, of late.'),
-    reachable: Type.Optional(
-      orNull(
-        Type.Boolean(),
-        'Whether it is up, by the lines that it answered; without lines, by its list of models, which it is asked ' +
-          'for every half minute. Null: not known.',
-      ),
+const UpstreamStatus = object('UpstreamStatus', {
+  model: Type.String(),
+  upstream: Type.String(),
+  in_flight: Count,
+  concurrency: count('How many lines it gets at once, as found by itself.'),
+  concurrency_max: Count,
+  circuit: Type.Enum(['closed', 'open']),
+  lines_per_s: amount('Answered, of late.'),
+  latency_ms: orNull(amount(), 'The mean of late; null when nothing was answered.'),
+  errors_per_s: amount('Attempts that failed or were throttled, of late.'),
+  reachable: maybe(
+    Type.Boolean(),
+    'Whether it is up, by the lines that it answered; without lines, by its list of models, which it is asked ' +
+      'for every half minute. Null: not known.',
+  ),
+  last_error: TextOrNull,
+  tier: Type.Optional(count('Lines go to the lowest tier that can take them.')),
+  hours: maybe(
+    Type.Object({
+      places: count('The most lines that its hours allow just now; 0: it is closed.'),
+      until: orNull(timestamp('when that changes.')),
+    }),
+    'Null where it has no `hours`.',
+  ),
+  live: Type.Optional(
+    Type.Object(
+      { share: Count, running: NumberOrNull, waiting: NumberOrNull, cache: NumberOrNull },
+      {
+        description:
+          'Of a server that answers other requests too: how many lines it may have now, and what it says of ' +
+          'itself. Null: it does not say.',
+      },
     ),
-    last_error: TextOrNull,
-    tier: Type.Optional(count('Lines go to the lowest tier that can take them.')),
-    hours: Type.Optional(
-      orNull(
-        Type.Object({
-          places: count('The most lines that its hours allow just now; 0: it is closed.'),
-          until: orNull(timestamp('when that changes.')),
-        }),
-        'Null where it has no `hours`.',
-      ),
-    ),
-    live: Type.Optional(
-      Type.Object(
-        { share: Count, running: NumberOrNull, waiting: NumberOrNull, cache: NumberOrNull },
-        {
-          description:
-            'Of a server that answers other requests too: how many lines it may have now, and what it says of ' +
-            'itself. Null: it does not say.',
-        },
-      ),
-    ),
-  },
-  { title: 'UpstreamStatus' },
-)
+  ),
+})
 
-const WorkerStatus = Type.Object(
-  {
-    id: Type.String(),
-    started: timestamp('when its session began.'),
-    reported_at: orNull(count()),
-    open_chunks: Count,
-    stores_failing: Type.Boolean(),
-    upstreams: Type.Array(UpstreamStatus),
-  },
-  { title: 'WorkerStatus' },
-)
+const WorkerStatus = object('WorkerStatus', {
+  id: Type.String(),
+  started: timestamp('when its session began.'),
+  reported_at: orNull(count()),
+  open_chunks: Count,
+  stores_failing: Type.Boolean(),
+  upstreams: Type.Array(UpstreamStatus),
+})
 
-export const ServiceStatus = Type.Object(
-  {
-    object: Type.Literal('status'),
-    at: timestamp('when it was read.'),
-    version: Type.String(),
-    region: Type.String(),
-    workers_alive: flag('Whether any worker runs.'),
-    batches: arrayOf(
-      Type.Object({ status: oneOf(BATCH_STATUSES), count: Count }),
-      'Unfinished batches of the project.',
-    ),
-    waiting: arrayOf(
-      Type.Object({
-        code: Type.String(),
-        message: Type.String(),
-        text: Type.Optional(WaitingTextShape),
-        model: Type.Optional(Type.String()),
-        batches: Type.Integer({ minimum: 1, description: 'How many batches of the project wait for this.' }),
-        example: text('The ID of one of them.'),
-      }),
-      'What unfinished batches of the project wait for.',
-    ),
-    service: Type.Optional(
-      Type.Object(
-        {
-          workers: Type.Array(WorkerStatus),
-          models: arrayOf(
-            Type.Object({
-              model: Type.String(),
-              state: Type.String(),
-              since: timestamp('since when.'),
-              error: TextOrNull,
-            }),
-            'Models that are unavailable, throttled or failing.',
-          ),
-          stores: Type.Array(
-            Type.Object({
-              name: Type.Enum(['database', 'blobs']),
-              kind: text('`sqlite`, `postgres`, `disk` or `s3`.'),
-              ok: Type.Boolean(),
-              latency_ms: NumberOrNull,
-              error: TextOrNull,
-            }),
-          ),
-          queue: Type.Object({
-            batches: Type.Array(Type.Object({ status: Type.String(), count: Count })),
-            chunks: Type.Object({ ready: Count, leased: Count, parked: Count }),
-            tasks_due: Type.Array(Type.Object({ kind: Type.String(), count: Count })),
-            blobs_pending_deletion: Count,
+export const ServiceStatus = object('ServiceStatus', {
+  object: Type.Literal('status'),
+  at: timestamp('when it was read.'),
+  version: Type.String(),
+  region: Type.String(),
+  workers_alive: flag('Whether any worker runs.'),
+  batches: arrayOf(
+    Type.Object({ status: oneOf(BATCH_STATUSES), count: Count }),
+    'Unfinished batches of the project.',
+  ),
+  waiting: arrayOf(
+    Type.Object({
+      code: Type.String(),
+      message: Type.String(),
+      text: Type.Optional(WaitingTextShape),
+      model: Type.Optional(Type.String()),
+      batches: Type.Integer({ minimum: 1, description: 'How many batches of the project wait for this.' }),
+      example: text('The ID of one of them.'),
+    }),
+    'What unfinished batches of the project wait for.',
+  ),
+  service: Type.Optional(
+    Type.Object(
+      {
+        workers: Type.Array(WorkerStatus),
+        models: arrayOf(
+          Type.Object({
+            model: Type.String(),
+            state: Type.String(),
+            since: timestamp('since when.'),
+            error: TextOrNull,
           }),
-        },
-        { description: 'Of the whole service; with the scope `operator` only.' },
-      ),
+          'Models that are unavailable, throttled or failing.',
+        ),
+        stores: Type.Array(
+          Type.Object({
+            name: Type.Enum(['database', 'blobs']),
+            kind: text('`sqlite`, `postgres`, `disk` or `s3`.'),
+            ok: Type.Boolean(),
+            latency_ms: NumberOrNull,
+            error: TextOrNull,
+          }),
+        ),
+        queue: Type.Object({
+          batches: Type.Array(Type.Object({ status: Type.String(), count: Count })),
+          chunks: Type.Object({ ready: Count, leased: Count, parked: Count }),
+          tasks_due: Type.Array(Type.Object({ kind: Type.String(), count: Count })),
+          blobs_pending_deletion: Count,
+        }),
+      },
+      { description: 'Of the whole service; with the scope `operator` only.' },
     ),
-  },
-  { title: 'ServiceStatus' },
-)
+  ),
+})
 
 export type ServiceStatus = Static<typeof ServiceStatus>
 export type WorkerStatus = Static<typeof WorkerStatus>
@@ -127,31 +114,25 @@ export type UpstreamStatus = Static<typeof UpstreamStatus>
 
 // The configuration in force, as operators see it.
 
-export const Settings = Type.Object(
-  {
-    object: Type.Literal('settings'),
-    version: Type.String(),
-    configuration: Type.Record(Type.String(), Type.Unknown(), {
-      description: 'As it is in force, defaults included; secrets are shown as `"(hidden)"`.',
-    }),
-  },
-  { title: 'Settings' },
-)
+export const Settings = object('Settings', {
+  object: Type.Literal('settings'),
+  version: Type.String(),
+  configuration: Type.Record(Type.String(), Type.Unknown(), {
+    description: 'As it is in force, defaults included; secrets are shown as `"(hidden)"`.',
+  }),
+})
 
 export type Settings = Static<typeof Settings>
 
 // What has changed, pushed: each event of GET /v1/live is one of these; without an event stream it is one snapshot.
 
-export const LiveUpdate = Type.Object(
-  {
-    object: Type.Literal('live'),
-    at: timestamp('when it was read.'),
-    batches: arrayOf(
-      BatchObject,
-      'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
-    ),
-  },
-  { title: 'LiveUpdate' },
-)
+export const LiveUpdate = object('LiveUpdate', {
+  object: Type.Literal('live'),
+  at: timestamp('when it was read.'),
+  batches: arrayOf(
+    BatchObject,
+    'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
+  ),
+})
 
 export type LiveUpdate = Static<typeof LiveUpdate>

@@ -1,6 +1,6 @@
 // The shape of usage and its cost in the API.
 import { type Static, Type } from 'typebox'
-import { amount, arrayOf, count, orNull, text } from './shape.ts'
+import { amount, arrayOf, count, maybeText, object, orNull } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
@@ -18,7 +18,8 @@ export const USAGE_TOTALS = {
   cost_usd: amount(),
 }
 
-export const UsageObject = Type.Object(
+export const UsageObject = object(
+  'Usage',
   {
     object: Type.Literal('usage'),
     start: orNull(
@@ -34,7 +35,7 @@ export const UsageObject = Type.Object(
         Type.Object({
           entity: Type.Optional(TextOrNull),
           entity_type: Type.Optional(TextOrNull),
-          day: Type.Optional(text('Of the UTC calendar, as `2026-01-31`.')),
+          day: maybeText('Of the UTC calendar, as `2026-01-31`.'),
           model: Type.Optional(TextOrNull),
           ...USAGE_TOTALS,
         }),
@@ -43,23 +44,18 @@ export const UsageObject = Type.Object(
     ),
   },
   {
-    title: 'Usage',
-    examples: [
-      {
-        object: 'usage',
-        start: 1767225600,
-        end: 1769904000,
-        entity: null,
-        entity_type: 'user',
-        lines: 1200,
-        succeeded: 1188,
-        failed: 12,
-        prompt_tokens: 96000,
-        completion_tokens: 48000,
-        total_tokens: 144000,
-        cost_usd: 0.0288,
-      },
-    ],
+    object: 'usage',
+    start: 1767225600,
+    end: 1769904000,
+    entity: null,
+    entity_type: 'user',
+    lines: 1200,
+    succeeded: 1188,
+    failed: 12,
+    prompt_tokens: 96000,
+    completion_tokens: 48000,
+    total_tokens: 144000,
+    cost_usd: 0.0288,
   },
 )
 export type UsageObject = Static<typeof UsageObject>

@@ -13,6 +13,7 @@ import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
 import { BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
+import { maybeText, time } from '../../wire/shape.ts'
 import { type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
@@ -40,10 +41,6 @@ const CSV = 'text/csv'
 const CSV_ROWS_PER_PAGE = 500
 const SEARCH_CHARACTERS_MAX = 200
 
-function time(description: string) {
-  return Type.Integer({ minimum: 0, maximum: 10 ** 11, description: `Unix seconds: ${description}` })
-}
-
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake'> & { reads: HeavyReads }
 
 export function batchRoutes(app: App, { store, clock, region, models, wake, reads }: Deps): void {
@@ -58,14 +55,8 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
     query: {
       ...PageQuery,
       status: Type.Optional(status),
-      model: Type.Optional(
-        Type.String({
-          description: 'Only batches with a line of this model; of batches with more than 100 models, none.',
-        }),
-      ),
-      retry_of: Type.Optional(
-        Type.String({ description: 'Only batches that run failed lines of this batch again.' }),
-      ),
+      model: maybeText('Only batches with a line of this model; of batches with more than 100 models, none.'),
+      retry_of: maybeText('Only batches that run failed lines of this batch again.'),
       search: Type.Optional(
         Type.String({
           maxLength: SEARCH_CHARACTERS_MAX,
@@ -73,8 +64,8 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
             'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
         }),
       ),
-      since: Type.Optional(time('Only batches created at this time or later.')),
-      until: Type.Optional(time('Only batches created before this time.')),
+      since: time('Only batches created at this time or later.'),
+      until: time('Only batches created before this time.'),
       format: Type.Optional(
         Type.Enum(['json', 'csv'], { description: 'With `csv`, all of them at once, not a page.' }),
       ),

@@ -36,6 +36,7 @@ import {
   RetryBatch,
   WINDOW_RULES,
 } from '../../wire/batch.ts'
+import { maybeText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
@@ -75,9 +76,7 @@ const CreateHeaders = Type.Object({
         'The entity to attribute usage to, where neither a line nor the batch names one in its metadata.',
     }),
   ),
-  'Accept-Language': Type.Optional(
-    Type.String({ description: 'The language of limit errors, also in results.' }),
-  ),
+  'Accept-Language': maybeText('The language of limit errors, also in results.'),
 })
 
 type Deps = Pick<

@@ -6,6 +6,7 @@ import type { ByteRange } from '../../blobs/blobs.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { readContent } from '../../results/download.ts'
 import { readFile } from '../../store/files.ts'
+import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
 import { type Encoding, encode, encodingFor } from '../response/compress.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
@@ -36,11 +37,7 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
       'Accept-Encoding': Type.Optional(
         Type.String({ description: '`zstd` or `gzip` compress the answer.', examples: ['zstd, gzip'] }),
       ),
-      'If-None-Match': Type.Optional(
-        Type.String({
-          description: 'The `ETag` of a copy that the caller has: 304 if the content is the same.',
-        }),
-      ),
+      'If-None-Match': maybeText('The `ETag` of a copy that the caller has: 304 if the content is the same.'),
     }),
     errors: ['file_not_found', 'range_not_satisfiable', 'quota_exceeded'],
     async handler(request, { project_id }, reply) {

@@ -24,7 +24,7 @@ import { readValidation } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
-import { oneOf } from '../../wire/shape.ts'
+import { between, oneOf } from '../../wire/shape.ts'
 import { planOf, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import {
@@ -46,12 +46,11 @@ const UploadForm = Type.Object(
     }),
     'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
     'expires_after[seconds]': Type.Optional(
-      Type.Integer({
-        minimum: 1,
-        maximum: EXPIRES_AFTER_S_MAX,
-        description:
-          'Deletes the file this long after its creation, if that is before the end of its retention.',
-      }),
+      between(
+        1,
+        EXPIRES_AFTER_S_MAX,
+        'Deletes the file this long after its creation, if that is before the end of its retention.',
+      ),
     ),
   },
   { title: 'UploadFile' },

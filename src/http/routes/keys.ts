@@ -1,6 +1,5 @@
 // /v1/keys: lists, issues and revokes API keys. A key gives no scope that it has not itself, and acts in its own
 // project alone, unless it has the scope `operator`.
-import { Type } from 'typebox'
 import { createKey } from '../../admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
@@ -11,7 +10,7 @@ import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } fr
 import type { Reader } from '../../store/store.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
-import { text } from '../../wire/shape.ts'
+import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
@@ -30,9 +29,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     errors: ['project_not_found'],
     query: {
       ...PageQuery,
-      project_id: Type.Optional(
-        text('Only keys of this project; operators see those of all projects without it.'),
-      ),
+      project_id: maybeText('Only keys of this project; operators see those of all projects without it.'),
     },
     async handler(request, caller) {
       const { project_id: asked, ...page } = request.query

@@ -19,6 +19,7 @@ import {
   UpdateLimit,
 } from '../../wire/limit.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
+import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
 import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
@@ -60,7 +61,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     query: {
       ...PageQuery,
       scope: Type.Optional(Scope),
-      entity: Type.Optional(Type.String({ description: 'Only limits of this entity itself.' })),
+      entity: maybeText('Only limits of this entity itself.'),
     },
     handler: ({ query: { scope, entity, ...page } }, { project_id }) =>
       readPage(page, {

@@ -9,7 +9,7 @@ import { listHttpRequests, readAnonymousRequest, readHttpRequest } from '../../s
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
-import { text } from '../../wire/shape.ts'
+import { maybeText, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
@@ -17,8 +17,6 @@ import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000
-
-const SECONDS = { minimum: 0, maximum: 10 ** 11 }
 
 const ListQuery = {
   ...PageQuery,
@@ -34,15 +32,10 @@ const ListQuery = {
       description: 'Only calls with this status: `404`, or `4xx`.',
     }),
   ),
-  path: Type.Optional(text('Only calls whose path begins so.')),
-  api_key_id: Type.Optional(text('Only calls with this key.')),
-  since: Type.Optional(
-    Type.Integer({
-      ...SECONDS,
-      description: `Unix seconds: only calls from then on; ${DEFAULT_DAYS} days ago without it.`,
-    }),
-  ),
-  until: Type.Optional(Type.Integer({ ...SECONDS, description: 'Unix seconds: only calls before.' })),
+  path: maybeText('Only calls whose path begins so.'),
+  api_key_id: maybeText('Only calls with this key.'),
+  since: time(`only calls from then on; ${DEFAULT_DAYS} days ago without it.`),
+  until: time('only calls before.'),
 }
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'models' | 'readLineRecord'> & { reads: HeavyReads }

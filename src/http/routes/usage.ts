@@ -16,7 +16,7 @@ import {
   type UsageSums,
 } from '../../store/usage.ts'
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
-import { text } from '../../wire/shape.ts'
+import { maybeText } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageObject } from '../../wire/usage.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
@@ -79,10 +79,10 @@ async function collected(
 const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
 
 const UsageQuery = {
-  entity: Type.Optional(text('Only usage of this entity.')),
-  entity_type: Type.Optional(text('Only usage of entities of this type.')),
-  start: Type.Optional(text(`The first day of the report: ${DAY_FORM}.`)),
-  end: Type.Optional(text(`The day after the last day of the report: ${DAY_FORM}.`)),
+  entity: maybeText('Only usage of this entity.'),
+  entity_type: maybeText('Only usage of entities of this type.'),
+  start: maybeText(`The first day of the report: ${DAY_FORM}.`),
+  end: maybeText(`The day after the last day of the report: ${DAY_FORM}.`),
   group_by: Type.Optional(
     Type.String({
       description: `Any of ${USAGE_GROUPS.map((name) => `\`${name}\``).join(', ')}, separated by commas.`,
