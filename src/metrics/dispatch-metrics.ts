@@ -34,51 +34,42 @@ export function dispatchMetrics(
   upstreams: ReadonlyMap<string, readonly Upstream[]>,
 ): Observer {
   const registers = [registry]
-  const perUpstream = ['model', 'upstream'] as const
-  const lines = new CellCounter({
-    name: 'offpeak_lines_total',
-    help: 'Lines that have ended, by model and outcome: ok, or the code of their error.',
-    labelNames: ['model', 'outcome'],
-    registers,
-  })
-  const tokens = new CellCounter({
-    name: 'offpeak_tokens_total',
-    help: 'Tokens of lines that produced a result.',
-    labelNames: ['model', 'direction'],
-    registers,
-  })
-  const cost = new CellCounter({
-    name: 'offpeak_cost_usd_total',
-    help: 'What lines have cost.',
-    labelNames: ['model'],
-    registers,
-  })
-  const attempts = new CellCounter({
-    name: 'offpeak_upstream_attempts_total',
-    help: 'Lines sent to a model server, by what came of it.',
-    labelNames: [...perUpstream, 'result'],
-    registers,
-  })
-  const latency = new CellHistogram({
-    name: 'offpeak_upstream_duration_seconds',
-    help: 'How long answers of a model server took.',
-    labelNames: perUpstream,
-    buckets: LATENCY_BUCKETS_S,
-    registers,
-  })
-  const retries = new CellCounter({
-    name: 'offpeak_retries_total',
-    help: 'Lines put off for another attempt, by the upstream that made it necessary.',
-    labelNames: perUpstream,
-    registers,
-  })
-  const records = new CellHistogram({
-    name: 'offpeak_record_duration_seconds',
-    help: 'How long it took to make lines durable: journal and seal are blobs, commit and park are SQL.',
-    labelNames: ['work'],
-    buckets: STORE_BUCKETS_S,
-    registers,
-  })
+  const counter = <T extends string>(name: string, help: string, labelNames: T[]): CellCounter<T> =>
+    new CellCounter({ name, help, labelNames, registers })
+  const histogram = <T extends string>(name: string, help: string, labelNames: T[], buckets: number[]) =>
+    new CellHistogram({ name, help, labelNames, buckets, registers })
+  const lines = counter(
+    'offpeak_lines_total',
+    'Lines that have ended, by model and outcome: ok, or the code of their error.',
+    ['model', 'outcome'],
+  )
+  const tokens = counter('offpeak_tokens_total', 'Tokens of lines that produced a result.', [
+    'model',
+    'direction',
+  ])
+  const cost = counter('offpeak_cost_usd_total', 'What lines have cost.', ['model'])
+  const attempts = counter(
+    'offpeak_upstream_attempts_total',
+    'Lines sent to a model server, by what came of it.',
+    ['model', 'upstream', 'result'],
+  )
+  const latency = histogram(
+    'offpeak_upstream_duration_seconds',
+    'How long answers of a model server took.',
+    ['model', 'upstream'],
+    LATENCY_BUCKETS_S,
+  )
+  const retries = counter(
+    'offpeak_retries_total',
+    'Lines put off for another attempt, by the upstream that made it necessary.',
+    ['model', 'upstream'],
+  )
+  const records = histogram(
+    'offpeak_record_duration_seconds',
+    'How long it took to make lines durable: journal and seal are blobs, commit and park are SQL.',
+    ['work'],
+    STORE_BUCKETS_S,
+  )
 
   const ofUpstream = new WeakMap<Upstream, UpstreamCells>()
   const ofModel = new Map<string, ModelCells>()
