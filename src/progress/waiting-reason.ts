@@ -47,16 +47,11 @@ export function waitingReason(
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
   const { paused_at = null, start_after = null } = batch
-  if (paused_at !== null) return { code: 'paused', ...said('paused'), since: paused_at }
+  if (paused_at !== null) return because('paused', 'paused', {}, { since: paused_at })
   if (isMoving(batch, now)) return null
   if (start_after !== null && now < start_after)
-    return {
-      code: 'not_before',
-      ...said('not_before', { until: unixSeconds(start_after) }),
-      until: start_after,
-    }
-  if (!hasWorker && storesFail) return { code: 'no_worker', ...said('storage_failing') }
-  if (!hasWorker) return { code: 'no_worker', ...said('no_worker') }
+    return because('not_before', 'not_before', { until: unixSeconds(start_after) }, { until: start_after })
+  if (!hasWorker) return because('no_worker', storesFail ? 'storage_failing' : 'no_worker')
   if (status === 'validating') return null
   const closed = closedReason(batch, groups, models, now)
   if (closed) return closed
@@ -64,22 +59,22 @@ export function waitingReason(
   if (unavailable) return unavailable
   const parked = groups.filter((group) => group.state === 'parked')
   if (groups.some((group) => group.state === 'leased'))
-    return status === 'queued' ? { code: 'queued', ...said('claimed') } : null
+    return status === 'queued' ? because('queued', 'claimed') : null
   if (parked.some((group) => group.parked_reason === 'usage_limit'))
-    return { code: 'usage_limit', ...said('usage_limit') }
-  if (parked.some((group) => group.parked_reason === 'remote_batch'))
-    return { code: 'remote_batch', ...remoteReason(remote, models) }
-  if (parked.length > 0 && parked.length === groups.length)
-    return { code: 'parked', ...said(parkedKey(parked)) }
-  if (groups.length > 0 && leased.chunks > 0) return { code: 'queued', ...said('queued', leased) }
-  return status === 'queued' ? { code: 'queued', ...said('next') } : null
+    return because('usage_limit', 'usage_limit')
+  if (parked.some((group) => group.parked_reason === 'remote_batch')) return remoteReason(remote, models)
+  if (parked.length > 0 && parked.length === groups.length) return because('parked', parkedKey(parked))
+  if (groups.length > 0 && leased.chunks > 0) return because('queued', 'queued', leased)
+  return status === 'queued' ? because('queued', 'next') : null
 }
 
-function said(
+function because(
+  code: WaitingCode,
   key: WaitingTextKey,
   values: WaitingText['values'] = {},
-): Pick<WaitingReason, 'message' | 'text'> {
-  return { message: waitingText(key, values), text: { key, values } }
+  known: Pick<WaitingReason, 'model' | 'since' | 'until'> = {},
+): WaitingReason {
+  return { code, message: waitingText(key, values), text: { key, values }, ...known }
 }
 
 /** Every model that unfinished lines need is outside its hours, or paused. */
@@ -93,10 +88,9 @@ function closedReason(
   const rest = groups.filter((group) => !isPaused(group))
   if (groups.length > 0 && rest.length === 0) {
     const [model = null] = new Set(groups.map((group) => group.model))
-    return {
-      code: 'paused',
-      ...(model === null ? said('models_paused') : { ...said('model_paused', { model }), model }),
-    }
+    return model === null
+      ? because('paused', 'models_paused')
+      : because('paused', 'model_paused', { model }, { model })
   }
   const which = progressOf(batch, now, null, hoursOf(batch, models)).at_risk ? 'atRisk' : 'usual'
   const needed = modelsOfGroups(batch, rest)
@@ -109,10 +103,8 @@ function closedReason(
   }
   if (first === null) return null
   const { model, until } = first
-  if (until === Number.POSITIVE_INFINITY)
-    return { code: 'outside_hours', ...said('never_open', { model }), model }
-  const text = said('outside_hours', { model, until: unixSeconds(until) })
-  return { code: 'outside_hours', ...text, model, until }
+  if (until === Number.POSITIVE_INFINITY) return because('outside_hours', 'never_open', { model }, { model })
+  return because('outside_hours', 'outside_hours', { model, until: unixSeconds(until) }, { model, until })
 }
 
 /** Chunks of several models need any model of their batch. */
@@ -132,7 +124,7 @@ function modelReason(
   )
   for (const report of laneReports) {
     const reason = needed.has(report.model) ? reasonFrom(batch.id, report) : null
-    if (reason) return { ...reason, model: report.model, since: report.since }
+    if (reason) return reason
   }
   return null
 }
@@ -140,30 +132,23 @@ function modelReason(
 /** An error of a model server may quote a line, so what servers say is shown of the batch's own lines only. */
 function reasonFrom(
   batch_id: string,
-  { model, state, reason, batches, isOpen }: LaneReport,
-): Omit<WaitingReason, 'model'> | null {
+  { model, state, reason, batches, isOpen, since }: LaneReport,
+): WaitingReason | null {
   const own = batches[batch_id]
-  if (state === 'starting')
-    return {
-      code: 'engine_starting',
-      ...said('engine_starting', { model, error: reason ?? 'is starting.' }),
-    }
-  if (state === 'unavailable') {
-    // An older error of its lines says nothing about a server that is gone.
-    const error = reason !== null && own?.startsWith(reason) ? own : reason
-    return {
-      code: 'model_unavailable',
-      ...said('unreachable', error === null ? { model } : { model, error }),
-    }
-  }
-  if (state === 'throttled')
-    return {
-      code: 'upstream_throttled',
-      ...said('throttled', own === undefined ? { model } : { model, error: own }),
-    }
-  if (state === 'live_traffic') return { code: 'live_traffic', ...said('live_traffic', { model }) }
-  if (own !== undefined) return { code: 'lines_failing', ...said('lines_failing', { model, error: own }) }
-  return isOpen ? { code: 'model_unavailable', ...said('others_failing', { model }) } : null
+  const about = (code: WaitingCode, key: WaitingTextKey, error?: string | null): WaitingReason =>
+    because(code, key, error == null ? { model } : { model, error }, { model, since })
+  if (state === 'starting') return about('engine_starting', 'engine_starting', reason ?? 'is starting.')
+  // An older error of its lines says nothing about a server that is gone.
+  if (state === 'unavailable')
+    return about(
+      'model_unavailable',
+      'unreachable',
+      reason !== null && own?.startsWith(reason) ? own : reason,
+    )
+  if (state === 'throttled') return about('upstream_throttled', 'throttled', own)
+  if (state === 'live_traffic') return about('live_traffic', 'live_traffic')
+  if (own !== undefined) return about('lines_failing', 'lines_failing', own)
+  return isOpen ? about('model_unavailable', 'others_failing') : null
 }
 
 /** Chunks that are parked for several reasons are mostly parked because a model is unavailable. */
@@ -174,13 +159,10 @@ function parkedKey(parked: readonly ChunkGroup[]): WaitingTextKey {
 }
 
 /** Of several batches there, the first thing to say is said: what goes wrong comes before what goes on. */
-function remoteReason(
-  work: readonly RemoteWork[],
-  models: ReadonlyMap<string, Model>,
-): Pick<WaitingReason, 'message' | 'text' | 'since'> {
+function remoteReason(work: readonly RemoteWork[], models: ReadonlyMap<string, Model>): WaitingReason {
   const failing = work.find(({ failing_since }) => failing_since !== null)
   const [first] = failing ? [failing] : work.toSorted((a, b) => Number(b.batches) - Number(a.batches))
-  if (!first) return said('remote')
+  if (!first) return because('remote_batch', 'remote')
   const { upstream, status, detail, remote_id, failing_since } = first
   const name = serverNameOf(upstream, models)
   const values = {
@@ -191,7 +173,12 @@ function remoteReason(
     ...(status === null ? {} : { status }),
     ...(detail === null || failing_since === null ? {} : { error: withoutAddresses(detail) }),
   }
-  return { ...said(remoteKey(first), values), ...(failing_since === null ? {} : { since: failing_since }) }
+  return because(
+    'remote_batch',
+    remoteKey(first),
+    values,
+    failing_since === null ? {} : { since: failing_since },
+  )
 }
 
 function remoteKey({ state, failing_since, cancelled_at }: RemoteWork): WaitingTextKey {
