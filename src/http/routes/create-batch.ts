@@ -102,19 +102,24 @@ const Query = {
   ),
 }
 
-/** A batch of lines that are not a file yet. */
-interface OfNewFile {
+interface Made {
   call: IdempotentCall
+  orderOf: (input_file_id: string) => BatchOrder
+  defaults: EntityDefaults
+  /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
+  input: () => Promise<string>
+  /** Runs all of it when its turn has come. */
+  inTurn?: <T>(act: () => Promise<T>) => Promise<T>
+}
+
+/** A batch of lines that are not a file yet. */
+interface OfNewFile extends Omit<Made, 'input'> {
   /** Of the file, as far as that is known. */
   bytes: number
   storeFile: (
     upload: Omit<Upload, 'form_bytes'>,
     check: (tx: Writer, bytes: number) => Promise<void>,
   ) => Promise<FileRow>
-  orderOf: (input_file_id: string) => BatchOrder
-  defaults: EntityDefaults
-  /** Runs all of it when its turn has come. */
-  inTurn?: <T>(act: () => Promise<T>) => Promise<T>
 }
 
 export function createBatchRoutes(app: App, deps: Deps): void {
@@ -155,57 +160,43 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       // Lines that came in the call are not sent again for a mistake in one of them.
       const takesAnyFile = lines !== null || request.compat === 'openai'
       const owner = { ...ownerOf(request, header_entity), takesAnyFile }
-      const view = viewOf(request, region)
       const plan = planOf(plans, caller)
       const isDryRun = request.query.dry_run === 'true'
+      const input_file_id = fileIdOf(body.input_file_id ?? '')
+      const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
+      const defaults = { header_entity, metadata: body.metadata ?? null }
+      orderOf(input_file_id)
       if (lines) {
-        const orderOf = (input_file_id: string) => orderBatch({ ...body, input_file_id }, owner, plan)
-        orderOf('')
         authorize(caller, ['files:write'])
         if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'requests' })
         const form = formOfFile('requests.jsonl', lines.content(body.endpoint))
         const { bytes, sha256: requests } = lines
-        const answer = await createOfNewFile(request, {
-          call: idempotentCall(request, 'POST /v1/batches', { ...body, requests }),
-          bytes,
-          orderOf,
-          defaults: { header_entity, metadata: body.metadata ?? null },
-          async storeFile(upload, check) {
-            const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
-            request.freeLines()
-            return file
-          },
-        })
+        const call = idempotentCall(request, 'POST /v1/batches', { ...body, requests })
+        const storeFile: OfNewFile['storeFile'] = async (upload, check) => {
+          const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
+          request.freeLines()
+          return file
+        }
+        const answer = await createOfNewFile(request, { call, bytes, orderOf, defaults, storeFile })
         return await sendEnded(request, reply, answer, wait_ms)
       }
-      const input_file_id = fileIdOf(body.input_file_id ?? '')
-      const order = orderBatch({ ...body, input_file_id }, owner, plan)
-      const { project_id } = caller
-      const project = () => readProjection(deps, { ...owner, input_file_id, metadata: body.metadata ?? null })
       if (isDryRun) {
         if (wait !== null)
           throw new ApiError('invalid_request', 'A dry run has no end to wait for.', { param: 'wait' })
+        const { project_id } = caller
         await validated(request, input_file_id)
-        const projection = await oneAtATime(project_id, input_file_id, project)
-        usableInput(await readFile(store.read, caller.project_id, input_file_id, clock.now()))
+        const projection = await oneAtATime(project_id, input_file_id, () =>
+          readProjection(deps, { project_id, input_file_id, ...defaults }),
+        )
+        usableInput(await readFile(store.read, project_id, input_file_id, clock.now()))
         if (!projection) throw new ApiError('file_not_processed')
-        const limitProjections = await projectLimits(store.read, caller.project_id, projection, clock.now())
-        return showEstimate(shownFileId(input_file_id, view), projection, limitProjections, deps.models)
+        const limitProjections = await projectLimits(store.read, project_id, projection, clock.now())
+        const shownId = shownFileId(input_file_id, viewOf(request, region))
+        return showEstimate(shownId, projection, limitProjections, deps.models)
       }
       const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
-      let projection: BatchProjection | null = null
-      const answer = await idempotency.once(
-        call,
-        async (tx, now) => JSON.stringify(showBatch(await createBatch(tx, order, projection, now), view)),
-        async (write) => {
-          await validated(request, input_file_id)
-          return await oneAtATime(project_id, input_file_id, async () => {
-            projection = await project()
-            return await write()
-          })
-        },
-      )
-      if (!answer.replayed) wake()
+      const input = async (): Promise<string> => input_file_id
+      const answer = await createOf(request, { call, orderOf, defaults, input })
       return await sendEnded(request, reply, answer, wait_ms)
     },
   })
@@ -330,47 +321,55 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     return Buffer.concat(pieces).toString().trimEnd().replaceAll('\n', ',')
   }
 
+  async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {
+    const { project_id } = callerOf(request)
+    const { call, orderOf, defaults, input, inTurn = (act) => act() } = made
+    let id = ''
+    let projection: BatchProjection | null = null
+    const answer = await idempotency.once(
+      call,
+      async (tx, now) => {
+        const batch = await createBatch(tx, orderOf(id), projection, now)
+        return JSON.stringify(showBatch(batch, viewOf(request, region)))
+      },
+      (write) =>
+        inTurn(async () => {
+          id = await input()
+          await validated(request, id)
+          return await oneAtATime(project_id, id, async () => {
+            projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
+            return await write()
+          })
+        }),
+    )
+    if (!answer.replayed) wake()
+    return answer
+  }
+
   /** Without a batch there is no file: nobody asked for it by itself. */
   async function createOfNewFile(request: FastifyRequest, made: OfNewFile): Promise<IdempotentResponse> {
     const caller = callerOf(request)
     const { project_id } = caller
     const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
     const holder = { project_id, quotas }
-    const view = viewOf(request, region)
-    const { call, bytes, orderOf, storeFile, defaults, inTurn = (act) => act() } = made
     let file: FileRow | undefined
-    let projection: BatchProjection | null = null
     const discard = async (): Promise<void> => {
       const stored = file
       if (stored) await store.write((tx) => removeFile(tx, stored, clock.now()))
     }
-    const commit = () =>
-      idempotency.once(
-        call,
-        async (tx, now) => {
-          if (!file) throw new Error('the lines of the batch were not stored')
-          return JSON.stringify(showBatch(await createBatch(tx, orderOf(file.id), projection, now), view))
-        },
-        (write) =>
-          inTurn(async () => {
-            const upload = { project_id, now: clock.now(), retention_ms, file_bytes_max }
-            const { id } = await incoming.receive(holder, { bytes, zstd: false }, async (take) => {
-              file = await storeFile({ ...upload, take }, (tx, stored_bytes) =>
-                checkQuotas(tx, holder, { stored_bytes }),
-              )
-              return file
-            })
-            wake()
-            await validated(request, id)
-            return await oneAtATime(project_id, id, async () => {
-              projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
-              return await write()
-            })
-          }),
-      )
-    const answer = await commitOrDiscard(commit, discard)
+    const input = async (): Promise<string> => {
+      const upload = { project_id, now: clock.now(), retention_ms, file_bytes_max }
+      const { id } = await incoming.receive(holder, { bytes: made.bytes, zstd: false }, async (take) => {
+        file = await made.storeFile({ ...upload, take }, (tx, stored_bytes) =>
+          checkQuotas(tx, holder, { stored_bytes }),
+        )
+        return file
+      })
+      wake()
+      return id
+    }
+    const answer = await commitOrDiscard(() => createOf(request, { ...made, input }), discard)
     if (answer.replayed) await discard()
-    else wake()
     return answer
   }
 }
