@@ -27,7 +27,8 @@ export class FaultPlan {
     this.#met.delete(sha256)
     if (fault !== null) {
       this.#met.set(sha256, met + 1)
-      if (this.#met.size > REMEMBERED_MAX) this.#forgetOldest()
+      const [oldest] = this.#met.size > REMEMBERED_MAX ? this.#met.keys() : []
+      if (oldest !== undefined) this.#met.delete(oldest)
     }
     return fault
   }
@@ -40,12 +41,5 @@ export class FaultPlan {
       at -= rate
     }
     return null
-  }
-
-  #forgetOldest(): void {
-    for (const sha256 of this.#met.keys()) {
-      this.#met.delete(sha256)
-      return
-    }
   }
 }
