@@ -105,6 +105,10 @@ export async function keepNewestAnonymousRequests(tx: Writer, count: number): Pr
 
 type RowKey = Pick<IdempotencyRow, 'project_id' | 'route' | 'key'>
 
+function rowKey({ project_id, route, key }: RowKey): RowKey {
+  return { project_id, route, key }
+}
+
 /** The row of this key on any of `routes`, unless it has expired. */
 export async function readIdempotency(
   db: Reader,
@@ -127,12 +131,10 @@ export async function reserveIdempotencyKey(
   tx: Writer,
   row: Omit<IdempotencyRow, 'state' | 'status' | 'response'>,
 ): Promise<boolean> {
-  await deleteRows(tx, 'idempotency_keys', { project_id: row.project_id, route: row.route, key: row.key })
-    .where('expires', '<=', row.created)
-    .execute()
+  await deleteRows(tx, 'idempotency_keys', rowKey(row)).where('expires', '<=', row.created).execute()
   const result = await tx
     .insertInto('idempotency_keys')
-    .values({ ...row, state: 'in_progress', status: null, response: null })
+    .values({ ...row, state: 'in_progress' })
     .onConflict((oc) => oc.columns(['project_id', 'route', 'key']).doNothing())
     .executeTakeFirst()
   return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
@@ -140,11 +142,7 @@ export async function reserveIdempotencyKey(
 
 /** Frees the key for whoever reserves it next. */
 export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void> {
-  await deleteRows(tx, 'idempotency_keys', {
-    project_id: row.project_id,
-    route: row.route,
-    key: row.key,
-  }).execute()
+  await deleteRows(tx, 'idempotency_keys', rowKey(row)).execute()
 }
 
 /** Stores the answer if the key belongs to this request; does not wait for a row of another request. */
@@ -153,12 +151,7 @@ export async function completeIdempotencyKey(
   row: RowKey & Pick<IdempotencyRow, 'request_id'>,
   answer: { status: number; response: string },
 ): Promise<void> {
-  await updateRows(tx, 'idempotency_keys', {
-    project_id: row.project_id,
-    route: row.route,
-    key: row.key,
-    request_id: row.request_id,
-  })
+  await updateRows(tx, 'idempotency_keys', { ...rowKey(row), request_id: row.request_id })
     .set({ ...answer, state: 'done' })
     .execute()
 }

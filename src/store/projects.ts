@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import { exactSum } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
@@ -73,10 +73,7 @@ export async function sumOpenBatches(
 }
 
 export async function countLimits(db: Reader, project_id: string): Promise<number> {
-  const { rows } = await selectRows(db, 'limits', { project_id })
-    .select((eb) => eb.fn.countAll<number>().as('rows'))
-    .executeTakeFirstOrThrow()
-  return rows
+  return await countRows(db, 'limits', { project_id })
 }
 
 // API keys. The secret itself is never stored, only its SHA-256.
@@ -120,10 +117,7 @@ export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promis
 
 /** Keys of the project that are not revoked. */
 export async function countKeys(db: Reader, project_id: string): Promise<number> {
-  const { keys } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
-    .select((eb) => eb.fn.countAll<number>().as('keys'))
-    .executeTakeFirstOrThrow()
-  return keys
+  return await countRows(db, 'api_keys', { project_id, revoked_at: null })
 }
 
 /** Of each project the newest revoked keys are kept. */

@@ -10,7 +10,7 @@ import { assertRemoteTransition, type RemoteBatchState, UNRECORDED_STATES } from
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import { addReservations } from './ledger.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -68,10 +68,7 @@ export async function countRemoteBatches(
   db: Reader,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
 ): Promise<number> {
-  const { count } = await selectRows(db, 'remote_batches', { batch_id, idx })
-    .select(({ fn }) => fn.countAll().as('count'))
-    .executeTakeFirstOrThrow()
-  return Number(count)
+  return await countRows(db, 'remote_batches', { batch_id, idx })
 }
 
 /** What batch APIs have of unfinished batches, for the reasons why these wait. */
@@ -108,21 +105,7 @@ export async function readRemoteBatch(db: Reader, id: string): Promise<RemoteBat
   return await readRow(db, 'remote_batches', { id })
 }
 
-type Change = Partial<
-  Pick<
-    RemoteBatchRow,
-    | 'state'
-    | 'file_id'
-    | 'remote_id'
-    | 'creating_at'
-    | 'cancelled_at'
-    | 'failing_since'
-    | 'poll_at'
-    | 'detail'
-    | 'remote_report'
-    | 'status'
-  >
->
+type Change = Partial<Omit<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>>
 
 /** False if it is in another state by now. */
 export async function changeRemoteBatch(

@@ -20,6 +20,12 @@ export async function readRow<T extends Table>(db: Reader, table: T, match: Matc
   return await selectRows(db, table, match).selectAll().executeTakeFirst()
 }
 
+export async function countRows<T extends Table>(db: Reader, table: T, match: Match<T>): Promise<number> {
+  const count = sql<number>`count(*)`.as('count')
+  const query = selectRows(db, table, match).select(count).$castTo<{ count: number }>()
+  return Number((await query.executeTakeFirstOrThrow()).count)
+}
+
 export function updateRows<T extends Table>(tx: Writer, table: T, match: Match<T>) {
   return tx.updateTable(named(table)).where(matching(match))
 }

@@ -27,13 +27,8 @@ export async function insertTask(
     .insertInto('tasks')
     .values({
       id: newId('task', now),
-      run_at: 0,
       ...task,
       state: 'ready',
-      epoch: 0,
-      worker_id: null,
-      attempts: 0,
-      last_error: null,
       created: now,
     })
     .execute()

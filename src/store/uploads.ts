@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import { exactSum } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
@@ -201,8 +201,5 @@ export async function sumPendingUploads(
 }
 
 export async function countUploadParts(db: Reader, upload_id: string): Promise<number> {
-  const { rows } = await selectRows(db, 'upload_parts', { upload_id })
-    .select((eb) => eb.fn.countAll<number>().as('rows'))
-    .executeTakeFirstOrThrow()
-  return rows
+  return await countRows(db, 'upload_parts', { upload_id })
 }

@@ -1,7 +1,7 @@
 // Webhooks of a project, and how the delivery of each event to each of them stands.
 import type { EventType } from '../domain/event.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -93,10 +93,7 @@ export async function disableWebhook(tx: Writer, id: string, reason: string, now
 }
 
 export async function countWebhooks(db: Reader, project_id: string): Promise<number> {
-  const { count } = await selectRows(db, 'webhooks', { project_id })
-    .select((eb) => eb.fn.countAll<number>().as('count'))
-    .executeTakeFirstOrThrow()
-  return Number(count)
+  return await countRows(db, 'webhooks', { project_id })
 }
 
 /** With its deliveries; tasks about them find nothing and end. The webhook is locked. */
@@ -115,11 +112,7 @@ export async function insertDelivery(
       ...delivery,
       status: 'pending',
       started: delivery.created,
-      attempts: 0,
       next_attempt_at: delivery.created,
-      last_attempt_at: null,
-      last_status: null,
-      last_error: null,
     })
     .execute()
 }

@@ -1,6 +1,6 @@
 // The tables of workers' reports: how workers and their model servers do, and how much work there is.
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
-import { deleteRows, selectRows } from './rows.ts'
+import { countRows, deleteRows, selectRows } from './rows.ts'
 import type { LaneReportRow, TaskKind } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -204,12 +204,6 @@ export async function readWorkCounts(db: Reader, now: number): Promise<WorkCount
     .select(['status', db.fn.countAll().as('count'), db.fn.min('expires_at').as('nearest')])
     .groupBy('status')
     .execute()
-  const chunksIn = async (state: (typeof OPEN_CHUNK_STATES)[number]): Promise<number> => {
-    const { count } = await selectRows(db, 'chunks', { state })
-      .select(db.fn.countAll().as('count'))
-      .executeTakeFirstOrThrow()
-    return Number(count)
-  }
   const parked = await selectRows(db, 'chunks', { state: 'parked' })
     .select(['parked_reason', db.fn.countAll().as('count')])
     .groupBy('parked_reason')
@@ -233,9 +227,9 @@ export async function readWorkCounts(db: Reader, now: number): Promise<WorkCount
     batches: new Map(batches.map((row) => [row.status, Number(row.count)])),
     nearest_deadline: nearest.length === 0 ? null : Math.min(...nearest),
     chunks: {
-      ready: await chunksIn('ready'),
-      leased: await chunksIn('leased'),
-      parked: await chunksIn('parked'),
+      ready: await countRows(db, 'chunks', { state: 'ready' }),
+      leased: await countRows(db, 'chunks', { state: 'leased' }),
+      parked: await countRows(db, 'chunks', { state: 'parked' }),
     },
     parked: new Map(parked.map((row) => [row.parked_reason ?? 'unknown', Number(row.count)])),
     workers: Number(workers),
