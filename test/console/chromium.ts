@@ -114,7 +114,7 @@ export class Visitor implements AsyncDisposable {
         // A row leads where its name does; the label of a box is clicked like the box.
         const target = element.matches('.row-link')
           ? element.closest('[role=row]')
-          : (element.closest('.check, .drop') ?? element)
+          : (element.closest('.check, .drop, label.link') ?? element)
         const { height } = target?.getBoundingClientRect() ?? { height: 0 }
         if (height < 44) found.push(`${height} pixels high: ${element.outerHTML.slice(0, 150)}`)
       }

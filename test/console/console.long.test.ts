@@ -608,6 +608,61 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('heading', { name: 'Twenty lines', level: 1 }).waitFor()
   })
 
+  test('a table becomes a batch with its system prompt, schema, limit and IDs, and survives a reload', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open('/console/new')
+    await page.getByRole('button', { name: 'Table and prompt' }).click()
+    await page.getByLabel('Rows').fill('key,city\nx-1,Oslo\nx-1,Rome')
+    await page.getByLabel('Prompt', { exact: true }).fill('Greet {{city}}.')
+    await page.getByLabel('System prompt').fill('Be brief about {{city}}.')
+    await page.getByLabel('max_tokens').fill('33')
+    await page.getByLabel('Schema of the answers').fill('{"type": "object"')
+    await page.getByLabel('custom_id').selectOption('key')
+    await page.getByText('The custom_id “x-1” is empty or occurs twice.').waitFor()
+    await page.getByLabel('Rows').fill('key,city\nx-1,Oslo\nx-2,Rome')
+    await page.getByText('The schema is not JSON.').waitFor()
+    const use = page.getByRole('button', { name: 'Use 2 lines' })
+    assert.ok(await use.isDisabled())
+    await page.getByLabel('Schema of the answers').fill('{"type": "object"}')
+    await page.getByText('Greet Rome.', { exact: true }).waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    await visitor.screenshot('table')
+    await page.setViewportSize({ width: 390, height: 800 })
+    assert.deepEqual(await visitor.tooSmallOrHigh(), [])
+    await use.click()
+    await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
+    await page.getByLabel('Name').fill('Cities')
+    await page.getByLabel('Completion window').selectOption('24h')
+    await page.reload()
+    await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
+    assert.equal(await page.getByLabel('Name').inputValue(), 'Cities')
+    await page.getByRole('button', { name: 'Create batch' }).click()
+    await page.getByRole('heading', { name: 'Cities', level: 1 }).waitFor()
+    const { data } = await service.json<List<{ id: string; name: string }>>(
+      'GET',
+      '/v1/batches?search=Cities',
+    )
+    const { input } = await service.json<{ input: { custom_id: string; body: unknown } }>(
+      'GET',
+      `/v1/batches/${data[0]?.id}/lines/2`,
+    )
+    assert.equal(input.custom_id, 'x-2')
+    assert.deepEqual(input.body, {
+      model: 'm',
+      max_tokens: 33,
+      messages: [
+        { role: 'system', content: 'Be brief about Rome.' },
+        { role: 'user', content: 'Greet Rome.' },
+      ],
+      response_format: {
+        type: 'json_schema',
+        json_schema: { name: 'answer', strict: true, schema: { type: 'object' } },
+      },
+    })
+  })
+
   test('a file is downloaded, used for another batch, and deleted', async () => {
     const content = `${JSON.stringify(line('again'))}\n`
     const { id } = await service.upload(content)

@@ -295,6 +295,14 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'new.promptHint': 'Spalten: {columns}',
   'new.noColumn': 'Es gibt keine Spalte {name}.',
   'new.noRows': 'Noch keine Zeilen',
+  'new.system': 'System-Prompt',
+  'new.schema': 'Schema der Antworten',
+  'new.schemaHint': 'Ein JSON-Schema; seine Eigenschaften werden die Spalten der Antworten.',
+  'new.badSchema': 'Das Schema ist kein JSON.',
+  'new.numbered': 'Nummeriert',
+  'new.badId': 'Die custom_id „{id}“ ist leer oder kommt zweimal vor.',
+  'new.blocked': 'Nicht jetzt: Ein Limit oben würde überschritten.',
+  'new.estimating': 'Noch nicht: Die Kosten werden geschätzt.',
   'new.preview': 'Die ersten drei Zeilen',
   'new.use': '{n} {n|Zeile|Zeilen} verwenden',
   'new.editor': 'Zeilen',
@@ -322,7 +330,6 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'new.start': 'Beginn',
   'new.startHint':
     'Vorher wird nichts gesendet; leer heißt sofort. Das Zeitfenster zählt trotzdem ab dem Anlegen.',
-  'new.windowHint': 'Danach läuft nichts mehr. Welche es gibt, sagt Ihr Tarif.',
   'new.entityHint': 'Ihr werden Zeilen zugeordnet, die keine eigene Entity nennen.',
   'new.create': 'Batch anlegen',
 

@@ -10,6 +10,8 @@ import { Button } from '../parts/button.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 
+const TOKENS_MAX = 256
+
 /** The model that the service has where nothing is configured, and that the example names. */
 export const SIMULATOR = 'sim-1'
 
@@ -75,9 +77,26 @@ function DropZone({ onFile }: SourceProps): VNode {
   )
 }
 
-function lineOf(model: string, number: number, content: string): string {
-  const body = { model, max_tokens: 256, messages: [{ role: 'user', content }] }
-  return JSON.stringify({ custom_id: `line-${number}`, method: 'POST', url: '/v1/chat/completions', body })
+interface LineOptions {
+  system?: string
+  max_tokens?: number
+  schema?: unknown
+}
+
+function lineOf(
+  model: string,
+  custom_id: string,
+  content: string,
+  { system = '', max_tokens = TOKENS_MAX, schema }: LineOptions = {},
+): string {
+  const messages = [
+    ...(system.trim() === '' ? [] : [{ role: 'system', content: system }]),
+    { role: 'user', content },
+  ]
+  const json_schema = { name: 'answer', strict: true, schema }
+  const response_format = schema ? { response_format: { type: 'json_schema', json_schema } } : {}
+  const body = { model, max_tokens, messages, ...response_format }
+  return JSON.stringify({ custom_id, method: 'POST', url: '/v1/chat/completions', body })
 }
 
 const asFile = (text: string, name: string): File => new File([text], name, { type: 'application/jsonl' })
@@ -86,9 +105,31 @@ function TableForm({ models, onFile }: SourceProps): VNode {
   const [text, setText] = useState('name,city\nAda,London\nGrace,New York\nKatherine,Hampton')
   const [prompt, setPrompt] = useState('Greet {{name}} from {{city}} in one sentence.')
   const [model, setModel] = useState(models[0]?.id ?? '')
+  const [system, setSystem] = useState('')
+  const [tokens, setTokens] = useState(String(TOKENS_MAX))
+  const [schemaText, setSchema] = useState('')
+  const [idColumn, setIdColumn] = useState('')
   const table = readTable(text)
-  const unknown = unknownColumns(prompt, table)
-  const lines = table.rows.map((row, i) => lineOf(model, i + 1, fillPrompt(prompt, table, row)))
+  const unknown = unknownColumns(`${prompt} ${system}`, table)
+  const badSchema = schemaText.trim() === '' ? null : jsonProblem(schemaText)
+  const schema = schemaText.trim() === '' || badSchema ? undefined : JSON.parse(schemaText)
+  const id = table.columns.indexOf(idColumn)
+  const ids = table.rows.map((row, i) => (id < 0 ? `line-${i + 1}` : (row[id] ?? '')))
+  const badId = ids.find((id, i) => id === '' || ids.indexOf(id) < i)
+  const filled = table.rows.map((row) => [prompt, system].map((text) => fillPrompt(text, table, row)))
+  const lines = filled.map(([content = '', system = ''], i) =>
+    lineOf(model, ids[i] ?? '', content, { system, max_tokens: Number(tokens), schema }),
+  )
+  const problem =
+    lines.length === 0
+      ? t('new.noRows')
+      : unknown.length > 0
+        ? t('new.noColumn', { name: unknown.join(', ') })
+        : badId !== undefined
+          ? t('new.badId', { id: badId })
+          : badSchema
+            ? t('new.badSchema')
+            : null
   const load = (files: FileList | null): void => void files?.[0]?.text().then(setText)
   return (
     <div class="columns">
@@ -118,22 +159,55 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           hint={t('new.promptHint', { columns: table.columns.map((name) => `{{${name}}}`).join(' ') })}
           error={unknown.length > 0 ? t('new.noColumn', { name: unknown.join(', ') }) : null}
         />
-        <SelectField
-          label={t('line.model')}
-          value={model}
-          options={models.map(({ id }) => [id, id] as const)}
-          onInput={setModel}
+        <TextField label={t('new.system')} value={system} onInput={setSystem} rows={2} />
+        <div class="form-row">
+          <SelectField
+            label={t('line.model')}
+            value={model}
+            options={models.map(({ id }) => [id, id] as const)}
+            onInput={setModel}
+          />
+          <TextField label="max_tokens" type="number" min={1} value={tokens} onInput={setTokens} />
+          <SelectField
+            label="custom_id"
+            value={idColumn}
+            options={[['', t('new.numbered')], ...table.columns.map((name) => [name, name] as const)]}
+            onInput={setIdColumn}
+          />
+        </div>
+        <TextField
+          label={t('new.schema')}
+          value={schemaText}
+          onInput={setSchema}
+          rows={3}
+          mono
+          hint={t('new.schemaHint')}
+          error={
+            badSchema && t('new.badJson', { line: 1, column: badSchema.column, message: badSchema.message })
+          }
         />
       </div>
       <div class="stack">
-        <CodeBlock text={lines.slice(0, 3).join('\n\n') || t('new.noRows')} label={t('new.preview')} />
+        <h2>{t('new.preview')}</h2>
+        {filled.slice(0, 3).map(([content = ''], i) => (
+          <CodeBlock text={content} label={ids[i] ?? ''} />
+        ))}
+        <details class="raw">
+          <summary>{t('line.raw')}</summary>
+          <CodeBlock text={lines.slice(0, 3).join('\n\n')} label={t('line.raw')} />
+        </details>
         <div class="row">
           <Button
             label={t('new.use', { n: lines.length })}
             kind="primary"
-            disabled={lines.length === 0 || unknown.length > 0}
+            disabled={problem !== null}
             onClick={() => onFile(asFile(lines.join('\n'), 'table.jsonl'))}
           />
+          {problem === null ? null : (
+            <span class="bad-text" role="status">
+              {problem}
+            </span>
+          )}
         </div>
       </div>
     </div>
@@ -143,7 +217,10 @@ function TableForm({ models, onFile }: SourceProps): VNode {
 function EditorForm({ models, onFile }: SourceProps): VNode {
   const model = models[0]?.id ?? SIMULATOR
   const [text, setText] = useState(
-    [lineOf(model, 1, 'Why is the sky blue?'), lineOf(model, 2, 'Name three prime numbers.')].join('\n'),
+    [
+      lineOf(model, 'line-1', 'Why is the sky blue?'),
+      lineOf(model, 'line-2', 'Name three prime numbers.'),
+    ].join('\n'),
   )
   const error = firstBadLine(text)
   return (

@@ -6,12 +6,13 @@ import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.t
 import type { FileObject } from '../../wire/file.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
+import type { QuotasObject } from '../../wire/project.ts'
 import { fetchApi, get, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
 import { bytes, compact, count, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { TextField } from '../parts/field.tsx'
+import { SelectField, TextField } from '../parts/field.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -55,7 +56,11 @@ export function NewBatch(): VNode {
         navigate(
           `/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded, await endpointOf(chosen)))).id}`,
         )
-      else setFile(uploaded)
+      else {
+        // A page that is loaded again goes on with it.
+        replaceQuery({ file: uploaded.status === 'processed' ? uploaded.id : null })
+        setFile(uploaded)
+      }
     })
   }
   const offered = models.data?.data ?? []
@@ -134,6 +139,14 @@ const CHAT = '/v1/chat/completions'
 
 /** What a person chooses of a batch; texts as they are typed. */
 const CHOICES = { window: '24h', name: '', entity: '', start: '' }
+
+const DRAFT = 'offpeak.draft'
+
+/** What was chosen for this file before the page was loaded again. */
+function readDraft(fileId: string): typeof CHOICES {
+  const { file, ...choices } = JSON.parse(sessionStorage.getItem(DRAFT) ?? '{}')
+  return file === fileId ? { ...CHOICES, ...choices } : CHOICES
+}
 
 function orderOf(file: FileObject, endpoint: string, { window, name, entity, start } = CHOICES): Order {
   const given = Object.entries({ name: name.trim(), entity: entity.trim() }).filter(([, text]) => text !== '')
@@ -230,8 +243,13 @@ function excerpt(text: string, column: number | null): string {
 }
 
 function OrderForm({ file, content }: { file: FileObject; content: File | FileObject }): VNode {
-  const [choices, setChoices] = useState(CHOICES)
-  const choose = (name: keyof typeof CHOICES) => (text: string) => setChoices({ ...choices, [name]: text })
+  const [choices, setChoices] = useState(() => readDraft(file.id))
+  const choose = (name: keyof typeof CHOICES) => (text: string) => {
+    setChoices({ ...choices, [name]: text })
+    sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...choices, [name]: text }))
+  }
+  const quotas = useResource((signal) => get<QuotasObject>('/v1/quotas', {}, { signal }), [])
+  const windows = [...new Set([...(quotas.data?.completion_windows ?? []), choices.window])]
   const endpoint = useResource(async () => await endpointOf(content), [file.id])
   const action = useAction()
   const order = orderOf(file, endpoint.data ?? CHAT, choices)
@@ -246,8 +264,11 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
   const create = (): void =>
     void action.run(async () => {
       const batch = await post<BatchObject>('/v1/batches', order)
+      sessionStorage.removeItem(DRAFT)
       navigate(`/batches/${batch.id}`)
     })
+  const isReading = endpoint.loading && endpoint.data === null
+  const isBlocked = estimate.data?.accepted === false
   const submit = (event: Event): void => {
     event.preventDefault()
     create()
@@ -273,19 +294,17 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           />
         </div>
         <div class="form-row">
-          <TextField
+          <SelectField
             label={t('batch.window')}
             value={choices.window}
+            options={windows.map((name) => [name, name] as const)}
             onInput={choose('window')}
             hint={
-              <>
-                {t('new.windowHint')}{' '}
-                {ends === null ? null : (
-                  <>
-                    {t('new.windowEnd')} <Time at={(now() + ends) / 1000} />
-                  </>
-                )}
-              </>
+              ends === null ? null : (
+                <>
+                  {t('new.windowEnd')} <Time at={(now() + ends) / 1000} />
+                </>
+              )
             }
           />
           <TextField
@@ -303,8 +322,13 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
             kind="primary"
             submit
             busy={action.busy}
-            disabled={estimate.data?.accepted === false}
+            disabled={isBlocked || isReading}
           />
+          {isBlocked || isReading ? (
+            <span class="muted" role="status">
+              {t(isBlocked ? 'new.blocked' : 'new.estimating')}
+            </span>
+          ) : null}
         </div>
       </div>
     </form>
