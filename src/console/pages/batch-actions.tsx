@@ -10,9 +10,8 @@ import { count, dateTime } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Button } from '../parts/button.tsx'
-import { Dialog, FailureDialog } from '../parts/dialog.tsx'
+import { FailureDialog, FormDialog } from '../parts/dialog.tsx'
 import { Menu } from '../parts/menu.tsx'
-import { FailureNotice } from '../parts/notice.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
@@ -110,37 +109,24 @@ function PauseButton({ batch, reload }: { batch: BatchObject; reload: () => void
 
 function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
   const [asking, ask] = useState(false)
-  const action = useAction()
-  const cancel = async (): Promise<void> => {
-    const done = await action.run(async () => {
-      await post(`/v1/batches/${batch.id}/cancel`)
-      reload()
-    })
-    if (done) ask(false)
-  }
   const { total, completed, failed } = batch.request_counts
   return (
     <div>
       <Button label={t('cancel.batch')} kind="danger" onClick={() => ask(true)} />
       {asking ? (
-        <Dialog
+        <FormDialog
           title={t('cancel.title')}
+          label={t('cancel.batch')}
+          danger
+          keep={t('cancel.keep')}
           onClose={() => ask(false)}
-          foot={
-            <>
-              <Button label={t('cancel.keep')} onClick={() => ask(false)} />
-              <Button
-                label={t('cancel.batch')}
-                kind="danger"
-                busy={action.busy}
-                onClick={() => void cancel()}
-              />
-            </>
-          }
+          act={async () => {
+            await post(`/v1/batches/${batch.id}/cancel`)
+            reload()
+          }}
         >
           <p>{t('cancel.text', { n: Math.max(0, total - completed - failed) })}</p>
-          <FailureNotice failure={action.failure} />
-        </Dialog>
+        </FormDialog>
       ) : null}
     </div>
   )

@@ -8,7 +8,7 @@ import { getPage, remove } from '../api.ts'
 import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button, LinkButton } from '../parts/button.tsx'
-import { ConfirmDialog } from '../parts/dialog.tsx'
+import { FormDialog } from '../parts/dialog.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
@@ -89,9 +89,9 @@ export function Files(): VNode {
         }}
       </Loaded>
       {removed ? (
-        <ConfirmDialog
+        <FormDialog
+          danger
           title={t('files.removeTitle', { name: removed.filename })}
-          text={t(removed.purpose === 'batch' ? 'files.removeInput' : 'files.removeResults')}
           label={t('files.remove')}
           onClose={() => askToRemove(null)}
           act={async () => {
@@ -99,7 +99,9 @@ export function Files(): VNode {
             setMore({ of: '', pages: [] })
             first.reload()
           }}
-        />
+        >
+          <p>{t(removed.purpose === 'batch' ? 'files.removeInput' : 'files.removeResults')}</p>
+        </FormDialog>
       ) : null}
     </Page>
   )

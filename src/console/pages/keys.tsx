@@ -9,14 +9,14 @@ import { get, post, remove } from '../api.ts'
 import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
+import { FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckField, SelectField, TextField } from '../parts/field.tsx'
-import { FailureNotice, Loading } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useResource } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
 /** Kept back unless asked for: with them a key rules over others. */
@@ -79,30 +79,28 @@ export function Keys(): VNode {
         ) : null
       }
     >
-      <FailureNotice failure={keys.failure} retry={keys.reload} />
-      {keys.data ? (
-        <Table<ApiKeyObject>
-          label={t('keys.title')}
-          columns={columns}
-          rows={keys.data.data}
-          keyOf={({ id }) => id}
-          rowClass={({ revoked_at }) => (revoked_at === null ? '' : 'faded')}
-        />
-      ) : keys.failure ? null : (
-        <Loading />
-      )}
-      {projects.data ? (
-        <Projects projects={projects.data.data} reload={projects.reload} />
-      ) : (
-        <FailureNotice failure={projects.failure} />
-      )}
+      <Loaded resource={keys}>
+        {({ data }) => (
+          <Table<ApiKeyObject>
+            label={t('keys.title')}
+            columns={columns}
+            rows={data}
+            keyOf={({ id }) => id}
+            rowClass={({ revoked_at }) => (revoked_at === null ? '' : 'faded')}
+          />
+        )}
+      </Loaded>
+      {may('operator') ? (
+        <Loaded resource={projects}>
+          {(list) => (list ? <Projects projects={list.data} reload={projects.reload} /> : null)}
+        </Loaded>
+      ) : null}
       {creating ? (
         <CreateKey
           scopes={session?.scopes ?? []}
           projects={projects.data?.data ?? []}
           onClose={() => create(false)}
           onCreated={(key) => {
-            create(false)
             setSecret(key)
             keys.reload()
           }}
@@ -117,16 +115,18 @@ export function Keys(): VNode {
         />
       )}
       {revoked ? (
-        <ConfirmDialog
+        <FormDialog
+          danger
           title={t('keys.revokeTitle')}
-          text={t('keys.revokeText', { name: revoked.name ?? revoked.id })}
           label={t('keys.revoke')}
           onClose={() => askToRevoke(null)}
           act={async () => {
             await remove(`/v1/keys/${revoked.id}`)
             keys.reload()
           }}
-        />
+        >
+          <p>{t('keys.revokeText', { name: revoked.name ?? revoked.id })}</p>
+        </FormDialog>
       ) : null}
     </Page>
   )
@@ -148,35 +148,23 @@ function CreateKey({
   const [project, setProject] = useState(session?.project.id ?? '')
   const [strict, setStrict] = useState(false)
   const [chosen, setChosen] = useState<readonly Scope[]>(scopes.filter((scope) => !POWERS.includes(scope)))
-  const action = useAction()
-  const create = (): void =>
-    void action.run(async () => {
-      const other = project === session?.project.id ? {} : { project_id: project }
-      const made = await post<{ key: string }>('/v1/keys', {
-        scopes: chosen,
-        ...(name.trim() === '' ? {} : { name: name.trim() }),
-        ...(strict ? { compat: 'openai' } : {}),
-        ...other,
-      })
-      onCreated(made.key)
+  const create = async (): Promise<void> => {
+    const other = project === session?.project.id ? {} : { project_id: project }
+    const made = await post<{ key: string }>('/v1/keys', {
+      scopes: chosen,
+      ...(name.trim() === '' ? {} : { name: name.trim() }),
+      ...(strict ? { compat: 'openai' } : {}),
+      ...other,
     })
+    onCreated(made.key)
+  }
   return (
-    <Dialog
+    <FormDialog
       title={t('keys.new')}
+      label={t('keys.create')}
+      disabled={chosen.length === 0}
       onClose={onClose}
-      onSubmit={create}
-      foot={
-        <>
-          <Button label={t('cancel')} onClick={onClose} />
-          <Button
-            label={t('keys.create')}
-            kind="primary"
-            submit
-            busy={action.busy}
-            disabled={chosen.length === 0}
-          />
-        </>
-      }
+      act={create}
     >
       <TextField label={t('keys.name')} value={name} onInput={setName} autoFocus placeholder="ci" />
       {projects.length > 1 ? (
@@ -200,8 +188,7 @@ function CreateKey({
           />
         ))}
       </fieldset>
-      <FailureNotice failure={action.failure} />
-    </Dialog>
+    </FormDialog>
   )
 }
 
@@ -256,10 +243,7 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
         <ProjectDialog
           project={edited === 'new' ? null : edited}
           onClose={() => edit(null)}
-          onDone={() => {
-            edit(null)
-            reload()
-          }}
+          reload={reload}
         />
       ) : null}
     </Section>
@@ -269,38 +253,30 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
 function ProjectDialog({
   project,
   onClose,
-  onDone,
+  reload,
 }: {
   project: ProjectObject | null
   onClose: () => void
-  onDone: () => void
+  reload: () => void
 }): VNode {
   const [name, setName] = useState('')
   const [plan, setPlan] = useState(project?.plan ?? 'payg')
-  const action = useAction()
-  const save = (): void =>
-    void action.run(async () => {
-      if (project) await post(`/v1/projects/${project.id}`, { plan: plan.trim() })
-      else await post('/v1/projects', { name: name.trim(), plan: plan.trim() })
-      onDone()
-    })
+  const save = async (): Promise<void> => {
+    if (project) await post(`/v1/projects/${project.id}`, { plan: plan.trim() })
+    else await post('/v1/projects', { name: name.trim(), plan: plan.trim() })
+    reload()
+  }
   return (
-    <Dialog
+    <FormDialog
       title={project ? project.name : t('keys.newProject')}
+      label={t('save')}
       onClose={onClose}
-      onSubmit={save}
-      foot={
-        <>
-          <Button label={t('cancel')} onClick={onClose} />
-          <Button label={t('save')} kind="primary" submit busy={action.busy} />
-        </>
-      }
+      act={save}
     >
       {project ? null : (
         <TextField label={t('keys.name')} value={name} onInput={setName} required autoFocus />
       )}
       <TextField label={t('keys.plan')} value={plan} onInput={setPlan} required hint={t('keys.planHint')} />
-      <FailureNotice failure={action.failure} />
-    </Dialog>
+    </FormDialog>
   )
 }

@@ -10,13 +10,14 @@ import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { ConfirmDialog, Dialog } from '../parts/dialog.tsx'
+import { FormDialog } from '../parts/dialog.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
-import { Empty, FailureNotice, Loading, Notice } from '../parts/notice.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useResource } from '../resource.ts'
 import { may } from '../session.ts'
 
 export type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
@@ -43,63 +44,59 @@ export function Limits(): VNode {
   const [edited, edit] = useState<LimitObject | 'new' | null>(null)
   const [removed, askToRemove] = useState<LimitObject | null>(null)
   const [unpriced, setUnpriced] = useState<readonly string[]>([])
-  const done = (): void => {
-    edit(null)
-    askToRemove(null)
-    limits.reload()
-  }
   const create = may('limits:read') ? (
     <Button label={t('limits.new')} icon="plus" kind="primary" onClick={() => edit('new')} />
   ) : null
-  const data = limits.data?.data
   return (
     <Page title={t('limits.title')} lead={t('limits.lead')} actions={create}>
-      <FailureNotice failure={limits.failure ?? spent.failure} retry={limits.reload} />
+      <FailureNotice failure={spent.failure} retry={spent.reload} />
       {unpriced.length === 0 ? null : (
         <Notice tone="warn">{t('limits.unpriced', { models: unpriced.join(', ') })}</Notice>
       )}
-      {!data ? (
-        limits.failure ? null : (
-          <Loading />
-        )
-      ) : data.length === 0 ? (
-        <Empty title={t('limits.none')}>
-          <p>{t('limits.noneText')}</p>
-        </Empty>
-      ) : (
-        <ul class="limits">
-          {data.map((limit) => (
-            <LimitCard
-              limit={limit}
-              spent={spent.data}
-              edit={() => edit(limit)}
-              remove={() => askToRemove(limit)}
-              key={limit.id}
-            />
-          ))}
-        </ul>
-      )}
+      <Loaded resource={limits}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title={t('limits.none')}>
+              <p>{t('limits.noneText')}</p>
+            </Empty>
+          ) : (
+            <ul class="limits">
+              {data.map((limit) => (
+                <LimitCard
+                  limit={limit}
+                  spent={spent.data}
+                  edit={() => edit(limit)}
+                  remove={() => askToRemove(limit)}
+                  key={limit.id}
+                />
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
       {edited ? (
         <LimitDialog
           limit={edited === 'new' ? null : edited}
           onClose={() => edit(null)}
           onDone={(saved) => {
             setUnpriced(saved.unpriced_models ?? [])
-            done()
+            limits.reload()
           }}
         />
       ) : null}
       {removed ? (
-        <ConfirmDialog
+        <FormDialog
+          danger
           title={t('limits.removeTitle')}
-          text={t('limits.removeText')}
           label={t('remove')}
           onClose={() => askToRemove(null)}
           act={async () => {
             await remove(`/v1/limits/${removed.id}`)
-            done()
+            limits.reload()
           }}
-        />
+        >
+          <p>{t('limits.removeText')}</p>
+        </FormDialog>
       ) : null}
     </Page>
   )
@@ -246,7 +243,6 @@ function LimitDialog({
     (limit?.notify_at ?? [0.8]).map((fraction) => fraction * 100).join(', '),
   )
   const [description, setDescription] = useState(limit?.description ?? '')
-  const saving = useAction()
   const save = async (): Promise<void> => {
     const changed = {
       amount: Number(amount),
@@ -258,23 +254,16 @@ function LimitDialog({
       description: description.trim() === '' ? null : description.trim(),
     }
     const fixed = { scope, metric, window, ...(scope === 'project' ? {} : { [scope]: name.trim() }) }
-    await saving.run(async () => {
-      const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
-      onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
-    })
+    const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
+    onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
   }
   const option = (value: string, key: MessageKey): readonly [string, string] => [value, t(key)]
   return (
-    <Dialog
+    <FormDialog
       title={t(limit ? 'limits.changeTitle' : 'limits.new')}
+      label={t('save')}
       onClose={onClose}
-      onSubmit={() => void save()}
-      foot={
-        <>
-          <Button label={t('cancel')} onClick={onClose} />
-          <Button label={t('save')} kind="primary" submit busy={saving.busy} />
-        </>
-      }
+      act={save}
     >
       {limit ? null : (
         <div class="form-row">
@@ -344,7 +333,6 @@ function LimitDialog({
         onInput={setDescription}
         hint={t('limits.descriptionHint')}
       />
-      <FailureNotice failure={saving.failure} />
-    </Dialog>
+    </FormDialog>
   )
 }

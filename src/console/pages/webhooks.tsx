@@ -16,7 +16,7 @@ import { every } from '../browser-clock.ts'
 import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { ConfirmDialog, Dialog, SecretDialog } from '../parts/dialog.tsx'
+import { FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { CheckField, TextField } from '../parts/field.tsx'
 import { Loaded } from '../parts/loaded.tsx'
@@ -64,7 +64,6 @@ export function Webhooks(): VNode {
         <CreateDialog
           onClose={() => create(false)}
           onCreated={(made) => {
-            create(false)
             setSecret(made.secret)
             webhooks.reload()
           }}
@@ -229,16 +228,18 @@ function Webhook({
         />
       )}
       {removing ? (
-        <ConfirmDialog
+        <FormDialog
+          danger
           title={t('webhooks.removeTitle')}
-          text={webhook.url}
           label={t('remove')}
           onClose={() => askToRemove(false)}
           act={async () => {
             await remove(path)
             reload()
           }}
-        />
+        >
+          <p>{webhook.url}</p>
+        </FormDialog>
       ) : null}
     </section>
   )
@@ -254,35 +255,23 @@ function CreateDialog({
   const [url, setUrl] = useState('')
   const [description, setDescription] = useState('')
   const [types, setTypes] = useState<readonly string[]>(EVENT_TYPES)
-  const action = useAction()
-  const create = (): void =>
-    void action.run(async () => {
-      const event_types = types.length === EVENT_TYPES.length ? null : types
-      onCreated(
-        await post<WebhookWithSecret>('/v1/webhooks', {
-          url: url.trim(),
-          event_types,
-          ...(description.trim() === '' ? {} : { description: description.trim() }),
-        }),
-      )
-    })
+  const create = async (): Promise<void> => {
+    const event_types = types.length === EVENT_TYPES.length ? null : types
+    onCreated(
+      await post<WebhookWithSecret>('/v1/webhooks', {
+        url: url.trim(),
+        event_types,
+        ...(description.trim() === '' ? {} : { description: description.trim() }),
+      }),
+    )
+  }
   return (
-    <Dialog
+    <FormDialog
       title={t('webhooks.new')}
+      label={t('webhooks.create')}
+      disabled={types.length === 0}
       onClose={onClose}
-      onSubmit={create}
-      foot={
-        <>
-          <Button label={t('cancel')} onClick={onClose} />
-          <Button
-            label={t('webhooks.create')}
-            kind="primary"
-            submit
-            busy={action.busy}
-            disabled={types.length === 0}
-          />
-        </>
-      }
+      act={create}
     >
       <TextField
         label="URL"
@@ -306,8 +295,7 @@ function CreateDialog({
           />
         ))}
       </fieldset>
-      <FailureNotice failure={action.failure} />
-    </Dialog>
+    </FormDialog>
   )
 }
 
@@ -337,19 +325,22 @@ function Events(): VNode {
     },
     { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
   ]
-  const rows = events.data?.data ?? []
   return (
     <Section title={t('webhooks.events')}>
-      <FailureNotice failure={events.failure} retry={events.reload} />
-      {events.data && rows.length === 0 ? <p class="muted">{t('webhooks.noEvents')}</p> : null}
-      {rows.length > 0 ? (
-        <Table<EventObject>
-          label={t('webhooks.events')}
-          columns={columns}
-          rows={rows}
-          keyOf={({ id }) => id}
-        />
-      ) : null}
+      <Loaded resource={events}>
+        {({ data }) =>
+          data.length === 0 ? (
+            <p class="muted">{t('webhooks.noEvents')}</p>
+          ) : (
+            <Table<EventObject>
+              label={t('webhooks.events')}
+              columns={columns}
+              rows={data}
+              keyOf={({ id }) => id}
+            />
+          )
+        }
+      </Loaded>
     </Section>
   )
 }

@@ -9,31 +9,45 @@ import { Button, CopyButton } from './button.tsx'
 import { FailureNotice } from './notice.tsx'
 import { CodeBlock } from './text.tsx'
 
-/** A question, and the one thing that happens when the answer is yes. */
-export function ConfirmDialog({
+/** A small form, or a question, and the one thing that happens when it is sent; it closes when that has succeeded. */
+export function FormDialog({
   title,
-  text,
   label,
+  danger,
+  keep,
+  disabled,
   onClose,
   act,
+  children,
 }: {
   title: string
-  text: string
+  /** Of the button that sends it. */
   label: string
+  danger?: boolean
+  /** Of the button that closes it, if that is not Cancel. */
+  keep?: string
+  disabled?: boolean
   onClose: () => void
   act: () => Promise<void>
+  children: ComponentChildren
 }): VNode {
   const action = useAction()
-  const confirm = async (): Promise<void> => {
+  const send = async (): Promise<void> => {
     if (await action.run(act)) onClose()
   }
   const foot = [
-    <Button label={t('cancel')} onClick={onClose} />,
-    <Button label={label} kind="danger" busy={action.busy} onClick={() => void confirm()} />,
+    <Button label={keep ?? t('cancel')} onClick={onClose} />,
+    <Button
+      label={label}
+      kind={danger ? 'danger' : 'primary'}
+      submit
+      busy={action.busy}
+      disabled={disabled}
+    />,
   ]
   return (
-    <Dialog title={title} onClose={onClose} foot={foot}>
-      <p>{text}</p>
+    <Dialog title={title} onClose={onClose} foot={foot} onSubmit={() => void send()}>
+      {children}
       <FailureNotice failure={action.failure} />
     </Dialog>
   )
