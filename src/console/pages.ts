@@ -21,96 +21,56 @@ import type { IconName } from './parts/icon.tsx'
 import type { PageParams } from './router.ts'
 import { may } from './session.ts'
 
+interface MenuEntry {
+  path: string
+  title: MessageKey
+  icon: IconName
+  /** Any of these opens the page; without any it is open to every key. */
+  scopes: readonly Scope[]
+}
+
 interface PageEntry {
   pattern: RegExp
   page: ComponentType<PageParams>
-  nav?: {
-    path: string
-    title: MessageKey
-    icon: IconName
-    /** Any of these opens the page; without any it is open to every key. */
-    scopes: readonly Scope[]
-  }
+  nav?: MenuEntry
+}
+
+type Nav<Key> = Key extends `nav.${infer Name}` ? Name : never
+
+/** A page of the menu, which has an icon and a title of this name. */
+function inMenu(
+  path: string,
+  name: IconName & Nav<MessageKey>,
+  page: ComponentType<PageParams>,
+  scopes: readonly Scope[],
+): PageEntry {
+  return { pattern: new RegExp(`^${path}$`), page, nav: { path, title: `nav.${name}`, icon: name, scopes } }
 }
 
 const PAGES: readonly PageEntry[] = [
-  {
-    pattern: /^\/overview$/,
-    page: Overview,
-    nav: { path: '/overview', title: 'nav.overview', icon: 'overview', scopes: ['batches:read'] },
-  },
-  {
-    pattern: /^\/batches$/,
-    page: Batches,
-    nav: { path: '/batches', title: 'nav.batches', icon: 'batches', scopes: ['batches:read'] },
-  },
+  inMenu('/overview', 'overview', Overview, ['batches:read']),
+  inMenu('/batches', 'batches', Batches, ['batches:read']),
   { pattern: /^\/batches\/compare$/, page: Compare },
   { pattern: /^\/batches\/(?<id>[^/]+)$/, page: Batch },
   { pattern: /^\/batches\/(?<id>[^/]+)\/lines\/(?<line>\d+)$/, page: Line },
-  {
-    pattern: /^\/new$/,
-    page: NewBatch,
-    nav: { path: '/new', title: 'nav.new', icon: 'plus', scopes: ['batches:write'] },
-  },
-  {
-    pattern: /^\/files$/,
-    page: Files,
-    nav: { path: '/files', title: 'nav.files', icon: 'files', scopes: ['files:read'] },
-  },
-  {
-    pattern: /^\/usage$/,
-    page: Usage,
-    nav: { path: '/usage', title: 'nav.usage', icon: 'usage', scopes: ['usage:read', 'limits:read'] },
-  },
-  {
-    pattern: /^\/limits$/,
-    page: Limits,
-    nav: { path: '/limits', title: 'nav.limits', icon: 'limits', scopes: ['limits:read'] },
-  },
-  {
-    pattern: /^\/webhooks$/,
-    page: Webhooks,
-    nav: {
-      path: '/webhooks',
-      title: 'nav.webhooks',
-      icon: 'webhooks',
-      scopes: ['webhooks:read', 'webhooks:write'],
-    },
-  },
-  {
-    pattern: /^\/audit$/,
-    page: Audit,
-    nav: {
-      path: '/audit',
-      title: 'nav.audit',
-      icon: 'audit',
-      scopes: ['requests:read', 'batches:read', 'operator'],
-    },
-  },
+  inMenu('/new', 'new', NewBatch, ['batches:write']),
+  inMenu('/files', 'files', Files, ['files:read']),
+  inMenu('/usage', 'usage', Usage, ['usage:read', 'limits:read']),
+  inMenu('/limits', 'limits', Limits, ['limits:read']),
+  inMenu('/webhooks', 'webhooks', Webhooks, ['webhooks:read', 'webhooks:write']),
+  inMenu('/audit', 'audit', Audit, ['requests:read', 'batches:read', 'operator']),
   { pattern: /^\/audit\/(?<id>[^/]+)$/, page: AuditRecord },
-  {
-    pattern: /^\/keys$/,
-    page: Keys,
-    nav: { path: '/keys', title: 'nav.keys', icon: 'keys', scopes: ['keys:read', 'operator'] },
-  },
-  {
-    pattern: /^\/servers$/,
-    page: Servers,
-    nav: { path: '/servers', title: 'nav.servers', icon: 'servers', scopes: ['operator'] },
-  },
-  {
-    pattern: /^\/settings$/,
-    page: Settings,
-    nav: { path: '/settings', title: 'nav.settings', icon: 'settings', scopes: [] },
-  },
+  inMenu('/keys', 'keys', Keys, ['keys:read', 'operator']),
+  inMenu('/servers', 'servers', Servers, ['operator']),
+  inMenu('/settings', 'settings', Settings, []),
 ]
 
 /** Those of the menu that this key may see. */
-export function shownPages(): NonNullable<PageEntry['nav']>[] {
+export function shownPages(): MenuEntry[] {
   return PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
 }
 
-export function isOpen({ scopes }: NonNullable<PageEntry['nav']>): boolean {
+export function isOpen({ scopes }: MenuEntry): boolean {
   return scopes.length === 0 || scopes.some(may)
 }
 

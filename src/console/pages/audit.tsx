@@ -1,49 +1,46 @@
 // The audit: any request ID looked up, and the latest calls.
 
 import type { VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord } from '../../wire/request-record.ts'
-import { fetchApi, get, getPage } from '../api.ts'
-import { later } from '../browser-clock.ts'
+import { fetchApi, get } from '../api.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { duration, shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
+import { FilterChip, TextField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
-import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
+import { usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href, navigate, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
 const STATUSES = ['2xx', '4xx', '5xx'] as const
-const TYPING_MS = 250
 
 export function Audit(): VNode {
   const [id, setId] = useState('')
   const { query } = useAddress()
-  const day = (name: string, daysLater: number): number | '' => dayStart(query.get(name) ?? '', daysLater)
   const method = query.get('method') ?? ''
   const filter = {
     ...(method === '' ? { reads: false } : { method: method === 'all' ? '' : method }),
-    since: day('since', 0),
-    until: day('until', 1),
+    since: dayStart(query.get('since')),
+    until: dayStart(query.get('until'), 1),
     status: query.get('status') ?? '',
     path: query.get('path') ?? '',
     api_key_id: query.get('api_key_id') ?? '',
   }
-  const name = JSON.stringify(filter)
-  const [path, setPath] = useState(filter.path)
-  useEffect(() => (path === filter.path ? undefined : later(TYPING_MS, () => replaceQuery({ path }))), [path])
   const keys = useResource(
     async (signal) =>
       may('keys:read') ? await get<List<ApiKeyObject>>('/v1/keys', { limit: 100 }, { signal }) : null,
@@ -51,27 +48,7 @@ export function Audit(): VNode {
   )
   const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
-  const [more, setMore] = useState<{ name: string; pages: readonly List<HttpRequestRecord>[] }>({
-    name,
-    pages: [],
-  })
-  const calls = useResource(
-    (signal) => getPage<HttpRequestRecord>('/v1/requests', { limit: 50, ...filter }, { signal }),
-    [filter],
-  )
-  const pages = [...(calls.data ? [calls.data] : []), ...(more.name === name ? more.pages : [])]
-  const next = pages.at(-1)?.next_cursor
-  const loading = useAction()
-  const load = (): void =>
-    void loading.run(async () => {
-      const page = await getPage<HttpRequestRecord>('/v1/requests', {
-        limit: 100,
-        ...filter,
-        starting_after: next,
-      })
-      setMore({ name, pages: [...(more.name === name ? more.pages : []), page] })
-    })
-  const rows = pages.flatMap(({ data }) => data)
+  const { first, rows, more } = usePages<HttpRequestRecord>('/v1/requests', filter)
   return (
     <Page title={t('audit.title')} lead={t('audit.lead')}>
       <form
@@ -86,78 +63,50 @@ export function Audit(): VNode {
         <Button label={t('audit.find')} submit />
       </form>
       <Section title={t('audit.calls')}>
-        <div class="filters">
-          <TextField label={t('audit.path')} value={path} onInput={setPath} placeholder="/v1/batches" />
-          <SelectField
-            label={t('audit.method')}
-            value={method}
-            options={[
-              ['', t('audit.changes')],
-              ['all', t('all')],
-              ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const),
-            ]}
-            onInput={(method) => replaceQuery({ method })}
-          />
-          <SelectField
-            label={t('batch.status')}
-            value={filter.status}
-            options={[
-              ['', t('all')],
-              ...STATUSES.map((one) => [one, t(`audit.${one}` satisfies MessageKey)] as const),
-            ]}
-            onInput={(status) => replaceQuery({ status })}
-          />
-          {known.length === 0 ? null : (
-            <SelectField
-              label={t('audit.key')}
-              value={filter.api_key_id}
-              options={[['', t('all')], ...known]}
-              onInput={(api_key_id) => replaceQuery({ api_key_id })}
-            />
-          )}
-          {(['since', 'until'] as const).map((name) => (
-            <TextField
-              label={t(`usage.${name}` satisfies MessageKey)}
-              type="date"
-              value={query.get(name) ?? ''}
-              onInput={(value) => replaceQuery({ [name]: value })}
-            />
-          ))}
-        </div>
+        <FilterBar
+          filters={[
+            { name: 'path', label: t('audit.path'), placeholder: '/v1/batches' },
+            {
+              name: 'method',
+              label: t('audit.method'),
+              options: [
+                ['', t('audit.changes')],
+                ['all', t('all')],
+                ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const),
+              ],
+            },
+            {
+              name: 'status',
+              label: t('batch.status'),
+              options: anyOf(STATUSES.map((one) => [one, t(`audit.${one}` satisfies MessageKey)] as const)),
+            },
+            known.length === 0 ? null : { name: 'api_key_id', label: t('audit.key'), options: anyOf(known) },
+            ...days(),
+          ]}
+        />
         {filter.api_key_id === '' || isKnown ? null : (
           <div class="row">
             <FilterChip name="api_key_id" title={t('audit.key')} value={filter.api_key_id} />
           </div>
         )}
-        <FailureNotice failure={calls.failure ?? loading.failure} retry={calls.reload} />
-        {!calls.data ? (
-          calls.failure ? null : (
-            <Loading />
-          )
-        ) : rows.length === 0 ? (
-          <Empty title={t('nothingFound')} />
-        ) : (
-          <Table<HttpRequestRecord>
-            label={t('audit.calls')}
-            columns={COLUMNS()}
-            rows={rows}
-            keyOf={({ id }) => id}
-          />
-        )}
-        {next ? (
-          <div class="more">
-            <Button label={t('showMore')} busy={loading.busy} onClick={load} />
-          </div>
-        ) : null}
+        <Loaded resource={first}>
+          {() =>
+            rows.length === 0 ? (
+              <Empty title={t('nothingFound')} />
+            ) : (
+              <Table<HttpRequestRecord>
+                label={t('audit.calls')}
+                columns={COLUMNS()}
+                rows={rows}
+                keyOf={({ id }) => id}
+              />
+            )
+          }
+        </Loaded>
+        {more}
       </Section>
     </Page>
   )
-}
-
-/** Where a day begins in the reader's zone, in Unix seconds; '' for no day. */
-function dayStart(text: string, daysLater: number): number | '' {
-  const [year = 0, month = 0, day = 0] = text.split('-').map(Number)
-  return /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(year, month - 1, day + daysLater).getTime() / 1000 : ''
 }
 
 const COLUMNS = (): Column<HttpRequestRecord>[] => [
@@ -221,62 +170,61 @@ export function AuditRecord({ id }: PageParams): VNode {
     },
     [id],
   )
-  const shown = record.data?.shown
   return (
     <Page title={id} mono parent={{ href: href('/audit'), title: t('audit.title') }}>
-      <FailureNotice failure={record.failure} />
-      {!record.data || !shown ? (
-        record.failure ? null : (
-          <Loading />
-        )
-      ) : (
-        <>
-          <div class="card">
-            <Facts
-              facts={[
-                [
-                  t('audit.call'),
-                  shown.method ? (
-                    <span class="mono">
-                      {`${shown.method} `}
-                      {shown.path ?? ''}
-                    </span>
-                  ) : null,
-                ],
-                [
-                  t('batch'),
-                  shown.batch_id ? (
-                    <a class="mono" href={href(`/batches/${shown.batch_id}`)}>
-                      {shown.batch_id}
-                    </a>
-                  ) : null,
-                ],
-                [
-                  t('audit.line'),
-                  shown.line ? (
-                    <a href={href(`/batches/${shown.batch_id}/lines/${shown.line}`)}>
-                      {String(shown.line)}
-                      {' · '}
-                      {shown.custom_id ?? ''}
-                    </a>
-                  ) : null,
-                ],
-                [
-                  t('batch.status'),
-                  shown.status_code == null ? null : (
-                    <Badge tone={shown.status_code < 400 ? 'good' : 'bad'} text={String(shown.status_code)} />
-                  ),
-                ],
-                [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
-                [t('line.entity'), shown.entity ? <Entity name={shown.entity} /> : null],
-                [t('line.duration'), shown.duration_ms === undefined ? null : duration(shown.duration_ms)],
-                [t('audit.when'), <Time at={shown.created} />],
-              ]}
-            />
-          </div>
-          <CodeBlock text={record.data.text} label={t('audit.record')} />
-        </>
-      )}
+      <Loaded resource={record}>
+        {({ shown, text }) => (
+          <>
+            <div class="card">
+              <Facts
+                facts={[
+                  [
+                    t('audit.call'),
+                    shown.method ? (
+                      <span class="mono">
+                        {`${shown.method} `}
+                        {shown.path ?? ''}
+                      </span>
+                    ) : null,
+                  ],
+                  [
+                    t('batch'),
+                    shown.batch_id ? (
+                      <a class="mono" href={href(`/batches/${shown.batch_id}`)}>
+                        {shown.batch_id}
+                      </a>
+                    ) : null,
+                  ],
+                  [
+                    t('audit.line'),
+                    shown.line ? (
+                      <a href={href(`/batches/${shown.batch_id}/lines/${shown.line}`)}>
+                        {String(shown.line)}
+                        {' · '}
+                        {shown.custom_id ?? ''}
+                      </a>
+                    ) : null,
+                  ],
+                  [
+                    t('batch.status'),
+                    shown.status_code == null ? null : (
+                      <Badge
+                        tone={shown.status_code < 400 ? 'good' : 'bad'}
+                        text={String(shown.status_code)}
+                      />
+                    ),
+                  ],
+                  [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
+                  [t('line.entity'), shown.entity ? <Entity name={shown.entity} /> : null],
+                  [t('line.duration'), shown.duration_ms === undefined ? null : duration(shown.duration_ms)],
+                  [t('audit.when'), <Time at={shown.created} />],
+                ]}
+              />
+            </div>
+            <CodeBlock text={text} label={t('audit.record')} />
+          </>
+        )}
+      </Loaded>
     </Page>
   )
 }

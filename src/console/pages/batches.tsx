@@ -1,32 +1,30 @@
 // Batches: is it moving, what failed, what does it cost.
 
 import type { VNode } from 'preact'
-import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { get, getPage, pathWith } from '../api.ts'
-import { later, now } from '../browser-clock.ts'
+import { get, pathWith } from '../api.ts'
+import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
-import { Button, LinkButton } from '../parts/button.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
-import { Empty, FailureNotice, Loading } from '../parts/notice.tsx'
+import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
+import { LinkButton } from '../parts/button.tsx'
+import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
+import { Loaded } from '../parts/loaded.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
+import { usePages } from '../parts/pages.tsx'
 import { BatchStatus, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useResource } from '../resource.ts'
-import { href, replaceQuery, useAddress } from '../router.ts'
+import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { FirstBatch } from './first-batch.tsx'
 
 const PATH = '/v1/batches'
-const PAGE = 50
-/** So long after a key was pressed, the text is searched for. */
-const TYPING_MS = 200
 const STATUSES = [
   'validating',
   'queued',
@@ -40,43 +38,22 @@ const STATUSES = [
 
 export function Batches(): VNode {
   const { query } = useAddress()
-  const text = query.get('q') ?? ''
   const filter = {
     status: query.get('status') ?? '',
     model: query.get('model') ?? '',
-    since: secondsAt(query.get('since')),
-    until: secondsAt(query.get('until'), 1),
-    search: text.trim(),
+    since: dayStart(query.get('since')),
+    until: dayStart(query.get('until'), 1),
+    search: query.get('q')?.trim() ?? '',
   }
-  const { status, model } = filter
+  const { model } = filter
   const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
   const { batches: pushed } = useLive()
-  const [more, setMore] = useState<{ of: string; pages: readonly List<BatchObject>[] }>({ of: '', pages: [] })
-  const shown = JSON.stringify(filter)
-  const followed = more.of === shown ? more.pages : []
-  const first = useResource(async (signal) => {
-    if (text !== '') await new Promise<void>((resolve) => later(TYPING_MS, resolve))
-    signal.throwIfAborted()
-    return await getPage<BatchObject>(PATH, { ...filter, limit: PAGE }, { signal })
-  }, Object.values(filter))
-  const pages = first.data ? [first.data, ...followed] : []
-  const rows = merged(
-    pages.flatMap(({ data }) => data),
-    pushed,
-    filter,
-  )
+  const label = t(filter.search === '' ? 'showMore' : 'batches.searchOlder')
+  const { first, rows: read, hasMore, more } = usePages<BatchObject>(PATH, filter, label)
+  const rows = merged(read, pushed, filter)
   useMissedEnds(rows, first.reload)
-  const last = pages.at(-1)
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
-  const loadMore = async (): Promise<void> => {
-    const next = await getPage<BatchObject>(PATH, {
-      ...filter,
-      limit: PAGE,
-      starting_after: last?.next_cursor,
-    })
-    setMore({ of: shown, pages: [...followed, next] })
-  }
-  const isFiltered = Object.values(filter).some((value) => value !== '' && value !== undefined)
+  const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
   const untouched = first.data?.data.length === 0 && pushed.size === 0 && !isFiltered
   return (
     <Page
@@ -89,77 +66,50 @@ export function Batches(): VNode {
           download="batches.csv"
         />,
         may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
         ) : null,
       ]}
     >
-      <FailureNotice failure={first.failure} retry={first.reload} />
       {untouched ? (
         <FirstBatch />
       ) : (
         <>
-          <div class="filters" role="search">
-            <TextField
-              label={t('search')}
-              type="search"
-              value={text}
-              placeholder={t('batches.searchHint')}
-              onInput={(value) => replaceQuery({ q: value })}
-            />
-            <SelectField
-              label={t('batch.status')}
-              value={status}
-              options={[
-                ['', t('all')],
-                ...STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
-              ]}
-              onInput={(value) => replaceQuery({ status: value })}
-            />
-            {offered.length > 1 || model !== '' ? (
-              <SelectField
-                label={t('line.model')}
-                value={model}
-                options={[['', t('all')], ...offered.map((id) => [id, id] as const)]}
-                onInput={(value) => replaceQuery({ model: value })}
-              />
-            ) : null}
-            {(['since', 'until'] as const).map((name) => (
-              <TextField
-                label={t(`usage.${name}` satisfies MessageKey)}
-                type="date"
-                value={query.get(name) ?? ''}
-                onInput={(value) => replaceQuery({ [name]: value })}
-              />
-            ))}
-          </div>
-          {first.loading && !first.data ? (
-            <Loading rows={6} />
-          ) : rows.length === 0 ? (
-            <Empty title={t('nothingFound')}>
-              <p>{t(last?.has_more ? 'batches.noneYet' : 'batches.noneMatch')}</p>
-            </Empty>
-          ) : (
-            <BatchTable rows={rows} />
-          )}
-          {last?.has_more ? (
-            <div class="more">
-              <Button
-                label={t(text === '' ? 'showMore' : 'batches.searchOlder')}
-                onClick={() => void loadMore()}
-              />
-            </div>
-          ) : null}
+          <FilterBar
+            filters={[
+              { name: 'q', label: t('search'), placeholder: t('batches.searchHint') },
+              {
+                name: 'status',
+                label: t('batch.status'),
+                options: anyOf(
+                  STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
+                ),
+              },
+              offered.length > 1 || model !== ''
+                ? {
+                    name: 'model',
+                    label: t('line.model'),
+                    options: anyOf(offered.map((id) => [id, id] as const)),
+                  }
+                : null,
+              ...days(),
+            ]}
+          />
+          <Loaded resource={first} rows={6}>
+            {() =>
+              rows.length === 0 ? (
+                <Empty title={t('nothingFound')}>
+                  <p>{t(hasMore ? 'batches.noneYet' : 'batches.noneMatch')}</p>
+                </Empty>
+              ) : (
+                <BatchTable rows={rows} />
+              )
+            }
+          </Loaded>
+          {more}
         </>
       )}
     </Page>
   )
-}
-
-/** The start of a day of the reader's calendar, or of one so many days later, in Unix seconds. */
-function secondsAt(day: string | null, daysLater = 0): number | undefined {
-  const at = new Date(`${day}T00:00`)
-  at.setDate(at.getDate() + daysLater)
-  return Number.isNaN(at.getTime()) ? undefined : at.getTime() / 1000
 }
 
 /** What was read and what was pushed since, newest first. Only the service can tell whether what is pushed is searched for. */
@@ -170,7 +120,7 @@ function merged(
 ): BatchObject[] {
   const known = new Set(read.map(({ id }) => id))
   const oldest = read.at(-1)?.id ?? ''
-  const isSearch = Object.values(others).some((value) => value !== '' && value !== undefined)
+  const isSearch = Object.values(others).some((value) => value !== '' && value !== null)
   const added = isSearch ? [] : [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
   return [...added, ...read.map((batch) => latest(batch, pushed))]
     .filter((batch) => status === '' || batch.status === status)
@@ -199,6 +149,12 @@ const COLUMNS = (): Column<BatchObject>[] => [
         {batch.model ? ` · ${batch.model}` : ''}
         {' · '}
         <Time at={batch.created} short />
+        {ended(batch) ? null : (
+          <>
+            {` · ${t('batch.ends')} `}
+            <Time at={batch.expires_at} short />
+          </>
+        )}
       </div>,
     ],
   },

@@ -3,91 +3,67 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { FileObject } from '../../wire/file.ts'
-import type { List } from '../../wire/list.ts'
-import { getPage, remove } from '../api.ts'
+import { remove } from '../api.ts'
 import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Button, LinkButton } from '../parts/button.tsx'
+import { LinkButton } from '../parts/button.tsx'
 import { FormDialog } from '../parts/dialog.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
+import { FilterBar } from '../parts/filters.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
+import { usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
-import { href, replaceQuery, useAddress } from '../router.ts'
+import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
 const PATH = '/v1/files'
-const PAGE = 50
 const PURPOSES = ['batch', 'batch_output'] as const
 const TONES = { processed: 'good', error: 'bad', pending: 'info', uploaded: 'info' } as const
 
 export function Files(): VNode {
-  const address = useAddress().query
-  const purpose = address.get('purpose') ?? 'batch'
-  const search = address.get('q') ?? ''
-  const query = { limit: PAGE, purpose, search: search.trim() }
-  const [more, setMore] = useState<{ of: string; pages: readonly List<FileObject>[] }>({ of: '', pages: [] })
-  const followed = more.of === purpose + search ? more.pages : []
-  const first = useResource((signal) => getPage<FileObject>(PATH, query, { signal }), [purpose, search])
+  const { query } = useAddress()
+  const purpose = query.get('purpose') ?? 'batch'
+  const { first, rows, more } = usePages<FileObject>(PATH, { purpose, search: query.get('q')?.trim() })
   const [removed, askToRemove] = useState<FileObject | null>(null)
-  const action = useAction()
-  const loadMore = (after: string): void =>
-    void action.run(async () => {
-      const next = await getPage<FileObject>(PATH, { ...query, starting_after: after })
-      setMore({ of: purpose + search, pages: [...followed, next] })
-    })
   return (
     <Page
       title={t('files.title')}
       lead={t('files.lead')}
       actions={
         may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
         ) : null
       }
     >
-      <div class="filters" role="search">
-        <TextField
-          label={t('search')}
-          type="search"
-          value={search}
-          placeholder={t('files.searchHint')}
-          onInput={(value) => replaceQuery({ q: value })}
-        />
-        <SelectField
-          label={t('files.purpose')}
-          value={purpose}
-          options={PURPOSES.map((name) => [name, t(`files.${name}` satisfies MessageKey)] as const)}
-          onInput={(value) => replaceQuery({ purpose: value })}
-        />
-      </div>
+      <FilterBar
+        filters={[
+          { name: 'q', label: t('search'), placeholder: t('files.searchHint') },
+          {
+            name: 'purpose',
+            label: t('files.purpose'),
+            value: purpose,
+            options: PURPOSES.map((name) => [name, t(`files.${name}` satisfies MessageKey)] as const),
+          },
+        ]}
+      />
       <Loaded resource={first}>
-        {(data) => {
-          const pages = [data, ...followed]
-          const next = pages.at(-1)?.next_cursor ?? null
-          return data.data.length === 0 ? (
+        {() =>
+          rows.length === 0 ? (
             <Empty title={t('nothingFound')} />
           ) : (
-            <>
-              <Table<FileObject>
-                label={t('files.title')}
-                columns={columns(askToRemove)}
-                rows={pages.flatMap((page) => page.data)}
-                keyOf={({ id }) => id}
-              />
-              {next === null ? null : (
-                <div class="more">
-                  <Button label={t('showMore')} busy={action.busy} onClick={() => loadMore(next)} />
-                </div>
-              )}
-            </>
+            <Table<FileObject>
+              label={t('files.title')}
+              columns={columns(askToRemove)}
+              rows={rows}
+              keyOf={({ id }) => id}
+            />
           )
-        }}
+        }
       </Loaded>
+      {more}
       {removed ? (
         <FormDialog
           danger
@@ -96,7 +72,6 @@ export function Files(): VNode {
           onClose={() => askToRemove(null)}
           act={async () => {
             await remove(`${PATH}/${removed.id}`)
-            setMore({ of: '', pages: [] })
             first.reload()
           }}
         >

@@ -75,7 +75,7 @@ export function Keys(): VNode {
       lead={t('keys.lead')}
       actions={
         may('keys:write') ? (
-          <Button label={t('keys.new')} icon="plus" kind="primary" onClick={() => create(true)} />
+          <Button label={t('keys.new')} icon="new" kind="primary" onClick={() => create(true)} />
         ) : null
       }
     >

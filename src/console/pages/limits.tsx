@@ -45,7 +45,7 @@ export function Limits(): VNode {
   const [removed, askToRemove] = useState<LimitObject | null>(null)
   const [unpriced, setUnpriced] = useState<readonly string[]>([])
   const create = may('limits:read') ? (
-    <Button label={t('limits.new')} icon="plus" kind="primary" onClick={() => edit('new')} />
+    <Button label={t('limits.new')} icon="new" kind="primary" onClick={() => edit('new')} />
   ) : null
   return (
     <Page title={t('limits.title')} lead={t('limits.lead')} actions={create}>

@@ -11,7 +11,8 @@ import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
-import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
+import { FilterChip } from '../parts/field.tsx'
+import { anyOf, FilterBar } from '../parts/filters.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
@@ -24,7 +25,6 @@ import { type FailedLines, RetryButton } from './batch-actions.tsx'
 import { mayRetryCode } from './batch-errors.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
-const TYPING_MS = 250
 const REFRESH_MS = 2_000
 const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
 
@@ -147,36 +147,24 @@ function retriable({ status, code, ...filter }: LineFilter): FailedLines | null 
 }
 
 function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null }): VNode {
-  const [text, setText] = useState(filter.custom_id ?? '')
-  useEffect(
-    () =>
-      text === (filter.custom_id ?? '')
-        ? undefined
-        : later(TYPING_MS, () => replaceQuery({ custom_id: text })),
-    [text],
-  )
   const chips = (['code', 'message', 'model', 'entity'] as const).filter((name) => filter[name])
   return (
     <div class="stack tight">
-      <div class="filters" role="search">
-        <TextField
-          label="custom_id"
-          type="search"
-          value={text}
-          onInput={setText}
-          placeholder={t('lines.searchHint')}
-        />
-        <SelectField
-          label={t('batch.status')}
-          value={filter.status ?? ''}
-          options={[
-            ['', t('all')],
-            ...LINE_STATUSES.map((status) => [status, t(`line.${status}` satisfies MessageKey)] as const),
-          ]}
-          onInput={(value) => replaceQuery({ status: value, code: null, message: null })}
-        />
+      <FilterBar
+        filters={[
+          { name: 'custom_id', label: 'custom_id', placeholder: t('lines.searchHint') },
+          {
+            name: 'status',
+            label: t('batch.status'),
+            options: anyOf(
+              LINE_STATUSES.map((status) => [status, t(`line.${status}` satisfies MessageKey)] as const),
+            ),
+            clears: ['code', 'message'],
+          },
+        ]}
+      >
         {retry}
-      </div>
+      </FilterBar>
       {chips.length === 0 ? null : (
         <div class="row">
           {chips.map((name) => (

@@ -55,7 +55,7 @@ export function Overview(): VNode {
       title={t('overview.title')}
       actions={
         may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="plus" kind="primary" />
+          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
         ) : null
       }
     >

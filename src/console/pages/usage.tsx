@@ -9,14 +9,15 @@ import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { FilterChip, SelectField, TextField } from '../parts/field.tsx'
+import { FilterChip } from '../parts/field.tsx'
 import { Figures } from '../parts/figures.tsx'
+import { days, type Filter, FilterBar } from '../parts/filters.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { useResource } from '../resource.ts'
-import { replaceQuery, useAddress } from '../router.ts'
+import { useAddress } from '../router.ts'
 
 type Row = NonNullable<UsageObject['groups']>[number]
 
@@ -89,47 +90,17 @@ export function Usage(): VNode {
         />
       }
     >
-      <div class="filters">
-        <SelectField
-          label={t('usage.range')}
-          value={range}
-          options={RANGES.map((name) => [name, t(`usage.range.${name}` satisfies MessageKey)] as const)}
-          onInput={(value) => replaceQuery({ range: value })}
-        />
-        {range === 'days'
-          ? (
-              [
-                ['since', since],
-                ['until', until],
-              ] as const
-            ).map(([name, value]) => (
-              <TextField
-                label={t(`usage.${name}` satisfies MessageKey)}
-                type="date"
-                value={value}
-                onInput={(text) => replaceQuery({ [name]: text })}
-              />
-            ))
-          : null}
-        <SelectField
-          label={t('usage.step')}
-          value={step}
-          options={STEPS.map((name) => [name, t(`usage.step.${name}` satisfies MessageKey)] as const)}
-          onInput={(value) => replaceQuery({ step: value })}
-        />
-        <SelectField
-          label={t('usage.by')}
-          value={by}
-          options={GROUPS.map((name) => [name, t(`usage.by.${name}` satisfies MessageKey)] as const)}
-          onInput={(value) => replaceQuery({ by: value })}
-        />
-        <SelectField
-          label={t('usage.metric')}
-          value={metric}
-          options={METRICS.map((name) => [name, t(`usage.metric.${name}` satisfies MessageKey)] as const)}
-          onInput={(value) => replaceQuery({ metric: value })}
-        />
-      </div>
+      <FilterBar
+        filters={[
+          choice('range', 'usage.range', RANGES, range),
+          ...(range === 'days'
+            ? days().map((filter) => ({ ...filter, value: filter.name === 'since' ? since : until }))
+            : []),
+          choice('step', 'usage.step', STEPS, step),
+          choice('by', 'usage.by', GROUPS, by),
+          choice('metric', 'usage.metric', METRICS, metric),
+        ]}
+      />
       {entity === '' ? null : <FilterChip name="entity" title={t('line.entity')} value={entity} />}
       <Loaded resource={usage}>
         {(data) => (
@@ -146,6 +117,16 @@ export function Usage(): VNode {
       </Loaded>
     </Page>
   )
+}
+
+function choice<Prefix extends MessageKey, Name extends string>(
+  name: string,
+  label: Prefix & (`${Prefix}.${Name}` extends MessageKey ? unknown : never),
+  names: readonly Name[],
+  value: Name,
+): Filter {
+  const options = names.map((one) => [one, t(`${label}.${one}` as MessageKey)] as const)
+  return { name, label: t(label), options, value }
 }
 
 function Report({

@@ -42,7 +42,7 @@ export function Webhooks(): VNode {
       lead={t('webhooks.lead')}
       actions={
         may('webhooks:write') ? (
-          <Button label={t('webhooks.new')} icon="plus" kind="primary" onClick={() => create(true)} />
+          <Button label={t('webhooks.new')} icon="new" kind="primary" onClick={() => create(true)} />
         ) : null
       }
     >

@@ -4,7 +4,7 @@ import type { VNode } from 'preact'
 const PATHS = {
   overview: 'M2.5 8 8 3l5.5 5M4 7v6h8V7',
   batches: 'M2.5 4h11M2.5 8h11M2.5 12h7',
-  plus: 'M8 3v10M3 8h10',
+  new: 'M8 3v10M3 8h10',
   files: 'M4 2.5h5l3 3v8H4zM9 2.5v3h3',
   usage: 'M3 13V8M8 13V3M13 13V6',
   limits: 'M2.5 11a5.5 5.5 0 0 1 11 0M8 11l2.6-3.4',
