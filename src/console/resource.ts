@@ -1,7 +1,7 @@
 // What a page shows of the service, with what is known while it is read again: the last answer stays until the
 // next one has arrived.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
-import { type ApiFailure, connectionLost } from './api.ts'
+import { type ApiFailure, connectionLost, get, type Query } from './api.ts'
 import { useCell } from './cell.ts'
 
 export interface Resource<T> {
@@ -54,6 +54,14 @@ export function useResource<T>(
   }, [isLost])
   const current = state.name === name ? state : { data: null, failure: null, loading: true }
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
+}
+
+/** What the service answers at this path; nothing is read while it is null. */
+export function useGet<T>(path: string | null, query: Query = {}): Resource<T> {
+  return useResource<T>(
+    (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
+    [path, query],
+  )
 }
 
 interface Action {

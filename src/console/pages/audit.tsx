@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord } from '../../wire/request-record.ts'
-import { fetchApi, get } from '../api.ts'
+import { fetchApi } from '../api.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { duration, shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -22,7 +22,7 @@ import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href, navigate, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
@@ -41,11 +41,7 @@ export function Audit(): VNode {
     path: query.get('path') ?? '',
     api_key_id: query.get('api_key_id') ?? '',
   }
-  const keys = useResource(
-    async (signal) =>
-      may('keys:read') ? await get<List<ApiKeyObject>>('/v1/keys', { limit: 100 }, { signal }) : null,
-    [],
-  )
+  const keys = useGet<List<ApiKeyObject>>(may('keys:read') ? '/v1/keys' : null, { limit: 100 })
   const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
   const { first, rows, more } = usePages<HttpRequestRecord>('/v1/requests', filter)
@@ -54,6 +50,7 @@ export function Audit(): VNode {
       <form
         class="filters"
         role="search"
+        aria-label={t('audit.find')}
         onSubmit={(event) => {
           event.preventDefault()
           if (id.trim() !== '') navigate(`/audit/${encodeURIComponent(id.trim())}`)

@@ -4,14 +4,13 @@ import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchTimeline } from '../../wire/batch-line.ts'
-import { get } from '../api.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
 import { duration, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Section } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 
 const MEASURES = ['lines', 'tokens'] as const
 type Measure = (typeof MEASURES)[number]
@@ -19,10 +18,7 @@ type Measure = (typeof MEASURES)[number]
 export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
   const { completed, failed, total } = batch.request_counts
   const step = ended(batch) ? batch.status : Math.floor(((completed + failed) / Math.max(total, 1)) * 50)
-  const timeline = useResource(
-    (signal) => get<BatchTimeline>(`/v1/batches/${batch.id}/timeline`, {}, { signal }),
-    [batch.id],
-  )
+  const timeline = useGet<BatchTimeline>(`/v1/batches/${batch.id}/timeline`)
   const [measure, setMeasure] = useState<Measure>('lines')
   const [seen, setSeen] = useState(step)
   if (seen !== step) {

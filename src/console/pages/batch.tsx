@@ -4,7 +4,7 @@ import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
-import { get, getPage, post } from '../api.ts'
+import { getPage, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
@@ -18,7 +18,7 @@ import { Page, Section } from '../parts/page.tsx'
 import { BatchStatus, notRunIn, ProgressBar } from '../parts/status.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { type Resource, useResource } from '../resource.ts'
+import { type Resource, useGet, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
@@ -28,10 +28,7 @@ import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
 
 export function Batch({ id }: PageParams): VNode {
-  const read = useResource(
-    (signal) => get<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal }),
-    [id],
-  )
+  const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`)
   const { batches: pushed, state } = useLive()
   const batch = read.data && latest(read.data, pushed)
   useMissedEnds(batch ? [batch] : [], read.reload)

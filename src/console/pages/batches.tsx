@@ -4,7 +4,7 @@ import type { VNode } from 'preact'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { get, pathWith } from '../api.ts'
+import { pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -19,7 +19,7 @@ import { BatchStatus, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { FirstBatch } from './first-batch.tsx'
@@ -46,7 +46,7 @@ export function Batches(): VNode {
     search: query.get('q')?.trim() ?? '',
   }
   const { model } = filter
-  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const models = useGet<List<ModelObject>>('/v1/models')
   const { batches: pushed } = useLive()
   const label = t(filter.search === '' ? 'showMore' : 'batches.searchOlder')
   const { first, rows: read, hasMore, more } = usePages<BatchObject>(PATH, filter, label)

@@ -3,16 +3,15 @@
 import type { VNode } from 'preact'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { get } from '../api.ts'
 import { t } from '../i18n.ts'
 import { CopyButton, LinkButton } from '../parts/button.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { href } from '../router.ts'
 import { SIMULATOR } from './new-batch-source.tsx'
 
 export function FirstBatch(): VNode {
   const calls = fiveCalls(location.origin)
-  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const models = useGet<List<ModelObject>>('/v1/models')
   const simulated = models.data?.data.some(({ id }) => id === SIMULATOR)
   return (
     <div class="empty wide">

@@ -5,7 +5,7 @@ import { useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
-import { get, post, remove } from '../api.ts'
+import { post, remove } from '../api.ts'
 import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
@@ -16,7 +16,7 @@ import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
 /** Kept back unless asked for: with them a key rules over others. */
@@ -24,12 +24,8 @@ const POWERS: readonly Scope[] = ['operator', 'keys:write']
 
 export function Keys(): VNode {
   const session = useSession()
-  const keys = useResource((signal) => get<List<ApiKeyObject>>('/v1/keys', { limit: 100 }, { signal }), [])
-  const projects = useResource(
-    async (signal) =>
-      may('operator') ? await get<List<ProjectObject>>('/v1/projects', { limit: 100 }, { signal }) : null,
-    [],
-  )
+  const keys = useGet<List<ApiKeyObject>>('/v1/keys', { limit: 100 })
+  const projects = useGet<List<ProjectObject>>(may('operator') ? '/v1/projects' : null, { limit: 100 })
   const [creating, create] = useState(false)
   const [secret, setSecret] = useState<string | null>(null)
   const [revoked, askToRevoke] = useState<ApiKeyObject | null>(null)

@@ -17,7 +17,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet, useResource } from '../resource.ts'
 import { may } from '../session.ts'
 
 export type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
@@ -39,7 +39,7 @@ export async function readSpent(signal: AbortSignal): Promise<Spent> {
 }
 
 export function Limits(): VNode {
-  const limits = useResource((signal) => get<List<LimitObject>>('/v1/limits', { limit: 100 }, { signal }), [])
+  const limits = useGet<List<LimitObject>>('/v1/limits', { limit: 100 })
   const spent = useResource(readSpent, [])
   const [edited, edit] = useState<LimitObject | 'new' | null>(null)
   const [removed, askToRemove] = useState<LimitObject | null>(null)

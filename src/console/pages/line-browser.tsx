@@ -12,7 +12,7 @@ import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
 import { FilterChip } from '../parts/field.tsx'
-import { anyOf, FilterBar } from '../parts/filters.tsx'
+import { anyOf, FilterBar, useSettled } from '../parts/filters.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
@@ -63,7 +63,8 @@ export function Lines({ batch }: { batch: BatchObject }): VNode {
 
 function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | null }): VNode {
   const { query } = useAddress()
-  const filter = readFilter(query)
+  const custom_id = useSettled(query.get('custom_id')) ?? undefined
+  const filter = { ...readFilter(query), custom_id }
   const name = JSON.stringify(filter)
   const { total, completed, failed } = batch.request_counts
   const [, redraw] = useState({})

@@ -21,7 +21,7 @@ import { Badge, LineBadge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock, Words } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href, navigate, useAddress } from '../router.ts'
 import { RetryButton } from './batch-actions.tsx'
@@ -116,7 +116,7 @@ async function readNeighbours(
 
 /** In a batch of its own, once this one has ended. */
 function RetryLine({ batchId, line: { line, error } }: { batchId: string; line: BatchLine }): VNode | null {
-  const batch = useResource((signal) => get<BatchObject>(`/v1/batches/${batchId}`, {}, { signal }), [batchId])
+  const batch = useGet<BatchObject>(`/v1/batches/${batchId}`)
   return batch.data && mayRetryCode(error?.code ?? '') ? (
     <RetryButton batch={batch.data} which={{ line }} label={t('line.retry')} />
   ) : null

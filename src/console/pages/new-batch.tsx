@@ -18,7 +18,7 @@ import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useAction, useGet, useResource } from '../resource.ts'
 import { currentAddress, navigate, replaceQuery } from '../router.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
 
@@ -30,7 +30,7 @@ const EXAMPLE = '/console/gsm8k.jsonl'
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
 
 export function NewBatch(): VNode {
-  const models = useResource((signal) => get<List<ModelObject>>('/v1/models', {}, { signal }), [])
+  const models = useGet<List<ModelObject>>('/v1/models')
   const [local, setLocal] = useState<File | null>(null)
   const [file, setFile] = useState<FileObject | null>(null)
   const [share, setShare] = useState(0)
@@ -248,7 +248,7 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
     setChoices({ ...choices, [name]: text })
     sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...choices, [name]: text }))
   }
-  const quotas = useResource((signal) => get<QuotasObject>('/v1/quotas', {}, { signal }), [])
+  const quotas = useGet<QuotasObject>('/v1/quotas')
   const windows = [...new Set([...(quotas.data?.completion_windows ?? []), choices.window])]
   const endpoint = useResource(async () => await endpointOf(content), [file.id])
   const action = useAction()

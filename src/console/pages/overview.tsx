@@ -20,7 +20,7 @@ import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { type Resource, useResource } from '../resource.ts'
+import { type Resource, useGet, useResource } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 import { BatchTable } from './batches.tsx'
@@ -35,12 +35,9 @@ const WEBHOOKS_MAX = 20
 const CAPS_SHOWN = 4
 
 export function Overview(): VNode {
-  const live = useResource((signal) => get<LiveUpdate>('/v1/live', {}, { signal }), [])
-  const newest = useResource(
-    (signal) => get<List<BatchObject>>('/v1/batches', { limit: NEWEST }, { signal }),
-    [],
-  )
-  const status = useResource((signal) => get<ServiceStatus>('/v1/status', {}, { signal }), [])
+  const live = useGet<LiveUpdate>('/v1/live')
+  const newest = useGet<List<BatchObject>>('/v1/batches', { limit: NEWEST })
+  const status = useGet<ServiceStatus>('/v1/status')
   const limits = useResource(readCaps, [])
   const webhooks = useResource(readFailingWebhooks, [])
   const { batches: pushed } = useLive()

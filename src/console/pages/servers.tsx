@@ -3,7 +3,6 @@
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
-import { get } from '../api.ts'
 import { every } from '../browser-clock.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -15,14 +14,14 @@ import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { href } from '../router.ts'
 import { type ServerState, serverState } from '../server-state.ts'
 
 const POLL_MS = 2_000
 
 export function Servers(): VNode {
-  const status = useResource((signal) => get<ServiceStatus>('/v1/status', {}, { signal }), [])
+  const status = useGet<ServiceStatus>('/v1/status')
   useEffect(() => every(POLL_MS, status.reload), [])
   return (
     <Page title={t('servers.title')} lead={t('servers.lead')}>

@@ -3,7 +3,6 @@
 import type { VNode } from 'preact'
 import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'
-import { get } from '../api.ts'
 import { print } from '../exact-json.ts'
 import { quotaText } from '../format.ts'
 import { LANGUAGES, type MessageKey, t } from '../i18n.ts'
@@ -15,7 +14,7 @@ import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { language, setLanguage, setTheme, THEMES, theme } from '../preferences.ts'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
 type Quota = readonly [string, QuotasObject['quotas']['uploads']]
@@ -23,11 +22,8 @@ type Quota = readonly [string, QuotasObject['quotas']['uploads']]
 export function Settings(): VNode {
   const session = useSession()
   const operator = may('operator')
-  const settings = useResource(
-    async (signal) => (operator ? await get<SettingsObject>('/v1/settings', {}, { signal }) : null),
-    [],
-  )
-  const quotas = useResource((signal) => get<QuotasObject>('/v1/quotas', {}, { signal }), [])
+  const settings = useGet<SettingsObject>(operator ? '/v1/settings' : null)
+  const quotas = useGet<QuotasObject>('/v1/quotas')
   const columns: Column<Quota>[] = [
     { title: t('settings.quota'), main: true, cell: ([name]) => <code class="code">{name}</code> },
     { title: t('settings.used'), align: 'end', cell: ([name, { used }]) => quotaText(name, used) },

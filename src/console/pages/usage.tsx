@@ -2,7 +2,7 @@
 
 import type { VNode } from 'preact'
 import type { UsageObject } from '../../wire/usage.ts'
-import { get, pathWith } from '../api.ts'
+import { pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
 import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
@@ -16,7 +16,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useResource } from '../resource.ts'
+import { useGet } from '../resource.ts'
 import { useAddress } from '../router.ts'
 
 type Row = NonNullable<UsageObject['groups']>[number]
@@ -63,15 +63,8 @@ export function Usage(): VNode {
   const start =
     range === 'month' || range === 'days' ? since : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
   const end = dayText(Math.max(Date.parse(until), Date.parse(start)) / 1000 + DAY_S)
-  const usage = useResource(
-    (signal) =>
-      get<UsageObject>(PATH, { start, end, entity, group_by: by === 'day' ? by : `day,${by}` }, { signal }),
-    [start, end, by, entity],
-  )
-  const before = useResource(
-    (signal) => get<UsageObject>(PATH, { start: last, end: sameDayOfLast, entity }, { signal }),
-    [last, sameDayOfLast, entity],
-  )
+  const usage = useGet<UsageObject>(PATH, { start, end, entity, group_by: by === 'day' ? by : `day,${by}` })
+  const before = useGet<UsageObject>(PATH, { start: last, end: sameDayOfLast, entity })
   return (
     <Page
       title={t('usage.title')}

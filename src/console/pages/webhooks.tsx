@@ -11,7 +11,7 @@ import type {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import type { List } from '../../wire/list.ts'
-import { get, post, remove } from '../api.ts'
+import { post, remove } from '../api.ts'
 import { every } from '../browser-clock.ts'
 import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -25,15 +25,12 @@ import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useAction, useGet } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 
 export function Webhooks(): VNode {
-  const webhooks = useResource(
-    (signal) => get<List<WebhookObject>>('/v1/webhooks', { limit: 100 }, { signal }),
-    [],
-  )
+  const webhooks = useGet<List<WebhookObject>>('/v1/webhooks', { limit: 100 })
   const [creating, create] = useState(false)
   const [secret, setSecret] = useState<string | null>(null)
   return (
@@ -101,10 +98,7 @@ function Webhook({
   onSecret: (secret: string) => void
 }): VNode {
   const path = `/v1/webhooks/${webhook.id}`
-  const deliveries = useResource(
-    (signal) => get<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 }, { signal }),
-    [webhook.id],
-  )
+  const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 })
   const action = useAction()
   const [removing, askToRemove] = useState(false)
   const [queued, setQueued] = useState<number | null>(null)
@@ -300,7 +294,7 @@ function CreateDialog({
 }
 
 function Events(): VNode {
-  const events = useResource((signal) => get<List<EventObject>>('/v1/events', { limit: 20 }, { signal }), [])
+  const events = useGet<List<EventObject>>('/v1/events', { limit: 20 })
   const columns: Column<EventObject>[] = [
     {
       title: t('webhooks.event'),

@@ -1,7 +1,7 @@
 // The filters of a list, which are in the address.
 
 import type { ComponentChildren, VNode } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { later } from '../browser-clock.ts'
 import { t } from '../i18n.ts'
 import { replaceQuery, useAddress } from '../router.ts'
@@ -42,37 +42,23 @@ export function FilterBar({
           replaceQuery({ ...Object.fromEntries(clears.map((other) => [other, null])), [name]: text })
         if (options) return <SelectField label={label} value={value} options={options} onInput={set} />
         if (day) return <TextField label={label} type="date" value={value} onInput={set} />
-        return <TypedFilter filter={filter} value={value} set={set} key={name} />
+        const { placeholder } = filter
+        return <TextField label={label} type="search" value={value} onInput={set} placeholder={placeholder} />
       })}
       {children}
     </div>
   )
 }
 
-function TypedFilter({
-  filter: { label, placeholder },
-  value,
-  set,
-}: {
-  filter: Filter
-  value: string
-  set: (text: string) => void
-}): VNode {
-  const [text, setText] = useState(value)
-  const wrote = useRef(value)
-  useEffect(() => {
-    if (text === value) return
-    return later(TYPING_MS, () => {
-      wrote.current = text
-      set(text)
-    })
-  }, [text])
-  // Others change the address, too.
-  useEffect(() => {
-    if (value !== wrote.current) setText(value)
-    wrote.current = value
-  }, [value])
-  return <TextField label={label} type="search" value={text} onInput={setText} placeholder={placeholder} />
+/** The value once nothing more is typed. */
+export function useSettled<T>(value: T): T {
+  const name = JSON.stringify(value)
+  const [settled, settle] = useState(value)
+  useEffect(
+    () => (name === JSON.stringify(settled) ? undefined : later(TYPING_MS, () => settle(value))),
+    [name],
+  )
+  return settled
 }
 
 /** The days from and to, of this calendar. */

@@ -7,6 +7,7 @@ import { getPage, type Query } from '../api.ts'
 import { t } from '../i18n.ts'
 import { type Resource, useAction, useResource } from '../resource.ts'
 import { Button } from './button.tsx'
+import { useSettled } from './filters.tsx'
 import { FailureNotice } from './notice.tsx'
 
 const PAGE = 50
@@ -20,11 +21,11 @@ interface Pages<T> {
   more: VNode | null
 }
 
-export function usePages<T>(path: string, query: Query, label = t('showMore')): Pages<T> {
-  const name = JSON.stringify(query)
+export function usePages<T>(path: string, typed: Query, label = t('showMore')): Pages<T> {
+  const query = useSettled(typed)
   const read = (order: Query, signal?: AbortSignal): Promise<List<T>> =>
     getPage<T>(path, { ...query, limit: PAGE, ...order }, signal ? { signal } : {})
-  const first = useResource((signal) => read({}, signal), [path, name])
+  const first = useResource((signal) => read({}, signal), [path, query])
   const [followed, setFollowed] = useState<{ of: unknown; pages: readonly List<T>[] }>({
     of: null,
     pages: [],
