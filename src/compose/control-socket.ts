@@ -82,15 +82,10 @@ function ask(path: string): Promise<ReloadAnswer | null> {
 }
 
 /**
- * Taking up a changed configuration without a restart: models, prices, upstreams, hours and limits of concurrency.
+ * What of `next` can be taken up now: `running` with its models and its bound of lines in flight; and the sections that
+ * have changed and need a restart.
  */
-interface Reloaded {
-  /** Sections that have changed and need a restart. */
-  needsRestart: string[]
-}
-
-/** What of `next` can be taken up now: `running` with its models and its bound of lines in flight. */
-export function reloaded(running: Config, next: Config): { config: Config } & Reloaded {
+export function reloaded(running: Config, next: Config): { config: Config; needsRestart: string[] } {
   const { models } = next
   const worker = { ...running.worker, concurrency_max: next.worker.concurrency_max }
   const config = { ...running, models, worker }

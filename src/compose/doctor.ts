@@ -25,6 +25,10 @@ export async function doctor(config: Config): Promise<Doctor> {
   const opened = await openOrFinding(config)
   if ('finding' in opened) return unopened(opened.finding)
   const { store } = opened
+  const sealedBlobs = async () => {
+    const { blobs } = await openBlobs(config.blobs)
+    return sealBlobs(blobs, await masterKey(config, store))
+  }
   return {
     async examine({ quick, tell }) {
       const { blobs } = await openBlobs(config.blobs)
@@ -35,25 +39,14 @@ export async function doctor(config: Config): Promise<Doctor> {
     async books(name) {
       const project = name === undefined ? undefined : await readProjectByName(store.read, name)
       if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
-      const { blobs } = await openBlobs(config.blobs)
-      const sealed = sealBlobs(blobs, await masterKey(config, store))
+      const sealed = await sealedBlobs()
       return await reconcile(
-        {
-          store,
-          sealed,
-          linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk),
-        },
+        { store, sealed, linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk) },
         project?.id,
       )
     },
     batchApis: () => checkBatchApis(config),
-    async remote() {
-      const { blobs } = await openBlobs(config.blobs)
-      return await compareRemote({
-        db: store.read,
-        sealed: sealBlobs(blobs, await masterKey(config, store)),
-      })
-    },
+    remote: async () => await compareRemote({ db: store.read, sealed: await sealedBlobs() }),
     close: () => store.close(),
   }
 }
@@ -63,33 +56,31 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
     return { store: await openDatabase(config) }
   } catch (error) {
     if (error instanceof SchemaMismatch) throw error
-    const { problem, advice } = error instanceof DatabaseFailure ? error : findingFor(error)
+    const reason = error instanceof Error ? error.message : String(error)
+    const { problem, advice } =
+      error instanceof DatabaseFailure
+        ? error
+        : {
+            problem: `it cannot be opened (${reason})`,
+            advice: 'Stop the service and restore the database from a backup.',
+          }
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
   }
 }
 
-function findingFor(error: unknown): Pick<Finding, 'problem' | 'advice'> {
-  const reason = error instanceof Error ? error.message : String(error)
-  const advice = 'Stop the service and restore the database from a backup.'
-  return { problem: `it cannot be opened (${reason})`, advice }
-}
-
 function unopened(finding: Finding): Doctor {
+  const fail = async (): Promise<never> => {
+    throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
+  }
   return {
     async examine({ tell }) {
       tell(finding)
       return NOTHING
     },
-    async books() {
-      throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
-    },
-    async remote() {
-      throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
-    },
-    async batchApis() {
-      return []
-    },
-    close: async () => {},
+    books: fail,
+    remote: fail,
+    batchApis: async () => [],
+    async close() {},
   }
 }
 

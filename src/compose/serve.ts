@@ -167,19 +167,14 @@ function running(
   last: () => Promise<void> = async () => {},
 ): Running {
   let stopping: Promise<void> | null = null
-  let ended: () => void = () => {}
-  const stopped = Promise.race([
-    new Promise<void>((resolve) => {
-      ended = resolve
-    }),
-    ...parts.map((part) => part.failed),
-  ])
+  const ended = Promise.withResolvers<void>()
+  const stopped = Promise.race([ended.promise, ...parts.map((part) => part.failed)])
   // A caller that does not await it must not crash with an unhandled rejection.
   stopped.catch(() => {})
   const stop = async (): Promise<void> => {
     await Promise.all(parts.map((part) => part.stop()))
     await last()
-    ended()
+    ended.resolve()
   }
   return {
     url,

@@ -4,16 +4,13 @@ import type { Running, SimOrder } from '../cli/launch.ts'
 
 export async function sim({ log, ...order }: SimOrder): Promise<Running> {
   const server = await simServer({ ...order, log_file: log })
-  let ended: () => void = () => {}
-  const stopped = new Promise<void>((resolve) => {
-    ended = resolve
-  })
+  const ended = Promise.withResolvers<void>()
   return {
     url: server.base_url.replace(/\/v1$/, ''),
-    stopped,
+    stopped: ended.promise,
     async stop() {
       await server.close()
-      ended()
+      ended.resolve()
     },
   }
 }

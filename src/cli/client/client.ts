@@ -206,6 +206,11 @@ export class ApiClient {
   }
 }
 
+/** The path of an object: `/v1/batches/batch_01k0…`. */
+export function pathOf(kind: string, id: string): string {
+  return `/v1/${kind}/${encodeURIComponent(id)}`
+}
+
 function checked<T extends TSchema>(shape: T, value: unknown, call: string): Static<T> {
   if (Value.Check(shape, value)) return value
   const [first] = Value.Errors(shape, value)

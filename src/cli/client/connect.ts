@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
-import { apiKeyPath, type Config, type LogLevel } from '../../config/config.ts'
+import { apiKeyPath, type Config } from '../../config/config.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
 import type { RunEngine } from '../engine-flags.ts'
 import type { ConfigFlags, Launch, ServeOptions } from '../launch.ts'
@@ -140,15 +140,14 @@ interface Embedded {
 export async function embed(
   launch: Pick<Launch, 'serve'>,
   config: Config,
-  {
-    alone = false,
-    ...options
-  }: Pick<ServeOptions, 'upstream' | 'upstreamKeyEnv' | 'early' | 'tell' | 'signal'> & { alone?: boolean },
+  { alone = false, ...options }: Omit<ServeOptions, 'role' | 'embedded'> & { alone?: boolean },
 ): Promise<Embedded> {
+  const { level } = config.log
   const quiet: Config = {
     ...config,
     listen: { ...config.listen, host: '127.0.0.1', port: 0 },
-    log: { level: quieter(config.log.level) },
+    // The command itself reports the ordinary events.
+    log: { level: level === 'info' ? 'warn' : level },
   }
   const running = await launch.serve(quiet, { ...options, role: 'all', embedded: { alone } })
   if (running.url === null) throw new Error('the embedded service does not listen')
@@ -193,25 +192,17 @@ function connection(
 function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | null {
   const { baseUrl, apiKey } = access
   if (baseUrl === undefined && apiKey === undefined) return null
-  if (baseUrl === undefined) {
+  if (baseUrl === undefined || apiKey === undefined) {
+    const names = ['OFFPEAK_BASE_URL', 'OFFPEAK_API_KEY']
+    const [set, unset] = baseUrl === undefined ? names.reverse() : names
     throw new Failure(
-      'OFFPEAK_API_KEY is set but OFFPEAK_BASE_URL is not; set both to use a remote service, or neither to use the one on this machine',
-    )
-  }
-  if (apiKey === undefined) {
-    throw new Failure(
-      'OFFPEAK_BASE_URL is set but OFFPEAK_API_KEY is not; set both to use a remote service, or neither to use the one on this machine',
+      `${set} is set but ${unset} is not; set both to use a remote service, or neither to use the one on this machine`,
     )
   }
   if (!/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
     throw new Failure(`OFFPEAK_BASE_URL is ${baseUrl}; expected an address such as http://127.0.0.1:8080`)
   }
   return { baseUrl, apiKey }
-}
-
-/** The command itself reports the ordinary events of the embedded service. */
-function quieter(level: LogLevel): LogLevel {
-  return level === 'info' ? 'warn' : level
 }
 
 export interface ApiFlags extends ConfigFlags {

@@ -5,7 +5,7 @@ import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import type { ApiClient } from './client.ts'
+import { type ApiClient, pathOf } from './client.ts'
 import { GROWTH, type Watch } from './poll.ts'
 
 /** Broken connections in a row, without a byte between them, after which reading fails. */
@@ -117,7 +117,7 @@ export async function downloadResults(
   for (const [part, file] of [['output', output] as const, ['error', errors] as const]) {
     await writeFile(file, '')
     const write = (lines: Buffer): Promise<void> => appendFile(file, lines)
-    const path = `/v1/batches/${encodeURIComponent(batch.id)}`
+    const path = pathOf('batches', batch.id)
     await followResults(client, path, { part, follow: false, write }, watch)
   }
 }

@@ -6,7 +6,7 @@ import { FileObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanDuration } from '../terminal/format.ts'
 import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-view.ts'
-import type { ApiClient } from './client.ts'
+import { type ApiClient, pathOf } from './client.ts'
 import type { Connection } from './connect.ts'
 import { poll, type Watch } from './poll.ts'
 
@@ -54,7 +54,7 @@ export async function cancelBatch(
   { client, embedded, answer, watch }: Connection,
   id: string,
 ): Promise<BatchObject> {
-  const path = `/v1/batches/${encodeURIComponent(id)}`
+  const path = pathOf('batches', id)
   const batch = await client.post(BatchObject, `${path}/cancel`)
   if (!embedded) return batch
   answer(id)

@@ -6,6 +6,7 @@ import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FoundLine } from '../../wire/batch-line.ts'
 import { AnyObject } from '../client/api-error.ts'
+import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { downloadResults, followResults } from '../client/download.ts'
 import { addCall, addList, showId } from '../client/object-commands.ts'
@@ -114,7 +115,7 @@ export function addBatches(program: Command, shell: Shell): void {
   addCall(shell, batches, 'get', {
     description: 'show a batch',
     argument: 'batch_…',
-    call: (id) => (client) => client.get(BatchObject, path(id)),
+    call: (id) => (client) => client.get(BatchObject, pathOf('batches', id)),
   })
 
   apiCommand(batches, 'wait', 'follow a batch until it is finished')
@@ -130,7 +131,9 @@ export function addBatches(program: Command, shell: Shell): void {
       description,
       argument: 'batch_…',
       call: (id) => (client, connection) =>
-        action === 'cancel' ? cancelBatch(connection, id) : client.post(BatchObject, `${path(id)}/${action}`),
+        action === 'cancel'
+          ? cancelBatch(connection, id)
+          : client.post(BatchObject, `${pathOf('batches', id)}/${action}`),
     })
 
   examples(
@@ -180,14 +183,14 @@ async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<voi
   const write = (lines: Buffer): Promise<void> => writeData(shell.terminal.stdout, [lines])
   await withApi(shell, flags, ({ client, watch, answer }) => {
     answer(id)
-    return followResults(client, path(id), { part: 'all', follow: true, write }, watch)
+    return followResults(client, pathOf('batches', id), { part: 'all', follow: true, write }, watch)
   })
 }
 
 async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   await withApi(shell, flags, async ({ client, watch }) => {
-    const batch = await client.get(BatchObject, path(id))
+    const batch = await client.get(BatchObject, pathOf('batches', id))
     const { status } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
@@ -200,17 +203,13 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
   })
 }
 
-function path(id: string): string {
-  return `/v1/batches/${encodeURIComponent(id)}`
-}
-
 /** requests: shows the audit record of an HTTP call or of a line. */
 export function addRequests(program: Command, shell: Shell): void {
   const requests = program.command('requests').description('look up audit records')
   const get = addCall(shell, requests, 'get', {
     description: 'show the audit record of a line or an HTTP call',
     argument: 'req_…, from a result line or the header X-Service-Request-Id',
-    call: (id) => (client) => client.get(AnyObject, `/v1/requests/${encodeURIComponent(id)}`),
+    call: (id) => (client) => client.get(AnyObject, pathOf('requests', id)),
     show: ({ terminal }, record) => writeLines(terminal.stdout, JSON.stringify(record, null, 2)),
   })
   examples(get, 'offpeak requests get req_01k0…')

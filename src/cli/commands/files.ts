@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { FILE_PURPOSES } from '../../domain/file.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
+import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { download } from '../client/download.ts'
 import { addCall, addList, showDeleted } from '../client/object-commands.ts'
@@ -36,7 +37,7 @@ export function addFiles(program: Command, shell: Shell): void {
   addCall(shell, files, 'get', {
     description: 'show a file',
     argument: 'file_…',
-    call: (id) => (client) => client.get(FileObject, pathOf(id)),
+    call: (id) => (client) => client.get(FileObject, pathOf('files', id)),
   })
 
   examples(
@@ -55,13 +56,9 @@ export function addFiles(program: Command, shell: Shell): void {
   addCall(shell, files, 'delete', {
     description: 'delete a file and its content',
     argument: 'file_…',
-    call: (id) => (client) => client.delete(DeletedFile, pathOf(id)),
+    call: (id) => (client) => client.delete(DeletedFile, pathOf('files', id)),
     show: showDeleted,
   })
-}
-
-function pathOf(id: string): string {
-  return `/v1/files/${encodeURIComponent(id)}`
 }
 
 /** Prints the ID to stdout, for scripts. */
@@ -84,7 +81,7 @@ async function printContent(shell: Shell, id: string, flags: ApiFlags & { output
       const bytes = await download(client, encodeURIComponent(id), output, signal)
       return writeLine(shell.terminal.stderr, `${output}: ${humanBytes(bytes)}`)
     }
-    const response = await client.stream(`${pathOf(id)}/content`)
+    const response = await client.stream(`${pathOf('files', id)}/content`)
     try {
       await writeData(shell.terminal.stdout, response.body)
     } catch (error) {

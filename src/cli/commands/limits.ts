@@ -5,6 +5,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../../domain/limit.ts'
 import { DeletedLimit, LimitObject } from '../../wire/limit.ts'
 import { QuotasObject } from '../../wire/project.ts'
+import { pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addList, showDeleted, showId } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
@@ -93,7 +94,7 @@ export function addLimits(program: Command, shell: Shell): void {
   addCall(shell, limits, 'get', {
     description: 'show a limit',
     argument: 'lim_…',
-    call: (id) => (client) => client.get(LimitObject, pathOf(id)),
+    call: (id) => (client) => client.get(LimitObject, pathOf('limits', id)),
   })
 
   const set = addCall(shell, limits, 'set', {
@@ -103,7 +104,7 @@ export function addLimits(program: Command, shell: Shell): void {
       const change = { ...(flags.amount === undefined ? {} : { amount: flags.amount }), ...terms(flags) }
       if (Object.keys(change).length === 0)
         throw new Failure('there is nothing to change; give --amount, --action, --description or --notify-at')
-      return (client) => client.post(LimitObject, pathOf(id), change)
+      return (client) => client.post(LimitObject, pathOf('limits', id), change)
     },
   })
   set.option('--amount <number>', 'the cap, in the unit of the limit', amount)
@@ -112,7 +113,7 @@ export function addLimits(program: Command, shell: Shell): void {
   addCall(shell, limits, 'delete', {
     description: 'delete a limit',
     argument: 'lim_…',
-    call: (id) => (client) => client.delete(DeletedLimit, pathOf(id)),
+    call: (id) => (client) => client.delete(DeletedLimit, pathOf('limits', id)),
     show: showDeleted,
   })
 }
@@ -181,8 +182,4 @@ function amount(text: string): number {
 
 function fractions(text: string): number[] {
   return commaList(text).map(fraction)
-}
-
-function pathOf(id: string): string {
-  return `/v1/limits/${encodeURIComponent(id)}`
 }

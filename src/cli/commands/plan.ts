@@ -133,24 +133,10 @@ interface Load {
   concurrency_max: number
 }
 
-interface CapacityPlan {
-  lines_per_s: number
-  peak_lines_per_s: number
-  peak_tokens_per_s: number
-  peak_lines_in_flight: number
-  stores: 'sqlite and a folder' | 'postgres and a bucket'
-  workers: number
-  workers_by: 'concurrency' | 'cpu'
-  apis: number
-  memory_mib: number
-  database: { bytes: number; bytes_per_day: number; peak_statements_per_s: number; connections: number }
-  bucket: { bytes: number; bytes_per_day: number; peak_requests_per_s: number }
-}
+type CapacityPlan = ReturnType<typeof planCapacity>
 
 /** The figures that each part of a plan is calculated from. */
-const BASED_ON: Readonly<
-  Record<'workers' | 'apis' | 'memory_mib' | 'database' | 'bucket', readonly FigureName[]>
-> = {
+const BASED_ON = {
   workers: ['lines_per_s_of_a_worker'],
   apis: ['checked_bytes_per_s_of_a_core'],
   memory_mib: ['memory_mib_of_a_process'],
@@ -160,7 +146,7 @@ const BASED_ON: Readonly<
     'database_bytes_per_1000_lines',
   ],
   bucket: ['bucket_requests_per_1000_lines', 'stored_share_of_input', 'stored_bytes_around_1000_answers'],
-}
+} as const satisfies Record<string, readonly FigureName[]>
 
 const SECONDS_PER_DAY = 86_400
 /** English text; a rule of thumb, not measured. */
@@ -173,7 +159,7 @@ const CONNECTIONS_OF_A_WORKER = 3
 /** `pool_max` of an API. */
 const CONNECTIONS_OF_AN_API = 10
 
-export function planCapacity(load: Load): CapacityPlan {
+export function planCapacity(load: Load) {
   const { lines_per_day, latency_s, tokens, peak, retention_days, concurrency_max } = load
   const lines_per_s = lines_per_day / SECONDS_PER_DAY
   const peakLines = lines_per_s * peak

@@ -7,6 +7,7 @@ import { type AnswerSchema, answerColumns } from '../../tables/answer-cells.ts'
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
+import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target } from '../tables/join-answers.ts'
@@ -117,7 +118,7 @@ async function writeResultsOf(
     await withApi(shell, flags, async ({ client, watch }) => {
       const batches = flags.merge
         ? await withRetries(client, id)
-        : ([await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)] as const)
+        : ([await client.get(BatchObject, pathOf('batches', id))] as const)
       const files = await fetchAll(client, batches, folder, watch)
       const { rows, failed } = await write(files)
       const open = batches.find(({ status }) => !isTerminal(status))

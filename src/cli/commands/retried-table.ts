@@ -9,7 +9,7 @@ import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer
 import { BatchObject } from '../../wire/batch.ts'
 import { ApiError } from '../client/api-error.ts'
 import { byteLines } from '../client/byte-lines.ts'
-import type { ApiClient } from '../client/client.ts'
+import { type ApiClient, pathOf } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { download, downloadResults } from '../client/download.ts'
 import type { Watch } from '../client/poll.ts'
@@ -52,10 +52,10 @@ export async function lastTableRun(output: string): Promise<TableRun> {
 
 /** The batch that `id`, or the batch that it is a retry of, names; and all retries of it, in their order. */
 export async function withRetries(client: ApiClient, id: string): Promise<[BatchObject, ...BatchObject[]]> {
-  let batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(id)}`)
+  let batch = await client.get(BatchObject, pathOf('batches', id))
   for (let above = batch.metadata.retry_of; above !== undefined; above = batch.metadata.retry_of) {
     try {
-      batch = await client.get(BatchObject, `/v1/batches/${encodeURIComponent(above)}`)
+      batch = await client.get(BatchObject, pathOf('batches', above))
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) break
       throw error

@@ -6,7 +6,7 @@ import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors } from '../../wire/batch-line.ts'
-import type { ApiClient } from '../client/client.ts'
+import { type ApiClient, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { download } from '../client/download.ts'
 import { watchBatch } from '../client/watch-batch.ts'
@@ -45,7 +45,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     else writeLine(stdout, batch.id)
   }
   await withApi(shell, flags, async ({ client, watch, embedded, answer }) => {
-    const path = `/v1/batches/${encodeURIComponent(id)}`
+    const path = pathOf('batches', id)
     const old = await client.get(BatchObject, path)
     const { lines, permanent } = await countFailed(client, id, flags.code)
     const order = { codes: flags.code, completion_window: flags.window }

@@ -88,7 +88,7 @@ export async function runBatch(
   // What a table lacks can be asked about again, even if that is everything.
   if (done && (!finished.is_free || done.table)) await writeRunState(statePath, { ...done, finished })
   else await removeRunState(statePath)
-  const failures = await countByCode(failedLines(createReadStream(order.errors)))
+  const failures = await countByCode(createReadStream(order.errors))
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
 
@@ -199,26 +199,19 @@ async function upload(client: ApiClient, order: RunOrder, { view }: Watch): Prom
 // run has been paid for.
 // The nonce separates runs of the same file; the hash shows whether the file has changed.
 
-const Dedupe = Type.Union([Type.Literal(true), Type.Literal('force')])
-
-const TableState = Type.Object({
-  terms: TableTerms,
-  rows: Type.Number(),
-})
-
 const RunState = Type.Object({
   version: Type.Literal(1),
   /** The service of the batch: a base URL, or the data folder of an embedded service. */
   target: Type.String(),
   window: Type.String(),
   metadata: Type.Record(Type.String(), Type.String()),
-  dedupe: Type.Optional(Dedupe),
+  dedupe: Type.Optional(Type.Union([Type.Literal(true), Type.Literal('force')])),
   input_sha256: Type.String(),
   nonce: Type.String(),
   file_id: Type.String(),
   batch_id: Type.Union([Type.String(), Type.Null()]),
   /** Of a run over a table. */
-  table: Type.Optional(TableState),
+  table: Type.Optional(Type.Object({ terms: TableTerms, rows: Type.Number() })),
   /** When (Unix ms), by which server, if the command named one, and whether no line was answered. */
   finished: Type.Optional(
     Type.Object({
@@ -231,13 +224,7 @@ const RunState = Type.Object({
 export type RunState = Static<typeof RunState>
 
 /** The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. */
-interface RunTerms {
-  table?: Static<typeof TableState> | undefined
-  target: string
-  window: string
-  metadata: Record<string, string>
-  dedupe?: Static<typeof Dedupe> | undefined
-}
+type RunTerms = Pick<RunState, 'table' | 'target' | 'window' | 'metadata' | 'dedupe'>
 
 /** The file that a run writes its answers to. */
 export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
@@ -253,17 +240,11 @@ export function runStatePath(output: string): string {
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
   const { target, window, metadata, dedupe, table } = terms
+  const nonce = randomBytes(12).toString('hex')
   return {
-    version: 1,
-    target,
-    window,
-    metadata,
-    ...(dedupe === undefined ? {} : { dedupe }),
-    ...(table === undefined ? {} : { table }),
-    input_sha256,
-    nonce: randomBytes(12).toString('hex'),
-    file_id,
-    batch_id: null,
+    ...{ version: 1, target, window, metadata, input_sha256, nonce, file_id, batch_id: null },
+    ...(dedupe && { dedupe }),
+    ...(table && { table }),
   }
 }
 
@@ -309,22 +290,6 @@ function metadataText(metadata: Record<string, string>): string {
   return JSON.stringify(Object.entries(metadata).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-interface FailedLine {
-  custom_id: string
-  code: string
-  message: string
-}
-
-/** Skips lines that are not result lines with an error. */
-async function* failedLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<FailedLine> {
-  for await (const line of byteLines(blocks)) {
-    if (line.length === 0) continue
-    const parsed: unknown = JSON.parse(line.toString())
-    if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
-    yield { custom_id: parsed.custom_id, code: parsed.error.code, message: parsed.error.message }
-  }
-}
-
 interface CodeCount {
   code: string
   count: number
@@ -332,10 +297,13 @@ interface CodeCount {
   message: string
 }
 
-/** Most frequent first. */
-async function countByCode(lines: AsyncIterable<FailedLine>): Promise<CodeCount[]> {
+/** Most frequent first. Skips lines that are not result lines with an error. */
+async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> {
   const counts = new Map<string, CodeCount>()
-  for await (const { code, message } of lines) {
+  for await (const line of byteLines(blocks)) {
+    const parsed: unknown = line.length === 0 ? null : JSON.parse(line.toString())
+    if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
+    const { code, message } = parsed.error
     const seen = counts.get(code)
     if (seen === undefined) counts.set(code, { code, count: 1, message })
     else seen.count++

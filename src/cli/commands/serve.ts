@@ -7,6 +7,7 @@ import type { ConfigFlags, Role } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { examples, withConfig, withUpstream } from '../terminal/option-values.ts'
+import { aborted } from '../terminal/signals.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 interface ServeFlags extends ConfigFlags {
@@ -81,11 +82,4 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
       'the shutdown took longer than listen.stop_delay and worker.drain allow and was aborted; lines in flight are sent again later',
     )
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve()
-    else signal.addEventListener('abort', () => resolve(), { once: true })
-  })
 }

@@ -6,6 +6,7 @@ import type { SimEngineOrder } from '../launch.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction, milliseconds, range, wholeNumber } from '../terminal/option-values.ts'
+import { aborted } from '../terminal/signals.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 interface SimFlags {
@@ -136,10 +137,6 @@ async function runSim(shell: Shell, flags: SimFlags, command: Command): Promise<
     throw error instanceof RangeError ? new Failure(error.message) : error
   })
   writeLine(shell.terminal.stdout, `offpeak sim listening on ${running.url}`)
-  const asked = new Promise<void>((resolve) => {
-    signal.addEventListener('abort', () => resolve(), { once: true })
-    if (signal.aborted) resolve()
-  })
-  await Promise.race([asked, running.stopped])
+  await Promise.race([aborted(signal), running.stopped])
   await running.stop()
 }

@@ -12,22 +12,7 @@ import { imageFolder, type Question } from '../tables/row-request.ts'
 import { Failure } from '../terminal/failure.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 
-export interface TableFlags {
-  model?: string
-  prompt?: string
-  promptFile?: string
-  system?: string
-  schema?: string
-  image?: string[]
-  param?: Record<string, unknown>
-  limit?: number
-  prefix?: string
-  delimiter?: string
-  spreadsheet?: boolean
-  skipEmpty?: boolean
-}
-
-/** The same, with the content of its files. */
+/** What is asked, with the content of its files. */
 export const TableTerms = Type.Object({
   model: Type.String(),
   prompt: Type.String(),
@@ -43,6 +28,13 @@ export const TableTerms = Type.Object({
   skip_empty: Type.Optional(Type.Boolean()),
 })
 export type TableTerms = Static<typeof TableTerms>
+
+/** The options, which name files. */
+export interface TableFlags extends Partial<Omit<TableTerms, 'schema' | 'prompt_file' | 'skip_empty'>> {
+  schema?: string
+  promptFile?: string
+  skipEmpty?: boolean
+}
 
 export const SPREADSHEET =
   'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
@@ -118,10 +110,10 @@ export async function tableTerms(flags: TableFlags): Promise<TableTerms> {
 }
 
 async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
-  const { prompt, promptFile, schema, skipEmpty, ...rest } = flags
+  const { model, prompt, promptFile, system, schema, image, param, limit, prefix, skipEmpty } = flags
+  const { delimiter: cells, spreadsheet } = flags
   if (prompt !== undefined && promptFile !== undefined)
     throw new Failure('--prompt and --prompt-file both give the prompt; leave out one of the two')
-  const { model, system, image, param, limit, prefix, delimiter: cells, spreadsheet } = rest
   const given = {
     ...{ model, prompt, system, image, param, limit, prefix, delimiter: cells, spreadsheet },
     ...(promptFile === undefined

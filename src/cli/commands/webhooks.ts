@@ -10,7 +10,7 @@ import {
   WebhookObject,
   WebhookWithSecret,
 } from '../../wire/event.ts'
-import type { ApiClient } from '../client/client.ts'
+import { type ApiClient, pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addList, showDeleted } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
@@ -64,7 +64,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
   addCall(shell, webhooks, 'get', {
     description: 'show a webhook',
     argument: 'wh_…',
-    call: (id) => (client) => client.get(WebhookObject, pathOf(id)),
+    call: (id) => (client) => client.get(WebhookObject, pathOf('webhooks', id)),
   })
   for (const [name, description, enabled] of [
     ['disable', 'stop sending events to a webhook', false],
@@ -73,13 +73,13 @@ export function addWebhooks(program: Command, shell: Shell): void {
     addCall(shell, webhooks, name, {
       description,
       argument: 'wh_…',
-      call: (id) => (client) => client.post(WebhookObject, pathOf(id), { enabled }),
+      call: (id) => (client) => client.post(WebhookObject, pathOf('webhooks', id), { enabled }),
     })
 
   addCall(shell, webhooks, 'delete', {
     description: 'delete a webhook and its deliveries',
     argument: 'wh_…',
-    call: (id) => (client) => client.delete(DeletedWebhook, pathOf(id)),
+    call: (id) => (client) => client.delete(DeletedWebhook, pathOf('webhooks', id)),
     show: showDeleted,
   })
 
@@ -88,7 +88,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     argument: 'wh_…',
     call: (id, { overlap }: ApiFlags & { overlap?: number }) => {
       const body = overlap === undefined ? {} : { overlap_seconds: overlap }
-      return (client) => client.post(WebhookWithSecret, `${pathOf(id)}/rotate_secret`, body)
+      return (client) => client.post(WebhookWithSecret, `${pathOf('webhooks', id)}/rotate_secret`, body)
     },
     show: showSecret,
   }).option('--overlap <seconds>', 'how long both secrets sign (default: a day)', wholeNumber(0))
@@ -97,7 +97,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     description: 'show deliveries and their errors',
     argument: 'wh_…',
     shape: DeliveryObject,
-    path: (id) => `${pathOf(id)}/deliveries`,
+    path: (id) => `${pathOf('webhooks', id)}/deliveries`,
     filters: { status: ['--status <status>', `only one of ${DELIVERY_STATUSES.join(', ')}`] },
     columns: {
       EVENT: ({ event_id }) => event_id,
@@ -113,7 +113,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
   addCall(shell, webhooks, 'test', {
     description: 'send a webhook an event of the type webhook.test',
     argument: 'wh_…',
-    call: (id) => (client) => client.post(EventObject, `${pathOf(id)}/test`, {}),
+    call: (id) => (client) => client.post(EventObject, `${pathOf('webhooks', id)}/test`, {}),
     show: ({ terminal }, event, id) =>
       writeLine(
         terminal.stderr,
@@ -127,7 +127,7 @@ export function addWebhooks(program: Command, shell: Shell): void {
     call:
       (id, { event }: ApiFlags & { event?: string }) =>
       (client) =>
-        replayAll(client, `${pathOf(id)}/replay`, event),
+        replayAll(client, `${pathOf('webhooks', id)}/replay`, event),
     show: ({ terminal }, { queued }) =>
       writeLine(terminal.stderr, `${counted(queued, 'event')} will be sent again.`),
   })
@@ -154,7 +154,7 @@ export function addEvents(program: Command, shell: Shell): void {
   addCall(shell, events, 'get', {
     description: 'show an event',
     argument: 'evt_…',
-    call: (id) => (client) => client.get(EventObject, `/v1/events/${encodeURIComponent(id)}`),
+    call: (id) => (client) => client.get(EventObject, pathOf('events', id)),
   })
 }
 
@@ -180,8 +180,4 @@ function showSecret({ terminal }: Shell, webhook: WebhookWithSecret): void {
 /** The batch, or the limit and its entity. */
 function subject({ batch_id, limit_id, entity }: Record<string, unknown>): string {
   return [batch_id ?? limit_id, entity].filter((part) => typeof part === 'string').join(' ') || '-'
-}
-
-function pathOf(id: string): string {
-  return `/v1/webhooks/${encodeURIComponent(id)}`
 }

@@ -1,6 +1,7 @@
 // SIGINT and SIGTERM: the first signal starts a graceful shutdown, the second ends the process at once. Under npm two
 // things differ: npm forwards a terminal's Ctrl-C to a process that already received it, and a SIGTERM to npm ends
 // the shell between npm and the command, which can notice only that its parent process has exited.
+import { once } from 'node:events'
 import type { Clock } from '../../domain/clock.ts'
 import { EXIT_INTERRUPTED } from './failure.ts'
 
@@ -52,4 +53,9 @@ function whenOrphaned(source: SignalSource, clock: Clock, asked: AbortController
     else clock.after(LOOK_FOR_PARENT_MS, look)
   }
   look()
+}
+
+/** Resolves when the signal aborts. */
+export async function aborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort')
 }
