@@ -73,8 +73,6 @@ interface RetryConfig {
   throttled_share: number
 }
 
-export type LogLevel = ConfigFile['log']['level']
-
 export interface ModelConfig {
   model: Model
   /** At least one. */

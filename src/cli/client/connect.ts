@@ -7,7 +7,7 @@ import { apiKeyPath, type Config } from '../../config/config.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
 import type { RunEngine } from '../engine-flags.ts'
 import type { ConfigFlags, Launch, ServeOptions } from '../launch.ts'
-import type { Access, Shell } from '../shell.ts'
+import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { sentence } from '../terminal/format.ts'
 import { withConfig, withJson } from '../terminal/option-values.ts'
@@ -39,15 +39,15 @@ async function connect(
   signal: AbortSignal,
   embeds: boolean,
 ): Promise<Connection> {
-  const remote = remoteAccess(shell.access)
-  if (remote !== null) return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal)
+  const remote = remoteConnection(shell, signal)
+  if (remote !== null) return remote
   const config = await shell.launch.loadConfig(flags)
   const apiKey = readApiKey(config)
   const { host, port } = config.listen
   if (embeds && !(await listens(config.listen))) {
     const tell = (text: string): void => writeLine(shell.terminal.stderr, `offpeak: ${text}`)
     const service = await embed(shell.launch, config, { alone: true, tell, signal })
-    return await connectEmbedded(shell, flags, config, service, signal)
+    return connectEmbedded(shell, flags, config, service, signal)
   }
   const baseUrl = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
   return connection(shell, baseUrl, apiKey, LOCAL_PACE, signal)
@@ -71,16 +71,13 @@ export async function connectOrEmbed(
   { view, signal }: Pick<Watch, 'view' | 'signal'>,
   engine: RunEngine | null = null,
 ): Promise<Connection> {
-  const remote = remoteAccess(shell.access)
-  if (remote !== null) {
-    const option = flags.upstream !== undefined ? '--upstream' : engine !== null ? '--engine' : null
-    if (option !== null) {
-      throw new Failure(
-        `${option} is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two`,
-      )
-    }
-    return connection(shell, remote.baseUrl, remote.apiKey, REMOTE_PACE, signal, view)
-  }
+  const remote = remoteConnection(shell, signal, view)
+  const option = flags.upstream !== undefined ? '--upstream' : engine !== null ? '--engine' : null
+  if (remote !== null && option !== null)
+    throw new Failure(
+      `${option} is for the embedded service, but OFFPEAK_BASE_URL names a remote one; leave out one of the two`,
+    )
+  if (remote !== null) return remote
   const given = await shell.launch.loadConfig(flags)
   const now = shell.clock.now()
   const config = engine?.apply(given, now) ?? given
@@ -91,17 +88,17 @@ export async function connectOrEmbed(
     early?.stop()
     throw error
   })
-  return await connectEmbedded(shell, flags, config, service, signal, view)
+  return connectEmbedded(shell, flags, config, service, signal, view)
 }
 
-async function connectEmbedded(
+function connectEmbedded(
   shell: Shell,
   flags: ConfigFlags,
   config: Config,
   service: Embedded,
   signal: AbortSignal,
   view?: ProgressView,
-): Promise<Connection> {
+): Connection {
   const found = connection(shell, service.url, readApiKey(config), LOCAL_PACE, signal, view)
   return {
     ...found,
@@ -189,8 +186,9 @@ function connection(
   }
 }
 
-function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | null {
-  const { baseUrl, apiKey } = access
+/** To the service that the environment names; null where it names none. */
+function remoteConnection(shell: Shell, signal: AbortSignal, view?: ProgressView): Connection | null {
+  const { baseUrl, apiKey } = shell.access
   if (baseUrl === undefined && apiKey === undefined) return null
   if (baseUrl === undefined || apiKey === undefined) {
     const names = ['OFFPEAK_BASE_URL', 'OFFPEAK_API_KEY']
@@ -202,7 +200,7 @@ function remoteAccess(access: Access): { baseUrl: string; apiKey: string } | nul
   if (!/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
     throw new Failure(`OFFPEAK_BASE_URL is ${baseUrl}; expected an address such as http://127.0.0.1:8080`)
   }
-  return { baseUrl, apiKey }
+  return connection(shell, baseUrl, apiKey, REMOTE_PACE, signal, view)
 }
 
 export interface ApiFlags extends ConfigFlags {

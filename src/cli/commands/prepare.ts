@@ -48,9 +48,8 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
     const terms = await tableTerms(flags)
     const table = await openTable(input, terms)
     const { question } = await askedOf(input, table, terms)
-    const limit = flags.limit ?? Number.POSITIVE_INFINITY
     const { rows, empty, skipped } = await prepareRows(table, question, output, {
-      limit,
+      limit: flags.limit,
       signal,
       onRow: showRows(view),
     })

@@ -154,7 +154,7 @@ async function write(
   try {
     if (rows !== undefined) {
       const table = await openTable(rows, options)
-      return await joinAnswers(table, rows, { columns, results }, Number.POSITIVE_INFINITY, target)
+      return await joinAnswers(table, rows, { columns, results }, target)
     }
     const writer = await createTable(target.path, target.format, resultColumns(columns), target)
     let written: WrittenRows = { rows: 0, failed: 0 }

@@ -142,8 +142,7 @@ export async function startRetry(
     refuseOpen(earlier)
     const files = await fetchAll(client, earlier, folder, watch)
     const table = await openTable(input, terms)
-    const limit = terms.limit ?? Number.POSITIVE_INFINITY
-    const prepare = { limit, signal: watch.signal, onRow: showRows(watch.view) }
+    const prepare = { limit: terms.limit, signal: watch.signal, onRow: showRows(watch.view) }
     const same = join(folder, 'same.jsonl')
     const asBefore = await askedOf(input, table, before)
     let prepared = await prepareRows(table, asBefore.question, same, prepare)

@@ -54,7 +54,7 @@ export async function startTableJob(
   await mkdir(tableFolder(target.path), { recursive: true })
   try {
     const { rows, skipped } = await prepareRows(table, question, files.input, {
-      limit: terms.limit ?? Number.POSITIVE_INFINITY,
+      limit: terms.limit,
       signal,
       onRow: showRows(view),
     })
@@ -109,7 +109,7 @@ export async function joinTable(
     isEmpty: (cells: readonly unknown[]) => isLeftOut(cells, question),
   }
   try {
-    return await joinAnswers(table, input, answers, terms.limit ?? Number.POSITIVE_INFINITY, target)
+    return await joinAnswers(table, input, answers, target, terms.limit)
   } finally {
     check?.close()
   }

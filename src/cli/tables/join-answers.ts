@@ -49,8 +49,8 @@ export async function joinAnswers(
   table: TableReader,
   tablePath: string,
   answers: Answers,
-  limit: number,
   { path, format, spreadsheet }: Target,
+  limit = Number.POSITIVE_INFINITY,
 ): Promise<JoinedRows> {
   const { columns, skipped, isEmpty } = answers
   const all = joinedColumns(table, tablePath, columns)

@@ -120,8 +120,8 @@ export interface Prepared {
 }
 
 interface PrepareOptions {
-  /** At most this many rows, from the first. */
-  limit: number
+  /** At most this many rows, from the first; all if not given. */
+  limit?: number | undefined
   signal: AbortSignal
   onRow(rows: number): void
 }
@@ -133,7 +133,7 @@ export async function prepareRows(
   table: TableReader,
   question: Question,
   path: string,
-  { limit, signal, onRow }: PrepareOptions,
+  { limit = Number.POSITIVE_INFINITY, signal, onRow }: PrepareOptions,
 ): Promise<Prepared> {
   const skipped = new Map<number, string>()
   const file = await PartialFile.create(path)
