@@ -108,7 +108,6 @@ export const CreateWebhook = object(
 export const WEBHOOK_RULES = {
   properties: { url: { format: 'uri', pattern: '^https://', maxLength: 2048 } },
 }
-export type CreateWebhook = Static<typeof CreateWebhook>
 
 /** A POST that may come without a body. */
 function optionalBody<T extends Parameters<typeof Type.Object>[0]>(properties: T, title: string) {

@@ -118,8 +118,6 @@ export const CreateUpload = object(
   { filename: 'reviews.jsonl', purpose: 'batch', bytes: 2147483648, mime_type: 'application/jsonl' },
 )
 
-export type CreateUpload = Static<typeof CreateUpload>
-
 export const CompleteUpload = object(
   'CompleteUpload',
   {

@@ -61,5 +61,3 @@ export const ErrorEnvelope = object('Error', {
     original_request_id: maybeText('On idempotency conflicts: the request whose result is recorded.'),
   }),
 })
-
-export type ErrorEnvelope = Static<typeof ErrorEnvelope>

@@ -54,5 +54,3 @@ export const ModelPause = object(
   },
   { id: 'sim-1', object: 'model.pause', paused_at: 1767225660 },
 )
-
-export type ModelPause = Static<typeof ModelPause>

@@ -45,8 +45,6 @@ export const CreateApiKey = object('CreateApiKey', {
   project_id: maybeText('Another project than that of the calling key; needs the scope `operator`.'),
 })
 
-export type CreateApiKey = Static<typeof CreateApiKey>
-
 export const ProjectObject = object('Project', {
   id: text('Begins with `proj_`.'),
   object: Type.Literal('project'),
@@ -108,8 +106,6 @@ export const CreateConsoleSession = object('CreateConsoleSession', {
   api_key: maybeText('An API key; it is not kept.'),
   link: maybeText('The `token` of a one-time link, instead of a key.'),
 })
-
-export type CreateConsoleSession = Static<typeof CreateConsoleSession>
 
 export const ConsoleSession = object('ConsoleSession', {
   object: Type.Literal('console_session'),
