@@ -18,7 +18,7 @@ import type { Tally } from '../ledger/tally.ts'
 import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import { deltaOf } from '../results/commit.ts'
-import { type FinishRules, failBatch, finishIfDone } from '../results/finish.ts'
+import { endBatch, type FinishRules, finishIfDone } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import {
@@ -284,7 +284,7 @@ async function failWhole(
   const statistics = failed.map(({ tallies, errors }) => statisticsOf(tallies, errors))
   await addBatchStatistics(tx, new Map([[batch.id, statistics]]), now)
   // If the batch was cancelled meanwhile, it ends as cancelled.
-  return (await failBatch(tx, counted, rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
+  return (await endBatch(tx, counted, 'failed', rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
 }
 
 // A batch without lines: of a file that did not validate, or that was still being validated when the batch was created,
@@ -356,7 +356,7 @@ async function end(
     if (!batch) return null
     const status = stop === 'batch_expired' ? 'expired' : 'failed'
     // A batch that is being cancelled ends as cancelled.
-    return (await failBatch(tx, batch, rules, now, status)) ?? (await finishIfDone(tx, batch, rules, now))
+    return (await endBatch(tx, batch, status, rules, now)) ?? (await finishIfDone(tx, batch, rules, now))
   })
 }
 

@@ -25,21 +25,11 @@ export async function finishIfDone(
 ): Promise<BatchRow | null> {
   const isPlanned = batch.chunk_count > 0 || batch.total === 0
   if (!isPlanned || batch.chunks_sealed < batch.chunk_count || isTerminal(batch.status)) return null
-  return await finish(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
+  return await endBatch(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
 }
 
-/** Ends a batch in which no line can run; null when it is not `validating` any more. */
-export async function failBatch(
-  tx: Writer,
-  batch: BatchRow,
-  rules: FinishRules,
-  now: number,
-  status: 'failed' | 'expired' = 'failed',
-): Promise<BatchRow | null> {
-  return await finish(tx, batch, status, rules, now)
-}
-
-async function finish(
+/** Null when the batch may not end so any more. */
+export async function endBatch(
   tx: Writer,
   batch: BatchRow,
   status: 'completed' | 'cancelled' | 'expired' | 'failed',
