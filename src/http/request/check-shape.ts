@@ -50,8 +50,13 @@ function storablePath(params: unknown): unknown {
   )
 }
 
-/** The error of the first string (or key) that no database can store, or of nesting that is too deep. */
-function textFault(value: unknown, path: readonly string[]): ApiError | null {
+/** Fields and items of a body. To check or describe many takes much longer than to read them: shapes compare items. */
+const FIELDS_MAX = 2_000
+/** As many parts as an upload has at most. */
+const ITEMS_MAX = 10_000
+
+/** The error of the first string (or key) that no database can store, of nesting that is too deep, or of too many members. */
+function textFault(value: unknown, path: readonly string[], seen = { fields: 0, items: 0 }): ApiError | null {
   if (typeof value === 'string') {
     const why = unstorable(value)
     if (why === null) return null
@@ -61,13 +66,19 @@ function textFault(value: unknown, path: readonly string[]): ApiError | null {
   if (typeof value !== 'object' || value === null) return null
   if (path.length >= DEPTH_MAX)
     return new ApiError('invalid_request', `The request body nests deeper than ${DEPTH_MAX} levels.`)
-  for (const [key, member] of Object.entries(value)) {
+  const members = Object.entries(value)
+  seen[Array.isArray(value) ? 'items' : 'fields'] += members.length
+  if (seen.fields > FIELDS_MAX || seen.items > ITEMS_MAX) {
+    const message = `The request body has more than ${FIELDS_MAX} fields or ${ITEMS_MAX} items.`
+    return new ApiError('invalid_request', message)
+  }
+  for (const [key, member] of members) {
     const why = unstorable(key)
     if (why !== null) {
       const param = path.length === 0 ? storableText(key) : path.join('.')
       return new ApiError('invalid_request', `The key ${JSON.stringify(key)} ${why}.`, { param })
     }
-    const fault = textFault(member, [...path, key])
+    const fault = textFault(member, [...path, key], seen)
     if (fault) return fault
   }
   return null

@@ -279,3 +279,15 @@ test('a slash at the end of a path changes nothing', async () => {
   assert.equal((await server.call('GET', '/v1/models/sim-1/')).id, 'sim-1')
   assert.equal((await server.call('PUT', '/v1/files/', { body: {} })).headers.get('allow'), 'GET, HEAD, POST')
 })
+
+test('a body with more fields and items than any shape takes is refused before they are compared', async () => {
+  await using server = await testServer()
+  const part_ids = Array.from({ length: 50_000 }, (_, i) => i)
+  for (const body of [{ part_ids }, { metadata: { ...part_ids } }]) {
+    const answer = await server.call('POST', '/v1/uploads/upload_1/complete', { body })
+    assert.deepEqual(
+      [answer.outcome, /2000 fields or 10000 items/.test(answer.text)],
+      ['400 invalid_request', true],
+    )
+  }
+})
