@@ -383,3 +383,14 @@ test('no response may be cached or sniffed, whatever its status', async () => {
     assert.equal(headers.get('cache-control'), 'no-store', path)
   }
 })
+
+test('a connection that was opened in advance does not keep the service from closing', async () => {
+  const server = await testServer()
+  const socket = connect(Number(new URL(server.url).port), '127.0.0.1')
+  await once(socket, 'connect')
+  // A call that was answered on another connection: the server knows of both.
+  await fetch(`${server.url}/healthz`).then((response) => response.text())
+  const ended = once(socket.resume(), 'close')
+  await server[Symbol.asyncDispose]()
+  await ended
+})

@@ -31,6 +31,7 @@ import {
 } from './access/auth.ts'
 import { type Caller, compatOfHeader } from './access/caller.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
+import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
 import { urlOfCall } from './request/azure-call.ts'
@@ -144,6 +145,7 @@ export function buildServer(deps: ServerDependencies): App {
     },
   })
 
+  closeIdleConnectionsAtEnd(app)
   // By default Node answers an unknown expectation with a bare 417.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 

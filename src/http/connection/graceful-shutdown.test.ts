@@ -4,7 +4,7 @@ import { Agent, get, type IncomingMessage } from 'node:http'
 import { type TestContext, test } from 'node:test'
 import fastify from 'fastify'
 import { type TestClock, testClock } from '../../../test/fakes/clock.ts'
-import { GracefulShutdown } from './graceful-shutdown.ts'
+import { closeIdleConnectionsAtEnd, GracefulShutdown } from './graceful-shutdown.ts'
 
 const DELAY_MS = 5_000
 const DRAIN_MS = 8_000
@@ -34,6 +34,7 @@ async function server(t: TestContext): Promise<Going> {
     return 'slow'
   })
   shutdown.watch(app)
+  closeIdleConnectionsAtEnd(app)
   const url = await app.listen({ host: '127.0.0.1', port: 0 })
   t.after(() => app.close())
   return {

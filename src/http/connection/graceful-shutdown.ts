@@ -2,7 +2,8 @@
 // calls are still accepted, so a load balancer that polls /readyz uses other processes. Then the server accepts no more
 // calls, finishes those in flight, and closes the connections of those that take too long. The first step is skipped
 // where /readyz is not polled.
-import { type Clock, sleep } from '../../domain/clock.ts'
+import type { Socket } from 'node:net'
+import { type Clock, sleep, systemClock } from '../../domain/clock.ts'
 import type { App } from '../route.ts'
 
 interface GracefulShutdownOptions {
@@ -15,7 +16,7 @@ interface GracefulShutdownOptions {
 
 /** /readyz counts as polled if it was called within this time. */
 const LOOKED_WITHIN_MS = 60_000
-/** How often idle connections are closed that were not told to close with their last response. */
+/** How often connections are looked at while the server closes. */
 const IDLE_LOOK_MS = 50
 
 export class GracefulShutdown {
@@ -56,16 +57,30 @@ export class GracefulShutdown {
         app.server.closeAllConnections()
       })
     })
-    const over = new AbortController()
-    const closed = app.close().finally(() => {
-      cancelCut()
-      over.abort()
-    })
-    while (!over.signal.aborted) {
-      app.server.closeIdleConnections()
-      await sleep(clock, IDLE_LOOK_MS, over.signal)
-    }
-    await closed
+    await app.close().finally(cancelCut)
     return cut
   }
+}
+
+/**
+ * Lets connections without a call keep the server from closing no longer than a moment: those that were not told to close
+ * with their last answer, and those that clients have opened in advance, which Node does not count as idle.
+ */
+export function closeIdleConnectionsAtEnd(app: App): void {
+  const unused = new Set<Socket>()
+  app.server.on('connection', (socket) => {
+    unused.add(socket)
+    socket.once('close', () => unused.delete(socket))
+  })
+  app.server.on('request', ({ socket }) => unused.delete(socket))
+  app.addHook('preClose', async () => {
+    let cancel = (): void => {}
+    app.server.once('close', () => cancel())
+    const look = (): void => {
+      app.server.closeIdleConnections()
+      for (const socket of unused) if (socket.bytesRead === 0) socket.destroy()
+      cancel = systemClock.after(IDLE_LOOK_MS, look)
+    }
+    look()
+  })
 }
