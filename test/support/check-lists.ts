@@ -41,16 +41,21 @@ export async function checkLists(given: Store): Promise<void> {
       /:(\w+)/g,
       (_, name: string) => params[name] ?? assert.fail(`${url} needs ${name}`),
     )
-    const filters = Object.entries(object(object(accepts.querystring ?? {}).properties ?? {}))
+    const { properties = {}, required = [] } = object(accepts.querystring ?? {})
+    const all = Object.entries(object(properties))
       .filter(([name]) => !(name in PageQuery))
       .map(([name, of]) => ({ name, values: valuesOf(name, object(of), params) }))
-    for (const { name } of filters) filtersSeen.add(`${url} ${name}`)
+    for (const { name } of all) filtersSeen.add(`${url} ${name}`)
+    const isNeeded = ({ name }: { name: string }): boolean =>
+      Array.isArray(required) && required.includes(name)
+    const needed = queriesOf(all.filter(isNeeded)).at(-1)!
+    const filters = all.filter((one) => !isNeeded(one))
     const keys =
       Array.isArray(access) && access.includes('operator') ? [undefined, operator.key] : [undefined]
     for (const key of keys) {
-      const last = await call(path, key)
+      const last = await call(`${path}?${needed}`, key)
       for (const query of queriesOf(filters))
-        for (const place of placesOf(accepts, last)) await call(`${path}?${query}&${place}`, key)
+        for (const place of placesOf(accepts, last)) await call(`${path}?${needed}&${query}&${place}`, key)
     }
   }
   for (const path of ['/v1/live', '/v1/status']) await call(path)
@@ -81,7 +86,9 @@ function queriesOf(filters: readonly { name: string; values: readonly string[] }
 }
 
 function placesOf(accepts: object, last: string | null): string[] {
-  if (!('order' in object(object(Object(accepts).querystring).properties))) return ['limit=2', 'after=1']
+  const properties = object(object(Object(accepts).querystring).properties)
+  if (!('order' in properties))
+    return object(properties.after ?? {}).type === 'integer' ? ['limit=2', 'after=1'] : ['limit=2']
   const places = ['order=desc', 'order=asc&limit=100']
   return last === null ? places : [...places, `starting_after=${last}`, `order=asc&starting_after=${last}`]
 }
