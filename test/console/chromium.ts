@@ -105,6 +105,16 @@ export class Visitor implements AsyncDisposable {
 
   /** What of a page is too small for a finger, or higher than a row of a phone may be, in a window of 390 pixels. */
   async tooSmallOrHigh(): Promise<string[]> {
+    // Rows of long lists are laid out anew some frames after the window has changed.
+    let found = await this.#tooSmallOrHigh()
+    for (let frames = 0; found.length > 0 && frames < 30; frames++) {
+      await this.page.evaluate('new Promise(requestAnimationFrame)')
+      found = await this.#tooSmallOrHigh()
+    }
+    return found
+  }
+
+  async #tooSmallOrHigh(): Promise<string[]> {
     return await this.page.evaluate(() => {
       const controls =
         'button, select, input, textarea, summary, .button, .nav-link, .menu-item, .crumb a, .row-link'

@@ -212,6 +212,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Show lines' }).first().click()
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
     assert.match(page.url(), /status=failed/)
+    await page.locator('.lines-scroll [role=row]').nth(9).waitFor()
     assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
     upstream.reply = echo
     await page.getByRole('button', { name: 'Retry failed' }).click()
@@ -538,6 +539,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('link', { name: 'Skip to the lines' }).focus()
     await page.keyboard.press('Enter')
     assert.ok(await focused('#lines'))
+    await page.locator('.lines-scroll [role=row]').nth(9).waitFor()
     assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
     await page.setViewportSize({ width: 390, height: 800 })
     await page.getByRole('button', { name: 'Menu' }).click()
