@@ -20,7 +20,7 @@ export interface BackendCall {
 
 /**
  * What came of one attempt.
- * - `answered`: `body` is the answer's JSON as received, `answer` what was found in it.
+ * - `answered`: `body` is the answer's JSON as received, which is the caller's from then on, `answer` what was found in it.
  * - `refused`: this request will never succeed here; the line fails with `code`.
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.

@@ -17,21 +17,6 @@ class Answer implements Receiving {
 }
 
 describe('the budget of answers', () => {
-  test('what large answers leave is collected each time that a quarter of the budget went by', () => {
-    const budget = new ResponseMemory(4 * MIB)
-    let collected = 0
-    budget.onGarbage = () => collected++
-    const counts = Array.from({ length: 9 }, () => {
-      const answer = new Answer()
-      budget.received(answer, MIB / 2)
-      budget.ended(answer)
-      // Small answers are never in pieces.
-      budget.ended(new Answer())
-      return collected
-    })
-    assert.deepEqual(counts, [0, 1, 1, 2, 2, 3, 3, 4, 4])
-  })
-
   test('answers that are all half received come to an end, one after the other', () => {
     const budget = new ResponseMemory(4 * MIB)
     const answers = Array.from({ length: 20 }, () => new Answer())

@@ -17,8 +17,6 @@ const UNWRITTEN_BYTES_MAX = 16 * 1024 * 1024
 const KEPT_SHARE = 0.4
 /** More than what is kept for long, so that there comes a time to read on. */
 const FIRST_SHARE = 0.5
-/** An answer is garbage twice: as it was received, and as the line that was made of it. */
-const GARBAGE_SHARE = 0.25
 
 export class ResponseMemory {
   readonly #bytes_max: number
@@ -36,9 +34,6 @@ export class ResponseMemory {
   #first: Receiving | null = null
   /** Called when lines may be sent again. */
   onRoom: () => void = () => {}
-  /** Called when so much was received in large answers as may be in memory: their buffers are garbage by now. */
-  onGarbage: () => void = () => {}
-  #garbage_bytes = 0
 
   constructor(bytes_max: number) {
     this.#bytes_max = Math.max(BYTES_MIN, bytes_max)
@@ -75,10 +70,6 @@ export class ResponseMemory {
     this.#received_bytes -= bytes
     if (this.#first === answer) this.#first = null
     this.#readOn(had_room)
-    this.#garbage_bytes += bytes
-    if (this.#garbage_bytes < this.#bytes_max * GARBAGE_SHARE) return
-    this.#garbage_bytes = 0
-    this.onGarbage()
   }
 
   /** How many bytes of results are in memory now. */

@@ -21,7 +21,7 @@ export function releaseMemoryWhenIdle(): () => void {
       const { user, system } = process.cpuUsage(before)
       const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
       if (isIdle && process.memoryUsage().heapTotal - collected > GARBAGE_BYTES_MIN) {
-        collectGarbage({ all: true })
+        collectGarbage()
         collected = process.memoryUsage().heapTotal
       }
       look()
@@ -31,15 +31,12 @@ export function releaseMemoryWhenIdle(): () => void {
   return () => cancel()
 }
 
-// Collects the heap at once, in every role: the function that V8 has for that is not there by default.
-
 let exposed: NonNullable<typeof globalThis.gc> | null = null
 
-/** Takes some 50 ms. `all`: also shrinks the heap to what is left; otherwise it keeps its room. */
-export function collectGarbage({ all }: { all: boolean }): void {
+/** Takes some 50 ms. The function that V8 has for this is not there by default. */
+function collectGarbage(): void {
   exposed ??= expose()
-  if (all) exposed({ type: 'major', execution: 'sync', flavor: 'last-resort' })
-  else exposed()
+  exposed({ type: 'major', execution: 'sync', flavor: 'last-resort' })
 }
 
 function expose(): NonNullable<typeof globalThis.gc> {

@@ -25,7 +25,6 @@ import type { BatchRow } from '../store/schema.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
 import { replaceModels } from './control-socket.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
-import { collectGarbage } from './release-memory.ts'
 import { openStores, register, type Stores } from './stores.ts'
 import { openTracing } from './tracing.ts'
 import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './upstreams.ts'
@@ -91,8 +90,6 @@ export function makeReloadable(
       )
   }
   const answers = new ResponseMemory(config.worker.memory_bytes)
-  // V8 collects by the size of its heap, in which a buffer of a megabyte is a few bytes, and leaves hundreds of them.
-  answers.onGarbage = () => collectGarbage({ all: false })
   const discovery = new Discovery({
     resolve: resolveBySystem,
     ...hooks.discovery,

@@ -2,6 +2,7 @@
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
 import type { Span } from '../domain/tracing.ts'
 import type { Ticket } from './circuit.ts'
@@ -144,8 +145,10 @@ export class Sender {
       turn.schedule()
       if (run.isClosed) return
       const ended = { upstream: server, at, now }
-      if (result.kind === 'answered') lines.answered(run, position, result, ended)
-      else if (result.kind === 'refused') lines.refused(run, position, result, ended)
+      if (result.kind === 'answered') {
+        lines.answered(run, position, result, ended)
+        freeBuffer(result.body)
+      } else if (result.kind === 'refused') lines.refused(run, position, result, ended)
       else lines.missed(run, position, result, blame, ended)
       turn.touch(run)
     } catch (error) {

@@ -24,3 +24,10 @@ test("a buffer out of Node's pool stays, as others have a part of the pool", () 
   assert.equal(one.toString(), 'one')
   assert.equal(other.toString(), 'other')
 })
+
+test('an empty buffer, which many may use as the one for nothing, stays usable', () => {
+  const nothing = Buffer.alloc(0)
+  freeBuffer(nothing)
+  assert.equal(nothing.copy(Buffer.alloc(1)), 0)
+  assert.equal(nothing.subarray(0, 0).length, 0)
+})

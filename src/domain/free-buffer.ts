@@ -8,7 +8,8 @@
  */
 export function freeBuffer(view: Uint8Array): void {
   const { buffer } = view
-  if (!(buffer instanceof ArrayBuffer)) return
+  // An empty buffer has no memory, and is often one that others use as well.
+  if (!(buffer instanceof ArrayBuffer) || view.byteLength === 0) return
   const isOwn = view.byteLength === buffer.byteLength || buffer.byteLength > 2 * Buffer.poolSize
   if (isOwn) buffer.transfer(0)
 }

@@ -181,3 +181,18 @@ test('a body in pieces of one byte takes the memory of one buffer', () => {
   feed('0\r\n\r\n')
   assert.equal(reader.body.length, size)
 })
+
+test('an answer that comes in pieces leaves no memory behind but its own', () => {
+  const MIB = 1024 * 1024
+  const reader = new ResponseReader(64 * MIB)
+  const piece = Buffer.from(`10000\r\n${'x'.repeat(0x10000)}\r\n`)
+  const before = process.memoryUsage().arrayBuffers
+  const head = Buffer.from('HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n')
+  assert.equal(reader.read(head, head.length), null)
+  for (let i = 0; i < 257; i++) assert.equal(reader.read(piece, piece.length), null)
+  const end = Buffer.from('0\r\n\r\n')
+  assert.equal(reader.read(end, end.length), end.length)
+  assert.equal(reader.body.length, 257 * 0x10000)
+  const grown = process.memoryUsage().arrayBuffers - before
+  assert.ok(grown < 18 * MIB, `${grown} bytes are kept`)
+})

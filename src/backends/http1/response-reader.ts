@@ -3,6 +3,8 @@
 // that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is copied
 // out of it once.
 
+import { freeBuffer } from '../../domain/free-buffer.ts'
+
 /** The server spoke, but not HTTP as it is written, or more of it than is taken. */
 export class ResponseError extends Error {
   /** What it said; '' where that says nothing more. */
@@ -387,6 +389,7 @@ class GrowingBytes {
       const capacity = Math.max(needed, Math.min(length_max, this.#roomFor(length_max)))
       const grown = Buffer.allocUnsafeSlow(capacity)
       this.#buffer.copy(grown, 0, 0, this.#length)
+      freeBuffer(this.#buffer)
       this.#buffer = grown
     }
     bytes.copy(this.#buffer, this.#length, at, end)
@@ -400,10 +403,13 @@ class GrowingBytes {
 
   /** Hands everything over, without much room behind it, and begins anew. */
   take(): Buffer {
+    const buffer = this.#buffer
     const { view } = this
-    const isTight = this.#buffer.length - this.#length <= this.#length >> 3
     this.clear()
-    return isTight ? view : Buffer.from(view)
+    if (buffer.length - view.length <= view.length >> 3) return view
+    const body = Buffer.from(view)
+    freeBuffer(buffer)
+    return body
   }
 
   clear(): void {
