@@ -74,6 +74,7 @@ export function closeIdleConnectionsAtEnd(app: App): void {
   })
   app.server.on('request', ({ socket }) => unused.delete(socket))
   app.addHook('preClose', async () => {
+    if (!app.server.listening) return
     let cancel = (): void => {}
     app.server.once('close', () => cancel())
     const look = (): void => {
