@@ -16,13 +16,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a commit does not look at the epoch',
     file: 'src/store/chunks.ts',
-    find: `    .where('epoch', '=', lease.epoch)
-    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
-  if (seal)`,
-    replace: `    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
-  if (seal)`,
+    find: '  return { ...leased(lease), commit_seq: lease.commit_seq }',
+    replace: `  const { epoch: _, ...others } = leased(lease)
+  return { ...others, commit_seq: lease.commit_seq }`,
     seed: 9,
   },
   {
@@ -50,11 +46,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a commit whose answer was lost or late is repeated',
     file: 'src/store/chunks.ts',
-    find: `    .where('commit_seq', '=', lease.commit_seq)
-    .where('state', '=', 'leased')
-  if (seal)`,
-    replace: `    .where('state', '=', 'leased')
-  if (seal)`,
+    find: '  return { ...leased(lease), commit_seq: lease.commit_seq }',
+    replace: '  return leased(lease)',
     seed: 11,
   },
   {
@@ -113,8 +106,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a batch may move from any status to any other',
     file: 'src/store/batches.ts',
-    find: "    .where('status', 'in', statusesBefore(to))\n",
-    replace: '',
+    find: '{ id, status: statusesBefore(to) }',
+    replace: '{ id }',
   },
   {
     bug: 'reservations of other chunks do not count towards a cap',
@@ -153,9 +146,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a worker that stops does not requeue its chunks',
     file: 'src/store/leases.ts',
-    find: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()
+    find: `  await deleteRows(tx, 'workers', { id: worker_id }).execute()
   await requeue(tx, worker_id)`,
-    replace: `  await tx.deleteFrom('workers').where('id', '=', worker_id).execute()`,
+    replace: `  await deleteRows(tx, 'workers', { id: worker_id }).execute()`,
   },
   {
     bug: 'a line that is always throttled is retried for ever',
@@ -189,8 +182,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a connection to a model server is shared between projects',
     file: 'src/backends/openai/openai-backend.ts',
-    find: 'new Exchange(headOf(call), body, project_id,',
-    replace: 'new Exchange(headOf(call), body, project_id.slice(0, 0),',
+    find: 'new Exchange(tracedHead(call), body, project_id,',
+    replace: 'new Exchange(tracedHead(call), body, project_id.slice(0, 0),',
     test: 'src/backends/http1/http-pool.test.ts',
   },
   {
@@ -267,8 +260,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'results at a batch API wait for the end of a pause',
     file: 'src/store/pauses.ts',
-    find: "    .where('batch_id', '=', id)\n    .where('remote_batches', '=', 0)\n",
-    replace: "    .where('batch_id', '=', id)\n",
+    find: '{ batch_id: id, remote_batches: 0 }',
+    replace: '{ batch_id: id }',
     test: 'src/remote/rows.test.ts',
   },
   {
@@ -310,7 +303,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a batch that was given up is never cancelled at its batch API',
     file: 'src/remote/poller.ts',
-    find: '      if (remote_id !== null) await api.cancel(remote_id, signal)\n',
+    find: '    if (remote_id !== null) await api.cancel(remote_id, signal)\n',
     replace: '',
     test: 'src/remote/poller.test.ts',
   },
