@@ -119,9 +119,8 @@ export class ModelServer {
   }
 
   /** A request was sent, to this server or to a batch API. */
-  sent(request: string): void {
-    const now = this.#clock.now()
-    this.#sentAt.set(request, { first: this.#sentAt.get(request)?.first ?? now, last: now })
+  sent(request: string, at = this.#clock.now()): void {
+    this.#sentAt.set(request, { first: this.#sentAt.get(request)?.first ?? at, last: at })
   }
 
   /** When the line was sent that is billed for a request; the earliest that it can be where several lines ask it. */

@@ -105,6 +105,8 @@ export class RemoteBatchApi {
   readonly #habits: Habits
   readonly #files = new Map<string, RemoteFile>()
   readonly #created = new Set<string>()
+  /** By name, when a batch was asked for first: a call may take effect without its answer. */
+  readonly #askedAt = new Map<string, number>()
   readonly #misses = new Map<string, number>()
   #ids = 0
 
@@ -131,7 +133,7 @@ export class RemoteBatchApi {
 
   /** As seen by one machine. */
   apiFor(machine: Machine): BatchApi {
-    const { calls, onOffered, onAsked, onCreated } = this.#options
+    const { calls, clock, onOffered, onAsked, onCreated } = this.#options
     const api = this
     const call = <T>(
       work: (delayMs: number) => T | Promise<T>,
@@ -147,6 +149,8 @@ export class RemoteBatchApi {
           machine,
           lines.map(({ request }) => request),
         )
+        // Where batches cannot be listed, one that may be created from here on is in flight, and is created without a look at limits.
+        if (this.#habits.cannotList) this.#askedAt.set(name, clock.now())
         return call(() => this.#upload(name, lines), signal)
       },
       findFile: (name, signal) =>
@@ -156,6 +160,7 @@ export class RemoteBatchApi {
         ),
       create: ({ name, file_id }, signal) => {
         onAsked(machine, this.#requestsOf(file_id))
+        if (!this.#askedAt.has(name)) this.#askedAt.set(name, clock.now())
         const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, true)
         void answer.then(
           ({ id }) => {
@@ -240,7 +245,7 @@ export class RemoteBatchApi {
       else tally.count('remote: created twice by a suspended machine')
     }
     this.#created.add(name)
-    for (const request of this.#requestsOf(file_id)) server.sent(request)
+    for (const request of this.#requestsOf(file_id)) server.sent(request, this.#askedAt.get(name))
     const first = this.#add(name, file_id)
     first.isUnknown = delayMs > SETTLE_MS
     tally.count('remote: batch created')
