@@ -31,12 +31,14 @@ const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as 
 /** Lines as a list, or their answers as a table where the requests ask for columns. */
 export function Lines({ batch }: { batch: BatchObject }): VNode {
   const { query } = useAddress()
+  // Before that the service has no lines to show.
+  const isPlanned = batch.status !== 'validating' && batch.status !== 'failed'
   const columns = useResource(
     async (signal) =>
-      may('files:read')
+      may('files:read') && isPlanned
         ? schemaColumns((await get<BatchLine>(`/v1/batches/${batch.id}/lines/1`, {}, { signal })).input)
         : null,
-    [batch.id],
+    [batch.id, isPlanned],
   )
   const asTable = query.get('view') === 'answers' && columns.data !== null
   const choice = columns.data ? (
