@@ -573,6 +573,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('dialog').waitFor({ state: 'detached' })
     assert.ok(await create.evaluate((element) => element === element.ownerDocument.activeElement))
     await visitor.open(`/console/batches/${batch.id}?status=failed`)
+    await page.locator('.lines-scroll .row-link').first().waitFor()
     await page.locator('.lines-scroll').focus()
     await page.keyboard.press('Tab')
     await page.keyboard.press('Enter')
