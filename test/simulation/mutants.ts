@@ -19,7 +19,7 @@ export const MUTANTS: readonly Mutant[] = [
     find: '  return { ...leased(lease), commit_seq: lease.commit_seq }',
     replace: `  const { epoch: _, ...others } = leased(lease)
   return { ...others, commit_seq: lease.commit_seq }`,
-    seed: 9,
+    seed: 32,
   },
   {
     bug: 'lines are settled without their journal',
