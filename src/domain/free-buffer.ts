@@ -1,5 +1,5 @@
 // Frees the memory of a buffer at once. To V8 a buffer of a megabyte is an object of a few bytes: it leaves hundreds of
-// them to its next collection of the whole heap, or collects the heap because of them, a dozen times for 60,000 lines.
+// them to its next collection of the whole heap, or collects the heap again and again because of them.
 
 /**
  * Frees the memory that `view` is a view of; `view`, and all others of it, are empty afterwards. The caller knows that
