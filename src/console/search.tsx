@@ -79,8 +79,9 @@ function SearchDialog({ onClose }: { onClose: () => void }): VNode {
   // Enter that comes before what is looked for.
   const [entered, enter] = useState(false)
   useEffect(() => {
-    if (entered && isCurrent) list.current?.querySelector('a')?.click()
-    if (isCurrent) enter(false)
+    if (!entered || !isCurrent) return
+    list.current?.querySelector('a')?.click()
+    enter(false)
   }, [entered, isCurrent])
   const rows = isCurrent ? (found.data ?? []) : []
   return (

@@ -402,8 +402,20 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await found.filter({ hasText: 'File' }).click()
     await page.getByRole('heading', { name: 'Files', level: 1 }).waitFor()
     assert.equal(await page.getByRole('row').count(), 2)
-    await search('webho', 'Page')
-    await page.keyboard.press('Enter')
+    // Enter that comes as soon as the pages are listed, before the browser has drawn them.
+    await page.evaluate(`new Promise((resolve) => {
+      const observer = new MutationObserver(() => {
+        const field = document.querySelector('dialog input')
+        if (!field || !document.querySelector('dialog a')) return
+        observer.disconnect()
+        field.value = 'webho'
+        field.dispatchEvent(new Event('input', { bubbles: true }))
+        field.form.requestSubmit()
+        resolve()
+      })
+      observer.observe(document.body, { childList: true, subtree: true })
+      document.dispatchEvent(new KeyboardEvent('keydown', { key: 'k', ctrlKey: true }))
+    })`)
     await page.getByRole('heading', { name: 'Webhooks and events' }).waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('dialog').getByRole('searchbox').fill('none such at all')
