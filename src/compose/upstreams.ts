@@ -153,7 +153,10 @@ export class ConfiguredUpstreams {
           ...terms,
           modelAlias,
           live: live && this.#liveServer(config, live, address),
-          priority: live?.priority ?? null,
+          ...(config.type === 'openai' && {
+            priority: config.priority ?? live?.priority ?? null,
+            service_tier: config.service_tier,
+          }),
         })
       }
     }
@@ -222,7 +225,7 @@ function backendMaker(
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
-      const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy } = upstream
+      const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy, fairness_header } = upstream
       return openaiBackend({
         name: address === null ? name : `${name}@${address}`,
         base_url: access.base_url,
@@ -237,6 +240,7 @@ function backendMaker(
         headers,
         api_key_file,
         proxy,
+        fairness_header,
         certificates: certificatesOf(upstream),
         metrics_url: upstream.live?.metrics_url ?? null,
       })

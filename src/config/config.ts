@@ -145,7 +145,8 @@ export type OpenAiUpstream = OpenAiClient & {
   )
 
 /** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export interface BatchApiUpstream extends Omit<OpenAiClient, 'type' | 'discover' | 'connections'> {
+export interface BatchApiUpstream
+  extends Omit<OpenAiClient, 'type' | 'discover' | 'connections' | GatewayKey> {
   type: 'openai-batch'
   base_url: string
   /** What is asked of it, as it spells it. */
@@ -174,6 +175,8 @@ export interface LiveConfig {
   priority: number | null
 }
 
+type GatewayKey = 'priority' | 'fairness_header' | 'service_tier'
+
 interface OpenAiClient extends UpstreamBase {
   type: 'openai'
   /** The value of the variable that `api_key_env` names; null when none is named. */
@@ -189,6 +192,12 @@ interface OpenAiClient extends UpstreamBase {
   discover: 'dns' | null
   /** Whether a connection to it serves one project only. */
   connections: 'per-project' | 'shared'
+  /** Whether lines get a `priority` from their deadline, and whether the lower one is the sooner; null: they get none. */
+  priority: 'deadline' | 'deadline-higher-first' | null
+  /** The header that names the project of a line, in lower case; null: none does. */
+  fairness_header: string | null
+  /** Set in the body of every line; null: it is left as it is. */
+  service_tier: string | null
   /** The server's name for the model. */
   model: string
   timeout_ms: number

@@ -268,6 +268,9 @@ describe('what is understood', () => {
         base_url: 'http://h:8000/v1',
         engine: null,
         live: null,
+        priority: null,
+        fairness_header: null,
+        service_tier: null,
         ...NO_CONNECTION_KEYS,
         api_key: 'sk-1',
         model: 'm',
@@ -465,6 +468,26 @@ describe('what is refused', () => {
     [
       upstream('type: openai, live: {}, engine: {command: [serve, "{port}"]}'),
       'models[0].upstreams[0].live: excludes engine: only the worker has the key of the server',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", priority: soon'),
+      'models[0].upstreams[0].priority: expected one of deadline, deadline-higher-first, found "soon"',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", priority: deadline, live: {priority: 1}'),
+      'models[0].upstreams[0].priority: excludes live.priority: keep one of them',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", fairness_header: Authorization'),
+      'models[0].upstreams[0].fairness_header: expected the name of a header that begins with x-',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", fairness_header: X-Team, headers: {x-team: a}'),
+      'models[0].upstreams[0].fairness_header: is in headers as well: keep one of them',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", service_tier: "fl ex"'),
+      'models[0].upstreams[0].service_tier: expected the name of a service tier such as flex',
     ],
     [upstream('type: sim, tier: -1'), 'models[0].upstreams[0].tier: expected a whole number from 0 to 100'],
     [upstream('type: sim, hours: [{days: mon-fry}]'), 'hours[0].days: expected days such as mon-fri'],

@@ -261,6 +261,14 @@ const HEADERS = mapOf(
   headerProblem,
 )
 
+/** Read in lower case. */
+const FAIRNESS_HEADER = scalar(
+  Type.String({ pattern: '^[Xx]-[A-Za-z0-9_-]{1,100}$' }),
+  'the name of a header that begins with x-, such as x-llm-d-inference-fairness-id',
+  ['string'],
+  (found) => (/^x-[a-z0-9_-]{1,100}$/i.test(found) ? found.toLowerCase() : undefined),
+)
+
 const READABLE_FILE = checked(anyText, (path, problem) => {
   const why = unreadable(path)
   if (why !== null) problem([], `the file ${path} cannot be read (${why})`)
@@ -339,6 +347,9 @@ const OPENAI_KEYS = section({
   ...CONNECTION,
   discover: optional(oneOf(['dns'] as const)),
   connections: byDefault('per-project', oneOf(['per-project', 'shared'] as const)),
+  priority: optional(oneOf(['deadline', 'deadline-higher-first'] as const)),
+  fairness_header: optional(FAIRNESS_HEADER),
+  service_tier: optional(text(/^[a-z][a-z0-9_-]{0,63}$/, 'the name of a service tier such as flex')),
   model: optional(anyText),
   timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
   live: optional(LIVE),
@@ -369,6 +380,10 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
   const { base_url, engine } = found
   if (base_url === null && engine === null) problem(['base_url'], `is missing; expected ${BASE_URL_EXPECTED}`)
   credentialProblems(found, problem)
+  if (Object.keys(found.headers).some((name) => name.toLowerCase() === found.fairness_header))
+    problem(['fairness_header'], 'is in headers as well: keep one of them')
+  if (found.priority !== null && (found.live?.priority ?? null) !== null)
+    problem(['priority'], 'excludes live.priority: keep one of them')
   if (
     found.discover !== null &&
     base_url !== null &&

@@ -1,29 +1,28 @@
 // What is sent of a line.
+import type { OperatorFields } from './operator-fields.ts'
 import type { Run } from './run.ts'
 
 /** How an upstream wants bodies. */
 export interface BodyForm {
   /** The JSON string that replaces `model`; null to leave it. */
   readonly modelJson: Buffer | null
-  /** Takes the place of the brace that ends the body; null to leave it. */
-  readonly bodyEnd: Buffer | null
+  /** Null to leave all other fields. */
+  readonly operatorFields: OperatorFields | null
 }
 
-/**
- * The line's own bytes. Only where the server knows the model by another name is that name set in, and where lines are
- * to have a priority, it is added at the end.
- */
-export function requestBody(run: Run, position: number, { modelJson, bodyEnd }: BodyForm): Uint8Array {
+/** The line's own bytes, but for the fields that the form sets. */
+export function requestBody(run: Run, position: number, form: BodyForm): Uint8Array {
+  const { modelJson, operatorFields } = form
   const { bytes } = run
   const { body, model_spans } = run.lines[position]!
-  if (modelJson === null && bodyEnd === null) return bytes.subarray(body.start, body.end)
+  if (operatorFields !== null) return operatorFields.setIn(bytes, body, run.claim.deadline, modelJson)
+  if (modelJson === null) return bytes.subarray(body.start, body.end)
   const pieces: Uint8Array[] = []
   let at = body.start
-  for (const span of modelJson === null ? [] : model_spans) {
-    pieces.push(bytes.subarray(at, span.start), modelJson!)
+  for (const span of model_spans) {
+    pieces.push(bytes.subarray(at, span.start), modelJson)
     at = span.end
   }
-  if (bodyEnd === null) pieces.push(bytes.subarray(at, body.end))
-  else pieces.push(bytes.subarray(at, body.end - 1), bodyEnd)
+  pieces.push(bytes.subarray(at, body.end))
   return Buffer.concat(pieces)
 }

@@ -7,6 +7,7 @@ import type { Price } from '../domain/money.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'
+import { OperatorFields, type Priority } from './operator-fields.ts'
 import type { Blame, MissedResult } from './retry-policy.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */
@@ -215,8 +216,9 @@ interface ModelServerOptions extends UpstreamTerms {
   modelAlias: string | null
   /** The server that answers other requests too; null or absent: only lines. */
   live?: LiveServer | null
-  /** Added to the body of every line; null or absent: nothing is added. */
-  priority?: number | null
+  /** Set in the body of every line; null or absent: not set. */
+  priority?: Priority | null
+  service_tier?: string | null
 }
 
 /** Answers single lines. */
@@ -224,21 +226,22 @@ export class ModelServer extends Upstream {
   readonly backend: Backend
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
-  /** Takes the place of the brace that ends the body; null to send the body untouched. */
-  readonly bodyEnd: Buffer | null
+  readonly operatorFields: OperatorFields | null
   readonly live: LiveServer | null
   /** Lines in flight that missed before, and how many of them there may be. */
   #again = 0
   #againMax = Number.POSITIVE_INFINITY
 
   constructor(options: ModelServerOptions) {
-    const { backend, live = null, modelAlias, priority = null, concurrency_max: max } = options
+    const { backend, live = null, modelAlias, concurrency_max: max } = options
+    const { priority = null, service_tier = null } = options
     // Lines at a shared server are bounded by their share of it.
     super(options, live === null ? { max } : { max, start: max, seeksPlateau: false })
     this.backend = backend
     this.live = live
     this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
-    this.bodyEnd = priority === null ? null : Buffer.from(`,"priority":${priority}}`)
+    this.operatorFields =
+      priority === null && service_tier === null ? null : new OperatorFields(priority, service_tier)
     const { onDemand } = backend
     onDemand?.onChange(() => {
       if (onDemand.isUp) this.circuit.onStarted()

@@ -15,7 +15,7 @@ export class BatchApiUpstream extends Upstream {
   readonly api: BatchApi
   /** The JSON string that replaces `model` in the body; null to send the body untouched. */
   readonly modelJson: Buffer | null
-  readonly bodyEnd = null
+  readonly operatorFields = null
   /** By project: lines that it has, as seen last, and those that are on their way to it. */
   #open: ReadonlyMap<string, number> = new Map()
   readonly #onTheirWay = new Map<string, number>()

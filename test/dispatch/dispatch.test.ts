@@ -239,3 +239,32 @@ test('lines wait while other requests wait at a server, and then go with the pri
   const call = upstream.calls.find(({ path }) => path !== '/metrics')
   assert.equal(call?.bytes.toString(), `${body.slice(0, -1)},"priority":10}`)
 })
+
+test('an upstream sets priority and service tier, again at a retry, and leaves every other byte of a line', async () => {
+  await using upstream = await testUpstream((call) => {
+    if (call.index === 0) send(call.response, 503, 'busy')
+    else echo(call)
+  })
+  const set =
+    'timeout: 5s, model: served, priority: deadline, service_tier: flex, fairness_header: X-Fairness-ID'
+  await using service = await TestService.start(configFor(upstream.base_url).replace('timeout: 5s', set))
+  const messages = '"messages":[{"role":"user","content":"\u00e9","priority":7}], "temperature":0'
+  const bodies = [
+    `{ ${messages}, "seed":12345678901234567890, "model" : "m" }`,
+    `{"prior\\u0069ty": -9,${messages},"priority" : {"a":[1]},"model":"m","service_tier":"priority"}`,
+  ]
+  const lines = [0, 1, 1].map(
+    (of, i) => `{"custom_id":"${i}","method":"POST","url":"/v1/chat/completions","body":${bodies[of]}}`,
+  )
+  const batch = await service.run(lines.join('\n'), { dedupe: true })
+  assert.equal(batch.request_counts.completed, 3)
+  const minutes = Math.floor(batch.expires_at / 60)
+  assert.equal(upstream.calls.length, 3)
+  assert.deepEqual([...new Set(upstream.calls.map(({ bytes }) => bytes.toString()))].sort(), [
+    `{ ${messages}, "seed":12345678901234567890, "model" : "served" ,"priority":${minutes},"service_tier":"flex"}`,
+    `{"prior\\u0069ty": ${minutes},${messages},"priority" : ${minutes},"model":"served","service_tier":"flex"}`,
+  ])
+  const { project } = await service.json<{ project: { id: string } }>('GET', '/console/session')
+  const named = upstream.calls.map(({ response }) => response.req.headers['x-fairness-id'])
+  assert.deepEqual([...new Set(named)], [project.id])
+})

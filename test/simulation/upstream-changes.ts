@@ -157,6 +157,7 @@ export class UpstreamChanges {
       concurrency_max: random.pick(PLACES),
       modelAlias: null,
       tier: 1,
+      priority: 'deadline',
     })
     return [first, second]
   }

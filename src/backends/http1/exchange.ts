@@ -88,12 +88,12 @@ export function requestHead(
   return Buffer.from(head + END, 'latin1')
 }
 
-/** The head with the trace context of one request. */
-export function withTraceparent(head: Buffer, traceparent: string): Buffer {
+/** The head with a header of one request, its name in lower case. */
+export function withHeader(head: Buffer, name: string, value: string): Buffer {
   const at = head.length - END.length
   return Buffer.concat([
     head.subarray(0, at),
-    Buffer.from(`traceparent: ${traceparent}\r\n`, 'latin1'),
+    Buffer.from(`${name}: ${value}\r\n`, 'latin1'),
     head.subarray(at),
   ])
 }

@@ -595,3 +595,22 @@ test('a base URL that cannot be used is refused without being quoted', () => {
     )
   }
 })
+
+test('the header for fair shares names the project of each request, beside its trace context', async (t) => {
+  const heard: (readonly unknown[])[] = []
+  const base_url = await serve(t, (request, response) => {
+    heard.push([request.headers['x-fairness-id'], request.headers.traceparent])
+    request.resume().on('end', () => response.end(completion))
+  })
+  const backend = connect(t, base_url, { fairness_header: 'x-fairness-id', connections_max: 1 })
+  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
+  const call = { body, endpoint: '/v1/chat/completions' } as const
+  for (const more of [{ traceparent }, {}])
+    for (const project_id of ['proj_a', 'proj_b', 'proj_b'])
+      assert.equal((await backend.send({ ...call, ...more, project_id })).kind, 'answered')
+  const named = ['proj_a', 'proj_b', 'proj_b']
+  assert.deepEqual(heard, [
+    ...named.map((project) => [project, traceparent]),
+    ...named.map((project) => [project, undefined]),
+  ])
+})

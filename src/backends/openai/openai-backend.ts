@@ -4,7 +4,7 @@
 import { ENDPOINT_PATHS, type EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
-import { Exchange, type Exchanged, withTraceparent } from '../http1/exchange.ts'
+import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { proxyOf } from '../http1/proxy.ts'
 import { ResponseMemory } from '../response-memory.ts'
@@ -44,6 +44,8 @@ export interface OpenAiBackendOptions {
   proxy?: string | null
   /** Added to every request. */
   headers?: Readonly<Record<string, string>>
+  /** The header, in lower case, that names the project of a request; null: none does. */
+  fairness_header?: string | null
   /** Where it shows its metrics; null: nowhere. */
   metrics_url?: string | null
 }
@@ -60,7 +62,7 @@ const NOT_ALLOWED: ReadonlySet<number> = new Set([401, 403])
 
 /** Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
-  const { name, timeout_ms, connections_max } = options
+  const { name, timeout_ms, connections_max, fairness_header = null } = options
   const address = serverAddressOf(options.base_url)
   const proxy = options.proxy ? proxyOf(options.proxy) : null
   const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
@@ -109,14 +111,20 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const tracesItself = Object.keys(options.headers ?? {}).some((key) => key.toLowerCase() === 'traceparent')
 
   // Most requests of a chunk begin alike, and follow each other.
-  let traced: { of: Buffer; by: string; head: Buffer } | null = null
+  let last: { of: Buffer; project: string | null; trace: string | null; head: Buffer } | null = null
 
-  function tracedHead({ endpoint, traceparent }: BackendCall): Buffer {
-    const head = current().heads[endpoint]
-    if (!traceparent || tracesItself) return head
-    if (traced?.of !== head || traced.by !== traceparent)
-      traced = { of: head, by: traceparent, head: withTraceparent(head, traceparent) }
-    return traced.head
+  function headFor({ endpoint, traceparent, project_id }: BackendCall): Buffer {
+    const of = current().heads[endpoint]
+    const project = fairness_header === null ? null : project_id
+    const trace = tracesItself ? null : (traceparent ?? null)
+    if (project === null && trace === null) return of
+    if (last?.of !== of || last.project !== project || last.trace !== trace) {
+      let head = of
+      if (fairness_header !== null) head = withHeader(head, fairness_header, project_id)
+      if (trace !== null) head = withHeader(head, 'traceparent', trace)
+      last = { of, project, trace, head }
+    }
+    return last.head
   }
 
   function resultOf(outcome: Exchanged, endpoint: EndpointPath): BackendResult {
@@ -178,7 +186,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       const project_id = options.sharesConnections ? '' : call.project_id
       if (signal?.aborted) return Promise.resolve(broken('upstream_unavailable', 'aborted'))
       return new Promise((resolve, reject) => {
-        const exchange = new Exchange(tracedHead(call), body, project_id, (outcome) => {
+        const exchange = new Exchange(headFor(call), body, project_id, (outcome) => {
           if (signal !== undefined) watch.leave(signal, exchange)
           try {
             resolve(resultOf(outcome, endpoint))
