@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
-import { cp, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -104,6 +104,26 @@ test('the version is printed without loading the program', async () => {
         execFileSync(process.execPath, [join(folder, 'bin/offpeak.js'), name], { encoding: 'utf8' }),
         '1.2.3\n',
       )
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+})
+
+test('what was compiled is kept in the cache of the user, unless it cannot be', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-cache-'))
+  try {
+    await cp(new URL('../../bin', import.meta.url), join(folder, 'bin'), { recursive: true })
+    await mkdir(join(folder, 'dist'))
+    await writeFile(join(folder, 'package.json'), '{"version":"1.2.3","type":"module"}')
+    await writeFile(join(folder, 'dist/main.js'), 'console.log("started")')
+    const start = (env: NodeJS.ProcessEnv): string =>
+      execFileSync(process.execPath, [join(folder, 'bin/offpeak.js'), 'help'], { encoding: 'utf8', env })
+    assert.equal(start({ HOME: folder }), 'started\n')
+    assert.ok(existsSync(join(folder, '.cache/offpeak')))
+    assert.equal(start({ XDG_CACHE_HOME: join(folder, 'xdg') }), 'started\n')
+    assert.ok(existsSync(join(folder, 'xdg/offpeak')))
+    assert.equal(start({}), 'started\n')
+    assert.equal(start({ HOME: join(folder, 'package.json') }), 'started\n')
   } finally {
     await rm(folder, { recursive: true })
   }

@@ -136,5 +136,7 @@ test('bin/offpeak.js loads nothing that an older Node lacks', async () => {
   const text = await readFile(join(ROOT, 'bin/offpeak.js'), 'utf8')
   assert.deepEqual(text.match(/^import .*$/gm), [
     "import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'",
+    "import module from 'node:module'",
+    "import { fileURLToPath } from 'node:url'",
   ])
 })
