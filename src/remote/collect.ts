@@ -18,7 +18,7 @@ import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { cancelMs } from './recall.ts'
-import { endpointOf, remoteId, remoteIdOf } from './request-file.ts'
+import { endpointOf, remoteId, remoteIdOf } from './requests.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How long a batch that has ended waits when its results cannot be read. */

@@ -75,7 +75,7 @@ async function makeWorld() {
     api: api as BatchApi,
     signal: new AbortController().signal,
     endpoint: '/v1/chat/completions' as const,
-    content: () => [],
+    requests: () => [],
     metadata: {},
   }
   return Object.assign(

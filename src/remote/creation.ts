@@ -5,7 +5,12 @@
 //   creating   the batch may have been created; it is looked for, and created again only when it is not there long
 //              after the last attempt could have had an effect
 //   open       it is there, and its ID is known
-import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
+import {
+  type BatchApi,
+  BatchApiError,
+  type BatchRequest,
+  type SeenBatch,
+} from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import type { Run } from '../dispatch/run.ts'
@@ -58,8 +63,7 @@ interface Creation {
   /** Aborted when the worker stops. */
   signal: AbortSignal
   endpoint: EndpointPath
-  /** The lines of the file. */
-  content: () => Uint8Array[]
+  requests: () => BatchRequest[]
   metadata: Readonly<Record<string, string>>
 }
 
@@ -98,7 +102,7 @@ export class Creations {
     const { run, row, isNew, api, signal } = creation
     if (this.#hasStopped(run)) return NOT_SENT
     if (!isNew && this.#isPaused(creation)) return this.#whenResumed()
-    let file_id: string
+    let file_id: string | null
     try {
       // A worker that crashed may have uploaded it.
       const known = isNew ? null : await api.findFile(row.id, signal)
@@ -106,7 +110,7 @@ export class Creations {
         if (known !== null) await api.remove(known)
         return { kind: 'unsent' }
       }
-      file_id = known ?? (await api.upload(row.id, creation.content(), signal))
+      file_id = known ?? (await api.upload(row.id, creation.requests(), signal))
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
       if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
@@ -115,9 +119,9 @@ export class Creations {
     return await this.#create(creation, file_id)
   }
 
-  async #create(creation: Creation, file_id: string): Promise<CreationEnd> {
+  async #create(creation: Creation, file_id: string | null): Promise<CreationEnd> {
     const { store, clock, isCertain } = this.#options
-    const { run, row, api, endpoint, metadata } = creation
+    const { run, row, api, signal, endpoint, requests, metadata } = creation
     row.file_id = file_id
     const announced = await store.write((tx) => announceCreation(tx, store.claimSql, row, run.results.lease))
     if (!announced) return { kind: 'lost' }
@@ -127,7 +131,7 @@ export class Creations {
     row.failing_since = null
     if (!isCertain() || run.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
-      const created = await api.create({ name: row.id, file_id, endpoint, metadata }, creation.signal)
+      const created = await api.create({ name: row.id, file_id, requests, endpoint, metadata }, signal)
       return await this.#opened(creation, created)
     } catch (error) {
       if (error instanceof BatchApiError && error.hadNoEffect) return returned(error, 'file')
@@ -166,7 +170,7 @@ export class Creations {
     if (this.#isPaused(creation)) return this.#whenResumed()
     // What may be there already is in flight.
     if (found !== null && (await this.#options.isOverLimit(run, row.day))) return { kind: 'unsent' }
-    return await this.#create(creation, row.file_id ?? '')
+    return await this.#create(creation, row.file_id)
   }
 
   async #opened(creation: Creation, { id }: SeenBatch): Promise<CreationEnd> {

@@ -25,7 +25,7 @@ import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
 import { Creations, type CreationsOptions } from './creation.ts'
 import { recallAt } from './recall.ts'
-import { endpointOf, remoteIdOf, requestFile, requestMetadata } from './request-file.ts'
+import { batchRequests, endpointOf, remoteIdOf, requestMetadata } from './requests.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** How long a run is parked at most before it is looked at for its own sake. */
@@ -242,7 +242,7 @@ export class RemoteExecutor {
       api,
       signal: this.#abort.signal,
       endpoint: endpointOf(run, positions),
-      content: () => requestFile(run, positions, upstream, api.lineMetadata),
+      requests: () => batchRequests(run, positions, upstream, api.lineMetadata),
       metadata: requestMetadata(run),
     })
     const now = clock.now()

@@ -1,7 +1,8 @@
 // A batch API in memory, whose calls are answered as the test says: without a word from the test, it takes every file and
 // every batch, and a batch stays unfinished until the test ends it. What it shows and says is read as the answers of a
 // real one are.
-import { type BatchApi, BatchApiError } from '../../src/backends/batch-api/batch-api.ts'
+import assert from 'node:assert/strict'
+import { type BatchApi, BatchApiError, type BatchRequest } from '../../src/backends/batch-api/batch-api.ts'
 import { unfinished } from '../../src/backends/batch-api/result-line.ts'
 import { refusedCall } from '../../src/backends/openai/batch-api-failure.ts'
 import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
@@ -101,13 +102,11 @@ export class FakeBatchApi implements BatchApi {
     batch.errors = { object: 'list', data: [error] }
   }
 
-  async upload(name: string, content: readonly Uint8Array[]): Promise<string> {
-    const lines = Buffer.concat([...content])
-      .toString()
-      .split('\n')
-      .filter(Boolean)
-      .map((line) => JSON.parse(line))
-      .map(({ custom_id, body }) => ({ custom_id, content: body.messages[0].content }))
+  async upload(name: string, requests: readonly BatchRequest[]): Promise<string> {
+    const lines = requests.map(({ custom_id, body }) => ({
+      custom_id,
+      content: JSON.parse(Buffer.from(body).toString()).messages[0].content,
+    }))
     this.uploads++
     for (const { custom_id, content } of lines) this.#customIds.set(content, custom_id)
     await this.onCall({ kind: 'upload', contents: lines.map((line) => line.content) })
@@ -120,7 +119,8 @@ export class FakeBatchApi implements BatchApi {
     return [...this.#inputs].find(([, file]) => file.name === name)?.[0] ?? null
   }
 
-  async create({ name, file_id }: { name: string; file_id: string }) {
+  async create({ name, file_id }: { name: string; file_id: string | null }) {
+    assert.ok(file_id !== null)
     const contents = this.#inputs.get(file_id)!.lines.map(({ content }) => content)
     await this.onCall({ kind: 'create', contents })
     const id = `batch-${++this.#ids}`

@@ -3,7 +3,7 @@
 // that were to be cancelled, forgets batches, rejects a file for one of its lines, has statuses and texts that nobody
 // expects, and delivers files slowly, with missing, doubled and foreign lines. What it shows is read as the answers of a
 // real one are. It says when a name was given to two batches by two calls. remote-calls.ts has what happens on the way.
-import type { BatchApi, SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
+import type { BatchApi, BatchRequest, SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
 import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { parseLineRequestId } from '../../src/domain/ids.ts'
@@ -143,8 +143,8 @@ export class RemoteBatchApi {
     return {
       lineMetadata: false,
       settleMs: SETTLE_MS,
-      upload: (name, content, signal) => {
-        const lines = this.#linesOf(Buffer.concat([...content]).toString())
+      upload: (name, requests, signal) => {
+        const lines = this.#linesOf(requests)
         onOffered(
           machine,
           lines.map(({ request }) => request),
@@ -158,7 +158,8 @@ export class RemoteBatchApi {
           () => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null,
           signal,
         ),
-      create: ({ name, file_id }, signal) => {
+      create: ({ name, file_id: uploaded }, signal) => {
+        const file_id = uploaded ?? ''
         onAsked(machine, this.#requestsOf(file_id))
         if (!this.#askedAt.has(name)) this.#askedAt.set(name, clock.now())
         const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, true)
@@ -417,17 +418,13 @@ export class RemoteBatchApi {
     return id
   }
 
-  #linesOf(text: string): RemoteLine[] {
+  #linesOf(requests: readonly BatchRequest[]): RemoteLine[] {
     const { plans } = this.#options
-    return text
-      .split('\n')
-      .filter(Boolean)
-      .map((line) => JSON.parse(line))
-      .map(({ custom_id, body }) => ({
-        custom_id,
-        request: `${plans.batch(parseLineRequestId(custom_id)?.batchId ?? '')?.name}/${body.messages[0].content}`,
-        max_tokens: body.max_tokens,
-      }))
+    return requests.map(({ custom_id, body }) => {
+      const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
+      const batch = plans.batch(parseLineRequestId(custom_id)?.batchId ?? '')
+      return { custom_id, request: `${batch?.name}/${messages[0].content}`, max_tokens }
+    })
   }
 }
 

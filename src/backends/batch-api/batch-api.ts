@@ -1,4 +1,4 @@
-// The port of batch APIs: what a provider, or another Offpeak, does with a file of requests. Each method is one call or
+// The port of batch APIs: what a provider, or another Offpeak, does with a list of requests. Each method is one call or
 // a few that only read; none is repeated here, because only the caller knows what it may repeat.
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { BackendResult } from '../backend.ts'
@@ -12,10 +12,22 @@ export interface BlamedLine {
   message: string
 }
 
+/** A request of a batch. */
+export interface BatchRequest {
+  custom_id: string
+  endpoint: EndpointPath
+  /** Null where it has none, or is sent without. */
+  metadata: Readonly<Record<string, unknown>> | null
+  /** JSON. */
+  body: Uint8Array
+}
+
 export interface NewBatch {
-  /** Unique: the file's name begins with it, and metadata and idempotency key carry it. */
+  /** Unique: the batch carries it in whatever way the batch API allows. */
   name: string
-  file_id: string
+  /** Null where no file was uploaded, since the batch carries its requests itself. */
+  file_id: string | null
+  requests: () => readonly BatchRequest[]
   endpoint: EndpointPath
   /** What it belongs to, for whoever looks at it there. */
   metadata: Readonly<Record<string, string>>
@@ -51,8 +63,8 @@ export interface BatchApi {
   readonly pollMsMin?: number
   /** How long after a call (ms) it certainly has no effect any more: what is looked up then is final. */
   readonly settleMs: number
-  /** Returns the ID of the file. */
-  upload(name: string, content: readonly Uint8Array[], signal?: AbortSignal): Promise<string>
+  /** Returns the ID of the file; null where batches carry their requests themselves. */
+  upload(name: string, requests: readonly BatchRequest[], signal?: AbortSignal): Promise<string | null>
   /** The file that was uploaded under this name, if any. */
   findFile(name: string, signal?: AbortSignal): Promise<string | null>
   create(batch: NewBatch, signal?: AbortSignal): Promise<SeenBatch>

@@ -98,7 +98,7 @@ const BLAMES_REQUEST = [400, 413, 422]
 /** Codes and types, without what separates their words, of what is not about lines. */
 const PASSES =
   /notprocessed|file(?:notfound|expired|deleted)|notready|pending|inprogress|processing|conflict|idempoten|ratelimit|toomany|quota|budget|billing|insufficient|tokenlimit|requestlimit|capacity|overload|unavailable|timeout|servererror|apierror|apikey|auth|permission|region|maintenance/i
-/** As this service names lines in files (remote/request-file.ts). */
+/** As this service names lines in files (remote/requests.ts). */
 const CUSTOM_ID = /\breq_[0-9a-z]{33}\b/g
 const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
 const NAMED_MAX = 1_000

@@ -1,12 +1,10 @@
-// Makes the file of requests that a batch API is sent. A line's `custom_id` there is its request ID here, so its record
+// Makes the requests that a batch API is sent. A line's `custom_id` there is its request ID here, so its record
 // there names the line; the caller's own custom_id stays here, as it need not be unique among several batches.
-
+import type { BatchRequest } from '../backends/batch-api/batch-api.ts'
 import { type BodyForm, requestBody } from '../dispatch/request-body.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { base32 } from '../domain/ids.ts'
-
-const NEWLINE = Buffer.from('}\n')
 
 /** The name of a line at a batch API. */
 export function remoteIdOf(run: Run, position: number): string {
@@ -18,20 +16,22 @@ export function remoteId({ requestIdPrefix }: Pick<Run, 'requestIdPrefix'>, line
 }
 
 /** In the order of `positions`. `lineMetadata`: with entity, tags and conversation of each line. */
-export function requestFile(
+export function batchRequests(
   run: Run,
   positions: readonly number[],
   form: BodyForm,
   lineMetadata: boolean,
-): Uint8Array[] {
-  return positions.flatMap((position) => {
+): BatchRequest[] {
+  return positions.map((position) => {
     const { endpoint, entity, tags, conversation } = run.lines[position]!
     const known = Object.entries({ entity, tags, conversation }).filter(([, value]) => value !== null)
-    const metadata =
-      lineMetadata && known.length > 0 ? `"metadata":${JSON.stringify(Object.fromEntries(known))},` : ''
-    const id = remoteIdOf(run, position)
-    const head = `{"custom_id":"${id}","method":"POST","url":"${endpoint}",${metadata}"body":`
-    return [Buffer.from(head), requestBody(run, position, form), NEWLINE]
+    const metadata = lineMetadata && known.length > 0 ? Object.fromEntries(known) : null
+    return {
+      custom_id: remoteIdOf(run, position),
+      endpoint,
+      metadata,
+      body: requestBody(run, position, form),
+    }
   })
 }
 
