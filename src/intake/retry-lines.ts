@@ -15,7 +15,7 @@ const ROWS_PER_READ = 100
 const LF = Buffer.from('\n')
 
 /** Which failed lines; all of them where nothing is given. */
-type FailedLines = Omit<RetryBatch, 'completion_window'>
+type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook'>
 
 /**
  * Makes a file of the failed lines that `which` names; it is validated like any other.

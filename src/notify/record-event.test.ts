@@ -23,6 +23,7 @@ test('events older than the cutoff go, with their deliveries, and younger ones s
         url: 'https://example.com/',
         description: null,
         event_types: null,
+        batch_id: null,
         wrapped_secret: '',
         previous_secret: null,
         previous_until: null,

@@ -1,5 +1,5 @@
 // Records an event in the caller's transaction, with a delivery and a task for each webhook that subscribes to its
-// type. After a crash all of it exists or none.
+// type: those of the project, and those of the batch that the event is about. After a crash all of it exists or none.
 
 import { unixSeconds } from '../domain/clock.ts'
 import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
@@ -24,17 +24,21 @@ interface NewEvent {
   type: EventType
   /** What happened, as JSON; it is shown and sent as it is. */
   data: Readonly<Record<string, unknown>>
+  /** The batch that it is about. */
+  batch_id?: string
 }
 
 /** `now` in Unix ms. */
 export async function recordEvent(
   tx: Writer,
-  { project_id, type, data }: NewEvent,
+  { project_id, type, data, batch_id }: NewEvent,
   now: number,
 ): Promise<void> {
   const event_id = newId('event', now)
   await insertEvent(tx, { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
-  for (const webhook of await enabledWebhooks(tx, project_id)) {
+  const webhooks = await enabledWebhooks(tx, project_id, null)
+  if (batch_id !== undefined) webhooks.push(...(await enabledWebhooks(tx, project_id, batch_id)))
+  for (const webhook of webhooks) {
     if (subscribes(webhook, type))
       await queueDelivery(tx, { project_id, webhook_id: webhook.id, event_id }, now)
   }
@@ -96,6 +100,7 @@ export function batchEnded(
   const metadata: unknown = batch.metadata === null ? {} : JSON.parse(batch.metadata)
   return {
     project_id,
+    batch_id: id,
     type: `batch.${status}`,
     data: {
       // Under this name, OpenAI's clients find the batch.

@@ -3,9 +3,12 @@
 import { randomBytes } from 'node:crypto'
 import { Webhook, WebhookVerificationError } from 'standardwebhooks'
 import type { KeyBox } from '../blobs/wrap-key.ts'
+import { ApiError } from '../domain/errors.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32
+/** The base64 of 32 bytes. */
+const SECRET = /^whsec_[A-Za-z0-9+/]{43}=$/
 
 interface SigningSecret {
   /** `whsec_…`, the form of Standard Webhooks; shown once. */
@@ -13,9 +16,22 @@ interface SigningSecret {
   wrapped: string
 }
 
-export function newSigningSecret(keys: KeyBox, project_id: string, webhook_id: string): SigningSecret {
-  const secret = randomBytes(SECRET_BYTES)
+/** `given`: one that its owner has chosen; null: a new one. Throws invalid_request. */
+export function newSigningSecret(
+  keys: KeyBox,
+  project_id: string,
+  webhook_id: string,
+  given: string | null = null,
+): SigningSecret {
+  const secret = given === null ? randomBytes(SECRET_BYTES) : chosenSecret(given)
   return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, secretName(webhook_id)) }
+}
+
+function chosenSecret(text: string): Buffer {
+  if (SECRET.test(text)) return Buffer.from(text.slice('whsec_'.length), 'base64')
+  const message =
+    '`webhook.secret` must be `whsec_` and the base64 of 32 bytes, such as `openssl rand -base64 32` prints. Leave it out to get one.'
+  throw new ApiError('invalid_request', message, { param: 'webhook.secret' })
 }
 
 /** The secrets that sign at `now` (Unix ms): the current one, and the previous one during a rotation. */

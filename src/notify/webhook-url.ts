@@ -7,26 +7,25 @@ const URL_LENGTH_MAX = 2048
 const ALLOWING =
   'The operator of the service allows those with `webhooks.allow_private_networks: true` in the configuration.'
 
-/** The URL in its normal form. Plain http is for private networks, where those are allowed. Throws invalid_request. */
-export function webhookUrl(text: string, allow_private_networks: boolean): string {
+/**
+ * The URL in its normal form. Plain http is for private networks, where those are allowed. Throws invalid_request, which
+ * names `param`.
+ */
+export function webhookUrl(text: string, allow_private_networks: boolean, param = 'url'): string {
+  const refused = (message: string) => new ApiError('invalid_request', `\`${param}\` ${message}`, { param })
   const url = URL.canParse(text) ? new URL(text) : null
-  if (!url || text.length > URL_LENGTH_MAX)
-    throw refused('`url` must be a URL, such as https://example.com/hook.')
+  if (!url || text.length > URL_LENGTH_MAX) throw refused('must be a URL, such as https://example.com/hook.')
   if (url.protocol !== 'https:' && !(allow_private_networks && url.protocol === 'http:'))
     throw refused(
-      `\`url\` must begin with https://.${url.protocol === 'http:' ? ` Plain http is for private networks. ${ALLOWING}` : ''}`,
+      `must begin with https://.${url.protocol === 'http:' ? ` Plain http is for private networks. ${ALLOWING}` : ''}`,
     )
   if (url.username !== '' || url.password !== '')
-    throw refused('`url` must hold no user name or password; what arrives is signed instead.')
+    throw refused('must hold no user name or password; what arrives is signed instead.')
   const literal = url.hostname.replace(/^\[|\]$/g, '')
   if (!allow_private_networks && isIP(literal) !== 0 && !isPublicAddress(literal))
-    throw refused(`\`url\` must lead to the public internet, and ${literal} is no address of it. ${ALLOWING}`)
+    throw refused(`must lead to the public internet, and ${literal} is no address of it. ${ALLOWING}`)
   url.hash = ''
   return url.href
-}
-
-function refused(message: string): ApiError {
-  return new ApiError('invalid_request', message, { param: 'url' })
 }
 
 // The addresses of the public internet. The holder of a key chooses the URL of a webhook, and must not reach private

@@ -29,6 +29,7 @@ const MIGRATIONS = [
   'sessions-of-keys',
   'shared-lines',
   'batch-names',
+  'batch-webhooks',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */
@@ -37,6 +38,7 @@ const STEPS: Partial<Record<(typeof MIGRATIONS)[number], readonly string[]>> = {
   'batch-names': [
     'UPDATE batches SET input_filename = (SELECT filename FROM files WHERE files.id = input_file_id)',
   ],
+  'batch-webhooks': ['DROP INDEX IF EXISTS webhooks_listed'],
 }
 
 interface MigrationOptions {

@@ -428,6 +428,8 @@ export const TABLES = {
     description: text().optional(),
     /** JSON array; null: every type. */
     event_types: text().optional(),
+    /** The batch whose events alone it is sent; null: those of the project. */
+    batch_id: text().references('batches').optional().since(19),
     /** The signing secret, wrapped by the master key. */
     wrapped_secret: text(),
     /** The secret before the last rotation; signs as well until `previous_until`. */
@@ -622,7 +624,13 @@ export const INDEXES: Readonly<Record<string, Index>> = {
   events_listed: { table: 'events', on: 'project_id, id', since: 3 },
   events_listed_by_type: { table: 'events', on: 'project_id, type, id', since: 3 },
   events_by_age: { table: 'events', on: 'created', since: 3 },
-  webhooks_listed: { table: 'webhooks', on: 'project_id, id', since: 3 },
+  webhooks_of_project: { table: 'webhooks', on: 'project_id, id', where: 'batch_id IS NULL', since: 19 },
+  webhooks_of_batch: {
+    table: 'webhooks',
+    on: 'project_id, batch_id, id',
+    where: 'batch_id IS NOT NULL',
+    since: 19,
+  },
   deliveries_listed: { table: 'deliveries', on: 'webhook_id, status, id', since: 3 },
   deliveries_by_event: { table: 'deliveries', on: 'event_id', since: 3 },
   deliveries_of_webhook: { table: 'deliveries', on: 'webhook_id, id', since: 14 },

@@ -1,4 +1,5 @@
-// Webhooks of a project, and how the delivery of each event to each of them stands.
+// Webhooks of a project or of one batch, and how the delivery of each event to each of them stands.
+import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
@@ -25,7 +26,10 @@ export async function listEvents(
   return await listed(page.type === undefined ? all : all.where('type', '=', page.type), 'id', page)
 }
 
-/** Removes up to `limit` events from before `cutoff` (Unix ms) and what became of them; returns how many. */
+/**
+ * Removes up to `limit` events from before `cutoff` (Unix ms) and what became of them, with webhooks of ended batches that
+ * nothing is left of; returns how many events.
+ */
 export async function forgetEvents(tx: Writer, cutoff: number, limit: number): Promise<number> {
   const old = await tx
     .selectFrom('events')
@@ -36,7 +40,17 @@ export async function forgetEvents(tx: Writer, cutoff: number, limit: number): P
     .execute()
   const ids = old.map((row) => row.id)
   if (ids.length === 0) return 0
+  const ofBatches = await tx
+    .selectFrom('deliveries')
+    .innerJoin('webhooks', 'webhooks.id', 'deliveries.webhook_id')
+    .innerJoin('batches', 'batches.id', 'webhooks.batch_id')
+    .select('webhooks.id')
+    .where('deliveries.event_id', 'in', ids)
+    .where('batches.status', 'in', BATCH_STATUSES.filter(isTerminal))
+    .execute()
   await deleteRows(tx, 'deliveries', { event_id: ids }).execute()
+  for (const { id } of ofBatches)
+    if ((await countRows(tx, 'deliveries', { webhook_id: id })) === 0) await deleteWebhook(tx, id)
   await deleteRows(tx, 'events', { id: ids }).execute()
   return ids.length
 }
@@ -63,14 +77,25 @@ export async function lockWebhook(
   return await selectRows(tx, 'webhooks', { id, project_id }).selectAll().forUpdate().executeTakeFirst()
 }
 
-/** A page of them. */
-export async function listWebhooks(db: Reader, project_id: string, page: Page): Promise<Listed<WebhookRow>> {
-  return await listed(selectRows(db, 'webhooks', { project_id }).selectAll(), 'id', page)
+/** A page of those of a batch of the project, or of the project itself. */
+export async function listWebhooks(
+  db: Reader,
+  project_id: string,
+  { batch_id = null, ...page }: Page & { batch_id?: string | undefined | null },
+): Promise<Listed<WebhookRow>> {
+  return await listed(selectRows(db, 'webhooks', { project_id, batch_id }).selectAll(), 'id', page)
 }
 
-/** Those that events are to be sent to; none of them can be deleted until the transaction ends. */
-export async function enabledWebhooks(tx: Writer, project_id: string): Promise<WebhookRow[]> {
-  return await selectRows(tx, 'webhooks', { project_id, disabled_at: null })
+/**
+ * Those of a batch, or of the project itself (null), that events are to be sent to; none of them can be deleted until the
+ * transaction ends.
+ */
+export async function enabledWebhooks(
+  tx: Writer,
+  project_id: string,
+  batch_id: string | null,
+): Promise<WebhookRow[]> {
+  return await selectRows(tx, 'webhooks', { project_id, batch_id, disabled_at: null })
     .selectAll()
     .orderBy('id')
     .forKeyShare()
@@ -92,8 +117,9 @@ export async function disableWebhook(tx: Writer, id: string, reason: string, now
     .execute()
 }
 
+/** Without those of batches. */
 export async function countWebhooks(db: Reader, project_id: string): Promise<number> {
-  return await countRows(db, 'webhooks', { project_id })
+  return await countRows(db, 'webhooks', { project_id, batch_id: null })
 }
 
 /** With its deliveries; tasks about them find nothing and end. The webhook is locked. */

@@ -9,6 +9,7 @@ import {
   METADATA_PAIRS_MAX,
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan-metadata.ts'
+import { BatchWebhook, CreateBatchWebhook } from './event.ts'
 import { LimitObject } from './limit.ts'
 import {
   amount,
@@ -150,6 +151,7 @@ export const BatchObject = object(
       ),
     ),
     progress: Type.Optional(Progress),
+    webhook: Type.Optional(BatchWebhook),
     results: Type.Optional(
       arrayOf(
         Type.Unsafe<object>({ type: 'object' }),
@@ -199,6 +201,11 @@ const BatchRequest = object('BatchRequest', {
   metadata: maybe(Metadata),
 })
 
+const WebhookOfBatch = maybe(
+  CreateBatchWebhook,
+  'Is sent the events of this batch, beside the webhooks of the project. The key needs `webhooks:write`.',
+)
+
 export const CreateBatch = object(
   'CreateBatch',
   {
@@ -226,6 +233,7 @@ export const CreateBatch = object(
           '`true`: identical requests are sent once, where `temperature` is 0, a `seed` is given or nothing is generated. `force`: all identical requests. The other lines share the answer and cost nothing.',
       }),
     ),
+    webhook: WebhookOfBatch,
     wait: maybe(
       Type.String(),
       'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
@@ -244,6 +252,8 @@ export const CreateBatch = object(
 )
 
 export const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
+
+export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES } }
 
 export const CREATE_BATCH_RULES = {
   properties: {
@@ -349,6 +359,7 @@ export const RetryBatch = object('RetryBatch', {
     Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
   ),
   completion_window: maybeText('The window of the batch, if it is left out.'),
+  webhook: WebhookOfBatch,
 })
 
 export type RetryBatch = Static<typeof RetryBatch>

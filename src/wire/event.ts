@@ -69,6 +69,7 @@ const shown = {
   url: Type.String(),
   description: TextOrNull,
   event_types: EventTypes,
+  batch_id: maybeText('Of a webhook that is sent the events of one batch: that batch.'),
   enabled: Type.Boolean(),
   disabled_reason: TextOrNull,
   created: timestamp('when it was created.'),
@@ -94,6 +95,23 @@ export const WebhookWithSecret = object(
   { ...example, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=' },
 )
 export type WebhookWithSecret = Static<typeof WebhookWithSecret>
+
+/** Of one batch, in the answer to the call that creates both. */
+export const BatchWebhook = object('BatchWebhook', {
+  ...shown,
+  secret: maybeText(
+    'Signs what is sent. Shown this once, where none was given; `POST …/rotate_secret` makes another one.',
+  ),
+})
+
+export const CreateBatchWebhook = Type.Object(
+  {
+    url: text('Where the events of the batch are posted to; https.'),
+    secret: maybeText('Signs what is sent: `whsec_` and the base64 of 32 bytes. Left out, one is made.'),
+  },
+  { title: 'CreateBatchWebhook', additionalProperties: false },
+)
+export type CreateBatchWebhook = Static<typeof CreateBatchWebhook>
 
 export const CreateWebhook = object(
   'CreateWebhook',

@@ -33,6 +33,7 @@ interface CreateFlags extends ApiFlags, MetadataFlags {
   window: string
   idempotencyKey?: string
   notBefore?: number
+  webhook?: string
 }
 
 interface ResultFlags extends ApiFlags {
@@ -58,7 +59,7 @@ export function addBatches(program: Command, shell: Shell): void {
           writeLine(shell.terminal.stderr, `To have it answered: offpeak batches wait ${batch.id}${options}`)
         return batch
       },
-    show: showId,
+    show: showCreated,
   })
   create
     .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
@@ -70,6 +71,7 @@ export function addBatches(program: Command, shell: Shell): void {
       'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
       pointInTime,
     )
+    .option('--webhook <url>', 'where the event of its end is sent; its secret is printed once')
     .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
   examples(
     create,
@@ -163,7 +165,16 @@ function newBatch(file_id: string, flags: CreateFlags): object {
     ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
     ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
+    ...(flags.webhook === undefined ? {} : { webhook: { url: flags.webhook } }),
   }
+}
+
+/** The ID alone is on standard output, for scripts. */
+function showCreated(shell: Shell, batch: BatchObject): void {
+  showId(shell, batch)
+  const { id, secret } = batch.webhook ?? {}
+  if (secret === undefined) return
+  writeLine(shell.terminal.stderr, `The secret of its webhook ${id}, which is shown only once: ${secret}`)
 }
 
 async function waitForBatch(shell: Shell, id: string, flags: ApiFlags): Promise<void> {

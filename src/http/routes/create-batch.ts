@@ -25,20 +25,22 @@ import type { BatchProjection, EntityDefaults } from '../../ledger/project-batch
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readFinished } from '../../results/finished-page.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
-import type { BatchRow, FileRow } from '../../store/schema.ts'
+import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
+import { insertWebhook } from '../../store/webhooks.ts'
 import {
   BatchEstimate,
   BatchObject,
   CREATE_BATCH_RULES,
   CreateBatch,
   type Metadata,
+  RETRY_BATCH_RULES,
   RetryBatch,
-  WINDOW_RULES,
 } from '../../wire/batch.ts'
+import type { CreateBatchWebhook } from '../../wire/event.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
-import { callerOf, planOf, viewOf } from '../access/caller.ts'
+import { type Caller, callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
   headerText,
   type Idempotency,
@@ -55,6 +57,7 @@ import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
+import { newWebhook, showWebhook } from './webhooks.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
@@ -91,6 +94,7 @@ type Deps = Pick<
   | 'wait_for_file_ms'
   | 'streamingValidation'
   | 'file_bytes_max'
+  | 'webhooks'
 > & { idempotency: Idempotency; incoming: Incoming; reads: HeavyReads }
 
 const Query = {
@@ -106,10 +110,18 @@ interface Made {
   call: IdempotentCall
   orderOf: (input_file_id: string) => BatchOrder
   defaults: EntityDefaults
+  webhook: BatchWebhook | null
   /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
   input: () => Promise<string>
   /** Runs all of it when its turn has come. */
   inTurn?: <T>(act: () => Promise<T>) => Promise<T>
+}
+
+/** The webhook that is made with a batch. */
+interface BatchWebhook {
+  row: WebhookRow
+  /** The text of its secret, where the service has made it. */
+  secret: string | undefined
 }
 
 /** A batch of lines that are not a file yet. */
@@ -165,6 +177,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
       const defaults = { header_entity, metadata: body.metadata ?? null }
+      const webhook = webhookOf(caller, body.webhook)
       orderOf(input_file_id)
       if (lines) {
         authorize(caller, ['files:write'])
@@ -177,7 +190,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
           request.freeLines()
           return file
         }
-        const answer = await createOfNewFile(request, { call, bytes, orderOf, defaults, storeFile })
+        const answer = await createOfNewFile(request, { call, bytes, orderOf, defaults, webhook, storeFile })
         return await sendEnded(request, reply, answer, wait_ms)
       }
       if (isDryRun) {
@@ -196,7 +209,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       }
       const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
       const input = async (): Promise<string> => input_file_id
-      const answer = await createOf(request, { call, orderOf, defaults, input })
+      const answer = await createOf(request, { call, orderOf, defaults, webhook, input })
       return await sendEnded(request, reply, answer, wait_ms)
     },
   })
@@ -207,9 +220,9 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
     description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`. The batch must have ended, and its input file must still exist.',
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
     answer: BatchObject,
-    rules: { body: { properties: WINDOW_RULES } },
+    rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
     errors: [
       'batch_not_found',
@@ -223,7 +236,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     async handler(request, caller, reply) {
       const { project_id } = caller
       const plan = planOf(plans, caller)
-      const { completion_window, ...which } = request.body ?? {}
+      const { completion_window, webhook, ...which } = request.body ?? {}
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const metadata = retryMetadata(old)
       const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: false }
@@ -249,6 +262,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         bytes: 0,
         orderOf,
         defaults: { header_entity: old.header_entity, metadata },
+        webhook: webhookOf(caller, webhook),
         storeFile: (upload, check) => uploadFailedLines(deps, old, which, upload, check),
         // One of a project at a time: each reads and writes as much as an upload.
         inTurn: (act) => retryQueue.run(project_id, act),
@@ -275,13 +289,14 @@ export function createBatchRoutes(app: App, deps: Deps): void {
   ): Promise<FastifyReply> {
     if (ms === 0) return sendOnce(reply, created)
     const { project_id } = callerOf(request)
-    const { id }: BatchObject = JSON.parse(created.text)
+    const { id, webhook }: BatchObject = JSON.parse(created.text)
     const isOver = async (): Promise<boolean> =>
       isTerminal((await visibleBatch(store.read, project_id, id)).status)
     try {
       await untilDisconnected(request, (signal) => waitingForBatches.wait({ project_id, ms, signal }, isOver))
       const batch = await visibleBatch(store.read, project_id, id)
-      const shown = JSON.stringify(await showBatchNow(deps, batch, viewOf(request, region)))
+      const now = await showBatchNow(deps, batch, viewOf(request, region))
+      const shown = JSON.stringify({ ...now, ...(webhook && { webhook }) })
       const results = isTerminal(batch.status) ? await readResults(request, reply, batch) : null
       request.recorded = shown
       const text = results === null ? shown : `${shown.slice(0, -1)},"results":[${results}]}`
@@ -323,14 +338,18 @@ export function createBatchRoutes(app: App, deps: Deps): void {
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {
     const { project_id } = callerOf(request)
-    const { call, orderOf, defaults, input, inTurn = (act) => act() } = made
+    const { call, orderOf, defaults, webhook, input, inTurn = (act) => act() } = made
     let id = ''
     let projection: BatchProjection | null = null
     const answer = await idempotency.once(
       call,
       async (tx, now) => {
         const batch = await createBatch(tx, orderOf(id), projection, now)
-        return JSON.stringify(showBatch(batch, viewOf(request, region)))
+        const shown = showBatch(batch, viewOf(request, region))
+        if (webhook === null) return JSON.stringify(shown)
+        const row = { ...webhook.row, batch_id: batch.id }
+        await insertWebhook(tx, row)
+        return JSON.stringify({ ...shown, webhook: showWebhook(row) })
       },
       (write) =>
         inTurn(async () => {
@@ -342,8 +361,17 @@ export function createBatchRoutes(app: App, deps: Deps): void {
           })
         }),
     )
-    if (!answer.replayed) wake()
-    return answer
+    if (answer.replayed) return answer
+    wake()
+    return webhook === null ? answer : { ...answer, text: withSecret(answer.text, webhook) }
+  }
+
+  /** Throws invalid_request, and for a key without the scope. */
+  function webhookOf(caller: Caller, order: CreateBatchWebhook | undefined | null): BatchWebhook | null {
+    if (order == null) return null
+    authorize(caller, ['webhooks:write'])
+    const made = newWebhook(deps.webhooks, caller.project_id, order, clock.now(), 'webhook.')
+    return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
   }
 
   /** Without a batch there is no file: nobody asked for it by itself. */
@@ -372,6 +400,12 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     if (answer.replayed) await discard()
     return answer
   }
+}
+
+/** The first answer alone shows the secret: it is not stored with what repeated calls get. */
+function withSecret(text: string, { secret }: BatchWebhook): string {
+  const batch: BatchObject = JSON.parse(text)
+  return JSON.stringify({ ...batch, webhook: { ...batch.webhook, secret } })
 }
 
 /** Throws invalid_request. */

@@ -38,6 +38,7 @@ import {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
+import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
@@ -67,27 +68,17 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
       const { project_id, quotas } = quotaHolder(request, plans)
       refuseIdempotencyKey(request.headers)
       const { url, event_types = null, description = null } = request.body
-      const now = clock.now()
-      const id = newId('webhook', now)
-      const secret = newSigningSecret(webhooks.keys, project_id, id)
+      const made = newWebhook(webhooks, project_id, { url }, clock.now())
       const row: WebhookRow = {
-        id,
-        project_id,
-        url: webhookUrl(url, webhooks.allow_private_networks),
+        ...made.row,
         description,
         event_types: event_types === null ? null : JSON.stringify(event_types),
-        wrapped_secret: secret.wrapped,
-        previous_secret: null,
-        previous_until: null,
-        disabled_at: null,
-        disabled_reason: null,
-        created: now,
       }
       await store.write(async (tx) => {
         await checkQuotas(tx, { project_id, quotas }, { webhooks: 1 })
         await insertWebhook(tx, row)
       })
-      return { ...showWebhook(row), secret: secret.text }
+      return { ...showWebhook(row), secret: made.secret }
     },
   })
 
@@ -96,11 +87,14 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     operation: 'listWebhooks',
     summary: 'List webhooks',
     answer: listOf(WebhookObject, 'WebhookList'),
-    query: PageQuery,
-    handler: ({ query }, { project_id }) =>
-      readPage(query, {
+    query: {
+      ...PageQuery,
+      batch_id: maybeText('Only the webhook of this batch; without it, those of the project.'),
+    },
+    handler: ({ query: { batch_id, ...page } }, { project_id }) =>
+      readPage(page, {
         find: (id) => readWebhook(store.read, project_id, id),
-        list: (bounds) => listWebhooks(store.read, project_id, bounds),
+        list: (bounds) => listWebhooks(store.read, project_id, { ...bounds, batch_id }),
         show: showWebhook,
       }),
   })
@@ -245,14 +239,45 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
   })
 }
 
+/**
+ * A webhook that is sent events of every type, and the text of its secret. `param`: what holds its fields in the request.
+ * Throws invalid_request.
+ */
+export function newWebhook(
+  { keys, allow_private_networks }: RouteDependencies['webhooks'],
+  project_id: string,
+  { url, secret = null }: { url: string; secret?: string | null },
+  now: number,
+  param = '',
+): { row: WebhookRow; secret: string } {
+  const id = newId('webhook', now)
+  const signing = newSigningSecret(keys, project_id, id, secret)
+  const row = {
+    id,
+    project_id,
+    url: webhookUrl(url, allow_private_networks, `${param}url`),
+    description: null,
+    event_types: null,
+    batch_id: null,
+    wrapped_secret: signing.wrapped,
+    previous_secret: null,
+    previous_until: null,
+    disabled_at: null,
+    disabled_reason: null,
+    created: now,
+  }
+  return { row, secret: signing.text }
+}
+
 /** A secret is shown only when it was just created, and not by this. */
-function showWebhook(webhook: WebhookRow): WebhookObject {
+export function showWebhook(webhook: WebhookRow): WebhookObject {
   return {
     id: webhook.id,
     object: 'webhook',
     url: webhook.url,
     description: webhook.description,
     event_types: wantedTypes(webhook),
+    ...(webhook.batch_id === null ? {} : { batch_id: webhook.batch_id }),
     enabled: webhook.disabled_at === null,
     disabled_reason: webhook.disabled_reason,
     created: unixSeconds(webhook.created),

@@ -1,0 +1,144 @@
+// The webhook that a batch brings along, on a receiver that verifies what arrives.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { deleteOldEvents } from '../../src/notify/record-event.ts'
+import { testReceiver } from '../fakes/receiver.ts'
+import { testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, TestService, type WireBatch } from '../service.ts'
+import { testServer } from '../support/test-server.ts'
+
+const ALLOWED = 'webhooks: {allow_private_networks: true}'
+const ORDER = { endpoint: '/v1/chat/completions', completion_window: '24h' }
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`
+
+interface WithWebhook extends WireBatch {
+  webhook?: { id: string; url: string; batch_id: string; secret?: string }
+}
+
+interface Listed {
+  data: { id: string; batch_id?: string; status?: string; last_status_code?: number }[]
+}
+
+test('the end of a batch is sent to its own webhook, beside those of the project, and no other is', async () => {
+  await using upstream = await testUpstream()
+  await using mine = await testReceiver()
+  await using ours = await testReceiver()
+  await using service = await TestService.start(configFor(upstream.base_url, ALLOWED), {
+    delivery: { schedule: (_: unknown, now: number) => now, timeoutMs: 2_000 },
+  })
+  ours.secret = (await service.json<{ secret: string }>('POST', '/v1/webhooks', { url: ours.url })).secret
+  let failures = 2
+  mine.answer = ({ response }) => void response.writeHead(failures-- > 0 ? 500 : 204).end()
+  const file = await service.upload(JSON.stringify(line('a')))
+  const order = { ...ORDER, input_file_id: file.id, webhook: { url: mine.url } }
+  const { webhook, ...batch } = await service.json<WithWebhook>('POST', '/v1/batches', order)
+  assert.ok(webhook?.secret)
+  assert.equal(webhook.batch_id, batch.id)
+  mine.secret = webhook.secret
+  const other = await service.create(file.id)
+  await service.ended(batch.id)
+  await service.ended(other.id)
+  await mine.arrived(3)
+  await ours.arrived(2)
+  for (const { event, id } of mine.received)
+    assert.deepEqual(
+      [event?.type, event?.data.batch_id, id],
+      ['batch.completed', batch.id, mine.received[0]?.id],
+    )
+  assert.deepEqual(ours.received.map(({ event }) => event?.data.batch_id).sort(), [batch.id, other.id].sort())
+  const delivery = await service.eventually(async () => {
+    const { data } = await service.json<Listed>('GET', `/v1/webhooks/${webhook.id}/deliveries`)
+    return data[0]?.status === 'delivered' ? data[0] : undefined
+  })
+  assert.equal(delivery.last_status_code, 204)
+  const ids = async (query: string) =>
+    (await service.json<Listed>('GET', `/v1/webhooks${query}`)).data.map(({ id }) => id)
+  assert.deepEqual(await ids(`?batch_id=${batch.id}`), [webhook.id])
+  assert.deepEqual(await ids(`?batch_id=${other.id}`), [])
+  const [project] = await ids('')
+  assert.ok(project !== undefined && project !== webhook.id)
+  await deleteOldEvents(service.stores.store, Date.now() + 1)
+  assert.deepEqual(await ids(`?batch_id=${batch.id}`), [], 'it goes with its event')
+  assert.deepEqual(await ids(''), [project])
+})
+
+test('a failed batch tells its webhook, with a secret of the caller, and a retry takes a webhook of its own', async () => {
+  await using upstream = await testUpstream()
+  await using receiver = await testReceiver()
+  await using service = await TestService.start(configFor(upstream.base_url, ALLOWED))
+  receiver.secret = SECRET
+  const requests = [{ custom_id: 'a', body: { model: 'nope', messages: [] } }]
+  const order = { ...ORDER, requests, webhook: { url: receiver.url, secret: SECRET }, wait: '20s' }
+  const batch = await service.json<WithWebhook>('POST', '/v1/batches', order)
+  assert.deepEqual([batch.status, batch.webhook?.secret], ['failed', undefined])
+  assert.ok(batch.webhook?.id)
+  await receiver.arrived(1)
+  assert.deepEqual(
+    [receiver.received[0]?.event?.type, receiver.received[0]?.event?.data.batch_id],
+    ['batch.failed', batch.id],
+  )
+  const again = await service.json<WithWebhook>('POST', `/v1/batches/${batch.id}/retry`, {})
+  assert.equal(again.webhook, undefined)
+  assert.equal((await service.json<Listed>('GET', `/v1/webhooks?batch_id=${again.id}`)).data.length, 0)
+  const told = await service.json<WithWebhook>('POST', `/v1/batches/${batch.id}/retry`, {
+    webhook: { url: receiver.url, secret: SECRET },
+  })
+  await service.ended(again.id)
+  await service.ended(told.id)
+  await receiver.arrived(2)
+  assert.equal(receiver.received[1]?.event?.data.batch_id, told.id)
+})
+
+test('a webhook of a batch is checked before anything is stored, and needs its scope', async () => {
+  await using server = await testServer()
+  const file = await server.processedFile()
+  const order = { ...ORDER, input_file_id: file }
+  for (const [webhook, param] of [
+    [{ url: 'http://hooks.example/' }, 'webhook.url'],
+    [{ url: 'https://127.0.0.1/' }, 'webhook.url'],
+    [{ url: 'https://u:p@hooks.example/' }, 'webhook.url'],
+    [{ url: 'https://hooks.example/', secret: 'whsec_c2hvcnQ=' }, 'webhook.secret'],
+    [{ url: 'https://hooks.example/', secret: `${SECRET}!` }, 'webhook.secret'],
+    [
+      { url: 'https://hooks.example/', secret: `whsec_${Buffer.alloc(24).toString('base64')}` },
+      'webhook.secret',
+    ],
+    [{ secret: SECRET }, 'webhook.url'],
+    [{ url: 'https://hooks.example/', event_types: null }, 'webhook.event_types'],
+  ] as const) {
+    for (const query of ['', '?dry_run=true']) {
+      const { outcome, error } = await server.call('POST', `/v1/batches${query}`, {
+        body: { ...order, webhook },
+      })
+      assert.deepEqual([outcome, error.param], ['400 invalid_request', param], JSON.stringify(webhook))
+    }
+  }
+  const { key } = await server.issue({ scopes: ['batches:write'] })
+  const body = { ...order, webhook: { url: 'https://hooks.example/' } }
+  const refused = await server.call('POST', '/v1/batches', { body, key })
+  assert.equal(refused.outcome, '403 missing_scope')
+  assert.deepEqual((await server.call('GET', '/v1/batches')).data, [])
+  const rows = await server.deps.store.read.selectFrom('webhooks').selectAll().execute()
+  assert.deepEqual(rows, [])
+})
+
+test('the secret of a batch is in the first answer alone, and batches do not use up webhooks', async () => {
+  await using server = await testServer()
+  const file = await server.processedFile()
+  const body = { ...ORDER, input_file_id: file, webhook: { url: 'https://hooks.example/' } }
+  const call = () => server.call('POST', '/v1/batches', { body, headers: { 'idempotency-key': 'one' } })
+  const first = await call()
+  const { secret, ...shown } = Object(first.json.webhook)
+  assert.match(String(secret), /^whsec_/)
+  const second = await call()
+  assert.deepEqual(second.json, { ...first.json, webhook: shown })
+  const tables = ['idempotency_keys', 'http_requests', 'webhooks'] as const
+  for (const table of tables) {
+    const rows = await server.deps.store.read.selectFrom(table).selectAll().execute()
+    assert.ok(rows.length > 0 && !JSON.stringify(rows).includes(String(secret)), table)
+  }
+  for (let i = 0; i < 21; i++) assert.equal((await server.call('POST', '/v1/batches', { body })).status, 200)
+  const path = '/v1/webhooks'
+  for (let i = 0; i < 20; i++)
+    assert.equal((await server.call('POST', path, { body: { url: body.webhook.url } })).status, 200)
+})
