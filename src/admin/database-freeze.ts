@@ -2,8 +2,8 @@
 // service opens its session before it looks for the mark, and the admin command sets the mark before it looks for
 // sessions.
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
-import { liveSessions } from '../store/leases.ts'
 import type { Reader, Store } from '../store/store.ts'
+import { liveSessions } from '../store/workers.ts'
 
 export type Freeze =
   /** IDs of master keys. */

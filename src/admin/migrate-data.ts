@@ -7,11 +7,11 @@ import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { listBlobRows } from '../store/blobs.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
-import { requeueExpiredLeases } from '../store/leases.ts'
 import { insertInto } from '../store/rows.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { type Cell, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
+import { requeueExpiredLeases } from '../store/workers.ts'
 import {
   AdminCommandError,
   assertNoLiveProcess,

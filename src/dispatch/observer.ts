@@ -1,6 +1,6 @@
 // What the worker reports to metrics. It is called for every line, so it must be cheap.
 import type { BackendResult } from '../backends/backend.ts'
-import type { RecordObserver } from '../results/record-observer.ts'
+import type { RecordObserver } from '../results/store-retries.ts'
 import type { Upstream } from './upstream.ts'
 
 export interface Observer extends RecordObserver {

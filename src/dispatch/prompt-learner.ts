@@ -4,8 +4,8 @@
 import type { Model } from '../domain/model.ts'
 import { LONG_PROMPT_BYTES, learnedTokens, type PromptStatistics } from '../domain/tokens.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
-import { addPromptStatistics, readPromptStatistics } from '../store/statistics.ts'
 import type { Store } from '../store/store.ts'
+import { addPromptStatistics, readPromptStatistics } from '../store/usage.ts'
 
 export class PromptLearner {
   readonly #store: Store

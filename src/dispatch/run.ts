@@ -8,9 +8,8 @@ import type { LimitMetric } from '../domain/limit.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
-import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
+import type { AttemptRecord, LineAttempts, SharedFrom } from '../results/line-record.ts'
 import type { SentLine } from '../results/record-line.ts'
-import type { SharedFrom } from '../results/result-line.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import {
   COMMITTED,

@@ -9,8 +9,8 @@ import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledg
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { readFile, replaceIndex } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
-import { readPromptStatistics } from '../store/statistics.ts'
 import type { Store } from '../store/store.ts'
+import { readPromptStatistics } from '../store/usage.ts'
 import { validateContent } from './validation.ts'
 
 interface IndexDeps {

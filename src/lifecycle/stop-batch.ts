@@ -2,8 +2,8 @@
 import { cancelOutcome, isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { moveBatch, readBatch } from '../store/batches.ts'
-import { hastenRemoteBatches } from '../store/due-remote-batches.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
+import { hastenRemoteBatches } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 

@@ -8,10 +8,10 @@ import { takeCalls } from '../store/calls.ts'
 import { claimChunks } from '../store/chunk-claims.ts'
 import { parkChunk, wakeParked } from '../store/chunks.ts'
 import { claimInterval } from '../store/database-properties.ts'
-import { openSession, requeueExpiredLeases } from '../store/leases.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, insertTask, postponeTask, type TaskChoice } from '../store/tasks.ts'
 import { beginCompletion, insertUploadRow, NOT_COMPLETING } from '../store/uploads.ts'
+import { openSession, requeueExpiredLeases } from '../store/workers.ts'
 import { ClockSetBack } from './maintenance.ts'
 
 const MINUTE_MS = 60_000

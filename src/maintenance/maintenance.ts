@@ -8,12 +8,12 @@ import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
 import { forgetIdempotencyKeys } from '../store/calls.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
-import { requeueExpiredLeases } from '../store/leases.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
+import { pullBackTimes } from '../store/shared-clock.ts'
 import type { Store } from '../store/store.ts'
 import { maintenanceDue } from '../store/tasks.ts'
-import { pullBackTimes } from '../store/times-ahead.ts'
 import { endUpload, listExpiredUploads } from '../store/uploads.ts'
+import { requeueExpiredLeases } from '../store/workers.ts'
 
 const FILES_AT_ONCE_MAX = 100
 const BLOBS_AT_ONCE_MAX = 500
@@ -33,7 +33,7 @@ const SET_BACK_MS_MIN = 1_000
 export class ClockSetBack {
   #seen = Number.POSITIVE_INFINITY
 
-  /** To be called now and then. Returns how many stored times lay too far ahead (store/times-ahead.ts). */
+  /** To be called now and then. Returns how many stored times lay too far ahead (store/shared-clock.ts). */
   async look({ store, clock }: Pick<MaintenanceDeps, 'store' | 'clock'>): Promise<number> {
     const now = clock.now()
     const isBack = now < this.#seen - SET_BACK_MS_MIN

@@ -11,12 +11,15 @@ import type { Log } from '../domain/log.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
 import { readChunk } from '../store/chunks.ts'
 import {
+  changeRemoteBatch,
+  creationAge,
   dueUpstreams,
+  endRemoteBatch,
   hastenNextBatch,
   openAtBatchApis,
+  settleRemoteBatch,
   takeDueBatches,
-} from '../store/due-remote-batches.ts'
-import { changeRemoteBatch, creationAge, endRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
+} from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'

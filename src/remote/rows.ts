@@ -8,11 +8,11 @@ import type { Run } from '../dispatch/run.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
-import type { OpenAtBatchApi } from '../store/due-remote-batches.ts'
 import {
   countRemoteBatches,
   intendRemoteBatch,
   linesOf,
+  type OpenAtBatchApi,
   type RemoteReservation,
   rangesOf,
   settleRemoteBatch,

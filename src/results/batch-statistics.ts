@@ -16,8 +16,8 @@ import { sumOf } from '../domain/spend.ts'
 import { addShared, type Tally } from '../ledger/tally.ts'
 import type { BatchDelta } from '../store/batches.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
-import { readBatchStatistics, writeBatchStatistics } from '../store/statistics.ts'
 import type { Reader, Writer } from '../store/store.ts'
+import { readBatchStatistics, writeBatchStatistics } from '../store/usage.ts'
 
 export interface StatisticsDelta {
   finished: Finished

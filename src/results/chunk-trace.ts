@@ -1,5 +1,6 @@
-// The spans of a chunk, from its claim to its commit: one for the chunk, below the call that created its batch, and one
-// for each phase, below that. The phases follow each other. Lines of the chunk get spans below that of the phase `send`.
+// Traces a batch and its chunks. A chunk has a span from its claim to its commit, below the call that created its batch,
+// and below that one for each phase; the phases follow each other. Lines of the chunk get spans below that of the phase
+// `send`. The span of a batch is known only at its end, so it is a sibling of its chunks.
 import { type Span, type SpanAttributes, type SpanOrder, type Tracing, unsampled } from '../domain/tracing.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 
@@ -68,4 +69,23 @@ export class ChunkTrace {
 
 function phaseOf(tracing: Tracing, chunk: Span, phase: ChunkPhase, at: number): Span {
   return tracing.start({ name: `chunk.${phase}`, kind: 'internal', parent: chunk.traceparent, at })
+}
+
+/** Records the span of a batch, from its creation to its end at `at` (Unix ms). */
+export function traceBatch(tracing: Tracing, batch: BatchRow, at: number): void {
+  const span = tracing.start({
+    name: 'batch',
+    kind: 'internal',
+    parent: batch.traceparent,
+    at: batch.created,
+    attributes: {
+      'offpeak.batch.id': batch.id,
+      'offpeak.project.id': batch.project_id,
+      'offpeak.batch.status': batch.status,
+      'offpeak.batch.lines.completed': batch.completed,
+      'offpeak.batch.lines.failed': batch.failed,
+      'offpeak.batch.chunks': batch.chunk_count,
+    },
+  })
+  span.end(at, batch.status === 'failed' || batch.status === 'expired' ? batch.status : undefined)
 }

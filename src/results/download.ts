@@ -7,7 +7,7 @@ import { readBlobRow } from '../store/blobs.ts'
 import { listSealed } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { streamSpan } from './stream-span.ts'
+import { streamSpan } from './read-spans.ts'
 
 /** Chunk rows read at a time. */
 const PAGE_ROWS = 200

@@ -1,13 +1,14 @@
-// The finished lines of a chunk: in the blobs of a sealed chunk, by the index at their end, or in the journals of an open
-// one. A line is read from its place, without the others.
+// Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
+// from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
+// others.
 import { readBlobRow } from '../store/blobs.ts'
-import { readChunk } from '../store/chunks.ts'
+import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleResults } from '../store/files.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import { type Ports, readChunkJournal } from './chunk-journal.ts'
-import { findJournalled } from './journal.ts'
+import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/result-row.ts'
+import { findJournalled, type Ports, readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
-import type { Span } from './stream-span.ts'
+import { bytesIn, readSpans, type Span } from './read-spans.ts'
 
 /** What users read with. */
 export interface ReadPorts extends Ports {
@@ -62,4 +63,168 @@ async function inBlobs({ db, sealed, now }: ReadPorts, chunk: ChunkRow): Promise
       result: of ? { project_id, blob: of, range: result } : null,
     }
   })
+}
+
+// Pages of a batch, in input order. Lines do not finish in that order, so a page also names the line up to which none is
+// missing; a caller that continues there misses none. A page has the places of its lines; their bytes are read while they
+// are sent.
+
+/** A page ends after the line that exceeds this size. */
+const PAGE_BYTES_MAX = 8 * 1024 * 1024
+/** Bytes read at a time; small, because there may be many slow callers. */
+const WINDOW_BYTES = 256 * 1024
+/** Chunk rows read at a time. */
+const ROWS_PER_READ = 100
+
+type ResultPart = 'output' | 'error' | 'all'
+
+interface PageOrder {
+  /** Lines with higher numbers (in the input file, from 1). */
+  after: number
+  limit: number
+  part: ResultPart
+  /** Ends before the first unfinished line, so that consecutive pages do not overlap. */
+  contiguous: boolean
+}
+
+interface FinishedPage {
+  /** The lines, each with its line break. */
+  text: AsyncIterable<Buffer>
+  /** There are more lines after `nextAfter`. */
+  hasMore: boolean
+  /**
+   * The line after which the next page begins: the last line of this page or, after the last page, the line up to which
+   * none is missing.
+   */
+  nextAfter: number
+}
+
+interface Found {
+  chunk: ChunkRow
+  line: number
+  span: Span
+}
+
+/** A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out. */
+export async function readFinished(
+  ports: ReadPorts,
+  batch_id: string,
+  order: PageOrder,
+): Promise<FinishedPage> {
+  // Read first, so that lines that finish meanwhile are found below and not missed.
+  const through = await completeThrough(ports, batch_id)
+  const last = order.contiguous ? through : Number.POSITIVE_INFINITY
+  const lines: Found[] = []
+  let bytes = 0
+  let at = order.after
+  for await (const found of finishedAfter(ports, batch_id, order, last)) {
+    if (lines.length === order.limit || (lines.length > 0 && bytes >= PAGE_BYTES_MAX))
+      return { text: textOf(ports, lines), hasMore: true, nextAfter: at }
+    lines.push(found)
+    bytes += bytesIn(found.span)
+    at = found.line
+  }
+  const nextAfter = order.contiguous ? at : Math.min(at, through)
+  return { text: textOf(ports, lines), hasMore: false, nextAfter }
+}
+
+/** If a chunk is sealed while the page is read, its journals are deleted; its lines are then read from its blobs. */
+function textOf(ports: ReadPorts, lines: readonly Found[]): AsyncIterable<Buffer> {
+  return readSpans(
+    ports.sealed,
+    lines.map(({ span }) => span),
+    {
+      windowBytes: WINDOW_BYTES,
+      async moved(number) {
+        const found = lines[number]
+        const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
+        return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
+      },
+    },
+  )
+}
+
+/** The last line before which every line is finished; infinite when all are. */
+async function completeThrough(ports: ReadPorts, batch_id: string): Promise<number> {
+  const chunk = await firstUnsealed(ports.db, batch_id)
+  if (!chunk) return Number.POSITIVE_INFINITY
+  let through = chunk.first_line - 1
+  // Blank lines are numbered too but have no entry: the result may be too low, never too high.
+  for (const { line } of await finishedLines(ports, chunk)) {
+    if (line !== through + 1) break
+    through = line
+  }
+  return through
+}
+
+async function* finishedAfter(
+  ports: ReadPorts,
+  batch_id: string,
+  { after, part }: PageOrder,
+  last: number,
+): AsyncGenerator<Found> {
+  let fromIdx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx ?? 0
+  for (;;) {
+    const chunks = await listBegun(ports.db, batch_id, fromIdx, ROWS_PER_READ)
+    for (const chunk of chunks) {
+      if (chunk.first_line > last) return
+      for (const { line, part: own, result: span } of await finishedLines(ports, chunk))
+        if (span && line > after && line <= last && (part === 'all' || part === own))
+          yield { chunk, line, span }
+    }
+    const end = chunks.at(-1)
+    if (chunks.length < ROWS_PER_READ || !end) return
+    fromIdx = end.idx + 1
+  }
+}
+
+/** As many as a chunk has at most. */
+const PAGE_LINES = 1_000
+/** Other calls wait while so much is parsed. */
+const BATCH_BYTES = 64 * 1024
+const LF = 10
+
+/** The finished lines of a batch as parsed rows, in the order of the input, some at a time. */
+export async function* readResultRows(ports: ReadPorts, batch_id: string): AsyncGenerator<ResultRow[]> {
+  for (let after = 0, more = true; more; ) {
+    const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false } as const
+    const page = await readFinished(ports, batch_id, order)
+    let rows: ResultRow[] = []
+    let size = 0
+    for await (const { line, bytes } of linesOf(page.text)) {
+      const row = parseResultRow(line, bytes)
+      if (row === null) throw new Error(`${batch_id} has a result line of another shape`)
+      rows.push(row)
+      size += bytes
+      if (size < BATCH_BYTES) continue
+      yield rows
+      rows = []
+      size = 0
+    }
+    if (rows.length > 0) yield rows
+    after = page.nextAfter
+    more = page.hasMore
+  }
+}
+
+/** Of a line that is too long for a row, the beginning. `bytes`: of the whole line. */
+async function* linesOf(blocks: AsyncIterable<Buffer>): AsyncGenerator<{ line: Buffer; bytes: number }> {
+  let begun: Buffer[] = []
+  let bytes = 0
+  const add = (part: Buffer): void => {
+    if (bytes <= LINE_BYTES_MAX) begun.push(part)
+    bytes += part.length
+  }
+  for await (const block of blocks) {
+    let from = 0
+    for (let end = block.indexOf(LF); end >= 0; end = block.indexOf(LF, from)) {
+      add(block.subarray(from, end))
+      const [part] = begun
+      yield { line: part && begun.length === 1 ? part : Buffer.concat(begun), bytes }
+      begun = []
+      bytes = 0
+      from = end + 1
+    }
+    if (from < block.length) add(block.subarray(from))
+  }
 }

@@ -10,20 +10,18 @@ import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { promptTokensMax } from '../jsonl/prompt-bound.ts'
 import type { ChunkResults, Ended } from './chunk-results.ts'
 import {
+  errorJson,
   type LineAttempts,
   type LineEnd,
   NO_ATTEMPTS,
   RECORD_BYTES_MAX,
-  recordTextBytes,
-  writeRecord,
-} from './line-record.ts'
-import {
-  errorJson,
   RESULT_BYTES_MAX,
+  recordTextBytes,
   type SharedFrom,
   writeErrorLine,
   writeOutputLine,
-} from './result-line.ts'
+  writeRecord,
+} from './line-record.ts'
 
 /** How much of a reported usage that is not billed is kept. */
 const REPORTED_BYTES_MAX = 1000

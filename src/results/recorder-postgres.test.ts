@@ -20,8 +20,8 @@ import { readBatchRow } from '../store/batches.ts'
 import { parkChunk, readChunk } from '../store/chunks.ts'
 import { postgresStore } from '../store/postgres/store.ts'
 import type { Store, Writer } from '../store/store.ts'
-import { readChunkJournal } from './chunk-journal.ts'
 import { ChunkResults } from './chunk-results.ts'
+import { readChunkJournal } from './journal.ts'
 import { Recorder } from './recorder.ts'
 
 interface OpenChunk {

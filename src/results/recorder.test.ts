@@ -8,8 +8,8 @@ import { reconcile } from '../ledger/reconcile.ts'
 import { parkChunk, releaseChunk } from '../store/chunks.ts'
 import { readFileRow } from '../store/files.ts'
 import { StatementRejected } from '../store/store.ts'
-import { readChunkJournal } from './chunk-journal.ts'
 import { readContent } from './download.ts'
+import { readChunkJournal } from './journal.ts'
 import { Recorder } from './recorder.ts'
 
 const FLUSH_MS = 1_000

@@ -17,9 +17,8 @@ import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.t
 import type { FinishRules } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { encodeLineIndex } from './line-index.ts'
-import type { RecordObserver } from './record-observer.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
-import { type RetryUntilStored, StoreRetries } from './store-retries.ts'
+import { type RecordObserver, type RetryUntilStored, StoreRetries } from './store-retries.ts'
 
 /**
  * A chunk joins a journal that is written for others if its oldest finished line has waited for this share of the flush

@@ -3,7 +3,17 @@
 
 import { type Clock, sleep } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
-import type { RecordObserver, RecordWork } from './record-observer.ts'
+import type { Fresh } from './chunk-results.ts'
+
+/** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
+export type RecordWork = 'journal' | 'seal' | 'commit' | 'park'
+
+/** The recorder tells metrics of its work. */
+export interface RecordObserver {
+  /** These lines have ended, and that is durable. */
+  committed(lines: Fresh): void
+  recorded(work: RecordWork, durationMs: number): void
+}
 
 const RETRY_MS_MIN = 200
 const RETRY_MS_MAX = 5_000

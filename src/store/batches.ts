@@ -6,9 +6,8 @@ import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { readRow, selectRows, updateRows } from './rows.ts'
+import { exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, Schema } from './schema.ts'
-import { exactPlus, wordsIn } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 type NewBatch = Omit<Insertable<Schema['batches']>, 'status' | 'input_filename'>

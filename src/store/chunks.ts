@@ -5,9 +5,8 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { deleteRows, insertRows, readRow, selectRows, updateRows } from './rows.ts'
+import { deleteRows, exactPlus, insertRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, JournalPartRow, Schema } from './schema.ts'
-import { exactPlus } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 const REFUSED_CHARACTERS_MAX = 500

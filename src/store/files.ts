@@ -4,9 +4,8 @@
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { readRow, selectRows, updateRows } from './rows.ts'
+import { readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
-import { wordsIn } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertFile(tx: Writer, file: FileRow): Promise<void> {

@@ -3,9 +3,17 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import { deleteRows, insertRows, selectRows, updateRows } from './rows.ts'
+import {
+  deleteRows,
+  exactPlus,
+  exactPlusExcluded,
+  exactSum,
+  insertRows,
+  selectRows,
+  slices,
+  updateRows,
+} from './rows.ts'
 import type { BatchRow, ChunkRow, LedgerEntryRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
-import { exactPlus, exactPlusExcluded, exactSum, slices } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertEntries(tx: Writer, rows: readonly LedgerEntryRow[]): Promise<void> {

@@ -2,9 +2,8 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, exactSum, readRow, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
-import { exactSum } from './sql-parts.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function readProject(db: Reader, id: string): Promise<ProjectRow | undefined> {

@@ -1,5 +1,5 @@
 // Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects take turns, and each
-// has its tasks claimed in order of run_at, under the same leases as chunks (leases.ts).
+// has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { deleteRows, selectRows, updateRows } from './rows.ts'

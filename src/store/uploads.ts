@@ -3,9 +3,8 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, exactSum, readRow, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
-import { exactSum } from './sql-parts.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /** Of an upload that no call has begun to complete. */

@@ -1,18 +1,22 @@
 import assert from 'node:assert/strict'
+import { join } from 'node:path'
 import { test } from 'node:test'
+import { testClock } from '../../test/fakes/clock.ts'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import { claimChunks } from '../store/chunk-claims.ts'
-import { openSession } from '../store/leases.ts'
 import type { ChunkRow } from '../store/schema.ts'
+import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { Leases } from './leases.ts'
+import { openSession } from '../store/workers.ts'
+import { Leases, Session } from './leases.ts'
 
-const LEASE_MS = 3_600_000
+const LONG_LEASE_MS = 3_600_000
 
 test('a lease whose claim has taken effect, and is not answered yet, is not taken for a stray', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = world
-  const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, clock.now()))
+  const id = await store.write((tx) => openSession(tx, store.claimSql, LONG_LEASE_MS, clock.now()))
   const committed = Promise.withResolvers<void>()
   const answer = Promise.withResolvers<void>()
   let isSlow = true
@@ -53,7 +57,7 @@ test('a lease whose claim has taken effect, and is not answered yet, is not take
 test('strays are released by their epoch: a release that takes effect late ends no later lease', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = world
-  const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, clock.now()))
+  const id = await store.write((tx) => openSession(tx, store.claimSql, LONG_LEASE_MS, clock.now()))
   const claimOne = () => store.write((tx) => claimChunks(tx, { worker_id: id, urgentBefore: 0, count: 1 }))
   await claimOne()
   let release: Parameters<Store['write']>[0] = () => assert.fail('nothing was released')
@@ -73,4 +77,60 @@ test('strays are released by their epoch: a release that takes effect late ends 
   await store.write(release)
   const [row] = await world.chunks()
   assert.deepEqual([row?.state, row?.epoch], ['leased', 2])
+})
+
+const LEASE_MS = 10_000
+const SILENT = { info() {}, warn() {}, error() {} }
+
+/** A session whose machine may change its system time, or sleep. */
+async function openedSession() {
+  const disk = await temporaryDisk()
+  const clock = testClock()
+  const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
+  await store.migrate()
+  let wallMs = 0
+  let steadyMs = 0
+  const session = new Session({
+    store,
+    clock: { now: () => clock.now() + wallMs, after: clock.after, soon: clock.soon },
+    steadyClock: { now: () => steadyMs },
+    log: SILENT,
+    leaseMs: LEASE_MS,
+    onRenewed() {},
+    onLost() {},
+  })
+  await session.open()
+  return {
+    session,
+    /** Time passes without a renewal. */
+    pass: (wall: number, steady: number) => {
+      wallMs += wall
+      steadyMs += steady
+    },
+    async [Symbol.asyncDispose]() {
+      await session.close()
+      await store.close()
+      await disk[Symbol.asyncDispose]()
+    },
+  }
+}
+
+test('a lease is uncertain as soon as it may have expired', async () => {
+  await using world = await openedSession()
+  world.pass(LEASE_MS - 1, LEASE_MS - 1)
+  assert.equal(world.session.isCertain, true)
+  world.pass(1, 1)
+  assert.equal(world.session.isCertain, false)
+})
+
+test('a lease is uncertain although the system time was set back', async () => {
+  await using world = await openedSession()
+  world.pass(-5_000, LEASE_MS)
+  assert.equal(world.session.isCertain, false)
+})
+
+test('a lease is uncertain although the steady clock paused while the machine slept', async () => {
+  await using world = await openedSession()
+  world.pass(LEASE_MS, 0)
+  assert.equal(world.session.isCertain, false)
 })

@@ -9,9 +9,8 @@ import type { BackendResult } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/upstream.ts'
-import { openSession } from '../store/leases.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import { listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
+import { listLaneReports, listLiveWorkers, openSession, type UpstreamReport } from '../store/workers.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }

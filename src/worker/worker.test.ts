@@ -6,10 +6,10 @@ import { newId } from '../domain/ids.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
-import { closeSession, openSession } from '../store/leases.ts'
 import { reservedByProject } from '../store/ledger.ts'
 import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
+import { closeSession, openSession } from '../store/workers.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
   await using world = await workerWorld({ chunks: 2, lines: 2 })

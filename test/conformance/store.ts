@@ -56,19 +56,10 @@ import {
   markDeleted,
   readFile,
 } from '../../src/store/files.ts'
-import {
-  closeSession,
-  leasedChunks,
-  leasedTasks,
-  lockSession,
-  openSession,
-  releaseTask,
-  renewSession,
-  requeueExpiredLeases,
-} from '../../src/store/leases.ts'
 import { overLimitUntil } from '../../src/store/limits.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
 import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
+import { pullBackTimes } from '../../src/store/shared-clock.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
 import {
   claimTask,
@@ -78,7 +69,6 @@ import {
   postponeTask,
   type TaskChoice,
 } from '../../src/store/tasks.ts'
-import { pullBackTimes } from '../../src/store/times-ahead.ts'
 import {
   beginCompletion,
   insertUploadRow,
@@ -87,7 +77,19 @@ import {
   NOT_COMPLETING,
   renewCompletion,
 } from '../../src/store/uploads.ts'
-import { type LaneReport, listLaneReports, setLaneReports } from '../../src/store/workers.ts'
+import {
+  closeSession,
+  type LaneReport,
+  leasedChunks,
+  leasedTasks,
+  listLaneReports,
+  lockSession,
+  openSession,
+  releaseTask,
+  renewSession,
+  requeueExpiredLeases,
+  setLaneReports,
+} from '../../src/store/workers.ts'
 import { addLimit } from '../support/test-books.ts'
 
 /** An empty database, gone when it is disposed of together with whatever is connected to it. */

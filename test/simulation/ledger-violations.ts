@@ -1,6 +1,6 @@
 // Reconciles the ledger at any time of a run, chunks that are still open included.
 import { reconcile } from '../../src/ledger/reconcile.ts'
-import { linesOfOpenChunk } from '../../src/results/journal-tallies.ts'
+import { linesOfOpenChunk } from '../../src/results/journal.ts'
 import type { SimulatedRun } from './run.ts'
 
 /** Every mismatch between the ledger, the chunks and their results or journals, but those of the batches `except`. */

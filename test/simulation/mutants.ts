@@ -145,7 +145,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a worker that stops does not requeue its chunks',
-    file: 'src/store/leases.ts',
+    file: 'src/store/workers.ts',
     find: `  await deleteRows(tx, 'workers', { id: worker_id }).execute()
   await requeue(tx, worker_id)`,
     replace: `  await deleteRows(tx, 'workers', { id: worker_id }).execute()`,
@@ -280,10 +280,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'a lease is judged by the system time alone',
-    file: 'src/worker/session.ts',
+    file: 'src/worker/leases.ts',
     find: ' && now.steady - this.#renewedAt.steady < leaseMs',
     replace: '',
-    test: 'src/worker/session.test.ts',
+    test: 'src/worker/leases.test.ts',
   },
   // Where the ways of answering a line meet.
   {

@@ -5,7 +5,7 @@
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
 import { isSigned } from '../../notify/signing.ts'
-import { hastenRemoteBatch } from '../../store/due-remote-batches.ts'
+import { hastenRemoteBatch } from '../../store/remote-batches.ts'
 import { type App, publicRoute, type RouteDependencies } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>

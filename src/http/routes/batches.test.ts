@@ -7,10 +7,9 @@ import { newId } from '../../domain/ids.ts'
 import { NO_TOKENS } from '../../domain/money.ts'
 import { addToBatch } from '../../store/batches.ts'
 import { insertChunks } from '../../store/chunks.ts'
-import { openSession } from '../../store/leases.ts'
 import { ROWS_LOOKED_AT_MAX } from '../../store/page.ts'
 import { insertTask } from '../../store/tasks.ts'
-import { type LaneReport, setLaneReports } from '../../store/workers.ts'
+import { type LaneReport, openSession, setLaneReports } from '../../store/workers.ts'
 
 const DAY_S = 86_400
 

@@ -8,9 +8,9 @@ import { ONE_LINE, type TestServer, testServer } from '../../../test/support/tes
 import { insertBatch } from '../../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../store/blobs.ts'
 import { insertFile, markInvalid, readFileRow } from '../../store/files.ts'
-import { openSession } from '../../store/leases.ts'
 import type { FileRow } from '../../store/schema.ts'
 import { claimTask } from '../../store/tasks.ts'
+import { openSession } from '../../store/workers.ts'
 
 async function blobsLeft(server: TestServer): Promise<string[]> {
   const keys: string[] = []

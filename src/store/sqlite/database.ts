@@ -1,9 +1,11 @@
 // node:sqlite behind the shape that Kysely's SQLite driver expects. Statements are kept prepared, since
 // the worker runs the same few hundred times a second.
+
+import { closeSync, fchmodSync, openSync } from 'node:fs'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
 import { storableText } from '../../domain/text.ts'
-import { UnbindableValue, withFailureMessage } from './database-failure.ts'
+import { codeOf, UnbindableValue, withFailureMessage } from './database-failure.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -111,4 +113,40 @@ function assertVersion(db: DatabaseSync): void {
         `SQLite ${SQLITE_VERSION_MIN.join('.')} or newer is needed, and this Node brings ${version}`,
       )
   }
+}
+
+// A database is for the user that runs the service. SQLite makes its file as open as the umask lets it, and gives the
+// write-ahead log and the shared memory beside it the mode of the file; so the file is made first.
+
+/** An empty file at `path` with mode 0600, unless there is a file; where none can be made, SQLite says why. */
+export function makeOwnFile(path: string): void {
+  let fd: number
+  try {
+    fd = openSync(path, 'wx', 0o600)
+  } catch {
+    return
+  }
+  // An unusual umask may have taken the owner's own rights.
+  fchmodSync(fd, 0o600)
+  closeSync(fd)
+}
+
+// A lock that at most one process of a machine has: SQLite's own lock on an empty database, which the system releases
+// when the process ends in any way.
+
+/** Result code of SQLite: somebody else has the lock. */
+const SQLITE_BUSY = 5
+
+/** Null where another process has it. */
+export function lockFile(path: string): { release(): void } | null {
+  makeOwnFile(path)
+  const db = new DatabaseSync(path, { timeout: 0 })
+  try {
+    db.exec('BEGIN EXCLUSIVE')
+  } catch (error) {
+    db.close()
+    if (codeOf(error) === SQLITE_BUSY) return null
+    throw error
+  }
+  return { release: () => db.close() }
 }

@@ -8,8 +8,8 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
-import { openSession, renewSession, requeueExpiredLeases } from '../leases.ts'
 import { DatabaseFull, type Store } from '../store.ts'
+import { openSession, renewSession, requeueExpiredLeases } from '../workers.ts'
 import { sqliteStore } from './store.ts'
 
 storeConformance('SQLite', emptySqlite)
@@ -19,7 +19,7 @@ describe('SQLite', () => {
     await using database = await emptySqlite()
     const program = `
       import { sqliteStore } from ${JSON.stringify(new URL('./store.ts', import.meta.url).href)}
-      import { openSession } from ${JSON.stringify(new URL('../leases.ts', import.meta.url).href)}
+      import { openSession } from ${JSON.stringify(new URL('../workers.ts', import.meta.url).href)}
       const store = sqliteStore({ path: ${JSON.stringify(database.path)} })
       await store.migrate()
       for (let i = 0; i < 10; i++) await store.write((tx) => openSession(tx, store.claimSql, 1000, 1))

@@ -22,9 +22,8 @@ import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, Writes } from '../store.ts'
-import { type CommitSettings, forKysely, openDatabase, UNHURRIED } from './database.ts'
+import { type CommitSettings, forKysely, makeOwnFile, openDatabase, UNHURRIED } from './database.ts'
 import { asRejected, codeOf } from './database-failure.ts'
-import { makeOwnFile } from './own-file.ts'
 
 /** Result code of SQLite: another connection has the lock. */
 const SQLITE_BUSY = 5

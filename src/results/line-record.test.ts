@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { ByteWriter } from './byte-writer.ts'
-import { RESULT_BYTES_MAX, writeOutputLine } from './result-line.ts'
+import { RESULT_BYTES_MAX, writeOutputLine } from './line-record.ts'
 
 const USAGE = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 const COUNTS = '"prompt_tokens":3.0,"completion_tokens":1e1,"x":1'
