@@ -9,6 +9,8 @@ const schema = { properties: { label: { type: 'string' }, tags: { type: 'array' 
 test('columns are the properties of the schema that a request asks for', () => {
   const asking = (response_format: unknown) => ({ custom_id: 'a', body: { response_format } })
   assert.deepEqual(schemaColumns(asking({ type: 'json_schema', json_schema: { schema } })), ['label', 'tags'])
+  const output_config = { format: { type: 'json_schema', schema } }
+  assert.deepEqual(schemaColumns({ custom_id: 'a', body: { output_config } }), ['label', 'tags'])
   for (const input of [null, asking({ type: 'json_object' }), asking({ json_schema: { schema: {} } })])
     assert.equal(schemaColumns(input), null)
 })
@@ -27,6 +29,13 @@ test('a row has the cells of its answer, or why there are none', () => {
     cells: ['x', '[ "a", 1.0 ]', ''],
     error: null,
   })
+  const message = {
+    type: 'message',
+    content: [{ type: 'text', text: '{"label": "y"}' }],
+    stop_reason: 'end_turn',
+  }
+  const ofMessage = answerRow(result(3, { response: { status_code: 200, body: message } }), columns)
+  assert.deepEqual(ofMessage.cells, ['y', '', ''])
   assert.equal(answerRow(result(1, answered('{"label": ')), columns).error, 'not_json (length)')
   const failed = { response: null, error: { code: 'upstream_timeout', message: 'no answer' } }
   assert.equal(answerRow(result(2, failed), columns).error, 'upstream_timeout: no answer')

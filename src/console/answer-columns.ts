@@ -4,10 +4,31 @@ import { isObject, parseExact, print } from './exact-json.ts'
 /** The names of the schema's properties; null where a request (the value of a line's `input`) asks for none. */
 export function schemaColumns(input: unknown): string[] | null {
   const body = isObject(input) ? input.body : null
-  const format = isObject(body) ? body.response_format : null
-  const schema = isObject(format) && isObject(format.json_schema) ? format.json_schema.schema : null
-  const properties = isObject(schema) ? schema.properties : null
+  const { properties } = objectOf(schemaOf(body))
   return isObject(properties) && Object.keys(properties).length > 0 ? Object.keys(properties) : null
+}
+
+/** The JSON schema that a request asks answers by. */
+export function schemaOf(body: unknown): unknown {
+  const { response_format, output_config } = objectOf(body)
+  return (
+    objectOf(objectOf(response_format).json_schema).schema ?? objectOf(objectOf(output_config).format).schema
+  )
+}
+
+/** A message of Anthropic's API is shown like the only choice of a chat. */
+export function choicesOf(answer: unknown): Record<string, unknown>[] {
+  const { choices, type, stop_reason } = objectOf(answer)
+  if (type === 'message') return [{ message: answer, finish_reason: stop_reason }]
+  return Array.isArray(choices) ? choices.filter(isObject) : []
+}
+
+/** What is said in a text, or in the parts of a message. */
+export function textOfContent(content: unknown): string | null {
+  if (typeof content === 'string') return content
+  if (!Array.isArray(content)) return null
+  const texts = content.map((part) => objectOf(part).text).filter((text) => typeof text === 'string')
+  return texts.length === 0 ? null : texts.join('')
 }
 
 export interface AnswerRow {
@@ -26,10 +47,8 @@ export function answerRow(result: unknown, columns: readonly string[]): AnswerRo
   const row = { line: lineOfRequest(String(id)), custom_id: String(custom_id) }
   const nothing = columns.map(() => '')
   if (isObject(error)) return { ...row, cells: nothing, error: `${error.code}: ${error.message}` }
-  const { choices } = objectOf(objectOf(response).body)
-  const { message, finish_reason } = objectOf(Array.isArray(choices) ? choices[0] : null)
-  const { content } = objectOf(message)
-  const answer = typeof content === 'string' ? parseExact(content) : null
+  const { message, finish_reason } = choicesOf(objectOf(response).body)[0] ?? {}
+  const answer = parseExact(textOfContent(objectOf(message).content) ?? '')
   if (!isObject(answer)) return { ...row, cells: nothing, error: `not_json (${finish_reason})` }
   return { ...row, cells: columns.map((name) => cellText(answer[name])), error: null }
 }

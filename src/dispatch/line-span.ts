@@ -14,6 +14,7 @@ const OPERATIONS: Readonly<Record<EndpointPath, string>> = {
   '/v1/completions': 'text_completion',
   '/v1/embeddings': 'embeddings',
   '/v1/responses': 'chat',
+  '/v1/messages': 'chat',
   '/v1/rerank': 'rerank',
   '/v1/score': 'score',
 }
@@ -62,6 +63,7 @@ export function endSpan(span: Span, result: BackendResult, endpoint: EndpointPat
       'gen_ai.usage.output_tokens': usage.completion_tokens,
     }),
     ...(endpoint.endsWith('/completions') && finishReasons(result)),
+    ...(result.answer.stop_reason && { 'gen_ai.response.finish_reasons': [result.answer.stop_reason] }),
   })
   span.end(at)
 }

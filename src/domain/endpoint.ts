@@ -6,6 +6,7 @@ export const ENDPOINT_PATHS = [
   '/v1/completions',
   '/v1/embeddings',
   '/v1/responses',
+  '/v1/messages',
   '/v1/rerank',
   '/v1/score',
 ] as const
@@ -53,7 +54,7 @@ export type FieldRole =
 /** What an answer of the endpoint looks like. */
 export interface AnswerShape {
   /** The member that holds what the model said, a list of objects. */
-  list: 'choices' | 'data' | 'output' | 'results'
+  list: 'choices' | 'content' | 'data' | 'output' | 'results'
   /** The member that each object of the list has, and the kinds of JSON that it may be; null for any object. */
   entry: { key: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
   /** Values of the answer's `status` under which it is one; null where it has no such member. */
@@ -63,8 +64,8 @@ export interface AnswerShape {
 export interface Endpoint {
   path: EndpointPath
   fields: Readonly<Record<string, FieldRole>>
-  /** A body has every field of one of these sets; the first set is what its error asks for. */
-  prompts: readonly (readonly string[])[]
+  /** A body has every field of one of these sets; the first set, which begins with the prompt, is what its error asks for. */
+  required: readonly (readonly string[])[]
   /** What to write in place of a field that only some servers read. */
   portable: { limit: string; choices: string }
   /** Whether each of several texts is answered with its own choices. */
@@ -74,8 +75,18 @@ export interface Endpoint {
   /** Whether the same request may be answered differently each time. */
   samples: boolean
   answer: AnswerShape
-  /** The names of the token counts in `usage`; `output` is null where nothing is generated. */
-  usage: { input: string; output: string | null }
+  usage: UsageNames
+  /** Headers that requests carry beside those of every endpoint. */
+  headers?: Readonly<Record<string, string>>
+}
+
+/** The names of the token counts in `usage`. */
+interface UsageNames {
+  input: string
+  /** Null where nothing is generated. */
+  output: string | null
+  /** Of tokens of the prompt that `input` leaves out: those read from a cache, and those written to it. */
+  cache?: { read: string; written: string }
 }
 
 const STREAM = { stream: 'stream', stream_options: 'stream' } as const
@@ -91,6 +102,7 @@ const FOREIGN = {
 } as const
 /** Some templates begin with a page of instructions where the line has none. */
 const CHAT_TEMPLATE_TOKENS = 4_096
+const ONE_ANSWER = 'one line for each answer'
 const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
 const INPUT_ONLY = { input: 'prompt_tokens', output: null }
@@ -113,7 +125,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
       best_of: 'foreign choices',
       max_output_tokens: 'foreign limit',
     },
-    prompts: [['messages']],
+    required: [['messages']],
     portable: PORTABLE,
     choicesPerText: false,
     templateTokensMax: CHAT_TEMPLATE_TOKENS,
@@ -137,7 +149,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
       max_completion_tokens: 'foreign limit',
       max_output_tokens: 'foreign limit',
     },
-    prompts: [['prompt']],
+    required: [['prompt']],
     portable: PORTABLE,
     choicesPerText: true,
     templateTokensMax: 16,
@@ -154,7 +166,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
       encoding_format: 'encoding',
       ...STREAM,
     },
-    prompts: [['input']],
+    required: [['input']],
     portable: PORTABLE,
     choicesPerText: false,
     templateTokensMax: 256,
@@ -182,18 +194,48 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
       n: 'foreign choices',
       best_of: 'foreign choices',
     },
-    prompts: [['input'], ['prompt']],
-    portable: { limit: '`max_output_tokens`', choices: 'one line for each answer' },
+    required: [['input'], ['prompt']],
+    portable: { limit: '`max_output_tokens`', choices: ONE_ANSWER },
     choicesPerText: false,
     templateTokensMax: CHAT_TEMPLATE_TOKENS,
     samples: true,
     answer: { list: 'output', entry: null, statuses: ['completed', 'incomplete'] },
     usage: { input: 'input_tokens', output: 'output_tokens' },
   },
+  '/v1/messages': {
+    path: '/v1/messages',
+    fields: {
+      model: 'model',
+      messages: 'messages',
+      max_tokens: 'limit',
+      system: 'prompt',
+      tools: 'prompt',
+      output_config: 'prompt',
+      temperature: 'number',
+      ...STREAM,
+      ...FOREIGN,
+      max_completion_tokens: 'foreign limit',
+      max_output_tokens: 'foreign limit',
+      n: 'foreign choices',
+      best_of: 'foreign choices',
+    },
+    required: [['messages', 'max_tokens']],
+    portable: { limit: '`max_tokens`', choices: ONE_ANSWER },
+    choicesPerText: false,
+    templateTokensMax: CHAT_TEMPLATE_TOKENS,
+    samples: true,
+    answer: { list: 'content', entry: null, statuses: null },
+    usage: {
+      input: 'input_tokens',
+      output: 'output_tokens',
+      cache: { read: 'cache_read_input_tokens', written: 'cache_creation_input_tokens' },
+    },
+    headers: { 'anthropic-version': '2023-06-01' },
+  },
   '/v1/rerank': {
     path: '/v1/rerank',
     fields: { model: 'model', query: 'documents', documents: 'documents', ...STREAM },
-    prompts: [['query', 'documents']],
+    required: [['query', 'documents']],
     portable: PORTABLE,
     choicesPerText: false,
     templateTokensMax: 256,
@@ -214,7 +256,7 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
       items: 'documents',
       ...STREAM,
     },
-    prompts: [
+    required: [
       ['text_1', 'text_2'],
       ['queries', 'documents'],
       ['queries', 'items'],

@@ -148,6 +148,38 @@ test('of the tokens, those of a cache and of thinking are told, no more than the
   assert.deepEqual([responses?.usage?.cached_tokens, responses?.usage?.reasoning_tokens], [2, 1])
 })
 
+test('the prompt of a message is its new tokens and those of the cache, read and written', () => {
+  const usageOf = (usage: string) =>
+    scanner.scan(Buffer.from(`{"content":[{"type":"text","text":"a"}],"usage":${usage}}`), '/v1/messages')
+  const own = '"input_tokens":3,"output_tokens":5'
+  const cache = '"cache_read_input_tokens":20,"cache_creation_input_tokens":100'
+  assert.deepEqual(usageOf(`{${own},${cache},"output_tokens_details":{"thinking_tokens":4}}`)?.usage, {
+    prompt_tokens: 123,
+    completion_tokens: 5,
+    total_tokens: 128,
+    cached_tokens: 20,
+    reasoning_tokens: 4,
+  })
+  assert.deepEqual(usageOf(`{${cache},${cache},${own},"cache_read_input_tokens":null}`)?.usage, {
+    prompt_tokens: 103,
+    completion_tokens: 5,
+    total_tokens: 108,
+  })
+  for (const broken of ['-1', '"7"', '1.5', '{}'])
+    assert.equal(usageOf(`{${own},"cache_creation_input_tokens":${broken}}`)?.isUsageRejected, true, broken)
+})
+
+test('why a message ended is told in words that are known', () => {
+  const ends = (stop: string) =>
+    scanner.scan(Buffer.from(`{"content":[],"stop_reason":${stop}}`), '/v1/messages')
+  for (const reason of ['end_turn', 'max_tokens', 'tool_use', 'refusal'])
+    assert.equal(ends(`"${reason}"`)?.stop_reason, reason)
+  assert.equal(ends('"something new"')?.stop_reason, null)
+  assert.equal(ends('null')?.stop_reason, null)
+  assert.equal(ends('"abort"'), null)
+  assert.equal(scanner.scan(Buffer.from('{"type":"error","error":{}}'), '/v1/messages'), null)
+})
+
 test('a usage that is no set of counts is named, and its place is where another goes', () => {
   for (const usage of [
     '{"prompt_tokens":-5,"completion_tokens":1}',

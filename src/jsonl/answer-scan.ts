@@ -15,6 +15,8 @@ export interface Answer {
   content: Span
   /** Bytes of what was generated, as written. */
   generated_bytes: number
+  /** Why a message ended, where it says so in a word that is known. */
+  stop_reason: StopReason | null
   cost: CostPlace
   /** Where the whole usage stands, or would stand. */
   usage_place: CostPlace
@@ -35,6 +37,17 @@ export interface CostPlace {
   comma: boolean
 }
 
+const STOP_REASONS = [
+  'end_turn',
+  'max_tokens',
+  'stop_sequence',
+  'tool_use',
+  'pause_turn',
+  'refusal',
+  'model_context_window_exceeded',
+] as const
+type StopReason = (typeof STOP_REASONS)[number]
+
 /** What is looked for in the answers of one endpoint. */
 interface Wanted {
   shape: AnswerShape
@@ -44,6 +57,8 @@ interface Wanted {
   usageKeys: Names<string>
   input: string
   output: string | null
+  cacheRead: string | null
+  cacheWritten: string | null
 }
 
 const WANTED = Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, wantedOf(path)])) as Readonly<
@@ -54,7 +69,12 @@ function wantedOf(path: EndpointPath): Wanted {
   const { answer, usage } = ENDPOINTS[path]
   return {
     shape: answer,
-    keys: new Names(answer.list, 'usage', ...(answer.statuses === null ? [] : ['status'])),
+    keys: new Names(
+      answer.list,
+      'usage',
+      ...(answer.statuses === null ? [] : ['status']),
+      ...(answer.list === 'content' ? ['stop_reason'] : []),
+    ),
     entryKeys: new Names('index', 'finish_reason', ...(answer.entry === null ? [] : [answer.entry.key])),
     statuses: new Names(...(answer.statuses ?? [])),
     usageKeys: new Names(
@@ -64,16 +84,20 @@ function wantedOf(path: EndpointPath): Wanted {
       'cost_usd',
       `${usage.input}_details`,
       ...(usage.output === null ? [] : [`${usage.output}_details`]),
+      ...Object.values(usage.cache ?? {}),
     ),
     input: usage.input,
     output: usage.output,
+    cacheRead: usage.cache?.read ?? null,
+    cacheWritten: usage.cache?.written ?? null,
   }
 }
 
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
 /** In `prompt_tokens_details` and `completion_tokens_details`, or as responses call them, `input_…` and `output_…`. */
 const CACHED = new Names('cached_tokens')
-const REASONING = new Names('reasoning_tokens')
+const REASONING = new Names('reasoning_tokens', 'thinking_tokens')
+const STOP_WORDS = new Names(...STOP_REASONS)
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
@@ -89,6 +113,9 @@ export class AnswerScanner {
   #output_tokens: number | null = null
   #total_tokens: number | null = null
   #cached_tokens = 0
+  /** Tokens of the prompt that are not in `#input_tokens`: read from a cache, and written to it. */
+  #apart_read = 0
+  #apart_written = 0
   #reasoning_tokens = 0
   #reported = false
   /** Whether each count that was reported is one. */
@@ -108,6 +135,7 @@ export class AnswerScanner {
     let hasContent = false
     let isEmpty = true
     let hasStatus = true
+    let stop_reason: StopReason | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
       const key = json.key(wanted.keys)
@@ -115,7 +143,11 @@ export class AnswerScanner {
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
       else if (key === 'status') hasStatus = json.readString() && json.text(wanted.statuses) !== null
-      else hasContent = this.#scanList()
+      else if (key === 'stop_reason') {
+        const isText = json.readString()
+        stop_reason = isText ? json.text(STOP_WORDS) : null
+        hasStatus = !isText || json.text(INTERRUPTED) === null
+      } else hasContent = this.#scanList()
     }
     const brace = json.at - 1
     json.finish()
@@ -128,6 +160,7 @@ export class AnswerScanner {
       isUsageRejected: usage === null && this.#reported,
       content: { ...this.#content },
       generated_bytes: this.#generated_bytes,
+      stop_reason,
       cost: usage === null ? usage_place : (this.#cost ?? none),
       usage_place,
     }
@@ -207,7 +240,7 @@ export class AnswerScanner {
 
   #scanUsage(): void {
     const json = this.#json
-    const { usageKeys, input, output } = this.#wanted
+    const { usageKeys, input, output, cacheRead, cacheWritten } = this.#wanted
     this.#resetUsage()
     const start = json.at
     const kind = json.kind()
@@ -228,12 +261,13 @@ export class AnswerScanner {
       else if (key === output) this.#output_tokens = this.#count()
       else if (key === `${input}_details`) this.#cached_tokens = this.#detail(CACHED)
       else if (key === `${output}_details`) this.#reasoning_tokens = this.#detail(REASONING)
-      else if (key === 'total_tokens') {
-        // Some servers leave the adding up to others.
-        this.#counts = json.kind() === 'null'
-        this.#total_tokens = this.#count()
-        this.#counts ||= this.#total_tokens !== null
-      } else {
+      // Some servers leave the adding up to others.
+      else if (key === 'total_tokens') this.#total_tokens = this.#countOrNull()
+      else if (key === cacheRead) {
+        this.#apart_read = this.#countOrNull() ?? 0
+        this.#cached_tokens = this.#apart_read
+      } else if (key === cacheWritten) this.#apart_written = this.#countOrNull() ?? 0
+      else {
         const from = json.at
         json.skipValue()
         own = { start: from, end: json.at, kind: 'cost', comma: false }
@@ -256,6 +290,14 @@ export class AnswerScanner {
     return count
   }
 
+  /** A count that may be null; anything else makes the usage none. */
+  #countOrNull(): number | null {
+    const isNull = this.#json.kind() === 'null'
+    const count = this.#count()
+    if (count === null && !isNull) this.#counts = false
+    return count
+  }
+
   /** A whole number that may be one of tokens; null for anything else. */
   #count(): number | null {
     if (this.#json.kind() !== 'number') {
@@ -270,9 +312,10 @@ export class AnswerScanner {
     if (!this.#counts) return null
     const generates = this.#wanted.output !== null
     // Where nothing is generated, some servers report the total alone.
-    const prompt_tokens = this.#input_tokens ?? (generates ? null : this.#total_tokens)
+    const input_tokens = this.#input_tokens ?? (generates ? null : this.#total_tokens)
     const completion_tokens = generates ? this.#output_tokens : 0
-    if (prompt_tokens === null || completion_tokens === null) return null
+    if (input_tokens === null || completion_tokens === null) return null
+    const prompt_tokens = input_tokens + this.#apart_read + this.#apart_written
     const total_tokens = this.#total_tokens ?? prompt_tokens + completion_tokens
     const usage: TokenUsage = { prompt_tokens, completion_tokens, total_tokens }
     // No more of either than there are, whatever the server says.
@@ -287,6 +330,8 @@ export class AnswerScanner {
     this.#output_tokens = null
     this.#total_tokens = null
     this.#cached_tokens = 0
+    this.#apart_read = 0
+    this.#apart_written = 0
     this.#reasoning_tokens = 0
     this.#reported = false
     this.#counts = true

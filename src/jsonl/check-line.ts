@@ -47,7 +47,7 @@ export function checkLine(
     return wireError('model_not_found', message, { param: 'model' })
   }
   if (!model.endpoints.includes(url)) return refuseEndpoint(model, url)
-  return checkPrompts(body) ?? checkFields(body) ?? checkWindow(line, model)
+  return checkRequired(body) ?? checkFields(body) ?? checkWindow(line, model)
 }
 
 function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError {
@@ -76,9 +76,9 @@ function refuseForeign({ name, role }: Field, { portable }: Endpoint): WireError
 }
 
 /** The fields of one of the endpoint's sets have to be there. */
-function checkPrompts({ endpoint, fields }: BodyFacts): WireError | null {
+function checkRequired({ endpoint, fields }: BodyFacts): WireError | null {
   const isGiven = (name: string): boolean => (fields.get(name)?.kind ?? null) !== null
-  const sets = endpoint.prompts
+  const sets = endpoint.required
   if (sets.some((names) => names.every(isGiven))) return null
   // The set of which a part is there is the one that is meant.
   const meant = sets.find((names) => names.some(isGiven)) ?? sets[0] ?? []
@@ -180,7 +180,7 @@ function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null
   const asked = outputTokensAtLeast(body)
   if (asked > window) {
     const message = `The output limit of ${asked} tokens alone exceeds the context window of ${window} tokens of ${quoted(model.id)}. Lower ${body.endpoint.portable.limit}.`
-    return wireError('context_length_exceeded', message, { param: body.endpoint.prompts[0]?.[0] ?? 'body' })
+    return wireError('context_length_exceeded', message, { param: body.endpoint.required[0]?.[0] ?? 'body' })
   }
   if (!body.fields.has('messages')) return null
   const { text_bytes, start, end } = body.messages

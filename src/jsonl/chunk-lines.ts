@@ -141,7 +141,7 @@ function isRepeatable({ endpoint, fields }: BodyFacts): boolean {
 }
 
 function promptSpan({ endpoint, fields }: BodyFacts): Span {
-  const [name = ''] = endpoint.prompts[0] ?? []
+  const [name = ''] = endpoint.required[0] ?? []
   const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
   return { start, end }
 }

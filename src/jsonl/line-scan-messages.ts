@@ -17,7 +17,11 @@ type Role = (typeof ROLES)[number]
 
 const ROLE_NAMES = new Names<Role>(...ROLES)
 const KEYS = new Names('role', 'content', 'tool_call_id')
-const PART_KEYS = new Names('text', 'refusal')
+const PART_KEYS = new Names('text', 'refusal', 'thinking', 'input', 'content', 'source')
+const SOURCE_KEYS = new Names('type')
+const TEXT_SOURCES = new Names('text', 'content')
+/** A result of a tool holds parts, which may hold a document. */
+const PART_DEPTH_MAX = 3
 
 export class MessageFacts implements Span {
   /** Null where `messages` is absent; the span is empty then. */
@@ -30,7 +34,7 @@ export class MessageFacts implements Span {
   problem_index = -1
   /** Bytes of text in `content`, as written: whole strings, and the `text` of parts. */
   text_bytes = 0
-  /** Parts of `content` without text (images, audio, files): how many, and their bytes. */
+  /** Parts of `content` that are media (images, audio, files): how many, and their bytes. */
   media_parts = 0
   media_bytes = 0
 
@@ -109,7 +113,8 @@ export class MessageFacts implements Span {
     else if (json.readString()) this.#text_bytes = json.text_end - json.text_start
   }
 
-  #scanPart(json: JsonScanner): void {
+  /** What is no text, nor a call of a tool or its result, is media. */
+  #scanPart(json: JsonScanner, depth = 1): void {
     const start = json.at
     let text_bytes = -1
     if (json.kind() === 'string') {
@@ -117,8 +122,15 @@ export class MessageFacts implements Span {
       text_bytes = json.at - start
     } else
       for (let more = json.beginObject(); more; more = json.nextMember()) {
-        if (json.key(PART_KEYS) === null) json.skipValue()
-        else if (json.readString()) text_bytes = json.text_end - json.text_start
+        const key = json.key(PART_KEYS)
+        if (key === null) json.skipValue()
+        else if (key === 'input' || (key === 'source' && isTextSource(json))) {
+          if (key === 'input') json.skipValue()
+          text_bytes = Math.max(text_bytes, 0)
+        } else if (key === 'content' && json.kind() === 'array' && depth < PART_DEPTH_MAX) {
+          for (let part = json.beginArray(); part; part = json.nextElement()) this.#scanPart(json, depth + 1)
+          text_bytes = Math.max(text_bytes, 0)
+        } else if (key !== 'source' && json.readString()) text_bytes = json.text_end - json.text_start
       }
     if (text_bytes >= 0) this.#text_bytes += text_bytes
     else {
@@ -126,6 +138,16 @@ export class MessageFacts implements Span {
       this.#media_bytes += json.at - start
     }
   }
+}
+
+/** Whether the source of a document is text; steps over it. */
+function isTextSource(json: JsonScanner): boolean {
+  let isText = false
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    if (json.key(SOURCE_KEYS) === null) json.skipValue()
+    else isText = json.readString() && json.text(TEXT_SOURCES) !== null
+  }
+  return isText
 }
 
 function problemOf(

@@ -52,6 +52,36 @@ test('tools and a response format are input; a picture counts by the piece', () 
   assert.ok(seen.input_tokens > 1000 && seen.input_tokens < 1100)
 })
 
+test('of the parts of a message, pictures and files count by the piece, and all text by its length', () => {
+  const tokens = (...content: object[]): number =>
+    projectTokens(
+      lineFor('/v1/messages', { messages: [{ role: 'user', content }], max_tokens: 1 }),
+      unbounded,
+    ).input_tokens
+  const text = 'x'.repeat(40_000)
+  const image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: text } }
+  const long = [
+    { type: 'tool_use', id: 't', name: 'f', input: { text } },
+    { type: 'tool_result', tool_use_id: 't', content: text },
+    { type: 'tool_result', tool_use_id: 't', content: [{ type: 'text', text }] },
+    { type: 'thinking', thinking: text, signature: 's' },
+    { type: 'document', source: { type: 'text', media_type: 'text/plain', data: text } },
+    { type: 'search_result', source: 'https://example.com', title: 't', content: [{ type: 'text', text }] },
+  ]
+  for (const part of long) {
+    const all = tokens(part)
+    assert.ok(all >= 10_000 && all < 10_100, `${part.type}: ${all}`)
+  }
+  const pdf = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: text } }
+  for (const part of [image, pdf, { type: 'tool_result', tool_use_id: 't', content: [image] }]) {
+    const all = tokens(part)
+    assert.ok(all > 1_000 && all < 1_100, `${part.type}: ${all}`)
+  }
+  assert.ok(
+    tokens({ type: 'tool_result', tool_use_id: 't', content: [image, { type: 'text', text }] }) > 11_000,
+  )
+})
+
 test('the sums of a group project as its lines do, on any model', () => {
   const lines = [{}, { n: 2 }, { max_tokens: 7 }, { max_tokens: 7, n: 4 }, { max_completion_tokens: 9 }].map(
     lineOf,
@@ -91,6 +121,7 @@ test('other endpoints have the tokens of their own prompts, and no output where 
     ['/v1/completions', { prompt: [1, 2, 3] }, 3, 50],
     ['/v1/responses', { input: text, max_output_tokens: 7 }, 11, 7],
     ['/v1/responses', { input: [{ role: 'user', content: [{ image_url: 'A'.repeat(100_000) }] }] }, 1008, 50],
+    ['/v1/messages', { messages, system: 'x'.repeat(38), max_tokens: 7 }, 110, 7],
   ]
   for (const [url, body, input_tokens, output_tokens_max] of cases) {
     const line = lineFor(url, body)

@@ -117,11 +117,31 @@ describe('what the bytes of a body do not bound', () => {
       { input: 'hi', tools: [{ type: 'web_search' }] },
       Number.POSITIVE_INFINITY,
     ],
+    ...messageCases(),
     ['a function', '/v1/responses', { input: 'hi', tools: [named] }, 4_096 + bytesOf([named])],
   ]
   for (const [what, url, body, expected] of cases)
     test(what, () => assert.equal(beyondBytes(url, body), expected))
 })
+
+function messageCases(): [string, EndpointPath, object, number][] {
+  const url = '/v1/messages'
+  const of = (...content: object[]): object => ({ messages: [{ role: 'user', content }] })
+  const image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AAAA' } }
+  const result = { type: 'tool_result', tool_use_id: 't', content: [image, { type: 'text', text: 'x' }] }
+  const call = { type: 'tool_use', id: 't', name: 'f', input: {} }
+  const text = { type: 'document', source: { type: 'text', data: 'x' } }
+  const file = { type: 'document', source: { type: 'base64', data: 'AAAA' } }
+  const own = [{ name: 'f', input_schema: { type: 'object' } }]
+  return [
+    ['a message that calls tools', url, of(call, text), 4_096],
+    ['a picture in the result of a tool', url, of(result), 4_096 + IMAGE],
+    ['a file of a message', url, of(file), Number.POSITIVE_INFINITY],
+    ['tools of a message', url, { ...of(), tools: own }, 4_096 + JSON.stringify(own).length],
+    ['a server tool', url, { ...of(), tools: [{ type: 'web_search_20250305' }] }, Number.POSITIVE_INFINITY],
+    ['servers of tools', url, { ...of(), mcp_servers: [{}] }, Number.POSITIVE_INFINITY],
+  ]
+}
 
 test('a body is parsed only for a report that its bytes do not explain', () => {
   const bytes = Buffer.from('{"messages": no')

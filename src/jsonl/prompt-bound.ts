@@ -18,11 +18,21 @@ import type { Span } from './line-scan-span.ts'
 const IMAGE_TOKENS = 65_536
 const IMAGES: readonly unknown[] = ['image_url', 'input_image', 'image']
 /** Parts of which every token is in the body. */
-const WHOLE: readonly unknown[] = ['text', 'input_text', 'output_text', 'refusal', 'input_audio']
+const WHOLE: readonly unknown[] = [
+  ...['text', 'input_text', 'output_text', 'refusal', 'input_audio'],
+  ...['thinking', 'redacted_thinking', 'tool_use'],
+]
+/** Parts that hold others. */
+const HOLDERS: readonly unknown[] = ['tool_result', 'search_result']
+/** Tools that the caller describes, and no provider has. */
+const OWN_TOOLS: readonly unknown[] = [undefined, null, 'function', 'custom']
 /** Items of a response that are in the body as a whole. */
 const ITEMS: readonly unknown[] = [undefined, 'message', 'function_call', 'function_call_output', 'reasoning']
 /** Fields that stand for more than they say. */
-const REFERENCES = ['previous_response_id', 'conversation', 'prompt', 'web_search_options']
+const REFERENCES = [
+  ...['previous_response_id', 'conversation', 'prompt', 'web_search_options'],
+  ...['container', 'mcp_servers'],
+]
 
 /** A bound that is no less than `reported` where that is possible; Infinity where only the window of the model is one. */
 export function promptTokensMax(
@@ -48,7 +58,7 @@ function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: 
     else if (role === 'documents') tokens += ofDocuments(list(value), inputs)
     else if (role === 'tools' || role === 'format') tokens += bytesOf(value)
     else if (name === 'tools') tokens += ofProviderTools(list(value)) + bytesOf(value)
-    else if (name === 'text') tokens += bytesOf(value)
+    else if (name === 'text' || name === 'output_config') tokens += bytesOf(value)
   }
   const isReference = (name: string): boolean =>
     (body[name] ?? null) !== null && !(name === 'prompt' && path === '/v1/completions')
@@ -81,12 +91,17 @@ function ofDocuments(documents: readonly unknown[], inputs: number): number {
 }
 
 function ofProviderTools(tools: readonly unknown[]): number {
-  return tools.every((tool) => record(tool).type === 'function') ? 0 : Number.POSITIVE_INFINITY
+  return tools.every((tool) => OWN_TOOLS.includes(record(tool).type)) ? 0 : Number.POSITIVE_INFINITY
 }
 
 function ofPart(part: unknown): number {
-  const { type, text } = record(part)
+  const { type, text, content, source } = record(part)
   if (typeof part === 'string' || typeof text === 'string' || WHOLE.includes(type)) return 0
+  if (HOLDERS.includes(type)) return sumOver(list(content), ofPart)
+  if (type === 'document') {
+    const { type: kind, content: parts } = record(source)
+    if (kind === 'text' || kind === 'content') return sumOver(list(parts), ofPart)
+  }
   return IMAGES.includes(type) ? IMAGE_TOKENS : Number.POSITIVE_INFINITY
 }
 

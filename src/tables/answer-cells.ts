@@ -137,12 +137,27 @@ const Choice = Type.Object({
   finish_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
 })
 const choices = Compile(Type.Object({ choices: Type.Array(Choice, { minItems: 1 }) }))
+const message = Compile(
+  Type.Object({
+    type: Type.Literal('message'),
+    content: Type.Array(Type.Unknown()),
+    stop_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
+  }),
+)
+/** Words of Anthropic's API for finish reasons that a cell speaks of. */
+const FINISH_REASONS: Readonly<Record<string, string>> = { max_tokens: 'length', refusal: 'content_filter' }
 const textPart = Compile(Type.Object({ text: Type.String() }))
 
 type Answer = { text: string; finishReason: string | null } | { error: string }
 
-/** The text of a chat answer or a completion; the whole body as JSON for any other endpoint. */
+/** The text of a chat answer, a message or a completion; the whole body as JSON for any other endpoint. */
 function answerOf(body: unknown): Answer {
+  if (message.Check(body)) {
+    const { stop_reason, content } = body
+    const finishReason = FINISH_REASONS[stop_reason ?? ''] ?? stop_reason ?? null
+    const text = contentText(content)
+    return text === null ? noText(finishReason) : { text, finishReason }
+  }
   if (!choices.Check(body)) return { text: cellJson(body), finishReason: null }
   const [choice] = body.choices
   const finishReason = choice?.finish_reason ?? null
@@ -150,6 +165,10 @@ function answerOf(body: unknown): Answer {
   if (text !== null) return { text, finishReason }
   const refusal = choice?.message?.refusal
   if (refusal) return { error: `refused: ${refusal}` }
+  return noText(finishReason)
+}
+
+function noText(finishReason: string | null): Answer {
   return { error: `no_text: the answer has no text (finish_reason ${finishReason ?? 'null'})` }
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerSchema, FIELDS_MAX } from './answer-cells.ts'
+import { answerColumns, answerSchema, FIELDS_MAX } from './answer-cells.ts'
 import { LINE_BYTES_MAX, parseResultRow } from './result-row.ts'
 
 test('of a line that is too long for a table its IDs are read, and nothing else', () => {
@@ -20,4 +20,27 @@ test('a schema with more properties than a table has columns makes none', () => 
   })
   assert.equal(answerSchema(schema(FIELDS_MAX))?.fields.length, FIELDS_MAX)
   assert.equal(answerSchema(schema(FIELDS_MAX + 1)), null)
+})
+
+test('the cells of a message are its text, or why it has none', async () => {
+  const row = (content: object[], stop_reason: string) => ({
+    ...{ id: 'r', custom_id: 'a', error: null },
+    response: { status_code: 200, body: { type: 'message', content, stop_reason } },
+  })
+  const schema = answerSchema({ properties: { n: { type: 'integer' } } }) ?? undefined
+  const cells = (on: typeof schema, ...of: Parameters<typeof row>) =>
+    answerColumns(on, '').cells([row(...of)])
+  const said = [
+    { type: 'thinking', thinking: 'hm' },
+    { type: 'text', text: '{"n": ' },
+  ]
+  assert.deepEqual(await cells(undefined, said, 'end_turn'), [['{"n": ', null]])
+  assert.deepEqual(await cells(schema, [...said, { type: 'text', text: '1}' }], 'end_turn'), [[1, null]])
+  assert.match(
+    String((await cells(schema, said, 'max_tokens'))[0]?.[1]),
+    /^not_json: .* cut off: set a higher max_tokens/,
+  )
+  assert.deepEqual(await cells(undefined, [{ type: 'tool_use' }], 'tool_use'), [
+    [null, 'no_text: the answer has no text (finish_reason tool_use)'],
+  ])
 })

@@ -12,6 +12,7 @@ const USAGE: readonly Column[] = [
 ]
 
 const Count = Type.Optional(Type.Number())
+const CountOrNull = Type.Optional(Type.Union([Type.Number(), Type.Null()]))
 const used = Compile(
   Type.Object({
     usage: Type.Object({
@@ -19,6 +20,8 @@ const used = Compile(
       completion_tokens: Count,
       input_tokens: Count,
       output_tokens: Count,
+      cache_read_input_tokens: CountOrNull,
+      cache_creation_input_tokens: CountOrNull,
       cost_usd: Count,
     }),
   }),
@@ -63,8 +66,10 @@ function usageCells({ response }: ResultRow): Cell[] {
   const body: unknown = response?.body
   if (!used.Check(body)) return [null, null, null]
   const { usage } = body
+  const { cache_read_input_tokens: read, cache_creation_input_tokens: written } = usage
+  const input = usage.prompt_tokens ?? usage.input_tokens
   return [
-    usage.prompt_tokens ?? usage.input_tokens ?? null,
+    input === undefined ? null : input + (read ?? 0) + (written ?? 0),
     usage.completion_tokens ?? usage.output_tokens ?? null,
     usage.cost_usd ?? null,
   ]

@@ -14,6 +14,13 @@ interface ResultLine {
   error: { code: string; message: string; param?: string } | null
 }
 
+interface SimulatedMessage {
+  type: string
+  content: { type: string; text?: string; name?: string; input?: { n: unknown } }[]
+  stop_reason: string
+  usage: { input_tokens: number; output_tokens: number; cost_usd: number }
+}
+
 function configOf(base_url: string): string {
   const upstreams = `upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s}]`
   return `
@@ -35,7 +42,7 @@ async function start(t: TestContext): Promise<{ service: TestService; client: Op
   return { service, client: new OpenAI({ apiKey: service.key, baseURL: `${service.url}/v1` }) }
 }
 
-function lineOf(custom_id: string, url: string, body: object): object {
+function lineOf(custom_id: string, url: string, body: object) {
   return { custom_id, method: 'POST', url, body: { model: 'all', ...body } }
 }
 
@@ -120,6 +127,84 @@ test('responses, whose tokens have other names', async (t) => {
   assert.equal(answer.usage.output_tokens, 5)
   assert.equal(answer.usage.cost_usd, (answer.usage.input_tokens + 10) / 1_000_000)
   assert.equal(body('b')?.status, 'completed')
+})
+
+test('messages, with a tool, a schema, a limit, and a line without one', async (t) => {
+  const { service } = await start(t)
+  const messages = [{ role: 'user', content: 'Hi' }]
+  const schema = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'] }
+  const tools = [{ name: 'weather', input_schema: schema }]
+  const called = [
+    ...messages,
+    { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'weather', input: { n: 1 } }] },
+    { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't', content: 'sunny' }] },
+  ]
+  const bodies = {
+    cut: { messages, system: 'Be brief', max_tokens: 5 },
+    tool: { messages, tools, tool_choice: { type: 'any' }, max_tokens: 100 },
+    result: { messages: called, tools, max_tokens: 10_000 },
+    schema: { messages, output_config: { format: { type: 'json_schema', schema } }, max_tokens: 100 },
+    bare: { messages },
+    n: { messages, max_tokens: 5, n: 2 },
+  }
+  const lines = Object.entries(bodies).map(([id, body]) => lineOf(id, '/v1/messages', body))
+  const batch = await service.run(lines, { endpoint: '/v1/messages' })
+  const failed = await service.lines(batch.error_file_id)
+  assert.deepEqual(
+    failed.map(({ custom_id, error }) => [custom_id, error?.code, error?.message]),
+    [
+      ['bare', 'invalid_request', '`max_tokens` is missing.'],
+      ['n', 'invalid_request', '`n` is read by some servers only. Use one line for each answer instead.'],
+    ],
+  )
+  const answers = Object.fromEntries(
+    (await service.lines(batch.output_file_id)).map(({ custom_id, response }) => [custom_id, response?.body]),
+  )
+  const message = (id: string) => answers[id] as unknown as SimulatedMessage
+  const cut = message('cut')
+  const tool = message('tool')
+  const [call] = tool.content
+  assert.deepEqual([cut.type, cut.stop_reason, cut.usage.output_tokens], ['message', 'max_tokens', 5])
+  assert.equal(cut.usage.cost_usd, (cut.usage.input_tokens + 10) / 1_000_000)
+  assert.deepEqual([tool.stop_reason, call?.type, call?.name], ['tool_use', 'tool_use', 'weather'])
+  assert.equal(typeof call?.input?.n, 'number')
+  const result = message('result')
+  assert.deepEqual([result.stop_reason, result.content[0]?.type], ['end_turn', 'text'])
+  assert.equal(typeof JSON.parse(message('schema').content[0]?.text ?? '').n, 'number')
+  const table = await service.request('GET', `/v1/batches/${batch.id}/results?format=csv`)
+  assert.match(
+    await table.text(),
+    /^custom_id,answer,error,input_tokens,output_tokens,cost_usd\ncut,Simulated answer/,
+  )
+})
+
+test('a message reaches its server byte for byte, and its cache is billed at the price of cached input', async (t) => {
+  const upstream = await testUpstream()
+  const upstreams = `upstreams: [{type: openai, base_url: "${upstream.base_url}", timeout: 5s}]`
+  const price = 'price: {input_per_mtok: 10, cached_input_per_mtok: 1, output_per_mtok: 2}'
+  const service = await TestService.start(
+    `models: [{id: all, ${price}, endpoints: [messages], ${upstreams}}]`,
+  )
+  t.after(async () => {
+    await service[Symbol.asyncDispose]()
+    await upstream.close()
+  })
+  const usage =
+    '{"input_tokens":3,"cache_read_input_tokens":20,"cache_creation_input_tokens":100,"output_tokens":5}'
+  const seen: unknown[] = []
+  upstream.reply = (call) => {
+    seen.push(call.path, call.response.req.headers['anthropic-version'], call.bytes.toString())
+    send(call.response, 200, `{"type":"message","content":[],"stop_reason":"refusal","usage":${usage}}`)
+  }
+  const line = lineOf('a', '/v1/messages', { max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }] })
+  const batch = await service.run([line], { endpoint: '/v1/messages' })
+  const { body } = line
+  assert.deepEqual(seen, ['/v1/messages', '2023-06-01', JSON.stringify(body)])
+  const [answer] = await service.lines(batch.output_file_id)
+  assert.deepEqual(answer?.response?.body.usage, {
+    ...JSON.parse(usage),
+    cost_usd: (103 * 10 + 20 * 1 + 5 * 2) / 1_000_000,
+  })
 })
 
 test('rerank and score', async (t) => {

@@ -81,9 +81,9 @@ const RETIRED: readonly RetiredWord[] = [
     word: /\b(?:whom)\b/i,
     use: 'the entity or the caller',
   },
-  // `refusal` is also a field of answers in OpenAI's format.
+  // `refusal` is also a field of answers in OpenAI's format, and a word in Anthropic's.
   {
-    word: /\b(?:Refusals?)\b/i,
+    word: /(?<!['"`])\b(?:Refusals?)\b/i,
     use: 'ApiError',
     except: [
       'src/tables/answer-cells.ts',

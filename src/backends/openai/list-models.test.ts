@@ -35,6 +35,7 @@ test('the IDs come in the order of the server, each once', async (t) => {
 
 test('a model serves what its server says of it, in whatever words', async (t) => {
   const generates = ['/v1/chat/completions', '/v1/completions', '/v1/responses']
+  const alsoMessages = [...generates, '/v1/messages']
   const cases: [object, string[] | null][] = [
     [{}, null],
     [{ type: 'model', capabilities: ['flies'] }, null],
@@ -43,7 +44,7 @@ test('a model serves what its server says of it, in whatever words', async (t) =
     [{ capabilities: ['embed'] }, ['/v1/embeddings']],
     [{ capabilities: { completion_chat: true, embedding: false } }, generates],
     [{ type: 'embeddings' }, ['/v1/embeddings']],
-    [{ type: 'LLM' }, generates],
+    [{ type: 'LLM' }, alsoMessages],
   ]
   for (const [said, endpoints] of cases) {
     const { base_url } = await serve(t, 200, JSON.stringify({ data: [{ id: 'm', ...said }] }))

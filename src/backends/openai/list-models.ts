@@ -92,13 +92,16 @@ function modelsOf(body: Buffer): ListedModel[] | null {
 
 const GENERATES: readonly EndpointPath[] = ['/v1/chat/completions', '/v1/completions', '/v1/responses']
 
+/** LM Studio's words. */
+const ALSO_MESSAGES: readonly EndpointPath[] = [...GENERATES, '/v1/messages']
+
 const WORDS: Readonly<Record<string, readonly EndpointPath[]>> = {
   chat: GENERATES,
   completion: GENERATES,
   completion_chat: GENERATES,
   language: GENERATES,
-  llm: GENERATES,
-  vlm: GENERATES,
+  llm: ALSO_MESSAGES,
+  vlm: ALSO_MESSAGES,
   embed: ['/v1/embeddings'],
   embedding: ['/v1/embeddings'],
   embeddings: ['/v1/embeddings'],

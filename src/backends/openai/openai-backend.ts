@@ -1,7 +1,7 @@
 // Any server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
-import { ENDPOINT_PATHS, type EndpointPath } from '../../domain/endpoint.ts'
+import { ENDPOINT_PATHS, ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
@@ -67,9 +67,11 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const proxy = options.proxy ? proxyOf(options.proxy) : null
   const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
   const headsOf = (known: OpenAiBackendOptions): Prepared['heads'] => {
-    const headers = new Map([['content-type', 'application/json'], ...headersOf(known)])
-    const head = (path: EndpointPath): Buffer =>
-      headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
+    const head = (path: EndpointPath): Buffer => {
+      const own = Object.entries(ENDPOINTS[path].headers ?? {})
+      const headers = new Map([['content-type', 'application/json'], ...own, ...headersOf(known)])
+      return headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
+    }
     return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Prepared['heads']
   }
   // An answer under way may quote the key that it was asked with.

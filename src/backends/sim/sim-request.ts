@@ -52,11 +52,7 @@ export function readSimRequest(
   random: { next(): number },
 ): SimRequest {
   const { request, model } = readSimBody(body, settings)
-  const { messages } = request
-  if (!Array.isArray(messages) || messages.length === 0) {
-    throw invalid('messages must be a non-empty array', 'messages')
-  }
-  const prompt_tokens = promptTokens(messages, request.tools)
+  const { messages, prompt_tokens } = readMessages(request)
   const output_tokens_max =
     count(request.max_completion_tokens, 'max_completion_tokens') ?? count(request.max_tokens, 'max_tokens')
   refuseOverlong(prompt_tokens, output_tokens_max, settings.context_window)
@@ -73,6 +69,46 @@ export function readSimRequest(
     tool: answersTool ? null : chosenTool(request.tools, request.tool_choice, random),
     format: formatOf(request.response_format),
   }
+}
+
+/** The same for a message of Anthropic's API. */
+export function readSimMessage(
+  body: Uint8Array,
+  settings: SimSettings,
+  random: { next(): number },
+): SimRequest {
+  const { request, model } = readSimBody(body, settings)
+  const { messages, prompt_tokens } = readMessages(request)
+  const output_tokens_max = count(request.max_tokens, 'max_tokens')
+  if (output_tokens_max === null) throw invalid('max_tokens: Field required', 'max_tokens')
+  refuseOverlong(prompt_tokens, output_tokens_max, settings.context_window)
+  const last: unknown = messages.at(-1)
+  const parts: unknown[] = isRecord(last) && Array.isArray(last.content) ? last.content : []
+  const answersTool = parts.some((part) => isRecord(part) && part.type === 'tool_result')
+  const offered = Array.isArray(request.tools) ? request.tools.filter(isRecord) : []
+  const tools = offered.map(({ name, input_schema }) => ({ function: { name, parameters: input_schema } }))
+  const choice = isRecord(request.tool_choice) ? request.tool_choice : {}
+  const wanted = choice.type === 'tool' ? { function: { name: choice.name } } : choice.type
+  const config = isRecord(request.output_config) ? request.output_config : {}
+  const format = isRecord(config.format) ? config.format : {}
+  return {
+    model,
+    prompt_tokens: prompt_tokens + contentTokens(request.system),
+    output_tokens_max,
+    n: 1,
+    tool: answersTool ? null : chosenTool(tools, wanted, random),
+    format: format.type === 'json_schema' ? { kind: 'schema', schema: format.schema } : { kind: 'text' },
+  }
+}
+
+function readMessages({ messages, tools }: Record<string, unknown>): {
+  messages: unknown[]
+  prompt_tokens: number
+} {
+  if (!Array.isArray(messages) || messages.length === 0) {
+    throw invalid('messages must be a non-empty array', 'messages')
+  }
+  return { messages, prompt_tokens: promptTokens(messages, tools) }
 }
 
 /** What every request has. Throws a SimulatedError. */

@@ -81,25 +81,18 @@ export function generated(
 }
 
 function choiceOf(request: SimRequest, call: SimCall, index: number, budget: GenerationBudget): Choice {
-  const { tool, format, output_tokens_max } = request
-  const { random } = call
+  const { tool, format } = request
+  const { text, tokens, cut } = said(request, call, budget)
   if (tool === null && format.kind === 'text') {
-    const { text, tokens, cut } = generated(call, output_tokens_max)
     const content = `"message":{"role":"assistant","content":"${text}"}`
     return { content, finish_reason: cut ? 'length' : 'stop', tokens }
   }
-  const value =
-    tool === null && format.kind === 'json'
-      ? { simulated: true, answer: simulatedText(random, 12) }
-      : schemaInstance(tool ? tool.parameters : format.kind === 'schema' && format.schema, random, budget)
-  if (value === undefined) throw unsatisfiable(tool ? 'tools' : 'response_format')
-  const { text, tokens, cut } = cutTo(JSON.stringify(value), output_tokens_max ?? Number.POSITIVE_INFINITY)
   const made = tool
     ? {
         content: null,
         tool_calls: [
           {
-            id: `call_sim_${random.sha256.slice(0, 20)}_${index}`,
+            id: `call_sim_${call.random.sha256.slice(0, 20)}_${index}`,
             type: 'function',
             function: { name: tool.name, arguments: text },
           },
@@ -111,6 +104,22 @@ function choiceOf(request: SimRequest, call: SimCall, index: number, budget: Gen
     finish_reason: cut ? 'length' : tool ? 'tool_calls' : 'stop',
     tokens,
   }
+}
+
+/** The text of an answer, or the JSON of a tool's arguments. */
+export function said(
+  { tool, format, output_tokens_max }: SimRequest,
+  call: SimCall,
+  budget = new GenerationBudget(),
+): { text: string; tokens: number; cut: boolean } {
+  const { random } = call
+  if (tool === null && format.kind === 'text') return generated(call, output_tokens_max)
+  const value =
+    tool === null && format.kind === 'json'
+      ? { simulated: true, answer: simulatedText(random, 12) }
+      : schemaInstance(tool ? tool.parameters : format.kind === 'schema' && format.schema, random, budget)
+  if (value === undefined) throw unsatisfiable(tool ? 'tools' : 'response_format')
+  return cutTo(JSON.stringify(value), output_tokens_max ?? Number.POSITIVE_INFINITY)
 }
 
 /** Cut off in the middle, as a server does that ran out of tokens. */

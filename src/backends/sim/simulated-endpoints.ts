@@ -6,13 +6,22 @@ import type { EndpointPath } from '../../domain/endpoint.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { isRecord } from '../json-record.ts'
 import { randomOfHash } from './seeded-random.ts'
-import { contentTokens, count, invalid, readSimBody, readSimRequest, refuseOverlong } from './sim-request.ts'
+import {
+  contentTokens,
+  count,
+  invalid,
+  readSimBody,
+  readSimMessage,
+  readSimRequest,
+  refuseOverlong,
+} from './sim-request.ts'
 import {
   answerOfChoices,
   generated,
   SIM_CREATED,
   type SimCall,
   type SimulatedAnswer,
+  said,
   simulatedAnswer,
 } from './simulated-answer.ts'
 
@@ -23,6 +32,7 @@ export const ANSWERS: Readonly<Record<EndpointPath, (call: SimCall) => Simulated
   '/v1/completions': answerCompletion,
   '/v1/embeddings': answerEmbeddings,
   '/v1/responses': answerResponse,
+  '/v1/messages': answerMessage,
   '/v1/rerank': answerRerank,
   '/v1/score': answerScore,
 }
@@ -118,6 +128,35 @@ function answerResponse(call: SimCall): SimulatedAnswer {
           },
         }
       : {}),
+  }
+  return { text: JSON.stringify(answer), prompt_tokens, completion_tokens: tokens }
+}
+
+function answerMessage(call: SimCall): SimulatedAnswer {
+  const request = readSimMessage(call.body, call.settings, call.random)
+  const { model, tool, prompt_tokens } = request
+  const { text, tokens, cut } = said(request, call)
+  const id = call.random.sha256.slice(0, 24)
+  const part =
+    tool === null
+      ? { type: 'text', text, citations: null }
+      : // Arguments that were cut off are no JSON.
+        { type: 'tool_use', id: `toolu_sim_${id}`, name: tool.name, input: cut ? {} : JSON.parse(text) }
+  const usage = {
+    input_tokens: prompt_tokens,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: 0,
+    output_tokens: tokens,
+  }
+  const answer = {
+    id: `msg_sim_${id}`,
+    type: 'message',
+    role: 'assistant',
+    model,
+    content: [part],
+    stop_reason: cut ? 'max_tokens' : tool === null ? 'end_turn' : 'tool_use',
+    stop_sequence: null,
+    ...(call.with_usage ? { usage } : {}),
   }
   return { text: JSON.stringify(answer), prompt_tokens, completion_tokens: tokens }
 }

@@ -1219,3 +1219,21 @@ test('the name of an encoding is struck of secrets before it is told', () => {
     assert.doesNotMatch(said, /sk-s/i)
   }
 })
+
+test('errors of Anthropic and answers of its API that broke off are told apart', () => {
+  const of = (status: number, body: object): string =>
+    summary(classifyAnswer({ status, body: Buffer.from(JSON.stringify(body)) }, '/v1/messages'))
+  const error = (type: string, message: string) => ({
+    type: 'error',
+    error: { type, message },
+    request_id: 'r',
+  })
+  const filtered = 'Output blocked by content filtering policy'
+  assert.equal(of(404, error('not_found_error', 'model: claude-1')), 'refused model_not_found')
+  assert.equal(of(400, error('invalid_request_error', filtered)), 'refused content_filter')
+  assert.equal(of(529, error('overloaded_error', 'Overloaded')), 'throttled')
+  assert.equal(of(200, error('overloaded_error', 'Overloaded')), 'throttled')
+  const message = { type: 'message', content: [{ type: 'text', text: 'a' }] }
+  assert.equal(of(200, { ...message, stop_reason: 'refusal' }), 'answered')
+  assert.equal(of(200, { ...message, stop_reason: 'error' }), 'failed upstream_invalid_response')
+})

@@ -88,6 +88,7 @@ const TOO_LONG = [
 const FILTERED = [
   /\bContentPolicyViolationError\b/,
   /content management policy/i,
+  /content filtering policy/i,
   /content[ _]?policy/i,
   /input was flagged/i,
   /violated .{0,40}moderation policy/i,
@@ -99,6 +100,7 @@ const UNKNOWN_MODEL = [
   /^(unknown|invalid|no such) model/i,
   /^\S+: invalid model name passed/i,
   /is not a valid model/i,
+  /^model: \S+$/,
   /^you passed in model=.{0,300} no healthy deployments for this model/i,
 ]
 /** What comes before them where a proxy or a runtime passes on an error of another server. */
@@ -396,7 +398,8 @@ function answerFault(value: unknown, answer: AnswerShape): string {
   if (!isRecord(value)) return 'the answer is not a JSON object'
   const entries = value[answer.list]
   if (!Array.isArray(entries)) return `the answer has no ${answer.list}`
-  const { status } = value
+  const { status, stop_reason } = value
+  if (isInterrupted(stop_reason)) return `generation broke off (${stop_reason})`
   if (answer.statuses !== null && status !== undefined && !answer.statuses.includes(String(status)))
     return 'the status of the answer is none of an answer'
   if (entries.length === 0) return `the list of ${answer.list} is empty`
@@ -406,8 +409,7 @@ function answerFault(value: unknown, answer: AnswerShape): string {
     if (fault !== null) return fault
     const { finish_reason = null, index = null } = entry
     if (finish_reason !== null && typeof finish_reason !== 'string') return 'a finish_reason is no text'
-    if (finish_reason === 'abort' || finish_reason === 'error')
-      return `generation broke off (${finish_reason})`
+    if (isInterrupted(finish_reason)) return `generation broke off (${finish_reason})`
     if (index === null) continue
     if (!Number.isInteger(index) || Number(index) < 0)
       return `the index of one of the ${answer.list} is no count`
@@ -415,6 +417,10 @@ function answerFault(value: unknown, answer: AnswerShape): string {
     indexes.add(index)
   }
   return 'the answer is nested too deep'
+}
+
+function isInterrupted(reason: unknown): boolean {
+  return reason === 'abort' || reason === 'error'
 }
 
 function entryFault(entry: unknown, { list, entry: wanted }: AnswerShape): string | null {

@@ -3,6 +3,7 @@
 
 import { type ComponentChildren, createContext, type VNode } from 'preact'
 import { useContext, useEffect, useState } from 'preact/hooks'
+import { choicesOf, schemaOf, textOfContent } from '../answer-columns.ts'
 import { isObject, parseExact, print } from '../exact-json.ts'
 import { t } from '../i18n.ts'
 import { schemaProblems } from '../schema-check.ts'
@@ -10,6 +11,9 @@ import { Notice } from './notice.tsx'
 import { CodeBlock, Prose } from './text.tsx'
 
 type Json = Record<string, unknown>
+
+/** As OpenAI's and Anthropic's APIs say it. */
+const CUT_OFF = ['length', 'max_tokens']
 
 /** Whether texts are shown as they are written, and not as the Markdown that they may be. */
 export const AsWritten = createContext(false)
@@ -33,10 +37,11 @@ function Said({ text }: { text: string }): VNode {
 
 /** `body`: what was asked. */
 export function Messages({ body }: { body: Json }): VNode {
-  const { messages, ...rest } = body
+  const { messages, system, ...rest } = body
   if (!Array.isArray(messages)) return <CodeBlock text={print(body)} label={t('line.prompt')} />
   return (
     <div class="chat">
+      {system === undefined ? null : <Message message={{ role: 'system', content: system }} />}
       {messages.filter(isObject).map((message) => (
         <Message message={message} />
       ))}
@@ -50,8 +55,7 @@ export function Messages({ body }: { body: Json }): VNode {
 
 /** `body`: what was answered; `asked`: the request, whose schema the answer is checked against. */
 export function Answer({ body, asked }: { body: unknown; asked: Json | null }): VNode {
-  const choices = isObject(body) && Array.isArray(body.choices) ? body.choices.filter(isObject) : []
-  const chats = choices.filter(({ message }) => isObject(message))
+  const chats = choicesOf(body).filter(({ message }) => isObject(message))
   if (chats.length === 0) return <CodeBlock text={print(body)} label={t('line.answer')} />
   return (
     <div class="chat">
@@ -76,14 +80,11 @@ function Message({ message, reason = '' }: { message: Json; reason?: string }): 
       <header class="message-role">
         {String(role ?? '')}
         {typeof tool_call_id === 'string' ? <code class="code">{tool_call_id}</code> : null}
-        {reason ? <span class={reason === 'length' ? 'warn-text push' : 'muted push'}>{reason}</span> : null}
+        {reason ? (
+          <span class={CUT_OFF.includes(reason) ? 'warn-text push' : 'muted push'}>{reason}</span>
+        ) : null}
       </header>
-      {typeof thought === 'string' ? (
-        <details class="raw">
-          <summary>{t('line.reasoning')}</summary>
-          <Prose text={thought} />
-        </details>
-      ) : null}
+      {typeof thought === 'string' ? <Thought text={thought} /> : null}
       {contentOf(content)}
       {typeof refusal === 'string' && refusal !== '' ? (
         <Notice tone="warn" title={t('line.declined')}>
@@ -95,13 +96,24 @@ function Message({ message, reason = '' }: { message: Json; reason?: string }): 
   )
 }
 
+function Thought({ text }: { text: string }): VNode {
+  return (
+    <details class="raw">
+      <summary>{t('line.reasoning')}</summary>
+      <Prose text={text} />
+    </details>
+  )
+}
+
 function contentOf(content: unknown): ComponentChildren {
   if (content === null || content === undefined) return null
   if (typeof content === 'string') return textOf(content)
   if (!Array.isArray(content)) return <CodeBlock text={print(content)} label={t('line.answer')} />
   return content.filter(isObject).map((part) => {
-    const { type, text, image_url } = part
+    const { type, text, image_url = pictureOf(part.source), thinking } = part
     if (type === 'text' && typeof text === 'string') return <Said text={text} />
+    if (type === 'thinking' && typeof thinking === 'string') return <Thought text={thinking} />
+    if (type === 'tool_use') return <ToolCall call={part} />
     const url = isObject(image_url) ? image_url.url : image_url
     if (typeof url !== 'string') return <CodeBlock text={print(part)} label={String(type)} />
     // Only a picture that is part of the request is drawn: the address of another would be called by looking.
@@ -113,6 +125,12 @@ function contentOf(content: unknown): ComponentChildren {
   })
 }
 
+/** A picture of Anthropic's API, as an address. */
+function pictureOf(source: unknown): unknown {
+  if (!isObject(source)) return undefined
+  return source.type === 'base64' ? `data:${source.media_type};base64,${source.data}` : source.url
+}
+
 /** JSON is set as JSON, everything else as text. */
 function textOf(text: string): VNode {
   const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
@@ -120,7 +138,7 @@ function textOf(text: string): VNode {
 }
 
 function ToolCall({ call }: { call: Json }): VNode {
-  const { name, arguments: given } = isObject(call.function) ? call.function : call
+  const { name, input, arguments: given = input } = isObject(call.function) ? call.function : call
   const parsed = typeof given === 'string' ? parseExact(given) : given
   return (
     <details class="raw">
@@ -134,10 +152,10 @@ function ToolCall({ call }: { call: Json }): VNode {
 }
 
 function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }): VNode | null {
-  const format = asked?.response_format
-  const schema = isObject(format) && isObject(format.json_schema) ? format.json_schema.schema : null
-  if (!isObject(schema) || typeof message.content !== 'string') return null
-  const problems = problemsOf(JSON.parse(print(schema)), message.content)
+  const schema = schemaOf(asked)
+  const text = textOfContent(message.content)
+  if (!isObject(schema) || text === null) return null
+  const problems = problemsOf(JSON.parse(print(schema)), text)
   return problems.length === 0 ? (
     <p class="good-text small">{t('line.schemaHolds')}</p>
   ) : (

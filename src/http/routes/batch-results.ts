@@ -154,15 +154,26 @@ async function writerOf(
 
 /** A longer schema names no columns. */
 const SCHEMA_BYTES_MAX = 1024 * 1024
-const SCHEMA_PATH = ['body', 'response_format', 'json_schema', 'schema'].map((name) => new Names(name))
+const SCHEMA_PATHS = [
+  ['body', 'response_format', 'json_schema', 'schema'],
+  ['body', 'output_config', 'format', 'schema'],
+].map((path) => path.map((name) => new Names(name)))
 
 /** Null where the input was deleted, too. */
 async function firstSchema(ports: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
   const line = await readFirstLine(ports, batch)
   if (line === null) return null
+  for (const path of SCHEMA_PATHS) {
+    const found = schemaAt(line, path)
+    if (found !== null) return found
+  }
+  return null
+}
+
+function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | null {
   const json = new JsonScanner()
   json.open(line, 0, line.length)
-  for (const names of SCHEMA_PATH) {
+  for (const names of path) {
     let more = json.kind() === 'object' && json.beginObject()
     while (more && json.key(names) === null) {
       json.skipValue()
