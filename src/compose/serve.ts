@@ -249,6 +249,7 @@ async function startApi(
     wait_for_file_ms: config.create.wait_for_file_ms,
     webhooks: { ...config.webhooks, keys },
     batchApiSecrets,
+    signInProxy: config.auth.proxy,
     wake: () => workers?.wake(),
     readLineRecord: (...wanted) =>
       readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),

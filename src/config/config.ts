@@ -13,7 +13,7 @@ import type { ConfigFile } from './schema.ts'
 import type { S3Config } from './store-addresses.ts'
 import type { TracingConfig } from './tracing.ts'
 
-type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks'
+type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks' | 'auth'
 
 export interface Config extends Pick<ConfigFile, Unchanged> {
   /** Calls per minute of a key, and of all keys of a project together; null: no limit. */

@@ -35,6 +35,7 @@ function problems(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFl
 
 const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
 const upstream = (keys: string): string => `models: [{id: m, upstreams: [{${keys}}]}]`
+const proxy = (keys: string): string => `auth: {proxy: {header: X-Email, ${keys}}}`
 
 const PLACE = { tier: 0, price: null, hours: [] }
 const NO_CONNECTION_KEYS = {
@@ -58,6 +59,7 @@ describe('without a file', () => {
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
       rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
+      auth: { proxy: null },
       plans: new Map([
         [
           'payg',
@@ -280,6 +282,20 @@ describe('what is understood', () => {
     ])
   })
 
+  test('a proxy that signs persons in has its headers in lower case, and its groups in their order', () => {
+    const { auth } = load(
+      `${proxy('from: 10.0.0.0/24, groups_header: X-Groups, groups: {z: {project: a, scopes: operator}, "*": {project: b}}')}`,
+    )
+    assert.deepEqual(auth.proxy, {
+      header: 'x-email',
+      from: ['10.0.0.0/24'],
+      groups_header: 'x-groups',
+      groups: { z: { project: 'a', scopes: ['operator'] }, '*': { project: 'b', scopes: null } },
+      sign_out: null,
+    })
+    assert.deepEqual(Object.keys(auth.proxy?.groups ?? {}), ['z', '*'])
+  })
+
   test('a managed server has no address, and shares the machine as the section engines says', () => {
     const config = load(
       `${upstream('type: openai, engine: {command: [serve, "{port}"], gpus: 2, memory: 8GiB, env: {A: b}, pass_env: [HF_TOKEN], files: {"k.yaml": "a: {api_key}"}}')}
@@ -488,6 +504,28 @@ describe('what is refused', () => {
     [
       upstream('type: openai, base_url: "http://h/v1", service_tier: "fl ex"'),
       'models[0].upstreams[0].service_tier: expected the name of a service tier such as flex',
+    ],
+    ['auth: {proxy: {header: X-Email}}', 'auth.proxy.from: is missing; expected a list of addresses'],
+    [proxy('from: 0.0.0.0/0'), 'auth.proxy.from: expected an address such as 10.0.0.7, or a network'],
+    [proxy('from: [10.0.0.1, 10.0.0.0/33]'), 'auth.proxy.from[1]: expected an address such as 10.0.0.7'],
+    [proxy('from: proxy.internal'), 'but not all addresses, found "proxy.internal"'],
+    [proxy('from: "::1"'), 'auth.proxy.groups: is missing; expected a project for each group'],
+    [
+      proxy('from: "::1", groups: {a: {project: p}}'),
+      'auth.proxy.groups_header: is missing; without it there is only the group "*"',
+    ],
+    [proxy('from: "::1", groups: {"*": {}}'), 'auth.proxy.groups.*.project: is missing'],
+    [
+      proxy('from: "::1", groups: {"*": {project: p, scopes: [batches]}}'),
+      'auth.proxy.groups.*.scopes[0]: expected one of batches:write',
+    ],
+    [
+      proxy('from: "::1", groups: {"*": {project: p}}, sign_out: //evil.example'),
+      'auth.proxy.sign_out: expected a path such as /oauth2/sign_out',
+    ],
+    [
+      proxy('from: "::1", groups: {"*": {project: p}}').replace('X-Email', 'Authorization'),
+      'auth.proxy.header: is used for something else',
     ],
     [upstream('type: sim, tier: -1'), 'models[0].upstreams[0].tier: expected a whole number from 0 to 100'],
     [upstream('type: sim, hours: [{days: mon-fry}]'), 'hours[0].days: expected days such as mon-fri'],

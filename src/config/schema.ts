@@ -4,6 +4,7 @@ import { readdirSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
+import { SCOPES } from '../domain/api-key.ts'
 import { durationText } from '../domain/days.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
@@ -194,6 +195,59 @@ const METRICS_PORT = orWord(
   integer(0, 65_535),
   { auto: 'auto', off: 'off', false: 'off' } as const,
   'a port from 0 to 65535, auto or off',
+)
+
+// The proxy that signs persons in.
+
+/** Read in lower case. */
+function headerName(example: string): Shape<string> {
+  return scalar(
+    Type.String({ pattern: '^[A-Za-z0-9-]{1,100}$' }),
+    `the name of a header such as ${example}`,
+    ['string'],
+    (found) => (/^[a-z0-9-]{1,100}$/i.test(found) ? found.toLowerCase() : undefined),
+  )
+}
+
+/** The whole Internet is no proxy. */
+const NETWORK = scalar(
+  Type.String({ pattern: '^[0-9A-Fa-f.:]+(/[0-9]+)?$' }),
+  'an address such as 10.0.0.7, or a network such as 10.0.0.0/24 or fd00::/8, but not all addresses',
+  ['string'],
+  (found) => {
+    const [address = '', bits, ...more] = found.split('/')
+    const most = isIP(address) === 6 ? 128 : 32
+    const isWhole = bits === undefined || (/^\d+$/.test(bits) && Number(bits) >= 1 && Number(bits) <= most)
+    return isIP(address) > 0 && isWhole && more.length === 0 ? found : undefined
+  },
+)
+
+const GROUP = section({
+  project: text(/^\S(.{0,198}\S)?$/, 'the name of a project, up to 200 characters'),
+  scopes: optional(listOf(oneOf(SCOPES), 'a list of scopes such as [batches:read, usage:read]')),
+})
+
+const SIGN_IN_PROXY = checked(
+  section({
+    header: headerName('X-Auth-Request-Email'),
+    from: listOf(NETWORK, 'a list of addresses and networks such as [127.0.0.1, 10.0.0.0/24]'),
+    groups_header: optional(headerName('X-Auth-Request-Groups')),
+    groups: mapOf(GROUP, (name) =>
+      /^[^,\s][^,]*$/.test(name) ? null : 'is no name of a group: it has a comma or begins with a space',
+    ),
+    sign_out: optional(
+      text(/^(\/([^\s/\\]\S*)?|https?:\/\/\S+)$/, 'a path such as /oauth2/sign_out, or an address'),
+    ),
+  }),
+  ({ header, groups_header, groups }, problem) => {
+    const names = Object.keys(groups)
+    if (names.length === 0)
+      problem(['groups'], 'is missing; expected a project for each group, or for "*", which is everybody')
+    if (groups_header === null && names.some((name) => name !== '*'))
+      problem(['groups_header'], 'is missing; without it there is only the group "*", which is everybody')
+    if (['authorization', 'cookie', 'host', 'x-forwarded-for', groups_header].includes(header))
+      problem(['header'], 'is used for something else')
+  },
 )
 
 const QUOTAS = section(
@@ -496,6 +550,7 @@ export const CONFIG_FILE = section({
     ),
   }),
   plans: PLANS,
+  auth: section({ proxy: optional(SIGN_IN_PROXY) }),
   limits: section({
     file_bytes_max: byDefault('10GiB', size(1)),
     lines_max: byDefault(10_000_000, integer(1, LINE_NUMBER_MAX)),

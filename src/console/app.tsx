@@ -103,6 +103,7 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
       </nav>
       <div class="account">
         <div class="account-name">{session.project.name}</div>
+        {session.person === undefined ? null : <div class="account-plan">{session.person}</div>}
         <div class="account-plan">{session.project.plan}</div>
         <button type="button" class="link" onClick={() => void signOut()}>
           {t('signOut')}

@@ -20,6 +20,13 @@ export function useEnded(): boolean {
   return useCell(hasEnded)
 }
 
+/** Why a person who is signed in at a proxy may not use the service. */
+const noAccess = new Cell<string | null>(null)
+
+export function useNoAccess(): string | null {
+  return useCell(noAccess)
+}
+
 /** The token of a one-time link that the page was opened with, until it is used or dismissed. */
 const link = new Cell<string | null>(null)
 
@@ -53,6 +60,7 @@ async function askSession(): Promise<void> {
     if (!(error instanceof ApiFailure)) throw error
     if (error.status !== 0) {
       if (link.value === null && error.status === 401) hasEnded.set(true)
+      if (error.status === 403) noAccess.set(error.message)
       return session.set(null)
     }
     const end = connectionLost.watch(() => {
@@ -91,7 +99,10 @@ export function dismissLink(): void {
 }
 
 export async function signOut(): Promise<void> {
+  const { person, sign_out } = session.value ?? {}
   await remove(PATH)
+  // The next call would sign the person in again: the proxy has to end it.
+  if (person !== undefined) return location.assign(sign_out ?? '/')
   hasEnded.set(false)
   session.set(null)
 }

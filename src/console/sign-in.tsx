@@ -6,11 +6,12 @@ import { Button } from './parts/button.tsx'
 import { TextField } from './parts/field.tsx'
 import { FailureNotice, Notice } from './parts/notice.tsx'
 import { useAction } from './resource.ts'
-import { dismissLink, signIn, signInByLink, useEnded } from './session.ts'
+import { dismissLink, signIn, signInByLink, useEnded, useNoAccess } from './session.ts'
 
 export function SignIn(): VNode {
   const [key, setKey] = useState('')
   const hasEnded = useEnded()
+  const noAccess = useNoAccess()
   const action = useAction()
   return (
     <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
@@ -29,6 +30,8 @@ export function SignIn(): VNode {
         <Notice tone="bad">{t('signIn.wrongKey')}</Notice>
       ) : action.failure ? (
         <FailureNotice failure={action.failure} />
+      ) : noAccess !== null ? (
+        <Notice tone="bad">{noAccess}</Notice>
       ) : hasEnded ? (
         <Notice tone="warn">{t('signIn.ended')}</Notice>
       ) : null}

@@ -70,6 +70,16 @@ export function secretMatches(secret: string, secret_sha256: string): boolean {
   return given.length === stored.length && timingSafeEqual(given, stored)
 }
 
+// Persons who are signed in by a trusted proxy have rows among the keys. A key's ID is a ULID, whose first character is 7 at most.
+
+export const PERSON_ID = `${ID_PREFIXES.key}z`
+/** In place of the hash of a secret: no secret has it. */
+export const NO_SECRET = 'none'
+
+export function isPerson(key_id: string): boolean {
+  return key_id.startsWith(PERSON_ID)
+}
+
 // How the API renders its objects: in its own form, or such that all that a client of OpenAI's Batch API may assume of
 // them holds. A key has a form, and a call can ask for another one.
 

@@ -17,6 +17,7 @@ import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
 import { type Caller, callerOf } from './access/caller.ts'
+import type { ProxyIdentity } from './access/proxy-identity.ts'
 
 export type App = FastifyInstance
 
@@ -246,6 +247,8 @@ export interface RouteDependencies {
   settings: () => Record<string, unknown>
   /** Of the service. */
   version: string
+  /** Says who a trusted proxy has signed in; absent where none is configured. */
+  proxyIdentity?: ProxyIdentity | undefined
   /** Prepares the console soon after the start, and not only when its first page is asked for. */
   prepareConsole?: boolean
   plans: ReadonlyMap<string, Plan>

@@ -30,6 +30,7 @@ import {
   requireConsoleHeader,
 } from './access/auth.ts'
 import { type Caller, compatOfHeader } from './access/caller.ts'
+import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
@@ -43,11 +44,13 @@ import { whenClosed } from './response/when-closed.ts'
 import { type Access, type App, type RouteDependencies, RouteTable } from './route.ts'
 import { addRoutes } from './routes.ts'
 
-export interface ServerDependencies extends RouteDependencies {
+export interface ServerDependencies extends Omit<RouteDependencies, 'proxyIdentity'> {
   /** Calls per minute and key; null: no limit. */
   requests_per_minute: number | null
   /** The same of all keys of a project together. */
   project_requests_per_minute?: number | null
+  /** Null or absent: no proxy signs anybody in. */
+  signInProxy?: SignInProxy | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
   /** Without it, calls have no spans. */
@@ -116,6 +119,8 @@ export function buildServer(deps: ServerDependencies): App {
   const projectLimit = limitOf(deps.project_requests_per_minute ?? null, 'project')
   const observe = deps.metrics ? httpMetrics(deps.metrics) : null
   const keyUses = new KeyUses(store, clock)
+  const { signInProxy } = deps
+  const proxyIdentity = signInProxy ? new ProxyIdentity(signInProxy, store, clock) : undefined
   const nextRequestId = (): string => newId('request', clock.now())
 
   const app: App = fastify({
@@ -235,11 +240,17 @@ export function buildServer(deps: ServerDependencies): App {
     if (status.apiError) throw status.apiError
   }
 
-  /** A key wins over the cookie of a session. */
-  async function callerFrom({ headers, method }: FastifyRequest): Promise<Caller> {
-    const session = headers.authorization === undefined ? consoleTokenOf(headers.cookie) : null
-    if (session === null) return await authenticate(store.read, region, headers.authorization)
-    const caller = await authenticateSession(store.read, session, clock.now())
+  /** A key wins over what a proxy says, and both over the cookie of a session. */
+  async function callerFrom({ headers, method, raw }: FastifyRequest): Promise<Caller> {
+    const { authorization } = headers
+    const session = authorization === undefined ? consoleTokenOf(headers.cookie) : null
+    // Proxies send words of their own in the header of keys.
+    const person = namedKey(authorization) === null ? proxyIdentity?.personOf(raw) : undefined
+    let caller: Caller
+    if (person && (session === null || proxyIdentity?.isMember(person)))
+      caller = await proxyIdentity!.authenticate(person)
+    else if (session === null) return await authenticate(store.read, region, authorization)
+    else caller = await authenticateSession(store.read, session, clock.now())
     if (method !== 'GET' && method !== 'HEAD') requireConsoleHeader(headers)
     return caller
   }
@@ -349,7 +360,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   routes.watch(app)
   app.decorate('routeTable', routes)
-  addRoutes(app, { ...deps, countCall })
+  addRoutes(app, { ...deps, proxyIdentity, countCall })
   return app
 }
 

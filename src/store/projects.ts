@@ -1,5 +1,6 @@
 // Projects own everything; a project has the plan.
 import { sql } from 'kysely'
+import { isPerson, PERSON_ID } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { countRows, deleteRows, exactSum, readRow, selectRows, updateRows } from './rows.ts'
@@ -114,9 +115,38 @@ export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promis
   for (const { id, at } of uses) await updateRows(tx, 'api_keys', { id }).set({ last_used_at: at }).execute()
 }
 
-/** Keys of the project that are not revoked. */
+/** Keys of the project that are not revoked; persons are not counted. */
 export async function countKeys(db: Reader, project_id: string): Promise<number> {
-  return await countRows(db, 'api_keys', { project_id, revoked_at: null })
+  const { count } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
+    .select((eb) => eb.fn.countAll<number>().as('count'))
+    .where('id', '<', PERSON_ID)
+    .executeTakeFirstOrThrow()
+  return Number(count)
+}
+
+/** Adds the person, and the project where there is none of its name, or sets the person's scopes. */
+export async function putPerson(
+  tx: Writer,
+  project: ProjectRow,
+  person: Omit<NewApiKeyRow, 'project_id'>,
+): Promise<void> {
+  const { id } = await ensureProject(tx, project)
+  await tx
+    .insertInto('api_keys')
+    .values({ ...person, project_id: id })
+    .onConflict((oc) => oc.column('id').doUpdateSet({ scopes: person.scopes }))
+    .execute()
+}
+
+/** The names of the persons among these keys, by ID. */
+export async function namesOfPersons(
+  db: Reader,
+  key_ids: Iterable<string | null>,
+): Promise<Map<string, string>> {
+  const persons = [...new Set(key_ids)].filter((id) => id !== null && isPerson(id))
+  if (persons.length === 0) return new Map()
+  const rows = await db.selectFrom('api_keys').select(['id', 'name']).where('id', 'in', persons).execute()
+  return new Map(rows.map(({ id, name }) => [id, name ?? '']))
 }
 
 /** Of each project the newest revoked keys are kept. */

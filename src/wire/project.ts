@@ -116,8 +116,10 @@ export const ConsoleSession = object('ConsoleSession', {
   version: text('Of the service.'),
   expires_at: orNull(
     count(),
-    'Unix seconds at which it ends; null where an API key authenticates the call itself.',
+    'Unix seconds at which it ends; null where an API key or a proxy authenticates each call.',
   ),
+  person: maybeText('Who is signed in, where a proxy says so; `api_key_id` then stands for the person.'),
+  sign_out: Type.Optional(orNull(Type.String(), 'Where the person signs out; null: at the proxy.')),
 })
 
 export type ConsoleSession = Static<typeof ConsoleSession>

@@ -15,6 +15,7 @@ export const HttpRequestRecord = object('HttpRequestRecord', {
     Type.String(),
     'The key; with an `address`, the one that the call named, if any, be it valid or not.',
   ),
+  person: maybeText('Who called, where a proxy had signed them in.'),
   address: maybeText('Where a call came from that no key vouched for; for operators.'),
   entity: TextOrNull,
   created: timestamp('when it was answered.'),

@@ -1,19 +1,16 @@
 // Model servers behind a real nginx and reached through a real squid: certificates, client certificates, query strings,
 // tunnels, plain requests, passwords, and what either says when it is the one that fails.
 import assert from 'node:assert/strict'
-import { execFileSync, spawn } from 'node:child_process'
-import { once } from 'node:events'
+import { execFileSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { connect, createServer } from 'node:net'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { setTimeout as wait } from 'node:timers/promises'
 import type { BackendResult } from '../../src/backends/backend.ts'
 import { listUpstreamModels } from '../../src/backends/openai/list-models.ts'
 import { type OpenAiBackendOptions, openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { cert, key } from '../fakes/certificate.ts'
+import { folderOf, freePort, start } from '../fakes/programs.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { line, TestService } from '../service.ts'
 
@@ -27,48 +24,6 @@ const withSquid = {
 const CA = Buffer.from(cert)
 const BODY = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'hi' }] })
 const PEOPLE = { user: 'batch', password: 'pa:ss/w@rd' }
-
-async function folderOf(t: TestContext): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'offpeak-proxies-'))
-  // Both drop the rights of root.
-  await chmod(folder, 0o755)
-  t.after(() => rm(folder, { recursive: true, force: true }))
-  return folder
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
-  server.close()
-  await once(server, 'close')
-  return address.port
-}
-
-/** Resolves when the port accepts connections. */
-async function start(t: TestContext, program: string, args: string[], port: number): Promise<void> {
-  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'] })
-  let errors = ''
-  child.stderr.on('data', (bytes) => {
-    errors += bytes
-  })
-  const exited = once(child, 'exit')
-  t.after(async () => {
-    child.kill('SIGTERM')
-    await exited
-  })
-  for (;;) {
-    if (child.exitCode !== null) throw new Error(`${program} exited: ${errors}`)
-    const socket = connect(port, '127.0.0.1')
-    const isUp = await new Promise((resolve) => {
-      socket.once('connect', () => resolve(true)).once('error', () => resolve(false))
-    })
-    socket.destroy()
-    if (isUp) return
-    await wait(20)
-  }
-}
 
 /** Passes `/v1/` on to `target`, with TLS; on the second port only for clients with a certificate. */
 async function nginx(t: TestContext, target: string): Promise<{ port: number; strictPort: number }> {

@@ -125,7 +125,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   {
     title: t('audit.key'),
     minor: true,
-    cell: ({ api_key_id }) =>
+    cell: ({ api_key_id, person }) =>
       api_key_id ? (
         <button
           type="button"
@@ -133,7 +133,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
           title={t('audit.onlyKey', { id: api_key_id })}
           onClick={() => replaceQuery({ api_key_id })}
         >
-          {`…${api_key_id.slice(-8)}`}
+          {person ?? `…${api_key_id.slice(-8)}`}
         </button>
       ) : (
         '–'

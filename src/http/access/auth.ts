@@ -3,20 +3,13 @@
 
 import type { FastifyRequest } from 'fastify'
 import { GroupedWrites } from '../../audit/call-records.ts'
-import { hashConsoleToken, parseApiKey, SCOPES, secretMatches } from '../../domain/api-key.ts'
+import { hashConsoleToken, parseApiKey, secretMatches } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { namesIn } from '../../domain/text.ts'
-import {
-  type KeyUse,
-  type KeyWithProject,
-  readConsoleSession,
-  readKey,
-  recordKeyUses,
-} from '../../store/projects.ts'
+import { type KeyUse, readConsoleSession, readKey, recordKeyUses } from '../../store/projects.ts'
 import type { Reader, Store } from '../../store/store.ts'
 import type { Access } from '../route.ts'
-import type { Caller } from './caller.ts'
+import { type Caller, callerOfKey } from './caller.ts'
 
 /** Compared against if there is no such key, so that the time does not reveal it. */
 const NO_KEY_SHA256 = '0'.repeat(64)
@@ -38,19 +31,6 @@ export async function authenticateSession(db: Reader, token_sha256: string, now:
   const key = await readConsoleSession(db, token_sha256, now)
   if (!key || key.revoked_at !== null) throw new ApiError('invalid_api_key', SESSION_ENDED)
   return callerOfKey(key, key.session_expires)
-}
-
-function callerOfKey(key: KeyWithProject, session_expires: number | null): Caller {
-  return {
-    project_id: key.project_id,
-    project_name: key.project_name,
-    plan: key.plan,
-    key_id: key.id,
-    scopes: new Set(namesIn(key.scopes, SCOPES)),
-    // The console reads objects in the API's own form.
-    compat: session_expires === null ? key.compat : null,
-    session_expires,
-  }
 }
 
 /** The key ID in the header, whether or not the key exists. */

@@ -2,10 +2,12 @@
 import assert from 'node:assert'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { COMPAT_MODES, type CompatMode, isCompatMode, type Scope } from '../../domain/api-key.ts'
+import { COMPAT_MODES, type CompatMode, isCompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ApiError } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
+import { namesIn } from '../../domain/text.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
+import type { KeyWithProject } from '../../store/projects.ts'
 
 export interface Caller {
   project_id: string
@@ -18,6 +20,23 @@ export interface Caller {
   compat: CompatMode | null
   /** When the session of the console ends that the call was made in (Unix ms); null for a call with a key. */
   session_expires: number | null
+  /** Who made the call, where a trusted proxy says so; else null. */
+  person: string | null
+}
+
+/** `session_expires`: null without a session of the console. */
+export function callerOfKey(key: KeyWithProject, session_expires: number | null): Caller {
+  return {
+    project_id: key.project_id,
+    project_name: key.project_name,
+    plan: key.plan,
+    key_id: key.id,
+    scopes: new Set(namesIn(key.scopes, SCOPES)),
+    // The console reads objects in the API's own form.
+    compat: session_expires === null ? key.compat : null,
+    session_expires,
+    person: null,
+  }
 }
 
 /** Every endpoint that is not public has one. */

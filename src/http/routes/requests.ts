@@ -6,6 +6,7 @@ import { parseLineRequestId } from '../../domain/ids.ts'
 import { withoutSecrets } from '../../domain/secret-text.ts'
 import { readBatch } from '../../store/batches.ts'
 import { listHttpRequests, readAnonymousRequest, readHttpRequest } from '../../store/calls.ts'
+import { namesOfPersons } from '../../store/projects.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
@@ -59,10 +60,18 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
         since: since === undefined ? clock.now() - DEFAULT_DAYS * DAY_MS : since * 1000,
         until: until === undefined ? undefined : until * 1000,
       }
+      let persons = new Map<string, string>()
       return await readPage(page, {
         find: (id) => readHttpRequest(store.read, project_id, id),
-        list: (bounds) => listHttpRequests(store.read, project_id, { ...bounds, ...filter }),
-        show: (row) => showRequest({ ...row, response: null }),
+        async list(bounds) {
+          const listed = await listHttpRequests(store.read, project_id, { ...bounds, ...filter })
+          persons = await namesOfPersons(
+            store.read,
+            listed.rows.map(({ key_id }) => key_id),
+          )
+          return listed
+        },
+        show: (row) => showRequest({ ...row, response: null }, persons),
       })
     },
   })
@@ -79,9 +88,8 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     id: string,
   ): Promise<HttpRequestRecord | undefined> {
     const call = await readHttpRequest(store.read, project_id, id)
-    if (call) return showRequest(call)
-    const refused = scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined
-    return refused && showRequest(refused)
+    const shown = call ?? (scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined)
+    return shown && showRequest(shown, await namesOfPersons(store.read, [shown.key_id]))
   }
 
   route(app, 'GET /v1/requests/:request_id', {
@@ -104,8 +112,12 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
   })
 }
 
-function showRequest(row: HttpRequestRow | AnonymousRequestRow): HttpRequestRecord {
+function showRequest(
+  row: HttpRequestRow | AnonymousRequestRow,
+  persons: ReadonlyMap<string, string>,
+): HttpRequestRecord {
   const isAnonymous = 'address' in row
+  const person = persons.get(row.key_id ?? '')
   return {
     id: row.id,
     object: 'request',
@@ -114,6 +126,7 @@ function showRequest(row: HttpRequestRow | AnonymousRequestRow): HttpRequestReco
     path: row.path,
     status_code: row.status,
     api_key_id: row.key_id,
+    ...(person !== undefined && { person }),
     ...(isAnonymous ? { address: row.address } : {}),
     entity: isAnonymous ? null : row.entity,
     created: unixSeconds(row.created),

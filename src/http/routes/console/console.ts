@@ -35,9 +35,9 @@ const YEAR_S = 31_536_000
 /** A service that has just started has more urgent work. */
 const PREPARED_AFTER_MS = 1_000
 
-type Deps = Pick<RouteDependencies, 'clock' | 'prepareConsole'>
+type Deps = Pick<RouteDependencies, 'clock' | 'prepareConsole' | 'proxyIdentity'>
 
-export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps): void {
+export function consoleRoutes(app: App, { clock, prepareConsole = false, proxyIdentity }: Deps): void {
   let cancel = (): void => {}
   app.addHook('onListen', async () => {
     if (!prepareConsole) return
@@ -48,11 +48,11 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
 
   for (const url of ['/console', '/console/*'])
     publicRoute(app, `GET ${url}`, {
-      async handler({ headers, url }, reply) {
+      async handler({ headers, url, raw }, reply) {
         const { pathname } = new URL(url, 'http://console')
         const methods = app.routeTable.methodsOf(pathname)
         if (!methods.includes('GET')) throw new MethodNotAllowed(methods)
-        const signedIn = consoleTokenOf(headers.cookie) !== null
+        const signedIn = consoleTokenOf(headers.cookie) !== null || Boolean(proxyIdentity?.personOf(raw))
         return reply
           .headers(PAGE_HEADERS)
           .type('text/html; charset=utf-8')
@@ -78,7 +78,7 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false }: Deps)
   })
 }
 
-/** The page that loads them. `signedIn`: whether the browser sent a cookie. */
+/** The page that loads them. `signedIn`: whether the browser sent a cookie, or the proxy names a person. */
 function consolePage({ version }: ConsoleAssets, signedIn: boolean): string {
   const at = (path: string): string => `/console/assets/${version}/${path}`
   return `<!doctype html>

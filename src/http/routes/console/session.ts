@@ -41,9 +41,12 @@ const ConsoleHeader = Type.Object({
 /** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
 export type CountCall = (caller: Caller, reply: FastifyReply) => Promise<void>
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version'> & { countCall: CountCall }
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version' | 'proxyIdentity'> & {
+  countCall: CountCall
+}
 
-export function consoleSessionRoutes(app: App, { store, clock, region, version, countCall }: Deps): void {
+export function consoleSessionRoutes(app: App, deps: Deps): void {
+  const { store, clock, region, version, proxyIdentity, countCall } = deps
   publicRoute(app, 'POST /console/session', {
     doc: {
       operation: 'createConsoleSession',
@@ -125,8 +128,8 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
   })
 
   async function makeLink(request: FastifyRequest): Promise<ConsoleLink> {
-    const { key_id, session_expires } = callerOf(request)
-    if (session_expires !== null)
+    const { key_id, session_expires, person } = callerOf(request)
+    if (session_expires !== null || person !== null)
       throw new ApiError('missing_scope', 'A session cannot make a link; authenticate with an API key.')
     const created = clock.now()
     const expires = created + LINK_MS
@@ -144,7 +147,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
   }
 
   function showSession(caller: Caller): ConsoleSession {
-    const { project_id, project_name, plan, key_id, scopes, session_expires } = caller
+    const { project_id, project_name, plan, key_id, scopes, session_expires, person } = caller
     return {
       object: 'console_session',
       project: { id: project_id, name: project_name, plan },
@@ -153,6 +156,7 @@ export function consoleSessionRoutes(app: App, { store, clock, region, version, 
       region,
       version,
       expires_at: secondsOrNull(session_expires),
+      ...(person !== null && { person, sign_out: proxyIdentity?.signOut ?? null }),
     }
   }
 }

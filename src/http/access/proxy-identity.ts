@@ -1,0 +1,126 @@
+// Persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names the person
+// and the groups in headers of each request; nothing is kept between two calls, so who leaves a group has no access at the
+// next one. Only the address that the connection comes from says whether a header counts: no header does.
+//
+// A person has a row among the API keys of the project, without a secret: what counts, records and revokes keys does the
+// same for persons.
+import { createHash } from 'node:crypto'
+import { BlockList, isIP } from 'node:net'
+import { NO_SECRET, PERSON_ID, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
+import type { Clock } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
+import { BASE32, newId } from '../../domain/ids.ts'
+import { putPerson, readKey } from '../../store/projects.ts'
+import type { Store } from '../../store/store.ts'
+import { type Caller, callerOfKey } from './caller.ts'
+
+/** What the configuration says of the proxy. */
+export interface SignInProxy {
+  /** The header that names the person, and the one that lists the groups; in lower case. */
+  header: string
+  groups_header: string | null
+  /** Addresses and networks (CIDR) that the proxy connects from. */
+  from: readonly string[]
+  /** By name; `*`: everybody. The first one that a person is in counts. */
+  groups: Readonly<Record<string, { project: string; scopes: readonly Scope[] | null }>>
+  /** Where the browser goes to sign out; null: nowhere. */
+  sign_out: string | null
+}
+
+/** Of a request as it came, before anything is read into it. */
+interface Received {
+  socket: { remoteAddress?: string | undefined }
+  headersDistinct: NodeJS.Dict<string[]>
+}
+
+interface Person {
+  name: string
+  groups: readonly string[]
+}
+
+/** The plan of a project that the first person of a group makes. */
+const PLAN = 'payg'
+const EVERYBODY = '*'
+const NAME_CHARACTERS_MAX = 200
+/** Nothing that hides or reorders text, and no list of several names. */
+const NAME = /^[^\p{C}\p{Zl}\p{Zp},;]+$/u
+
+export class ProxyIdentity {
+  readonly #rules: SignInProxy
+  readonly #trusted = new BlockList()
+  readonly #store: Store
+  readonly #clock: Clock
+
+  constructor(rules: SignInProxy, store: Store, clock: Clock) {
+    this.#rules = rules
+    this.#store = store
+    this.#clock = clock
+    for (const network of rules.from) {
+      const [address = '', bits] = network.split('/')
+      const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
+      if (bits === undefined) this.#trusted.addAddress(address, family)
+      else this.#trusted.addSubnet(address, Number(bits), family)
+    }
+  }
+
+  get signOut(): string | null {
+    return this.#rules.sign_out
+  }
+
+  /** Null where the request does not come from the proxy, or the proxy names nobody, or more than one. */
+  personOf({ socket, headersDistinct }: Received): Person | null {
+    const address = socket.remoteAddress ?? ''
+    const family = isIP(address)
+    if (family === 0 || !this.#trusted.check(address, family === 6 ? 'ipv6' : 'ipv4')) return null
+    const { header, groups_header } = this.#rules
+    const [name = '', ...others] = textsOf(headersDistinct, header)
+    if (others.length > 0 || name.length > NAME_CHARACTERS_MAX || !NAME.test(name)) return null
+    const groups = groups_header === null ? [] : textsOf(headersDistinct, groups_header)
+    return { name, groups: groups.flatMap((list) => list.split(',')).map((group) => group.trim()) }
+  }
+
+  isMember(person: Person): boolean {
+    return this.#groupOf(person) !== undefined
+  }
+
+  /** Throws missing_scope where the person is in no group, and invalid_api_key where the person was revoked. */
+  async authenticate(person: Person): Promise<Caller> {
+    const { name } = person
+    const group = this.#groupOf(person)
+    if (group === undefined)
+      throw new ApiError(
+        'missing_scope',
+        `You are signed in as ${name}, but none of your groups may use this service. Its operator can add one to \`auth.proxy.groups\`.`,
+      )
+    const id = idOf(group.project, name)
+    const scopes = JSON.stringify(group.scopes ?? PROJECT_SCOPES)
+    let row = await readKey(this.#store.read, id)
+    if (row?.scopes !== scopes) {
+      const created = this.#clock.now()
+      const project = { id: newId('project', created), name: group.project, plan: PLAN, created }
+      const person = { id, name, scopes, created, secret_sha256: NO_SECRET, revoked_at: null, compat: null }
+      await this.#store.write((tx) => putPerson(tx, project, person))
+      row = await readKey(this.#store.read, id)
+    }
+    if (row === undefined || row.revoked_at !== null)
+      throw new ApiError('invalid_api_key', `The access of ${name} to the project was revoked.`)
+    return { ...callerOfKey(row, null), person: name }
+  }
+
+  #groupOf({ groups }: Person) {
+    return Object.entries(this.#rules.groups).find(
+      ([name]) => name === EVERYBODY || groups.includes(name),
+    )?.[1]
+  }
+}
+
+/** Each time that the header is given, trimmed; Node reads the bytes of headers as Latin-1. */
+function textsOf(headers: NodeJS.Dict<string[]>, name: string): string[] {
+  return (headers[name] ?? []).map((value) => Buffer.from(value, 'latin1').toString().trim())
+}
+
+/** The same at each call, so no index is needed to find the row. Sorts after the IDs of keys. */
+function idOf(project: string, name: string): string {
+  const digest = createHash('sha256').update(`${project}\0${name}`).digest()
+  return PERSON_ID + [...digest.subarray(0, 25)].map((byte) => BASE32[byte & 31]).join('')
+}
