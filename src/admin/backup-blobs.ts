@@ -9,7 +9,7 @@
 // and the next backup copies no more than what is missing.
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
-import { listBlobRows, openableBlobs } from '../store/blobs.ts'
+import { blobPages, openableBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
 import { AdminCommandError } from './database-freeze.ts'
 
@@ -48,17 +48,13 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
     const { blobs, missing } = await withStore(copyDatabase, async (copy) => {
       const missing: string[] = []
       let blobs = 0
-      for (let after: string | undefined, more = true; more; ) {
-        const rows = await listBlobRows(copy.read, { limit: ROWS_AT_ONCE, after })
+      for await (const rows of blobPages(copy.read, ROWS_AT_ONCE))
         for await (const done of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyNew(from, to, key))) {
           blobs++
           if (done.bytes === null) missing.push(done.key)
           else if (done.bytes > 0) copied++
           bytes_copied += done.bytes ?? 0
         }
-        after = rows.at(-1)?.key
-        more = rows.length === ROWS_AT_ONCE
-      }
       return { blobs, missing }
     })
     const lost = [...(await openableBlobs(live.read, missing))]

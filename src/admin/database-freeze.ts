@@ -1,7 +1,14 @@
-// Freezes a database while it is rekeyed or moved, so that no service runs on it. The order of steps prevents a race: a
-// service opens its session before it looks for the mark, and the admin command sets the mark before it looks for
-// sessions.
-import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
+// Decides whether a service may use a database: not while the database is rekeyed or moved, and only with its master key.
+// The order of steps prevents a race: a service opens its session before it looks for the mark of the admin command, and
+// the admin command sets the mark before it looks for sessions.
+import { masterKeyIdOf } from '../blobs/wrap-key.ts'
+import { anyWrappedKey } from '../store/blobs.ts'
+import {
+  deleteProperty,
+  readProperty,
+  writeProperty,
+  writePropertyOnce,
+} from '../store/database-properties.ts'
 import type { Reader, Store } from '../store/store.ts'
 import { liveSessions } from '../store/workers.ts'
 
@@ -79,4 +86,30 @@ export class AdminCommandError extends Error {
     super(message)
     this.name = 'AdminCommandError'
   }
+}
+
+// A database has one master key. The first process that opens it with one says which, and from then on no service
+// starts with another: it would take what it cannot open for damaged, and seal what the others cannot open.
+
+/** Throws AdminCommandError when the master key of this database is another than `key_id`. */
+export async function bindMasterKey(store: Store, key_id: string): Promise<void> {
+  if ((await readProperty(store.read, 'master_key')) === null)
+    await store.write(async (tx) => {
+      // One that was begun by an older version has blobs, and no mark.
+      const wrapped = await anyWrappedKey(tx)
+      const ours = wrapped === null ? null : masterKeyIdOf(wrapped)
+      await writePropertyOnce(tx, 'master_key', ours ?? key_id)
+    })
+  await assertSameMasterKey(store.read, key_id)
+}
+
+/** Throws AdminCommandError when `key_id` is not the master key that this database was last put under. */
+export async function assertSameMasterKey(db: Reader, key_id: string): Promise<void> {
+  const ours = await readProperty(db, 'master_key')
+  if (ours === null || ours === key_id) return
+  // While it is being replaced, neither the old key nor the new one is the right one.
+  await assertNotFrozen(db)
+  throw new AdminCommandError(
+    `the master key of this database is ${ours}, and this process was given ${key_id}: put the first of them into OFFPEAK_MASTER_KEY, or into the file master-key in the data folder`,
+  )
 }

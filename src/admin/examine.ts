@@ -5,15 +5,8 @@ import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import type { Clock } from '../domain/clock.ts'
-import { ORPHAN_AGE_MS } from '../maintenance/sweep.ts'
-import {
-  type BlobUse,
-  danglingUses,
-  knownBlobs,
-  listBlobRows,
-  readBlobRow,
-  usesOfBlob,
-} from '../store/blobs.ts'
+import { ORPHAN_AGE_MS, unknownBlobs } from '../maintenance/sweep.ts'
+import { type BlobUse, blobPages, danglingUses, readBlobRow, usesOfBlob } from '../store/blobs.ts'
 import type { BlobRow } from '../store/schema.ts'
 import { DatabaseFailure, type Store } from '../store/store.ts'
 
@@ -94,9 +87,7 @@ async function examineBlobs(
 ): Promise<void> {
   /** By master key, how many blobs only that one opens. */
   const strange = new Map<string, number>()
-  let after: string | undefined
-  for (;;) {
-    const rows = await listBlobRows(store.read, { limit: ROWS_AT_ONCE, after })
+  for await (const rows of blobPages(store.read, ROWS_AT_ONCE))
     for (const row of rows) {
       examined.blobs++
       const sealer = masterKeyIdOf(row.wrapped_key)
@@ -116,9 +107,6 @@ async function examineBlobs(
         tell({ level: 'damage', about: 'blob', blob: row.key, problem: found, advice, affects })
       }
     }
-    after = rows.at(-1)?.key
-    if (rows.length < ROWS_AT_ONCE) break
-  }
   for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
 }
 
@@ -165,26 +153,11 @@ async function examineOrphans(
 ): Promise<void> {
   let count = 0
   let bytes = 0
-  let batch: { key: string; bytes: number; modified: number }[] = []
-  const look = async (): Promise<void> => {
-    const known = await knownBlobs(
-      store.read,
-      batch.map(({ key }) => key),
-    )
-    for (const blob of batch) {
-      if (known.has(blob.key)) continue
-      count++
-      bytes += blob.bytes
-    }
-    batch = []
+  // A younger one may belong to work that is not committed yet.
+  for await (const blob of unknownBlobs({ store, blobs }, clock.now() - ORPHAN_AGE_MS)) {
+    count++
+    bytes += blob.bytes
   }
-  for await (const blob of blobs.list('')) {
-    // A younger one may belong to work that is not committed yet.
-    if (blob.modified > clock.now() - ORPHAN_AGE_MS) continue
-    batch.push(blob)
-    if (batch.length >= ROWS_AT_ONCE) await look()
-  }
-  await look()
   if (count === 0) return
   tell({
     level: 'note',

@@ -5,7 +5,7 @@ import { randomInt, randomUUID } from 'node:crypto'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { listBlobRows } from '../store/blobs.ts'
+import { blobPages } from '../store/blobs.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { insertInto } from '../store/rows.ts'
 import type { BlobRow } from '../store/schema.ts'
@@ -174,20 +174,16 @@ async function copyTables(
 
 async function copyBlobs(from: Place, to: Place, limit: number, tell: (text: string) => void): Promise<void> {
   const progress = await readProgress(to.store)
-  let after = progress?.after?.[0] ?? null
+  const first = progress?.after?.[0] ?? null
   let copied = 0
-  for (let more = true; more; ) {
-    const rows = await listBlobRows(to.store.read, {
-      limit,
-      after: after === null ? undefined : String(after),
-    })
+  for await (const rows of blobPages(to.store.read, limit, first === null ? undefined : String(first))) {
     for await (const _ of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyBlob(from.blobs, to.blobs, key)));
-    after = rows.at(-1)?.key ?? after
-    const reached: Progress = { table: BLOBS, after: after === null ? null : [after] }
+    const last = rows.at(-1)
+    if (!last) break
+    const reached: Progress = { table: BLOBS, after: [last.key] }
     await to.store.write((tx) => writeProperty(tx, 'move_progress', JSON.stringify(reached)))
     copied += rows.length
-    if (rows.length > 0) tell(`${copied} blobs copied`)
-    more = rows.length === limit
+    tell(`${copied} blobs copied`)
   }
 }
 
@@ -217,8 +213,7 @@ async function compareTables(from: Store, to: Store, rows_at_once: number): Prom
 async function compareBlobs(from: Place, to: Place, sealed: SealedBlobs): Promise<Omit<Moved, 'rows'>> {
   const result = { blobs: 0, bytes: 0, missing: [] as string[], opened: 0 }
   const sample: BlobRow[] = []
-  for (let after: string | undefined, more = true; more; ) {
-    const rows = await listBlobRows(to.store.read, { limit: ROWS_AT_ONCE, after })
+  for await (const rows of blobPages(to.store.read, ROWS_AT_ONCE)) {
     const sizes = mapAhead(rows, BLOBS_AT_ONCE, async (row) => ({
       row,
       there: await sizeOf(from.blobs, row.key),
@@ -238,8 +233,6 @@ async function compareBlobs(from: Place, to: Place, sealed: SealedBlobs): Promis
       result.blobs++
       result.bytes += here
     }
-    after = rows.at(-1)?.key
-    more = rows.length === ROWS_AT_ONCE
   }
   for (const row of sample) {
     for await (const _ of sealed.read(row.project_id, row));

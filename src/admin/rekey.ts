@@ -2,13 +2,16 @@
 // are. Each wrapped key names its master key, and pages are transactions of their own, so that whatever
 // interrupts it, running it again goes on where it stopped.
 import { randomInt } from 'node:crypto'
+import { constants } from 'node:fs'
+import { copyFile, link, open, rename, unlink } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
-import type { MasterKey } from '../blobs/master-key.ts'
+import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
 import { secretName } from '../notify/signing.ts'
 import {
-  listBlobRows,
+  blobPages,
   lockBlobKeys,
   lockSecrets,
   replaceBlobKeys,
@@ -61,7 +64,7 @@ export async function rekey(
   const resumed = await begin(store, from, to)
   const known = new Set([from?.id, to.id])
   try {
-    refuseStrangers(await keysInUse(store), known)
+    refuseStrangers((await look(store)).in_use, known)
   } catch (error) {
     if (!resumed) await thaw(store)
     throw error
@@ -169,10 +172,6 @@ function rewrapSecrets(store: Store, from: MasterKey, to: MasterKey, page: Page)
 
 type KeysInUse = ReadonlyMap<string | null, number>
 
-async function keysInUse(store: Store): Promise<KeysInUse> {
-  return (await look(store)).in_use
-}
-
 /** How much each master key has wrapped (null: nothing of ours), and some of the blobs, drawn at random. */
 async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[] }> {
   const in_use = new Map<string | null, number>()
@@ -182,8 +181,7 @@ async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[
   }
   const sample: BlobRow[] = []
   let seen = 0
-  for (let after: string | undefined, more = true; more; ) {
-    const rows = await listBlobRows(store.read, { limit: ROWS_AT_ONCE, after })
+  for await (const rows of blobPages(store.read, ROWS_AT_ONCE))
     for (const row of rows) {
       count(row.wrapped_key)
       // Every row has the same chance to be among those kept.
@@ -191,9 +189,6 @@ async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[
       if (place < SAMPLE) sample[place] = row
       seen++
     }
-    after = rows.at(-1)?.key
-    more = rows.length === ROWS_AT_ONCE
-  }
   for (let after = '', more = true; more; ) {
     const rows: WrappedSecrets[] = await store.write((tx) => lockSecrets(tx, { limit: ROWS_AT_ONCE, after }))
     for (const row of rows) {
@@ -215,4 +210,60 @@ function refuseStrangers(in_use: KeysInUse, known: ReadonlySet<string | undefine
         `${count} keys and secrets are wrapped by master key ${id}, which was not given: bring that key back first`,
       )
   }
+}
+
+// Puts a new master key's file in the place of the old one, which is kept beside it: backups made before need
+// it. At no moment is there no file, or half a file, under the key's name, and running it again is safe.
+
+/** Where a new key waits until everything is under it. */
+export function nextKeyPath(path: string): string {
+  return `${path}.new`
+}
+
+export function oldKeyPath(path: string): string {
+  return `${path}.old`
+}
+
+/** The key that the file at `from` holds, also at `to`, for its owner alone; a half written copy is replaced. */
+export async function copyKeyFile(from: string, to: string): Promise<MasterKey> {
+  const temporary = `${to}.part`
+  await unlink(temporary).catch(() => {})
+  await copyFile(from, temporary, constants.COPYFILE_EXCL)
+  {
+    await using file = await open(temporary, 'r+')
+    await file.chmod(0o600)
+    await file.sync()
+  }
+  await rename(temporary, to)
+  await syncFolder(to)
+  return await readMasterKey(to)
+}
+
+/** Afterwards `path` holds what `nextKeyPath(path)` held, and `oldKeyPath(path)` what `path` held. */
+export async function switchKeyFile(path: string): Promise<void> {
+  await keepOld(path)
+  await rename(nextKeyPath(path), path)
+  await syncFolder(path)
+}
+
+/** Takes the key away where another source has its place: then `path` is gone, and kept as the old one. */
+export async function retireKeyFile(path: string): Promise<void> {
+  await keepOld(path)
+  await unlink(path)
+  await syncFolder(path)
+}
+
+async function keepOld(path: string): Promise<void> {
+  const present = await readMasterKey(path)
+  const kept = await readMasterKey(oldKeyPath(path)).catch(() => null)
+  if (kept?.id === present.id) return
+  if (kept !== null) await rename(oldKeyPath(path), `${oldKeyPath(path)}.${kept.id}`)
+  await link(path, oldKeyPath(path))
+  await syncFolder(path)
+}
+
+async function syncFolder(path: string): Promise<void> {
+  if (process.platform === 'win32') return
+  await using folder = await open(dirname(path), constants.O_RDONLY)
+  await folder.sync()
 }

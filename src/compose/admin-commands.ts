@@ -3,22 +3,22 @@ import { existsSync, realpathSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { type BackedUp, backupBlobs } from '../admin/backup-blobs.ts'
-import { readFreeze } from '../admin/database-freeze.ts'
-import {
-  assertSameMasterKey,
-  copyKeyFile,
-  nextKeyPath,
-  oldKeyPath,
-  retireKeyFile,
-  switchKeyFile,
-} from '../admin/master-keys.ts'
+import { assertSameMasterKey, readFreeze } from '../admin/database-freeze.ts'
 import {
   type Moved,
   migrateData as move,
   type Place,
   releaseMoved as release,
 } from '../admin/migrate-data.ts'
-import { endRekey, rekey as rewrapAll } from '../admin/rekey.ts'
+import {
+  copyKeyFile,
+  endRekey,
+  nextKeyPath,
+  oldKeyPath,
+  retireKeyFile,
+  rekey as rewrapAll,
+  switchKeyFile,
+} from '../admin/rekey.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,
@@ -27,7 +27,7 @@ import {
   readOrCreateMasterKey,
 } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
-import type { AdminCommands, RekeyOrder, RekeyReport } from '../cli/launch.ts'
+import type { AdminCommands, RekeyOrder, RekeyReport } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { withoutUrlSecrets } from '../domain/secret-text.ts'

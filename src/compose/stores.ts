@@ -1,8 +1,7 @@
 // Opens the database and the blob store that the configuration names. Adapters are chosen here and in upstreams.ts.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { assertNotFrozen } from '../admin/database-freeze.ts'
-import { bindMasterKey } from '../admin/master-keys.ts'
+import { assertNotFrozen, bindMasterKey } from '../admin/database-freeze.ts'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {

@@ -2,7 +2,7 @@
 // any write can take is an orphan. Two rules protect blobs that are about to be committed: a worker that cannot commit
 // for long writes its blobs again (BLOB_FRESH_MS), and an orphan is deleted only if it is still unknown at a second
 // look, because a bucket may date an upload by its start, hours before its end.
-import type { Blobs } from '../blobs/blobs.ts'
+import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
@@ -73,30 +73,34 @@ export class OrphanSweep {
     this.#askAt = now + askEveryMs
     const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', everyMs))
     if (began) {
-      const keys = await findUnknown(this.#ports, orphanAgeMs)
+      const keys: string[] = []
+      for await (const { key } of unknownBlobs(this.#ports, clock.now() - orphanAgeMs))
+        if (keys.push(key) >= SUSPECTS_MAX) break
       if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }
     }
     return { began, removed: 0 }
   }
 }
 
-/** Keys of blobs that are older than that and that the database does not know. */
-async function findUnknown({ store, blobs, clock }: Ports, olderThanMs: number): Promise<string[]> {
-  const unknown: string[] = []
-  let keys: string[] = []
-  const look = async (): Promise<void> => {
+/** Blobs from before `before` (Unix ms) that the database does not know. */
+export async function* unknownBlobs(
+  { store, blobs }: Pick<Ports, 'store' | 'blobs'>,
+  before: number,
+): AsyncGenerator<StoredBlob> {
+  let some: StoredBlob[] = []
+  const unknown = async (): Promise<StoredBlob[]> => {
+    const asked = some
+    some = []
+    const keys = asked.map(({ key }) => key)
     const known = await knownBlobs(store.read, keys)
-    for (const key of keys) if (!known.has(key)) unknown.push(key)
-    keys = []
+    return asked.filter(({ key }) => !known.has(key))
   }
   for await (const blob of blobs.list('')) {
-    if (blob.modified > clock.now() - olderThanMs) continue
-    keys.push(blob.key)
-    if (keys.length >= KEYS_AT_ONCE) await look()
-    if (unknown.length >= SUSPECTS_MAX) break
+    if (blob.modified > before) continue
+    some.push(blob)
+    if (some.length >= KEYS_AT_ONCE) yield* await unknown()
   }
-  await look()
-  return unknown
+  yield* await unknown()
 }
 
 /** Removes those that the database still does not know. */

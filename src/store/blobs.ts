@@ -136,6 +136,16 @@ export async function listBlobRows(
   return await query.execute()
 }
 
+/** Every blob after `after`, in pages of `limit`; the last page may be empty. */
+export async function* blobPages(db: Reader, limit: number, after?: string): AsyncGenerator<BlobRow[]> {
+  for (let last = after, more = true; more; ) {
+    const rows = await listBlobRows(db, { limit, after: last })
+    yield rows
+    last = rows.at(-1)?.key
+    more = rows.length === limit
+  }
+}
+
 /** Which of `keys` can be opened. */
 export async function openableBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
   if (keys.length === 0) return new Set()

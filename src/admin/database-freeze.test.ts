@@ -8,8 +8,7 @@ import { type MasterKey, masterKeyFromText } from '../blobs/master-key.ts'
 import { wrapKey } from '../blobs/wrap-key.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { freeze } from './database-freeze.ts'
-import { bindMasterKey } from './master-keys.ts'
+import { bindMasterKey, freeze } from './database-freeze.ts'
 
 const key = (): MasterKey => masterKeyFromText(randomBytes(32).toString('hex'), 'a test')
 
