@@ -9,9 +9,9 @@ import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
+import type { S3Config } from './scalars.ts'
 import type { ConfigFile } from './schema.ts'
-import type { S3Config } from './store-addresses.ts'
-import type { TracingConfig } from './tracing.ts'
+import type { TracingConfig } from './settings.ts'
 
 type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks' | 'auth'
 

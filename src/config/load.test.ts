@@ -6,7 +6,7 @@ import { after, describe, test } from 'node:test'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { QUOTAS_DEFAULT } from '../domain/plan.ts'
 import type { Config } from './config.ts'
-import { type ConfigFlags, loadConfig } from './load.ts'
+import { type ConfigFlags, loadConfig, nearest } from './load.ts'
 import { ConfigError } from './sources.ts'
 
 const NOW = 1_800_000_000_000
@@ -679,4 +679,27 @@ describe('what is refused', () => {
     assert.equal(found.length, 2)
     assert.ok(!found.join('\n').includes(secret))
   })
+})
+
+const KEYS = ['base_url', 'api_key_env', 'model', 'concurrency_max', 'timeout', 'headers', 'id']
+
+test('a slip of the fingers is put right', () => {
+  const slips = [
+    ['base_ulr', 'base_url'],
+    ['baseurl', 'base_url'],
+    ['BASE-URL', 'base_url'],
+    ['timout', 'timeout'],
+    ['max_concurrency', null],
+    ['concurrency', 'concurrency_max'],
+    ['header', 'headers'],
+  ] as const
+  for (const [slip, meant] of slips) assert.equal(nearest(slip, KEYS), meant, slip)
+})
+
+test('nothing is suggested for what resembles nothing', () => {
+  for (const wrong of ['colour', 'x', 'temperature', '']) assert.equal(nearest(wrong, KEYS), null, wrong)
+})
+
+test('of two that are close, the closer one is suggested', () => {
+  assert.equal(nearest('lines_mx', ['line_max', 'lines_max']), 'lines_max')
 })

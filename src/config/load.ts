@@ -1,12 +1,23 @@
 // Loads the configuration: reads file, variables and flags by the schema, reports every problem at once, and makes
 // the typed configuration, secrets included.
+
+import type { Static } from 'typebox'
 import { systemClock } from '../domain/clock.ts'
+import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import type { Config } from './config.ts'
-import { keysOf, nearest, readShape } from './read-shape.ts'
-import { CONFIG_FILE } from './schema.ts'
-import { crossCheck, toConfig } from './settings.ts'
-import { ConfigError, offpeakVariables, readConfigFile, type Sources } from './sources.ts'
-import { tracingFromEnv } from './tracing.ts'
+import { CONFIG_FILE, MODELS } from './schema.ts'
+import { crossCheck, type ModelShape, toConfig, tracingFromEnv } from './settings.ts'
+import { RULES, type Rules, type Shape } from './shape.ts'
+import {
+  ConfigError,
+  offpeakVariables,
+  type Path,
+  readConfigFile,
+  type Sources,
+  shown,
+  type Tree,
+  variableTree,
+} from './sources.ts'
 
 /** Flags of the command line that beat variables and file. */
 export interface ConfigFlags {
@@ -69,10 +80,30 @@ export function loadConfig(request: ConfigRequest): Config {
   refuseUnknownVariables(variables, problems)
   const tracing = tracingFromEnv(env, problems)
   if (problems.length > 0) throw new ConfigError(problems)
-  const config = toConfig(values, env, cwd, request.now ?? systemClock.now(), tracing)
+  const models = values.models ?? readModels([SIMULATED])
+  const config = toConfig({ ...values, models }, env, cwd, request.now ?? systemClock.now(), tracing)
   const contradictions = crossCheck(config)
   if (contradictions.length > 0) throw new ConfigError(contradictions)
   return config
+}
+
+/** A service without a configuration answers for this model. */
+const SIMULATED = {
+  id: 'sim-1',
+  context_window: 131_072,
+  max_output_tokens: 4096,
+  price: { input_per_mtok: 0.1, output_per_mtok: 0.4 },
+  endpoints: ENDPOINT_PATHS,
+  upstreams: [{ type: 'sim', latency_ms: 20 }],
+}
+
+/** Models as a file would write them, with their defaults. */
+export function readModels(written: readonly object[]): ModelShape[] {
+  const file = variableTree('models', JSON.stringify(written))
+  const problems: string[] = []
+  const models = readShape(MODELS, { file, variables: new Map(), flags: new Map(), env: {} }, problems)
+  if (problems.length > 0) throw new ConfigError(problems)
+  return models
 }
 
 function flagsByPath(flags: ConfigFlags): Sources['flags'] {
@@ -94,4 +125,225 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
       `${name}: unknown variable${close === null ? '; docs/configuration.md lists them all' : `; did you mean ${close}?`}`,
     )
   }
+}
+
+// Reads the value of a shape from flags, variables and file. Every problem is collected, with the place of its value.
+
+/** Where a value is looked for. */
+interface Place {
+  tree: Tree
+  path: Path
+  /** The variable that sets it; null inside lists and maps whose keys the user chooses. */
+  variable: string | null
+}
+
+/** The value is complete only when `problems` has gained nothing. */
+export function readShape<S extends Shape>(shape: S, sources: Sources, problems: string[]): Static<S> {
+  const root = { tree: sources.file, path: [], variable: 'OFFPEAK' }
+  return new ShapeReader(sources, problems).read(shape, root, sources.file.root) as Static<S>
+}
+
+class ShapeReader {
+  readonly #sources: Sources
+  readonly #problems: string[]
+
+  constructor(sources: Sources, problems: string[]) {
+    this.#sources = sources
+    this.#problems = problems
+  }
+
+  read(shape: Shape, at: Place, found: unknown): unknown {
+    const rules = shape[RULES]
+    const flag = this.#sources.flags.get(pathText(at.path))
+    const text = at.variable === null ? undefined : this.#sources.variables.get(at.variable)
+    if (flag !== undefined) return this.#parse(rules, flag.text, `${flag.name}: `)
+    if (text !== undefined && rules.parse) return this.#parse(rules, text, `${at.variable}: `)
+    if (text !== undefined && at.variable !== null && shape.properties === undefined) {
+      const tree = variableTree(at.variable, text)
+      return this.#readFound(shape, { tree, path: at.path, variable: null }, tree.root ?? null)
+    }
+    return this.#readFound(shape, at, found ?? shape.default ?? null)
+  }
+
+  #readFound(shape: Shape, at: Place, found: unknown): unknown {
+    const { optional, expected, parse } = shape[RULES]
+    if (found === null && optional) return null
+    const isMap = shape.properties !== undefined || shape.additionalProperties !== undefined
+    if (found === null && !isMap) return this.#report(at, `is missing; expected ${expected}`)
+    if (parse) return this.#readScalar(shape[RULES], at, found)
+    if (shape.anyOf && !shape.items) return this.#readVariant(shape.anyOf, at, found)
+    return this.#check(shape, at, () =>
+      shape.items ? this.#readList(shape.items, at, found) : this.#readMap(shape, at, found),
+    )
+  }
+
+  #check(shape: Shape, at: Place, read: () => unknown): unknown {
+    const before = this.#problems.length
+    const value = read()
+    if (this.#problems.length === before)
+      shape[RULES].check?.(
+        value,
+        (steps, what) => this.#report({ ...at, path: [...at.path, ...steps] }, what),
+        this.#sources.env,
+      )
+    return value
+  }
+
+  #readScalar(rules: Rules, at: Place, found: unknown): unknown {
+    const place = `${at.tree.place(at.path)}${pathText(at.path)}: `
+    const scalar = typeof found === 'string' || typeof found === 'number' || typeof found === 'boolean'
+    if (scalar && rules.types?.some((type) => type === typeof found))
+      return this.#parse(rules, String(found), place, found)
+    const quotes = rules.secret ? ' (text goes in quotes)' : ` (text goes in quotes: "${found}")`
+    const quoted = scalar && rules.types?.includes('string') ? quotes : ''
+    this.#problems.push(`${place}${mismatch(rules, found)}${quoted}`)
+  }
+
+  #parse(rules: Rules, text: string, place: string, found: unknown = text): unknown {
+    const value = rules.parse?.(text)
+    if (value === undefined) this.#problems.push(`${place}${mismatch(rules, found)}`)
+    else rules.check?.(value, (_, what) => this.#problems.push(`${place}${what}`), this.#sources.env)
+    return value
+  }
+
+  #readList(item: Shape, at: Place, found: unknown): unknown {
+    const items: readonly unknown[] = Array.isArray(found) ? found : [found]
+    if (!Array.isArray(found) && !item[RULES].parse)
+      return this.#report(at, `expected a list, found ${shown(found)}`)
+    if (items.length === 0) return this.#report(at, 'expected at least one item')
+    return items.map((one, i) =>
+      this.#readFound(
+        item,
+        Array.isArray(found) ? { ...at, path: [...at.path, i], variable: null } : at,
+        one,
+      ),
+    )
+  }
+
+  #readVariant(variants: readonly Shape[], at: Place, found: unknown): unknown {
+    if (!(found instanceof Map)) return this.#notMap(at, found)
+    const type: unknown = found.get('type') ?? null
+    const types = variants.map((one) => one.properties?.type?.const)
+    const chosen = variants[types.indexOf(String(type))]
+    if (chosen) return this.#check(chosen, at, () => this.#readMap(chosen, at, found))
+    const expected = `expected one of ${types.join(', ')}`
+    this.#report(
+      { ...at, path: [...at.path, 'type'] },
+      type === null ? `is missing; ${expected}` : `${expected}, found ${shown(type)}`,
+    )
+  }
+
+  #readMap({ properties, additionalProperties: item }: Shape, at: Place, found: unknown): unknown {
+    if (found !== null && !(found instanceof Map)) return this.#notMap(at, found)
+    const entries: ReadonlyMap<unknown, unknown> = found ?? new Map()
+    const inside = (key: string): Place => ({
+      tree: at.tree,
+      path: [...at.path, key],
+      variable: at.variable === null || item ? null : `${at.variable}_${key.toUpperCase()}`,
+    })
+    const shapes: Iterable<[string, Shape]> = item
+      ? [...entries.keys()].map((key) => [String(key), item])
+      : Object.entries(properties ?? {})
+    const values = [...shapes].map(([key, shape]) => [
+      key,
+      this.read(shape, inside(key), entries.get(key) ?? null),
+    ])
+    if (properties) this.#refuseUnknown([...entries.keys()].map(String), Object.keys(properties), inside)
+    return Object.fromEntries(values)
+  }
+
+  #refuseUnknown(given: readonly string[], known: readonly string[], inside: (key: string) => Place): void {
+    for (const name of given.filter((key) => !known.includes(key))) {
+      const close = nearest(name, known)
+      const advice = close !== null ? `did you mean ${close}?` : `the keys are ${known.join(', ')}`
+      this.#report(inside(name), `unknown key; ${advice}`)
+    }
+  }
+
+  #notMap(at: Place, found: unknown): void {
+    this.#report(at, `expected a map of keys, found ${shown(found)}`)
+  }
+
+  #report({ tree, path }: Place, what: string): void {
+    const key = pathText(path)
+    this.#problems.push(`${tree.place(path)}${key === '' ? '' : `${key}: `}${what}`)
+  }
+}
+
+function mismatch({ expected, secret }: Rules, found: unknown): string {
+  return secret ? `expected ${expected}` : `expected ${expected}, found ${shown(found)}`
+}
+
+/** `models[0].upstreams[1].base_url` */
+function pathText(path: Path): string {
+  return path.reduce<string>(
+    (text, step) => (typeof step === 'number' ? `${text}[${step}]` : text === '' ? step : `${text}.${step}`),
+    '',
+  )
+}
+
+/** Every key that stands for itself, as the documentation writes it, with the variable that sets it, if any. */
+export function keysOf(
+  shape: Shape,
+  path = '',
+  variable: string | null = 'OFFPEAK',
+): Map<string, string | null> {
+  const keys = new Map<string, string | null>()
+  const add = (more: Iterable<[string, string | null]>): void => {
+    for (const [key, name] of more) keys.set(key, name)
+  }
+  const { properties, additionalProperties, items, anyOf } = shape
+  const { parse } = shape[RULES]
+  const variants = items || parse ? [] : (anyOf ?? [])
+  const isNamedMap = additionalProperties && variable === null
+  if (path !== '' && !properties && variants.length === 0 && !isNamedMap) keys.set(path, variable)
+  for (const [key, one] of Object.entries(properties ?? {}))
+    add(keysOf(one, path === '' ? key : `${path}.${key}`, variable && `${variable}_${key.toUpperCase()}`))
+  if (additionalProperties) add(keysOf(additionalProperties, `${path}.<name>`, null))
+  if (items && !items[RULES].parse) add(keysOf(items, `${path}[]`, null))
+  for (const one of variants) add(keysOf(one, path, null))
+  return keys
+}
+
+// The name that a misspelt one was probably meant to be.
+
+/** The closest of `names` to `wrong`, or null when none is close enough to be worth suggesting. */
+export function nearest(wrong: string, names: Iterable<string>): string | null {
+  let best: string | null = null
+  let bestDistance = Math.max(2, Math.floor(wrong.length / 3)) + 1
+  for (const name of names) {
+    const begun = wrong.length >= 4 && plain(name).startsWith(plain(wrong))
+    const distance = begun ? 1 : editDistance(plain(wrong), plain(name))
+    // A suggestion that shares less than half of its letters would only confuse.
+    if (distance < bestDistance && distance * 2 <= name.length) {
+      best = name
+      bestDistance = distance
+    }
+  }
+  return best
+}
+
+/** Case and the kind of dash are not what makes two names different. */
+function plain(name: string): string {
+  return name.toLowerCase().replaceAll('-', '_')
+}
+
+/** Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment). */
+function editDistance(a: string, b: string): number {
+  let before: number[] = []
+  let last = Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1]
+      let cost = Math.min(row[j - 1]! + 1, last[j]! + 1, last[j - 1]! + (same ? 0 : 1))
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) {
+        cost = Math.min(cost, before[j - 2]! + 1)
+      }
+      row.push(cost)
+    }
+    before = last
+    last = row
+  }
+  return last[b.length]!
 }

@@ -5,15 +5,16 @@ import { isIP } from 'node:net'
 import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
-import { durationText } from '../domain/days.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
 import {
   anyText,
+  BLOBS,
   boolean,
   completionWindow,
+  DATABASE,
   duration,
   endpointPath,
   fraction,
@@ -39,7 +40,6 @@ import {
   variant,
 } from './shape.ts'
 import { present, unreadable } from './sources.ts'
-import { BLOBS, DATABASE } from './store-addresses.ts'
 
 // How the configuration writes the addresses of model servers, batch APIs and what lies between.
 
@@ -179,9 +179,6 @@ export function metricsUrl(metrics: string, base_url: string): string | null {
   url.search = ''
   return url.href
 }
-
-export const CONCURRENCY_MAX = 1024
-export const TIMEOUT_MS = 600_000
 
 /** No underscore: in an API key, it ends the region. */
 const REGION = text(
@@ -364,7 +361,7 @@ const PRICE = checked(
 
 /** Of every upstream, whatever its type. */
 const PLACE = {
-  concurrency_max: byDefault(CONCURRENCY_MAX, integer(1)),
+  concurrency_max: byDefault(1024, integer(1)),
   tier: byDefault(0, integer(0, 100)),
   price: optional(PRICE),
   hours: optional(
@@ -405,7 +402,7 @@ const OPENAI_KEYS = section({
   fairness_header: optional(FAIRNESS_HEADER),
   service_tier: optional(text(/^[a-z][a-z0-9_-]{0,63}$/, 'the name of a service tier such as flex')),
   model: optional(anyText),
-  timeout: byDefault(durationText(TIMEOUT_MS), duration(1)),
+  timeout: byDefault('10m', duration(1)),
   live: optional(LIVE),
   headers: HEADERS,
 })
@@ -518,7 +515,7 @@ const MODEL = checked(
   },
 )
 
-const MODELS = checked(listOf(MODEL, 'a list of models'), (models, problem) => {
+export const MODELS = checked(listOf(MODEL, 'a list of models'), (models, problem) => {
   for (const [i, { id }] of models.entries()) {
     const first = models.findIndex((other) => other.id === id)
     if (first < i) problem([i, 'id'], `${id} is already models[${first}]`)

@@ -1,5 +1,4 @@
 // Makes the configuration of the service from the checked values of file, variables and flags.
-
 import { basename, resolve } from 'node:path'
 import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
@@ -7,15 +6,13 @@ import { dearest, FREE, type Price } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
 import type { Config, EngineConfig, LiveConfig, ModelConfig, UpstreamConfig } from './config.ts'
-import { sizeText } from './scalars.ts'
+import { type S3Address, type S3Config, sizeText } from './scalars.ts'
 import { BUILT_IN_PLANS, type ConfigFile, machineOf, metricsUrl } from './schema.ts'
 import { present } from './sources.ts'
-import type { S3Address, S3Config } from './store-addresses.ts'
-import type { TracingConfig } from './tracing.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
 export function toConfig(
-  file: ConfigFile,
+  file: ConfigFile & { models: ModelShape[] },
   env: NodeJS.ProcessEnv,
   cwd: string,
   now: number,
@@ -42,7 +39,7 @@ export function toConfig(
         : withCredentials(blobs, env),
     plans: plansOf(file.plans),
     create: { wait_for_file_ms: file.create.wait_for_file },
-    models: file.models?.map((model) => modelOf(model, env, cwd, created)) ?? [simulated(created)],
+    models: file.models.map((model) => modelOf(model, env, cwd, created)),
     engines: machineOf(file.engines, env),
     worker: {
       processes: worker.processes,
@@ -104,9 +101,10 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
   return plans
 }
 
-type ModelShape = NonNullable<ConfigFile['models']>[number]
+export type ModelShape = NonNullable<ConfigFile['models']>[number]
 
-function modelOf(
+/** `created`: Unix seconds. */
+export function modelOf(
   { upstreams, price, spill, endpoints, ...model }: ModelShape,
   env: NodeJS.ProcessEnv,
   cwd: string,
@@ -251,38 +249,6 @@ function distinctNames(upstreams: readonly UpstreamConfig[]): UpstreamConfig[] {
   })
 }
 
-/** sim-1, so that a service without a configuration answers something. */
-function simulated(created: number): ModelConfig {
-  return {
-    model: {
-      id: 'sim-1',
-      context_window: 131_072,
-      max_output_tokens: 4096,
-      price: { input_picos: 100_000, output_picos: 400_000 },
-      priced: true,
-      supports: { structured_output: true, tools: true },
-      endpoints: ENDPOINT_PATHS,
-      created,
-    },
-    upstreams: [
-      {
-        type: 'sim',
-        name: 'sim',
-        concurrency_max: 1024,
-        tier: 0,
-        price: null,
-        hours: [],
-        latency_ms: { min: 20, max: 20 },
-        faults: {},
-        capacity: null,
-        context_window: null,
-      },
-    ],
-    spill: { when_down_ms: 60_000, when_at_risk: true },
-    endpoints_configured: true,
-  }
-}
-
 // Checks that concern more than one section: values that must be consistent with each other.
 
 /** One sentence for each pair of values that contradict each other. */
@@ -361,4 +327,77 @@ function withCredentials(bucket: S3Address, env: NodeJS.ProcessEnv): S3Config {
     secret_access_key: present(env.AWS_SECRET_ACCESS_KEY) ?? '',
     session_token: present(env.AWS_SESSION_TOKEN) ?? null,
   }
+}
+
+// Decides by the standard variables of OpenTelemetry whether there are traces, and which. The exporter reads its own
+// variables (addresses, headers, certificates).
+
+export interface TracingConfig {
+  /** Whether a span follows the decision for its parent. */
+  parent_based: boolean
+  /** Of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
+  ratio: number
+  service_name: string
+  /** Of the queue of ended spans. */
+  export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
+}
+
+const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
+const DEFAULT_SAMPLER = 'parentbased_always_on'
+
+/** Null where traces are off, which is the default. Adds what is wrong to `problems`. */
+export function tracingFromEnv(env: NodeJS.ProcessEnv, problems: string[]): TracingConfig | null {
+  const read = (name: string): string | undefined => present(env[name])
+  const exporter = read('OTEL_TRACES_EXPORTER')?.toLowerCase()
+  const endpoint = read('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT') ?? read('OTEL_EXPORTER_OTLP_ENDPOINT')
+  if (read('OTEL_SDK_DISABLED')?.toLowerCase() === 'true' || exporter === 'none') return null
+  if (exporter === undefined && endpoint === undefined) return null
+  if (exporter !== undefined && exporter !== 'otlp')
+    problems.push(`OTEL_TRACES_EXPORTER: ${JSON.stringify(exporter)} is not supported; use otlp, or none`)
+  if (endpoint !== undefined && !/^https?:\/\//.test(endpoint))
+    problems.push('OTEL_EXPORTER_OTLP_ENDPOINT: not an http:// or https:// URL')
+  const protocol = read('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? read('OTEL_EXPORTER_OTLP_PROTOCOL')
+  if (protocol === 'grpc')
+    problems.push(
+      'OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported; use http/json and the port for HTTP (4318)',
+    )
+  const count = (name: string, fallback: number): number => {
+    const text = read(name)
+    const value = Number(text ?? fallback)
+    if (Number.isInteger(value) && value > 0) return value
+    problems.push(`${name}: must be a positive integer, not ${JSON.stringify(text)}`)
+    return fallback
+  }
+  const queue_max = count('OTEL_BSP_MAX_QUEUE_SIZE', 2048)
+  return {
+    ...sampler(read('OTEL_TRACES_SAMPLER') ?? DEFAULT_SAMPLER, read('OTEL_TRACES_SAMPLER_ARG'), problems),
+    service_name: read('OTEL_SERVICE_NAME') ?? 'offpeak',
+    export: {
+      delay_ms: count('OTEL_BSP_SCHEDULE_DELAY', 5_000),
+      timeout_ms: count('OTEL_BSP_EXPORT_TIMEOUT', 30_000),
+      queue_max,
+      batch_max: Math.min(queue_max, count('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 512)),
+    },
+  }
+}
+
+function sampler(
+  name: string,
+  argument: string | undefined,
+  problems: string[],
+): Pick<TracingConfig, 'parent_based' | 'ratio'> {
+  const parent_based = name.startsWith('parentbased_')
+  const root = SAMPLERS[name.replace(/^parentbased_/, '')]
+  if (root === undefined) {
+    const known = Object.keys(SAMPLERS).flatMap((one) => [one, `parentbased_${one}`])
+    problems.push(
+      `OTEL_TRACES_SAMPLER: ${JSON.stringify(name)} is not supported; use one of ${known.join(', ')}`,
+    )
+    return { parent_based, ratio: 0 }
+  }
+  if (root !== null) return { parent_based, ratio: root }
+  const ratio = Number(argument ?? 1)
+  if (!(ratio >= 0 && ratio <= 1))
+    problems.push(`OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1, not ${JSON.stringify(argument)}`)
+  return { parent_based, ratio }
 }

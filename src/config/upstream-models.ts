@@ -1,10 +1,10 @@
 // The models behind `offpeak serve --upstream URL`: whatever that server lists, each with the defaults of an
 // `openai` upstream and without a price.
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
-import { FREE } from '../domain/money.ts'
 import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from './config.ts'
-import { BASE_URL_EXPECTED, CONCURRENCY_MAX, parseBaseUrl, TIMEOUT_MS } from './schema.ts'
-import { addressOf } from './settings.ts'
+import { readModels } from './load.ts'
+import { BASE_URL_EXPECTED, parseBaseUrl } from './schema.ts'
+import { modelOf } from './settings.ts'
 import { ConfigError, shown } from './sources.ts'
 
 /** What a server says of a model in its list. */
@@ -38,46 +38,18 @@ export function upstreamModels(
   api_key: string | null,
   created: number,
 ): ModelConfig[] {
+  const [written] = readModels([{ id: 'any', upstreams: [{ type: 'openai', base_url }] }])
+  const { model, upstreams, ...terms } = modelOf(written!, {}, '', created)
   return listed.map(({ id, endpoints, context_window, parent }) => ({
+    ...terms,
     model: {
+      ...model,
       id,
       // A server may give the window of an adapter with its base model alone.
       context_window: context_window ?? listed.find((one) => one.id === parent)?.context_window ?? null,
-      max_output_tokens: null,
-      price: FREE,
-      priced: false,
-      supports: { structured_output: true, tools: true },
       endpoints: endpoints ?? ENDPOINT_PATHS,
-      created,
     },
-    upstreams: [
-      {
-        type: 'openai',
-        name: addressOf(base_url),
-        concurrency_max: CONCURRENCY_MAX,
-        tier: 0,
-        price: null,
-        hours: [],
-        live: null,
-        base_url,
-        engine: null,
-        api_key,
-        model: id,
-        timeout_ms: TIMEOUT_MS,
-        headers: {},
-        api_key_file: null,
-        ca_file: null,
-        client_cert_file: null,
-        client_key_file: null,
-        proxy: null,
-        discover: null,
-        connections: 'per-project',
-        priority: null,
-        fairness_header: null,
-        service_tier: null,
-      },
-    ],
-    spill: { when_down_ms: 60_000, when_at_risk: true },
+    upstreams: upstreams.map((one) => (one.type === 'openai' ? { ...one, api_key, model: id } : one)),
     endpoints_configured: true,
   }))
 }
