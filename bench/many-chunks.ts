@@ -6,7 +6,7 @@
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'
-import { readBatchProgress } from '../src/progress/read-batch-progress.ts'
+import { readBatchProgress } from '../src/progress/waiting-reason.ts'
 import { listBatches, readBatch } from '../src/store/batches.ts'
 import { claimChunks, hasReadyChunk } from '../src/store/chunk-claims.ts'
 import { commitChunk, firstUnsealed, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'

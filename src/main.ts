@@ -1,7 +1,9 @@
 // The composition root of the command line: reads the environment, and connects commands to what they start.
 import { runProgram } from './cli/program.ts'
+import type { Running, ServeOptions } from './cli/shell.ts'
 import { interruption } from './cli/terminal/signals.ts'
 import { version } from './compose/version.ts'
+import type { Config } from './config/config.ts'
 import { systemClock } from './domain/clock.ts'
 
 const { env, stdout, stderr } = process
@@ -14,8 +16,7 @@ const code = await runProgram(process.argv.slice(2), {
     // Loaded when needed: a command that only calls the API starts without a server, a database or the schema.
     loadConfig: async ({ config, ...overrides }) =>
       (await import('./config/load.ts')).loadConfig({ file: config, env, overrides }),
-    serve: async (config, options) =>
-      (await import('./compose/start-service.ts')).startService(config, options, (name) => set(env[name])),
+    serve: startService,
     reload: async (config) => (await import('./compose/control-socket.ts')).askToReload(config.data_dir),
     shownConfig: async (config) => (await import('./config/shown-config.ts')).shownConfig(config),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
@@ -41,6 +42,16 @@ const code = await runProgram(process.argv.slice(2), {
 
 // A failed command may have left timers or sockets open, which must not keep the process running.
 stdout.write('', () => process.exit(code))
+
+/** Starts the worker processes first, so that they load while this process loads the server, which takes as long. */
+async function startService(config: Config, options: ServeOptions): Promise<Running> {
+  const { forkWorkers, workerCount } = await import('./compose/fork-worker.ts')
+  // With --upstream, the server has to say first what there is to work on.
+  const isKnown = options.role === 'all' && options.upstream === undefined
+  const workers = isKnown ? forkWorkers(workerCount(config), options.early) : null
+  const { serve } = await import('./compose/serve.ts')
+  return await serve(config, options, (name) => set(env[name]), workers)
+}
 
 /** An empty variable counts as not set. */
 function set(value: string | undefined): string | undefined {

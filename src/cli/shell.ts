@@ -1,7 +1,19 @@
 // What the program gives to every command. Functions that declare a command take all of it; the functions they
 // call take only the parts they use.
+
+import type { BackedUp } from '../admin/backup-blobs.ts'
+import type { BatchApiCheck, RemoteComparison } from '../admin/compare-remote.ts'
+import type { KeyOrder as IssueOrder } from '../admin/create-key.ts'
+import type { Examined, Finding } from '../admin/examine.ts'
+import type { Moved } from '../admin/migrate-data.ts'
+import type { Rekeyed } from '../admin/rekey.ts'
+import type { Config } from '../config/config.ts'
+import type { ConfigFlags as ConfigOverrides } from '../config/load.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { Launch } from './launch.ts'
+import type { FaultRates } from '../domain/simulated-fault.ts'
+import type { EarlyStart } from '../engines/early-start.ts'
+import type { Reconciled } from '../ledger/reconcile.ts'
+import type { ApiKeyObject } from '../wire/project.ts'
 import type { Terminal } from './terminal/terminal.ts'
 
 export interface Shell {
@@ -23,4 +35,153 @@ export type Environment = Readonly<Record<string, string | undefined>>
 export interface Access {
   baseUrl: string | undefined
   apiKey: string | undefined
+}
+
+// The functions that the command line calls in the rest of the program. main.ts supplies them, so that cli/
+// imports no database, bucket or model server.
+
+export interface Launch {
+  /** Throws a ConfigError that names everything that is wrong. */
+  loadConfig(flags: ConfigFlags): Config | Promise<Config>
+  /** Resolves when the API accepts requests, or when the worker looks for work. */
+  serve(config: Config, options: ServeOptions): Promise<Running>
+  /** Has the services that use the data folder reload; what each answers, by process ID. */
+  reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
+  /** The configuration as a person may see it. */
+  shownConfig(config: Config): Promise<object>
+  keys(config: Config): Promise<KeyRing>
+  sim(options: SimOrder): Promise<Running>
+  /** Opens the stores without repairing anything. */
+  doctor(config: Config): Promise<Doctor>
+  adminCommands(): Promise<AdminCommands>
+}
+
+/** Commands on the stores themselves. */
+export interface AdminCommands {
+  /** Wraps every key with another master key. */
+  rekey(config: Config, order: RekeyOrder): Promise<RekeyReport>
+  /** Copies everything from the stores of one configuration to those of another. */
+  migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved>
+  /** Allows services to use stores again whose content was moved, or was about to be. */
+  releaseMoved(config: Config): Promise<void>
+  /** Copies database and blobs into the folder `dir` while the service runs. */
+  backup(config: Config, dir: string): Promise<BackedUp>
+}
+
+export interface RekeyOrder {
+  /** A file with the new key, or the name of a variable that holds it; with neither, a new key is generated. */
+  toFile?: string | undefined
+  toEnv?: string | undefined
+  /** Called with the number of keys rewrapped so far. */
+  tell: (done: number) => void
+}
+
+export interface RekeyReport extends Rekeyed {
+  key_id: string
+  /** The file that holds the new key; null when a variable holds it. */
+  path: string | null
+}
+
+/** Examines the stores, which stay open until it is disposed of. */
+export interface Doctor extends AsyncDisposable {
+  /** Calls `tell` for each finding at once. `quick`: checks that every blob exists, but reads only a few. */
+  examine(options: { quick: boolean; tell: (finding: Finding) => void }): Promise<Examined>
+  /** Compares the sums of one project, or of all. Throws a Failure when the stores cannot be opened. */
+  books(project?: string): Promise<Reconciled>
+  /** Compares the batches at batch APIs with what these say of them. */
+  remote(): Promise<RemoteComparison>
+  /** Asks each configured batch API for its batches. */
+  batchApis(): Promise<BatchApiCheck[]>
+}
+
+/** They take precedence over variables and the file. */
+export interface ConfigFlags extends Omit<ConfigOverrides, 'region' | 'log_level'> {
+  config?: string | undefined
+}
+
+export type Role = 'all' | 'api' | 'worker'
+
+export interface ServeOptions {
+  role: Role
+  /** The address of an OpenAI-compatible server whose models replace the configured ones. */
+  upstream?: string | undefined
+  /** The variable that holds the API key of that server. */
+  upstreamKeyEnv?: string | undefined
+  /** An engine of the configuration that runs already, for the worker of the service. */
+  early?: EarlyStart | null
+  /** A service of one command: it sends lines of those batches alone that `Running.answer` names. */
+  embedded?: {
+    /** No other process may use the stores. */
+    alone: boolean
+  }
+  /** Ends the wait for that server. */
+  signal?: AbortSignal
+  /** Says what is waited for. */
+  tell?: (text: string) => void
+  /** Reads the configuration again; without it, nothing is reloaded. */
+  reload?: () => Config | Promise<Config>
+}
+
+export interface Running {
+  /** `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
+  readonly url: string | null
+  /** Has an embedded service send the lines of this batch, too. */
+  answer?(batch_id: string): void
+  /** Drains and closes; safe to call twice. */
+  stop(): Promise<void>
+  /** Settles when everything has stopped; rejects when it stopped because of an error. */
+  readonly stopped: Promise<void>
+}
+
+/** The API keys of a database, which stays open until they are disposed of. */
+export interface KeyRing extends AsyncDisposable {
+  create(order: KeyOrder): Promise<NewKey>
+  /** Newest first. */
+  list(): Promise<KeySummary[]>
+  /** False when the key does not exist or is already revoked. */
+  revoke(id: string): Promise<boolean>
+}
+
+/** Without a plan, a project keeps its own, and a new project gets payg. Without scopes: every one but `operator`. */
+export type KeyOrder = Omit<IssueOrder, 'plan'> & { plan?: string | undefined }
+
+export interface KeySummary
+  extends Pick<ApiKeyObject, 'id' | 'project' | 'scopes' | 'name' | 'compat' | 'created' | 'revoked_at'> {
+  plan: string
+}
+
+interface NewKey extends KeySummary {
+  /** The key itself, shown only once. */
+  key: string
+}
+
+/** The simulator as a server of its own. */
+export interface SimOrder {
+  host: string
+  port: number
+  latency_ms: { min: number; max: number }
+  capacity: number | null
+  /** Tokens; null: unbounded. */
+  context_window: number | null
+  faults: FaultRates
+  seed: number
+  /** Null: answers for any model. */
+  models: readonly string[] | null
+  /** A file to which one line for each request is appended. */
+  log: string | null
+  /** Null: answers take `latency_ms`; else the options of the simulated engine. */
+  engine: SimEngineOrder | null
+}
+
+export interface SimEngineOrder {
+  max_num_seqs?: number | undefined
+  max_num_batched_tokens?: number | undefined
+  kv_blocks?: number | undefined
+  block_tokens?: number | undefined
+  prefix_caching?: boolean | undefined
+  queue_max?: number | undefined
+  scheduling_policy?: 'fcfs' | 'priority' | undefined
+  step_ms?: number | undefined
+  seq_ms?: number | undefined
+  prefill_token_ms?: number | undefined
 }

@@ -6,7 +6,7 @@ import { BatchApiError } from '../backends/batch-api/batch-api.ts'
 import { reasonForOperator } from '../backends/failure-reason.ts'
 import { MasterKeyError } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
-import type { Doctor } from '../cli/launch.ts'
+import type { Doctor } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
@@ -47,7 +47,7 @@ export async function doctor(config: Config): Promise<Doctor> {
     },
     batchApis: () => checkBatchApis(config),
     remote: async () => await compareRemote({ db: store.read, sealed: await sealedBlobs() }),
-    close: () => store.close(),
+    [Symbol.asyncDispose]: () => store.close(),
   }
 }
 
@@ -80,7 +80,7 @@ function unopened(finding: Finding): Doctor {
     books: fail,
     remote: fail,
     batchApis: async () => [],
-    async close() {},
+    async [Symbol.asyncDispose]() {},
   }
 }
 

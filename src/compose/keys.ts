@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
 import { createKey } from '../admin/create-key.ts'
-import type { KeyOrder, KeyRing, KeySummary } from '../cli/launch.ts'
+import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
 import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
@@ -38,7 +38,7 @@ export async function keys(config: Config): Promise<KeyRing> {
     },
     list: async () => (await listKeys(store.read)).map(summary),
     revoke: (id) => store.write((tx) => revokeKey(tx, id, store.clock.now())),
-    close: () => store.close(),
+    [Symbol.asyncDispose]: () => store.close(),
   }
 }
 

@@ -1,6 +1,6 @@
 // The simulator as a server of its own.
 import { simServer } from '../backends/sim/sim-server.ts'
-import type { Running, SimOrder } from '../cli/launch.ts'
+import type { Running, SimOrder } from '../cli/shell.ts'
 
 export async function sim({ log, ...order }: SimOrder): Promise<Running> {
   const server = await simServer({ ...order, log_file: log })

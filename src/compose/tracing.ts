@@ -2,7 +2,7 @@
 // dependencies, and loaded only where the environment asks for traces. Nothing is registered globally.
 import type { Attributes, SpanContext } from '@opentelemetry/api'
 import { Failure } from '../cli/terminal/failure.ts'
-import type { TracingConfig } from '../config/settings.ts'
+import type { TracingConfig } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'

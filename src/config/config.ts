@@ -11,7 +11,6 @@ import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { S3Config } from './scalars.ts'
 import type { ConfigFile } from './schema.ts'
-import type { TracingConfig } from './settings.ts'
 
 type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks' | 'auth'
 
@@ -44,6 +43,17 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
 export type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgres'; url: string }
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
+
+/** Which traces there are, and how they are exported. */
+export interface TracingConfig {
+  /** Whether a span follows the decision for its parent. */
+  parent_based: boolean
+  /** Of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
+  ratio: number
+  service_name: string
+  /** Of the queue of ended spans. */
+  export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
+}
 
 interface WorkerConfig {
   /** Worker processes that `serve` starts; `auto`: by the number of cores. */

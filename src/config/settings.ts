@@ -5,7 +5,14 @@ import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { dearest, FREE, type Price } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type { Config, EngineConfig, LiveConfig, ModelConfig, UpstreamConfig } from './config.ts'
+import type {
+  Config,
+  EngineConfig,
+  LiveConfig,
+  ModelConfig,
+  TracingConfig,
+  UpstreamConfig,
+} from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
 import { BUILT_IN_PLANS, type ConfigFile, machineOf, metricsUrl } from './schema.ts'
 import { present } from './sources.ts'
@@ -331,16 +338,6 @@ function withCredentials(bucket: S3Address, env: NodeJS.ProcessEnv): S3Config {
 
 // Decides by the standard variables of OpenTelemetry whether there are traces, and which. The exporter reads its own
 // variables (addresses, headers, certificates).
-
-export interface TracingConfig {
-  /** Whether a span follows the decision for its parent. */
-  parent_based: boolean
-  /** Of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
-  ratio: number
-  service_name: string
-  /** Of the queue of ended spans. */
-  export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
-}
 
 const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
 const DEFAULT_SAMPLER = 'parentbased_always_on'

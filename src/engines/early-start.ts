@@ -4,10 +4,14 @@
 import type { Readable } from 'node:stream'
 import type { EngineConfig } from '../config/config.ts'
 import type { EarlyEngine } from './engine.ts'
-import { newPlace } from './engine-access.ts'
-import { EngineOutput } from './engine-output.ts'
-import { type EngineEnds, inheritedEngine, type Started, spawnEngine } from './engine-process.ts'
-import { type EnginePlace, newApiKey, orderOf } from './engine-spec.ts'
+import { type EnginePlace, newApiKey, newPlace, orderOf } from './engine-access.ts'
+import {
+  type EngineEnds,
+  EngineOutput,
+  inheritedEngine,
+  type Started,
+  spawnEngine,
+} from './engine-process.ts'
 
 /** What the worker is told beside the ends, as a message between processes. */
 export interface Inheritance extends Started {

@@ -5,8 +5,7 @@ import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
 import { type EarlyEngine, Engine } from './engine.ts'
-import { EngineOutput } from './engine-output.ts'
-import type { EngineOrder } from './engine-process.ts'
+import { type EngineOrder, EngineOutput } from './engine-process.ts'
 import { Machine } from './machine.ts'
 
 const LANE = {}

@@ -16,10 +16,8 @@ import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } 
 import type { EngineConfig } from '../config/config.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
-import type { EngineAccess, EngineState } from './engine-access.ts'
-import { EngineOutput } from './engine-output.ts'
-import type { EngineProcess, LaunchEngine } from './engine-process.ts'
-import { type EnginePlace, newApiKey, orderOf } from './engine-spec.ts'
+import { type EngineAccess, type EnginePlace, type EngineState, newApiKey, orderOf } from './engine-access.ts'
+import { EngineOutput, type EngineProcess, type LaunchEngine } from './engine-process.ts'
 import type { Machine, Tenant } from './machine.ts'
 
 /** How often a starting server is asked whether it is ready. */

@@ -3,7 +3,7 @@
 // engine goes first. One that has run for less than the minimum time is left alone, so that two never take turns
 // faster than either can work.
 import type { Clock } from '../domain/clock.ts'
-import type { MachineSpec } from './engine-spec.ts'
+import type { MachineSpec } from './engine-access.ts'
 
 export interface Tenant {
   readonly name: string

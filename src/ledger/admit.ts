@@ -2,15 +2,19 @@
 // projected spend of open batches and the projected cost of this batch stays within the cap. The check runs in the
 // transaction that creates the batch, with those limits locked, so of two batches that only fit one at a time, the
 // second is rejected.
+
+import { entityOf } from '../domain/entity.ts'
 import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
-import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
+import type { Model } from '../domain/model.ts'
+import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { bytesPerToken } from '../domain/tokens.ts'
+import { type FileIndex, projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import { batchLimitError } from './limit-error.ts'
-import type { BatchProjection } from './project-batch.ts'
 
 /** A limit with the projection of a batch; amounts in the limit's unit. */
 export interface LimitProjection extends Counter {
@@ -103,4 +107,75 @@ function projectedOf({ total, byEntity }: BatchProjection, spender: string): Spe
 
 function namesOf({ byEntity }: BatchProjection): { entities: string[]; entity_types: string[] } {
   return limitSubjects(byEntity.keys())
+}
+
+// The projected cost of a batch by model and entity, from the sums in the file's index: the file is not read, and
+// the time depends on the number of groups, not of lines.
+
+/** Lines of one model for one entity. */
+interface ProjectedGroup {
+  /** Null where the lines name no model. */
+  model: string | null
+  entity: string | null
+  lines: number
+  /** Estimated with `bytes_per_token`. */
+  input_tokens: number
+  bytes_per_token: number
+  output_tokens_max: number
+  /** Projected. */
+  spend: Spend
+  /** False: the model has no price, or there is no such model, so these lines cost nothing. */
+  priced: boolean
+}
+
+export interface BatchProjection {
+  groups: readonly ProjectedGroup[]
+  /** By entity, of lines whose entity is known. */
+  byEntity: ReadonlyMap<string, Spend>
+  total: Spend
+  lines: number
+}
+
+/** The entity of lines that name none. */
+export interface EntityDefaults {
+  metadata: Readonly<Record<string, string>> | null
+  header_entity: string | null
+}
+
+export function projectBatch(
+  index: Pick<FileIndex, 'groups' | 'unattributed'>,
+  models: ReadonlyMap<string, Model>,
+  defaults: EntityDefaults,
+): BatchProjection {
+  const fallback = entityOf(null, defaults.metadata, defaults.header_entity)
+  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models))
+  // The index limits its number of entities; the entities of these lines are known when they are reserved.
+  const rest = index.unattributed.map((sums) => projectGroup(sums, null, models))
+  const groups = [...named, ...rest]
+  const byEntity = new Map<string, Spend>()
+  for (const { entity, spend } of groups) if (entity !== null) addSpend(byEntity, entity, spend)
+  return {
+    groups,
+    byEntity,
+    total: groups.reduce((sum, { spend }) => plus(sum, spend), NO_SPEND),
+    lines: groups.reduce((sum, { lines }) => sum + lines, 0),
+  }
+}
+
+function projectGroup(
+  sums: TokenSums,
+  entity: string | null,
+  models: ReadonlyMap<string, Model>,
+): ProjectedGroup {
+  const model = sums.model === null ? undefined : models.get(sums.model)
+  const tokens = model ? projectSums(sums, model) : { input_tokens: 0, output_tokens_max: 0 }
+  return {
+    model: sums.model,
+    entity,
+    lines: sums.lines,
+    ...tokens,
+    bytes_per_token: bytesPerToken(model?.seen),
+    spend: projectedSpend(tokens, model),
+    priced: model?.priced ?? false,
+  }
 }

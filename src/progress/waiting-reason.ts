@@ -1,16 +1,23 @@
 // The reason why a batch makes no progress, derived from its chunks, from what workers report about their models, and
 // from the other chunks under way. A batch with recently finished lines is not waiting.
-
 import { withoutAddresses } from '../backends/failure-reason.ts'
+import { isTerminal } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
 import { opensAt } from '../domain/hours.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
-import { isMoving, type ProgressCounters, progressOf, type WaitingCode } from '../domain/progress.ts'
+import {
+  isMoving,
+  type Progress,
+  type ProgressCounters,
+  progressOf,
+  type WaitingCode,
+} from '../domain/progress.ts'
 import { type WaitingText, type WaitingTextKey, waitingText } from '../domain/waiting-text.ts'
-import type { ChunkGroup } from '../store/chunks.ts'
-import type { RemoteWork } from '../store/remote-batches.ts'
+import { type ChunkGroup, countLeased, groupUnsealed } from '../store/chunks.ts'
+import { type RemoteWork, remoteWorkOf } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
-import type { LaneReport } from '../store/workers.ts'
+import type { Store } from '../store/store.ts'
+import { hasWorker, type LaneReport, listLaneReports } from '../store/workers.ts'
 import { hoursOf, modelsOf } from './deadline-risk.ts'
 
 export interface WaitingReason {
@@ -188,4 +195,70 @@ function remoteKey({ state, failing_since, cancelled_at }: RemoteWork): WaitingT
   if (state === 'ended') return isFailing ? 'remote_unreadable' : 'remote_ended'
   if (isFailing) return 'remote_lost'
   return cancelled_at === null ? 'remote_running' : 'remote_cancelling'
+}
+
+// Progress and waiting reason of unfinished batches, read for all batches of a response at once.
+
+export interface BatchProgress {
+  progress: Progress
+  waiting_reason: WaitingReason | null
+}
+
+/** By ID, for the unfinished ones among `batches`. */
+export async function readBatchProgress(
+  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
+  batches: readonly BatchRow[],
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<Map<string, BatchProgress>> {
+  const open = batches.filter((batch) => !isTerminal(batch.status))
+  // A batch with recently finished lines is not waiting, unless it was paused since.
+  const still = open.filter((batch) => batch.paused_at !== null || !isMoving(batch, now))
+  const reasons =
+    still.length === 0
+      ? new Map<string, WaitingReason | null>()
+      : await readReasons(store, still, now, models)
+  return new Map(
+    open.map((batch) => [
+      batch.id,
+      {
+        progress: progressOf(batch, now, null, hoursOf(batch, models)),
+        waiting_reason: reasons.get(batch.id) ?? null,
+      },
+    ]),
+  )
+}
+
+async function readReasons(
+  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
+  batches: readonly BatchRow[],
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<Map<string, WaitingReason | null>> {
+  const ids = batches.map((batch) => batch.id)
+  const [groups, leased, laneReports, isWorkerRunning] = await Promise.all([
+    groupUnsealed(store.read, ids),
+    countLeased(store.read),
+    listLaneReports(store.read, store.claimSql),
+    hasWorker(store.read, store.claimSql),
+  ])
+  const byBatch = Map.groupBy([...groups, ...leased], (group) => group.batch_id)
+  const remoteIds = groups
+    .filter((group) => group.parked_reason === 'remote_batch')
+    .map((one) => one.batch_id)
+  const remote = Map.groupBy(await remoteWorkOf(store.read, remoteIds), ({ batch_id }) => batch_id)
+  const underWay = {
+    chunks: leased.reduce((sum, { chunks }) => sum + chunks, 0),
+    batches: new Set(leased.map(({ batch_id }) => batch_id)).size,
+  }
+  const surroundings = {
+    ...{ now, hasWorker: isWorkerRunning, storesFail: store.failing !== null, laneReports, leased: underWay },
+    models,
+  }
+  return new Map(
+    batches.map((batch) => [
+      batch.id,
+      waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings, remote.get(batch.id)),
+    ]),
+  )
 }

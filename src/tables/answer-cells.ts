@@ -2,7 +2,8 @@
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import { Value } from 'typebox/value'
-import type { ResultRow } from './result-row.ts'
+import { JsonScanner } from '../jsonl/json-scan.ts'
+import { Names } from '../jsonl/json-scan-names.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
 
@@ -224,4 +225,49 @@ function shown(text: string): string {
 function notAnObject({ text, finishReason }: { text: string; finishReason: string | null }): string {
   const cut = finishReason === 'length' ? ' (it was cut off: set a higher max_tokens)' : ''
   return `not_json: the answer is not a JSON object${cut}: ${shown(text)}`
+}
+
+// A line of an output or error file, as tables read it.
+
+/** Other fields stay unread. */
+const ResultLine = Type.Object({
+  id: Type.String(),
+  custom_id: Type.String(),
+  response: Type.Optional(
+    Type.Union([Type.Object({ status_code: Type.Number(), body: Type.Unknown() }), Type.Null()]),
+  ),
+  error: Type.Optional(
+    Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
+  ),
+})
+export type ResultRow = Type.Static<typeof ResultLine>
+
+const resultLine = Compile(ResultLine)
+
+/** What a longer line holds may take a hundred times as much memory, and fits into no cell. */
+export const LINE_BYTES_MAX = 4 * 1024 * 1024
+const NAMES = new Names('id', 'custom_id')
+
+/**
+ * Null where it is no result line. `line`: without its line break; of one of more than LINE_BYTES_MAX, its beginning is
+ * enough. `bytes`: of the whole line.
+ */
+export function parseResultRow(line: Buffer, bytes = line.length): ResultRow | null {
+  const row: unknown = bytes > LINE_BYTES_MAX ? headOf(line, bytes) : JSON.parse(line.toString())
+  return resultLine.Check(row) ? row : null
+}
+
+/** The IDs of the line, which are its first members, and what a table says instead of the rest. */
+function headOf(line: Buffer, bytes: number): Record<string, unknown> {
+  const mib = (size: number): number => Math.ceil(size / 1024 / 1024)
+  const message = `the result takes ${mib(bytes)} MiB, and a table shows up to ${mib(LINE_BYTES_MAX)}: read it in the output file`
+  const row: Record<string, unknown> = { error: { code: 'too_large', message } }
+  const json = new JsonScanner()
+  json.open(line, 0, line.length)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const name = json.key(NAMES)
+    if (name === null || !json.readString()) break
+    row[name] = json.decode(json.text_start, json.text_end, json.text_escaped)
+  }
+  return row
 }

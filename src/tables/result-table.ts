@@ -1,8 +1,7 @@
 // The results of a batch as a table of their own, with what each line used and cost.
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
-import { type AnswerColumns, withCells } from './answer-cells.ts'
-import type { ResultRow } from './result-row.ts'
+import { type AnswerColumns, type ResultRow, withCells } from './answer-cells.ts'
 import type { Cell, Column, TableWriter } from './table.ts'
 
 const USAGE: readonly Column[] = [

@@ -1,6 +1,6 @@
 // What a command may start: what its test names, and nothing else.
 import assert from 'node:assert/strict'
-import type { Launch } from '../../src/cli/launch.ts'
+import type { Launch } from '../../src/cli/shell.ts'
 
 const never = (): never => assert.fail('nothing else is to be started')
 const nothing = {

@@ -32,9 +32,8 @@ async function emptyPlace() {
 
 async function damage(config: Config): Promise<Finding[]> {
   const findings: Finding[] = []
-  const found = await doctor(config)
+  await using found = await doctor(config)
   await found.examine({ quick: false, tell: (finding) => findings.push(finding) })
-  await found.close()
   return findings
 }
 

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { after, before, beforeEach, describe, test } from 'node:test'
 import { fastClock } from '../../../test/fakes/fast-clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
+import { ERRORS } from '../../domain/errors.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { AnyObject, ApiError } from './api-error.ts'
-import { ApiClient } from './client.ts'
+import { AnyObject, ApiClient, ApiError, adviceFor, retryDelayMs, worthRetrying } from './client.ts'
 
 describe('a call of the API', () => {
   const api = new ScriptedApi()
@@ -92,4 +92,45 @@ describe('a call of the API', () => {
     await assert.rejects(interrupted.get(AnyObject, '/v1/files'), Interrupted)
     assert.equal(api.seen.length, 1)
   })
+})
+
+test('no advice on the command line speaks of calls, headers or fields of an answer', () => {
+  const ofTheApi =
+    /`param`|`limit_id`|`resets_at`|`Allow`|Retry-After|Content-Range|X-Service|(GET|POST|DELETE) \/v1/
+  for (const code of Object.keys(ERRORS)) assert.doesNotMatch(adviceFor(code) ?? '', ofTheApi, code)
+})
+
+test('an error whose message says it all ends with the message, and where it came from', () => {
+  const error = { code: 'invalid_request', message: '`name` must be shorter.', param: 'name' }
+  const answer = { status: 400, requestId: 'req_1', text: JSON.stringify({ error }) }
+  assert.equal(
+    new ApiError('POST /v1/webhooks', answer).message,
+    '`name` must be shorter (400 invalid_request, POST /v1/webhooks, parameter name, request req_1).',
+  )
+})
+
+test('an error of a code that is not known has no advice', () => {
+  for (const code of ['code_of_the_future', 'toString']) assert.equal(adviceFor(code), null)
+})
+
+test('delays double, stay between half and whole, and end at ten seconds', () => {
+  assert.deepEqual(
+    [1, 2, 3].map((attempt) => retryDelayMs(attempt, null, 0)),
+    [125, 250, 500],
+  )
+  assert.equal(retryDelayMs(1, null, 0.999_999_9) <= 250, true)
+  assert.equal(retryDelayMs(50, null, 0.5), 7500)
+})
+
+test('no retry comes before Retry-After', () => {
+  assert.equal(retryDelayMs(1, 7000, 0.5), 7000)
+  assert.equal(retryDelayMs(9, 1, 0), 5000)
+})
+
+test('a spending limit that is used up is not retried like a rate limit', () => {
+  assert.equal(worthRetrying(429, 'rate_limit_exceeded'), true)
+  assert.equal(worthRetrying(429, null), true)
+  assert.equal(worthRetrying(429, 'usage_limit_exceeded'), false)
+  for (const status of [500, 502, 503, 504]) assert.equal(worthRetrying(status, null), true)
+  for (const status of [400, 401, 403, 404, 409, 422, 501]) assert.equal(worthRetrying(status, null), false)
 })

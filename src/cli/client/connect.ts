@@ -4,17 +4,18 @@ import { existsSync, readFileSync } from 'node:fs'
 import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
 import { apiKeyPath, type Config } from '../../config/config.ts'
+import { isTerminal } from '../../domain/batch.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
+import { BatchObject } from '../../wire/batch.ts'
 import type { RunEngine } from '../engine-flags.ts'
-import type { ConfigFlags, Launch, ServeOptions } from '../launch.ts'
-import type { Shell } from '../shell.ts'
+import type { ConfigFlags, Launch, ServeOptions, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { sentence } from '../terminal/format.ts'
 import { withConfig, withJson } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { writeLine } from '../terminal/terminal.ts'
-import { ApiClient } from './client.ts'
-import { LOCAL_PACE, type Pace, REMOTE_PACE, type Watch } from './poll.ts'
+import { ApiClient, pathOf } from './client.ts'
+import { LOCAL_PACE, type Pace, poll, REMOTE_PACE, type Watch } from './watch-batch.ts'
 
 export interface Connection {
   client: ApiClient
@@ -121,7 +122,7 @@ async function startEngine({ models, data_dir }: Config, now: number): Promise<E
   if (upstream?.type !== 'openai' || upstream.engine === null) return null
   const [{ EarlyStart }, { outputFileOf }] = await Promise.all([
     import('../../engines/early-start.ts'),
-    import('../../engines/engine-output.ts'),
+    import('../../engines/engine-process.ts'),
   ])
   const { engine, name, model } = upstream
   return await EarlyStart.begin(engine, model, outputFileOf(data_dir, name, model), now)
@@ -226,4 +227,17 @@ export async function withApi(
     connection.watch.view.stop()
     await connection.close()
   }
+}
+
+/** Returns the batch; where the service ends with the command, once it has been cancelled. */
+export async function cancelBatch(
+  { client, embedded, answer, watch }: Connection,
+  id: string,
+): Promise<BatchObject> {
+  const path = pathOf('batches', id)
+  const batch = await client.post(BatchObject, `${path}/cancel`)
+  if (!embedded) return batch
+  answer(id)
+  const read = (): Promise<BatchObject> => client.get(BatchObject, path)
+  return await poll(read, ({ status }) => isTerminal(status), watch)
 }

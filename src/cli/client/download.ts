@@ -6,7 +6,7 @@ import { sleep } from '../../domain/clock.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { type ApiClient, pathOf } from './client.ts'
-import { GROWTH, type Watch } from './poll.ts'
+import { GROWTH, type Watch } from './watch-batch.ts'
 
 /** Broken connections in a row, without a byte between them, after which reading fails. */
 const BREAKS_MAX = 5

@@ -1,11 +1,10 @@
 // Commands that call the API once and show what it answered: a list as a table, an object as its fields.
 import type { Command } from 'commander'
-import type { Static, TSchema } from 'typebox'
+import type { Static, TObject, TSchema } from 'typebox'
 import type { Shell } from '../shell.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
-import { printFields, printJson, printTable } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
-import type { ApiClient } from './client.ts'
+import { printFields, printJson, printTable, writeLine } from '../terminal/terminal.ts'
+import { type ApiClient, DeletedObject, pathOf } from './client.ts'
 import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.ts'
 
 interface ListOrder<T extends TSchema> {
@@ -49,6 +48,36 @@ export function addList<T extends TSchema>(
         found.map((item) => cells.map((cell) => cell(item))),
       )
     })
+  })
+}
+
+interface ResourceOrder<T extends TObject> extends Omit<ListOrder<T>, 'path' | 'argument'> {
+  /** As paths of the API name it: `files`. */
+  kind: string
+  /** One of its objects, and what the ID of one looks like. */
+  one: readonly [noun: string, id: string]
+  /** Of the command that deletes one, if there is such a command. */
+  deletion?: string
+}
+
+/** `list`, `get` and, with `deletion`, `delete` of the objects of one kind. */
+export function addResource<T extends TObject>(
+  shell: Shell,
+  parent: Command,
+  { kind, one: [noun, argument], deletion, ...list }: ResourceOrder<T>,
+): void {
+  addList(shell, parent, 'list', { ...list, path: () => `/v1/${kind}` })
+  addCall(shell, parent, 'get', {
+    description: `show ${noun}`,
+    argument,
+    call: (id) => (client) => client.get(list.shape, pathOf(kind, id)),
+  })
+  if (deletion === undefined) return
+  addCall(shell, parent, 'delete', {
+    description: deletion,
+    argument,
+    call: (id) => (client) => client.delete(DeletedObject, pathOf(kind, id)),
+    show: ({ terminal }, { id }) => writeLine(terminal.stderr, `${id} is deleted.`),
   })
 }
 
@@ -96,8 +125,4 @@ function showFields({ terminal }: Shell, answer: object): void {
 /** On standard output alone, for scripts. */
 export function showId({ terminal }: Shell, { id }: { id: string }): void {
   writeLine(terminal.stdout, id)
-}
-
-export function showDeleted({ terminal }: Shell, { id }: { id: string }): void {
-  writeLine(terminal.stderr, `${id} is deleted.`)
 }

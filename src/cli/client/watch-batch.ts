@@ -1,14 +1,13 @@
 // Waits for a file or a batch and shows its progress.
 import { isTerminal } from '../../domain/batch.ts'
+import { type Clock, sleep } from '../../domain/clock.ts'
 import { visible } from '../../domain/text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
-import { Failure } from '../terminal/failure.ts'
+import { Failure, Interrupted } from '../terminal/failure.ts'
 import { humanDuration } from '../terminal/format.ts'
-import { type BatchProgress, batchLine, waitLine } from '../terminal/progress-view.ts'
-import { type ApiClient, pathOf } from './client.ts'
-import type { Connection } from './connect.ts'
-import { poll, type Watch } from './poll.ts'
+import { type BatchProgress, batchLine, type ProgressView, waitLine } from '../terminal/progress-view.ts'
+import type { ApiClient } from './client.ts'
 
 /** Waits until the file is `processed`. Throws FileInvalid when its validation fails. */
 export async function watchFile(client: ApiClient, id: string, watch: Watch): Promise<FileObject> {
@@ -46,19 +45,6 @@ export async function watchBatch(client: ApiClient, id: string, watch: Watch): P
     view.show(batch.status, (columns, paint) => batchLine(progress, columns, paint))
     return batch
   }
-  return await poll(read, ({ status }) => isTerminal(status), watch)
-}
-
-/** Returns the batch; where the service ends with the command, once it has been cancelled. */
-export async function cancelBatch(
-  { client, embedded, answer, watch }: Connection,
-  id: string,
-): Promise<BatchObject> {
-  const path = pathOf('batches', id)
-  const batch = await client.post(BatchObject, `${path}/cancel`)
-  if (!embedded) return batch
-  answer(id)
-  const read = (): Promise<BatchObject> => client.get(BatchObject, path)
   return await poll(read, ({ status }) => isTerminal(status), watch)
 }
 
@@ -149,4 +135,40 @@ export function leftMs(point: RatePoint, total: number): number | null {
   const rate = perSecond(point)
   if (rate === null || rate <= 0) return null
   return (Math.max(0, total - point.done) / rate) * 1000
+}
+
+// Polls until a condition holds: often at first, so that a small batch is not delayed, then less and less often, so
+// that a long one does not use up the rate limit.
+
+export interface Pace {
+  firstMs: number
+  longestMs: number
+}
+
+/** For a service on the same machine. */
+export const LOCAL_PACE: Pace = { firstMs: 50, longestMs: 1000 }
+export const REMOTE_PACE: Pace = { firstMs: 250, longestMs: 5000 }
+
+/** How a command waits for the service. */
+export interface Watch {
+  view: ProgressView
+  pace: Pace
+  clock: Clock
+  signal: AbortSignal
+}
+
+export const GROWTH = 1.3
+
+/** Returns the first value of `read` that `done` accepts. Throws Interrupted when `signal` aborts. */
+export async function poll<T>(
+  read: () => Promise<T>,
+  done: (value: T) => boolean,
+  { pace, clock, signal }: Omit<Watch, 'view'>,
+): Promise<T> {
+  for (let waitMs = pace.firstMs; ; waitMs = Math.min(pace.longestMs, waitMs * GROWTH)) {
+    if (signal.aborted) throw new Interrupted()
+    const value = await read()
+    if (done(value)) return value
+    await sleep(clock, waitMs, signal)
+  }
 }

@@ -1,20 +1,24 @@
-// batches: create, list, follow and cancel batches, and download their results.
+// batches: create, list, follow and cancel batches, and download their results. requests: shows audit records. retry: has
+// the service run the failed lines of a batch again, in a new batch.
 import { randomUUID } from 'node:crypto'
+import { createReadStream, createWriteStream } from 'node:fs'
+import { rename, rm } from 'node:fs/promises'
+import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
-import { FoundLine } from '../../wire/batch-line.ts'
-import { AnyObject } from '../client/api-error.ts'
-import { pathOf } from '../client/client.ts'
-import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
-import { downloadResults, followResults } from '../client/download.ts'
-import { addCall, addList, showId } from '../client/object-commands.ts'
-import { cancelBatch, watchBatch } from '../client/watch-batch.ts'
+import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
+import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
+import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
+import { download, downloadResults, followResults } from '../client/download.ts'
+import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
+import { watchBatch } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
-import { humanCount, humanTime, humanUsd } from '../terminal/format.ts'
+import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
+import { counted, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
 import {
+  commaList,
   type DedupeFlag,
   dedupeOption,
   examples,
@@ -24,8 +28,7 @@ import {
   withMetadata,
 } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeData, writeLine, writeLines } from '../terminal/terminal.ts'
+import { printJson, writeData, writeLine, writeLines } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags, MetadataFlags {
   endpoint: string
@@ -79,10 +82,11 @@ export function addBatches(program: Command, shell: Shell): void {
     'offpeak batches create file_01k0… --not-before 20:00',
   )
 
-  addList(shell, batches, 'list', {
+  addResource(shell, batches, {
     description: 'show batches, newest first',
+    kind: 'batches',
+    one: ['a batch', 'batch_…'],
     shape: BatchObject,
-    path: () => '/v1/batches',
     filters: {
       status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`],
       search: ['--search <words>', 'only those with all these words in ID, name, metadata or models'],
@@ -112,12 +116,6 @@ export function addBatches(program: Command, shell: Shell): void {
       STATUS: ({ status }) => status,
       COST: ({ cost_usd }) => humanUsd(cost_usd),
     },
-  })
-
-  addCall(shell, batches, 'get', {
-    description: 'show a batch',
-    argument: 'batch_…',
-    call: (id) => (client) => client.get(BatchObject, pathOf('batches', id)),
   })
 
   apiCommand(batches, 'wait', 'follow a batch until it is finished')
@@ -214,7 +212,6 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
   })
 }
 
-/** requests: shows the audit record of an HTTP call or of a line. */
 export function addRequests(program: Command, shell: Shell): void {
   const requests = program.command('requests').description('look up audit records')
   const get = addCall(shell, requests, 'get', {
@@ -224,4 +221,89 @@ export function addRequests(program: Command, shell: Shell): void {
     show: ({ terminal }, record) => writeLines(terminal.stdout, JSON.stringify(record, null, 2)),
   })
   examples(get, 'offpeak requests get req_01k0…')
+}
+
+interface RetryFlags extends ApiFlags {
+  code?: string[]
+  window?: string
+  wait?: boolean
+  merge?: string
+}
+
+export function addRetry(program: Command, shell: Shell): void {
+  examples(
+    apiCommand(program, 'retry', 'run the failed lines of a batch again in a new batch')
+      .argument('<batch_id>', 'a finished batch')
+      .option('--code <list>', 'only lines with these error codes, separated by commas', commaList)
+      .option('--window <duration>', 'completion window (default: that of the batch)')
+      .option('--wait', 'follow the new batch until it is finished')
+      .option('--merge <file>', 'wait, then write the answers of both batches there')
+      .action((id: string, flags: RetryFlags) => retryBatch(shell, id, flags)),
+    'offpeak retry batch_01k0…',
+    'offpeak retry batch_01k0… --code batch_expired,upstream_timeout --merge answers.jsonl',
+  )
+}
+
+async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  const show = (batch: BatchObject): void => {
+    if (flags.json) printJson(stdout, batch)
+    else writeLine(stdout, batch.id)
+  }
+  await withApi(shell, flags, async ({ client, watch, embedded, answer }) => {
+    const path = pathOf('batches', id)
+    const old = await client.get(BatchObject, path)
+    const { lines, permanent } = await countFailed(client, id, flags.code)
+    const order = { codes: flags.code, completion_window: flags.window }
+    const made = await client.post(BatchObject, `${path}/retry`, order, {
+      'idempotency-key': `retry-${randomUUID()}`,
+    })
+    const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
+    watch.view.message(`${counted(lines, 'failed line')} of ${id}${again}`)
+    // A service that ends with the command answers nothing later.
+    if (!flags.wait && !embedded && flags.merge === undefined) return show(made)
+    answer(made.id)
+    const done = await watchBatch(client, made.id, watch)
+    watch.view.stop()
+    if (flags.merge !== undefined) {
+      await merge(client, old, done, flags.merge, watch.signal)
+      writeLine(stderr, `answers of both batches: ${flags.merge}`)
+    }
+    shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
+    show(done)
+  })
+}
+
+/** How many of its failed lines have one of these codes (any, if undefined), and how many of them fail again. */
+async function countFailed(
+  client: ApiClient,
+  id: string,
+  codes: readonly string[] | undefined,
+): Promise<{ lines: number; permanent: number }> {
+  const { groups, other } = await client.get(BatchErrors, `/v1/batches/${encodeURIComponent(id)}/errors`)
+  const chosen = groups.filter(({ code }) => codes === undefined || codes.includes(code))
+  const sum = (some: typeof groups): number => some.reduce((total, { lines }) => total + lines, 0)
+  return {
+    lines: sum(chosen) + (codes === undefined ? other : 0),
+    permanent: sum(chosen.filter(({ retryable }) => !retryable)),
+  }
+}
+
+/** Writes the answers of the first batch, then those of the second; no line is in both. */
+async function merge(
+  client: ApiClient,
+  first: BatchObject,
+  second: BatchObject,
+  path: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const [whole, added] = [`${path}.merge`, `${path}.added`]
+  try {
+    await download(client, first.output_file_id, whole, signal)
+    await download(client, second.output_file_id, added, signal)
+    await pipeline(createReadStream(added), createWriteStream(whole, { flags: 'a' }))
+    await rename(whole, path)
+  } finally {
+    for (const file of [whole, added]) await rm(file, { force: true })
+  }
 }

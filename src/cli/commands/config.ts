@@ -1,12 +1,10 @@
 // config: checks a configuration file, shows what is in force, and prints the JSON Schema that editors use.
 import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'
-import type { ConfigFlags } from '../launch.ts'
-import type { Shell } from '../shell.ts'
+import type { ConfigFlags, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { examples, withConfig, withJson } from '../terminal/option-values.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { printJson, writeLine } from '../terminal/terminal.ts'
 
 /** Drawn by `npm run docs`. */
 const SCHEMA = new URL('../../../docs/offpeak.schema.json', import.meta.url)

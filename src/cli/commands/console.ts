@@ -10,8 +10,7 @@ import { ConsoleLink } from '../../wire/project.ts'
 import { type ApiFlags, apiCommand, type Connection, withApi } from '../client/connect.ts'
 import type { Environment, Shell } from '../shell.ts'
 import { examples } from '../terminal/option-values.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { printJson, writeLine } from '../terminal/terminal.ts'
 
 interface ConsoleFlags extends ApiFlags {
   open: boolean

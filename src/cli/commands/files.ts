@@ -1,27 +1,28 @@
 // files: list, upload, download and delete files.
 import type { Command } from 'commander'
 import { FILE_PURPOSES } from '../../domain/file.ts'
-import { DeletedFile, FileObject } from '../../wire/file.ts'
+import { FileObject } from '../../wire/file.ts'
 import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { download } from '../client/download.ts'
-import { addCall, addList, showDeleted } from '../client/object-commands.ts'
+import { addResource } from '../client/object-commands.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import type { Shell } from '../shell.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeData, writeLine } from '../terminal/terminal.ts'
+import { printJson, writeData, writeLine } from '../terminal/terminal.ts'
 
 export function addFiles(program: Command, shell: Shell): void {
   const files = program.command('files').description('list, upload, download and delete files')
 
-  addList(shell, files, 'list', {
+  addResource(shell, files, {
     description: 'show files, newest first',
+    kind: 'files',
+    one: ['a file', 'file_…'],
+    deletion: 'delete a file and its content',
     shape: FileObject,
-    path: () => '/v1/files',
     filters: { purpose: ['--purpose <purpose>', `only ${FILE_PURPOSES.join(' or ')}`] },
     columns: {
       ID: ({ id }) => id,
@@ -32,12 +33,6 @@ export function addFiles(program: Command, shell: Shell): void {
       CREATED: ({ created }) => humanTime(created),
       NAME: ({ filename }) => filename,
     },
-  })
-
-  addCall(shell, files, 'get', {
-    description: 'show a file',
-    argument: 'file_…',
-    call: (id) => (client) => client.get(FileObject, pathOf('files', id)),
   })
 
   examples(
@@ -52,13 +47,6 @@ export function addFiles(program: Command, shell: Shell): void {
     .argument('<id>', 'file_…')
     .option('-o, --output <file>', 'write the content to this file instead')
     .action((id: string, flags: ApiFlags & { output?: string }) => printContent(shell, id, flags))
-
-  addCall(shell, files, 'delete', {
-    description: 'delete a file and its content',
-    argument: 'file_…',
-    call: (id) => (client) => client.delete(DeletedFile, pathOf('files', id)),
-    show: showDeleted,
-  })
 }
 
 /** Prints the ID to stdout, for scripts. */

@@ -1,13 +1,11 @@
 // keys: issue, list and revoke API keys directly in the database, without an API key.
 import { type Command, Option } from 'commander'
 import { COMPAT_MODES, type CompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
-import type { ConfigFlags, KeyRing } from '../launch.ts'
-import type { Shell } from '../shell.ts'
+import type { ConfigFlags, KeyRing, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanTime } from '../terminal/format.ts'
 import { examples, someOf, withConfig, withJson } from '../terminal/option-values.ts'
-import { printJson, printTable } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { printJson, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ConfigFlags {
   project: string
@@ -58,9 +56,9 @@ export function addKeys(program: Command, shell: Shell): void {
 
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const { project, plan, scopes: chosen, name, compat } = flags
-  const order = { project, plan, scopes: chosen, name, compat }
-  const made = await onKeys(shell, flags, (keys) => keys.create(order))
+  const { project, plan, scopes, name, compat } = flags
+  await using keys = await keysOf(shell, flags)
+  const made = await keys.create({ project, plan, scopes, name, compat })
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
   writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)
@@ -69,7 +67,8 @@ async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
 
 async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): Promise<void> {
   const { stdout } = shell.terminal
-  const all = await onKeys(shell, flags, (keys) => keys.list())
+  await using keys = await keysOf(shell, flags)
+  const all = await keys.list()
   if (flags.json) return printJson(stdout, all)
   printTable(
     stdout,
@@ -88,19 +87,14 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
 }
 
 async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<void> {
-  const done = await onKeys(shell, flags, (keys) => keys.revoke(id))
-  if (!done)
+  await using keys = await keysOf(shell, flags)
+  if (!(await keys.revoke(id)))
     throw new Failure(
       `the key ${id} does not exist or is already revoked; "offpeak keys list" shows every key`,
     )
   writeLine(shell.terminal.stderr, `${id} is revoked.`)
 }
 
-async function onKeys<T>(shell: Shell, flags: ConfigFlags, act: (keys: KeyRing) => Promise<T>): Promise<T> {
-  const keys = await shell.launch.keys(await shell.launch.loadConfig(flags))
-  try {
-    return await act(keys)
-  } finally {
-    await keys.close()
-  }
+async function keysOf(shell: Shell, flags: ConfigFlags): Promise<KeyRing> {
+  return await shell.launch.keys(await shell.launch.loadConfig(flags))
 }

@@ -3,17 +3,16 @@
 import { randomUUID } from 'node:crypto'
 import { type Command, InvalidArgumentError } from 'commander'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../../domain/limit.ts'
-import { DeletedLimit, LimitObject } from '../../wire/limit.ts'
+import { LimitObject } from '../../wire/limit.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
-import { addCall, addList, showDeleted, showId } from '../client/object-commands.ts'
+import { addCall, addResource, showId } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { humanBytes, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
 import { commaList, examples, fraction } from '../terminal/option-values.ts'
-import { printTable } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { printTable, writeLine } from '../terminal/terminal.ts'
 
 interface TermFlags extends ApiFlags {
   action?: string
@@ -70,10 +69,12 @@ export function addLimits(program: Command, shell: Shell): void {
     'offpeak limits create --project --usd 1000 --action notify',
   )
 
-  addList(shell, limits, 'list', {
+  addResource(shell, limits, {
     description: 'show limits, newest first',
+    kind: 'limits',
+    one: ['a limit', 'lim_…'],
+    deletion: 'delete a limit',
     shape: LimitObject,
-    path: () => '/v1/limits',
     filters: {
       scope: ['--scope <scope>', `only ${LIMIT_SCOPES.join(', ')}`],
       entity: ['--entity <type:id>', 'only limits of this entity'],
@@ -91,12 +92,6 @@ export function addLimits(program: Command, shell: Shell): void {
     },
   })
 
-  addCall(shell, limits, 'get', {
-    description: 'show a limit',
-    argument: 'lim_…',
-    call: (id) => (client) => client.get(LimitObject, pathOf('limits', id)),
-  })
-
   const set = addCall(shell, limits, 'set', {
     description: 'change a limit; other fields keep their values',
     argument: 'lim_…',
@@ -109,13 +104,6 @@ export function addLimits(program: Command, shell: Shell): void {
   })
   set.option('--amount <number>', 'the cap, in the unit of the limit', amount)
   examples(withTerms(set), 'offpeak limits set lim_01k0… --amount 50')
-
-  addCall(shell, limits, 'delete', {
-    description: 'delete a limit',
-    argument: 'lim_…',
-    call: (id) => (client) => client.delete(DeletedLimit, pathOf('limits', id)),
-    show: showDeleted,
-  })
 }
 
 export function addQuotas(program: Command, shell: Shell): void {

@@ -1,8 +1,7 @@
 // models: shows the models that lines can name.
 import type { Command } from 'commander'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
-import { AnyObject, ApiError } from '../client/api-error.ts'
-import type { ApiClient } from '../client/client.ts'
+import { AnyObject, type ApiClient, ApiError } from '../client/client.ts'
 import { addCall, addList } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'

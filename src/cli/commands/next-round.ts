@@ -1,18 +1,16 @@
 // next-round: makes the input of the next batch of a tool loop from the output of the last one.
-import { createReadStream, createWriteStream } from 'node:fs'
-import { rm } from 'node:fs/promises'
-import { pipeline } from 'node:stream/promises'
+import { createReadStream } from 'node:fs'
 import type { Command } from 'commander'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
 import { LineScanner } from '../../jsonl/line-scan.ts'
-import { byteLines } from '../client/byte-lines.ts'
+import { byteLines } from '../client/request-lines.ts'
 import type { Shell } from '../shell.ts'
+import { writeWhole } from '../tables/partial-file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeData, writeLine } from '../terminal/terminal.ts'
+import { printJson, writeData, writeLine } from '../terminal/terminal.ts'
 
 interface NextRoundFlags {
   input?: string
@@ -39,7 +37,7 @@ export function addNextRound(program: Command, shell: Shell): void {
       const results = await readToolResults(createReadStream(flags.tools))
       const lines = nextRound(createReadStream(flags.input), turns, results)
       if (flags.output === undefined) await writeData(stdout, lines)
-      else await writeWhole(lines, flags.output)
+      else await writeWhole(flags.output, lines)
       writeLine(stderr, `offpeak: ${counted(turns.size, 'line')} for the next round`)
     })
   examples(
@@ -47,16 +45,6 @@ export function addNextRound(program: Command, shell: Shell): void {
     'offpeak next-round out.jsonl > calls.jsonl',
     'offpeak next-round out.jsonl --input in.jsonl --tools answers.jsonl -o next.jsonl',
   )
-}
-
-/** Deletes an incomplete file: nobody would notice that lines are missing from it. */
-async function writeWhole(lines: AsyncIterable<Buffer>, path: string): Promise<void> {
-  try {
-    await pipeline(lines, createWriteStream(path))
-  } catch (error) {
-    await rm(path, { force: true })
-    throw error
-  }
 }
 
 // Makes the next round of a tool loop. A line whose answer has tool calls is sent again, byte for byte, with the

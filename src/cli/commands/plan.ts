@@ -3,8 +3,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import type { Shell } from '../shell.ts'
 import { counted, humanBytes, humanCount, humanRate } from '../terminal/format.ts'
 import { examples, wholeNumber, withJson } from '../terminal/option-values.ts'
-import { printJson, printTable } from '../terminal/table.ts'
-import { type Output, writeLine } from '../terminal/terminal.ts'
+import { type Output, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface PlanFlags {
   linesPerDay: number

@@ -9,10 +9,9 @@ import { prepareRows } from '../tables/row-request.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
-import { showRows } from './table-job.ts'
+import { printJson, writeLine } from '../terminal/terminal.ts'
 import { askedOf, isTable, type TableFlags, tableTerms, withTable } from './table-question.ts'
+import { showRows } from './table-run.ts'
 
 interface PrepareFlags extends TableFlags {
   output?: string

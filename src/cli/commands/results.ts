@@ -17,12 +17,11 @@ import { checkBy, readSchema } from '../tables/prompt-template.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { printJson } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
-import { type Files, fetchAll, lastTableRun, mergeTable, withRetries } from './retried-table.ts'
+import { printJson, writeLine } from '../terminal/terminal.ts'
 import { outputOf } from './run-batch.ts'
 import { lockRun } from './run-lock.ts'
 import { SPREADSHEET } from './table-question.ts'
+import { type Files, fetchAll, lastTableRun, mergeTable, withRetries } from './table-run.ts'
 
 interface ResultsFlags extends ApiFlags {
   format?: TableFormat

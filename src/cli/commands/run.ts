@@ -9,14 +9,13 @@ import { isTerminal } from '../../domain/batch.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
-import { ApiError } from '../client/api-error.ts'
-import { endpointOfFile } from '../client/byte-lines.ts'
-import { type Connection, connectOrEmbed } from '../client/connect.ts'
+import { ApiError } from '../client/client.ts'
+import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
+import { endpointOfFile, ModelOverride } from '../client/request-lines.ts'
 import { uploadInput } from '../client/upload.ts'
-import { cancelBatch, watchFile } from '../client/watch-batch.ts'
+import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
-import type { ConfigFlags } from '../launch.ts'
-import type { Shell } from '../shell.ts'
+import type { ConfigFlags, Shell } from '../shell.ts'
 import { inputBytes } from '../tables/input-bytes.ts'
 import type { JoinedRows } from '../tables/join-answers.ts'
 import { formatOfOutput } from '../tables/open-table.ts'
@@ -35,12 +34,17 @@ import {
   withUpstream,
 } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
-import { printJson, printTable } from '../terminal/table.ts'
-import { confirmed, type Output, paintFor, type Terminal, writeLine } from '../terminal/terminal.ts'
+import {
+  confirmed,
+  type Output,
+  paintFor,
+  printJson,
+  printTable,
+  type Terminal,
+  writeLine,
+} from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
-import { ModelOverride } from './model-override.ts'
 import { checkModel, modelNames } from './models.ts'
-import { lastTableRun, type RetryJob, retryStatePath, startRetry, type TableRun } from './retried-table.ts'
 import {
   explained,
   outputOf,
@@ -53,8 +57,18 @@ import {
   runStatePath,
 } from './run-batch.ts'
 import { lockRun } from './run-lock.ts'
-import { removeTableFolder, startTableJob, type TableJob, tableFolder } from './table-job.ts'
 import { hasPrompt, isTable, type TableFlags, tableOnly, tableTerms, withTable } from './table-question.ts'
+import {
+  lastTableRun,
+  type RetryJob,
+  removeTableFolder,
+  retryStatePath,
+  startRetry,
+  startTableJob,
+  type TableJob,
+  type TableRun,
+  tableFolder,
+} from './table-run.ts'
 
 interface RunFlags extends ConfigFlags, MetadataFlags, TableFlags, EngineFlags {
   output?: string

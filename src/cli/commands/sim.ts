@@ -2,8 +2,7 @@
 
 import { type Command, Option } from 'commander'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
-import type { SimEngineOrder } from '../launch.ts'
-import type { Shell } from '../shell.ts'
+import type { Shell, SimEngineOrder } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction, milliseconds, range, wholeNumber } from '../terminal/option-values.ts'
 import { aborted } from '../terminal/signals.ts'

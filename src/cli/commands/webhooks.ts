@@ -3,7 +3,6 @@ import type { Command } from 'commander'
 import { EVENT_TYPES } from '../../domain/event.ts'
 import {
   DELIVERY_STATUSES,
-  DeletedWebhook,
   DeliveryObject,
   EventObject,
   ReplayedDeliveries,
@@ -12,12 +11,11 @@ import {
 } from '../../wire/event.ts'
 import { type ApiClient, pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
-import { addCall, addList, showDeleted } from '../client/object-commands.ts'
+import { addCall, addList, addResource } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { counted, humanTime } from '../terminal/format.ts'
 import { examples, someOf, wholeNumber } from '../terminal/option-values.ts'
-import { printFields } from '../terminal/table.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { printFields, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
   events?: string[]
@@ -48,10 +46,12 @@ export function addWebhooks(program: Command, shell: Shell): void {
     'offpeak webhooks create https://example.com/offpeak --events batch.completed,batch.failed',
   )
 
-  addList(shell, webhooks, 'list', {
+  addResource(shell, webhooks, {
     description: 'show webhooks, newest first',
+    kind: 'webhooks',
+    one: ['a webhook', 'wh_…'],
+    deletion: 'delete a webhook and its deliveries',
     shape: WebhookObject,
-    path: () => '/v1/webhooks',
     columns: {
       ID: ({ id }) => id,
       ENABLED: ({ enabled }) => (enabled ? 'yes' : 'no'),
@@ -61,11 +61,6 @@ export function addWebhooks(program: Command, shell: Shell): void {
     },
   })
 
-  addCall(shell, webhooks, 'get', {
-    description: 'show a webhook',
-    argument: 'wh_…',
-    call: (id) => (client) => client.get(WebhookObject, pathOf('webhooks', id)),
-  })
   for (const [name, description, enabled] of [
     ['disable', 'stop sending events to a webhook', false],
     ['enable', 'send new events to a webhook again', true],
@@ -75,13 +70,6 @@ export function addWebhooks(program: Command, shell: Shell): void {
       argument: 'wh_…',
       call: (id) => (client) => client.post(WebhookObject, pathOf('webhooks', id), { enabled }),
     })
-
-  addCall(shell, webhooks, 'delete', {
-    description: 'delete a webhook and its deliveries',
-    argument: 'wh_…',
-    call: (id) => (client) => client.delete(DeletedWebhook, pathOf('webhooks', id)),
-    show: showDeleted,
-  })
 
   addCall(shell, webhooks, 'rotate', {
     description: 'replace the secret; for a while both secrets sign',
@@ -138,10 +126,11 @@ export function addWebhooks(program: Command, shell: Shell): void {
 export function addEvents(program: Command, shell: Shell): void {
   const events = program.command('events').description('show events of batches and limits')
 
-  addList(shell, events, 'list', {
+  addResource(shell, events, {
     description: 'show events, newest first',
+    kind: 'events',
+    one: ['an event', 'evt_…'],
     shape: EventObject,
-    path: () => '/v1/events',
     filters: { type: ['--type <type>', `only one of ${EVENT_TYPES.join(', ')}`] },
     columns: {
       ID: ({ id }) => id,
@@ -149,12 +138,6 @@ export function addEvents(program: Command, shell: Shell): void {
       TYPE: ({ type }) => type,
       SUBJECT: ({ data }) => subject(data),
     },
-  })
-
-  addCall(shell, events, 'get', {
-    description: 'show an event',
-    argument: 'evt_…',
-    call: (id) => (client) => client.get(EventObject, pathOf('events', id)),
   })
 }
 

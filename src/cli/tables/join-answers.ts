@@ -1,11 +1,10 @@
 // Writes a table with the answers beside its rows, in the order of the rows. Both sides are read once and in step.
 
 import { createReadStream } from 'node:fs'
-import { type AnswerColumns, withCells } from '../../tables/answer-cells.ts'
-import { parseResultRow, type ResultRow } from '../../tables/result-row.ts'
+import { type AnswerColumns, parseResultRow, type ResultRow, withCells } from '../../tables/answer-cells.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
 import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
-import { byteLines } from '../client/byte-lines.ts'
+import { byteLines } from '../client/request-lines.ts'
 import { Failure } from '../terminal/failure.ts'
 import { createTable } from './open-table.ts'
 import { rowOfId } from './row-request.ts'

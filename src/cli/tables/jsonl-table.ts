@@ -11,7 +11,7 @@ import {
   type TableReader,
   type TableWriter,
 } from '../../tables/table.ts'
-import { byteLines } from '../client/byte-lines.ts'
+import { byteLines } from '../client/request-lines.ts'
 import { Failure } from '../terminal/failure.ts'
 import { inputBytes, inputHead, refuseUtf16 } from './input-bytes.ts'
 import { PartialFile } from './partial-file.ts'

@@ -49,6 +49,18 @@ export class PartialFile implements Sink {
   }
 }
 
+/** The file gets its name once all of `blocks` are in it. */
+export async function writeWhole(path: string, blocks: AsyncIterable<string | Uint8Array>): Promise<void> {
+  const file = await PartialFile.create(path)
+  try {
+    for await (const block of blocks) await file.append(block)
+    await file.end()
+  } catch (error) {
+    await file.abort()
+    throw error
+  }
+}
+
 function partialPath(path: string): string {
   return `${path}.part`
 }

@@ -4,7 +4,7 @@ import { dirname, extname, resolve } from 'node:path'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { type Cell, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { PartialFile } from './partial-file.ts'
+import { writeWhole } from './partial-file.ts'
 import type { Template } from './prompt-template.ts'
 
 export interface Question {
@@ -107,11 +107,7 @@ async function imageUrl(place: string, folder: string): Promise<string> {
   }
 }
 
-/**
- * Makes the request lines of a batch from the rows of a table. A row of which none can be made is skipped, and its
- * error goes into the table of answers.
- */
-export interface Prepared {
+interface Prepared {
   rows: number
   /** How many rows are left out as empty. */
   empty: number
@@ -129,6 +125,10 @@ interface PrepareOptions {
 /** With more, something is wrong with all rows. */
 const SKIPPED_MAX = 100_000
 
+/**
+ * Writes the request lines of a batch, made from the rows of a table. A row of which none can be made is skipped, and
+ * its error goes into the table of answers.
+ */
 export async function prepareRows(
   table: TableReader,
   question: Question,
@@ -136,9 +136,8 @@ export async function prepareRows(
   { limit = Number.POSITIVE_INFINITY, signal, onRow }: PrepareOptions,
 ): Promise<Prepared> {
   const skipped = new Map<number, string>()
-  const file = await PartialFile.create(path)
   let [rows, empty] = [0, 0]
-  try {
+  async function* lines(): AsyncGenerator<string> {
     for await (const { cells } of table.rows()) {
       if (rows === limit) break
       rows++
@@ -147,7 +146,7 @@ export async function prepareRows(
         continue
       }
       try {
-        await file.append(await requestLine(rows, cells, question))
+        yield await requestLine(rows, cells, question)
       } catch (error) {
         if (!(error instanceof RowError)) throw error
         skipped.set(rows, error.message)
@@ -156,12 +155,9 @@ export async function prepareRows(
       if (signal.aborted) throw new Interrupted()
     }
     checkPrepared({ rows, empty, skipped })
-    await file.end()
-    return { rows, empty, skipped }
-  } catch (error) {
-    await file.abort()
-    throw error
   }
+  await writeWhole(path, lines())
+  return { rows, empty, skipped }
 }
 
 function checkPrepared({ rows, empty, skipped }: Prepared): void {

@@ -5,7 +5,7 @@ import { BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batc
 import { unixSeconds } from '../../domain/clock.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
-import { type BatchProgress, readBatchProgress } from '../../progress/read-batch-progress.ts'
+import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listBatches, readBatch } from '../../store/batches.ts'
 import type { Listed } from '../../store/page.ts'
 import type { BatchRow } from '../../store/schema.ts'

@@ -20,8 +20,12 @@ import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
 import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../intake/upload.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
-import { type LimitProjection, projectLimits } from '../../ledger/admit.ts'
-import type { BatchProjection, EntityDefaults } from '../../ledger/project-batch.ts'
+import {
+  type BatchProjection,
+  type EntityDefaults,
+  type LimitProjection,
+  projectLimits,
+} from '../../ledger/admit.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readFinished } from '../../results/finished-lines.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'

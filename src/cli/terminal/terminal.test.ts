@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { capturedTerminal } from '../../../test/fakes/terminal.ts'
-import { printFields, printTable, tableLines } from './table.ts'
+import { printFields, printTable, tableLines } from './terminal.ts'
 
 test('a column is as wide as its widest cell, and no row ends with blanks', () => {
   assert.deepEqual(

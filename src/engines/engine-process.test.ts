@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { EngineOutput, outputFileOf } from './engine-output.ts'
+import { EngineOutput, outputFileOf } from './engine-process.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-output-'))
 after(() => rmSync(folder, { recursive: true, force: true }))

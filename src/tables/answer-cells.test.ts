@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerColumns, answerSchema, FIELDS_MAX } from './answer-cells.ts'
-import { LINE_BYTES_MAX, parseResultRow } from './result-row.ts'
+import { answerColumns, answerSchema, FIELDS_MAX, LINE_BYTES_MAX, parseResultRow } from './answer-cells.ts'
 
 test('of a line that is too long for a table its IDs are read, and nothing else', () => {
   const head = '{"id":"req_1","custom_id":"a\\"b","response":{"status_code":200,"body":['
