@@ -52,6 +52,19 @@ export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
 /** Why lines of a batch are no longer sent; each is the error code those lines end with. */
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
+/** What lines end with that were to be sent and were not. */
+const NOT_RUN: ReadonlySet<string> = new Set<StopReason | 'usage_limit_exceeded'>([
+  'batch_expired',
+  'batch_cancelled',
+  'input_file_deleted',
+  'usage_limit_exceeded',
+])
+
+/** Whether a failed line was never sent: nothing is wrong with it. */
+export function isNotRun(code: string | undefined, attempts: number): boolean {
+  return attempts === 0 && code !== undefined && NOT_RUN.has(code)
+}
+
 /** Why no more lines of this batch are sent; null while they are. */
 export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
@@ -67,6 +80,10 @@ export function finalStatus(status: BatchStatus, unfinished: number): 'completed
   if (status === 'cancelling') return 'cancelled'
   return unfinished > 0 ? 'expired' : 'completed'
 }
+
+/** What a list of batches can be in the order of. */
+export const BATCH_SORTS = ['created', 'name', 'status', 'lines', 'failed', 'cost', 'deadline'] as const
+export type BatchSort = (typeof BATCH_SORTS)[number]
 
 // Whether identical requests of one batch are sent once. `repeatable`: those alone whose answer does not depend on
 // chance. `all`: whatever the requests are.

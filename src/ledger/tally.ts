@@ -23,6 +23,8 @@ export interface EndedLine {
   isReserved: boolean
   /** Of a line that shares an identical line's answer: what its own would have cost; null for all others. */
   saved_nanos: number | null
+  /** Whether it failed without having been sent. */
+  isNotRun?: boolean
 }
 
 /** Lines that share day, entity and model. */
@@ -42,6 +44,8 @@ export interface Tally {
   /** Lines that share an answer, and what their own would have cost; absent in journals of earlier versions. */
   shared_lines?: number | undefined
   saved_nanos?: number | undefined
+  /** Of the failed lines; absent in journals of earlier versions. */
+  not_run?: number | undefined
   projected: Spend
   reserved: Spend
 }
@@ -64,6 +68,7 @@ export class Tallies {
     const sums = this.#groupOf(other)
     sums.succeeded += other.succeeded
     sums.failed += other.failed
+    sums.not_run = (sums.not_run ?? 0) + (other.not_run ?? 0)
     sums.cost_nanos = sumOf(sums.cost_nanos, other.cost_nanos)
     Object.assign(sums, addShared(sums, other))
     Object.assign(sums, addTokens(sums, other))
@@ -121,6 +126,7 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
     cost_nanos: 0,
     shared_lines: 0,
     saved_nanos: 0,
+    not_run: 0,
     projected: { ...NO_SPEND },
     reserved: { ...NO_SPEND },
   }
@@ -129,6 +135,7 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
 function add(sums: Tally, line: EndedLine): void {
   if (line.part === 'output') sums.succeeded++
   else sums.failed++
+  if (line.isNotRun) sums.not_run = (sums.not_run ?? 0) + 1
   sums.prompt_tokens = sumOf(sums.prompt_tokens, line.usage?.prompt_tokens ?? 0)
   sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
   sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)

@@ -31,10 +31,18 @@ interface BatchStatistics {
 
 /** What a batch and a chunk count of these lines. */
 export function sumOfTallies(tallies: readonly Tally[]): TallySums {
-  const sums = { completed: 0, failed: 0, cost_nanos: 0, usage: NO_TOKENS, shared: addShared({}, {}) }
+  const sums = {
+    completed: 0,
+    failed: 0,
+    not_run: 0,
+    cost_nanos: 0,
+    usage: NO_TOKENS,
+    shared: addShared({}, {}),
+  }
   for (const tally of tallies) {
     sums.completed += tally.succeeded
     sums.failed += tally.failed
+    sums.not_run += tally.not_run ?? 0
     sums.cost_nanos = sumOf(sums.cost_nanos, tally.cost_nanos)
     sums.usage = addTokens(sums.usage, tally)
     sums.shared = addShared(sums.shared, tally)
@@ -42,7 +50,9 @@ export function sumOfTallies(tallies: readonly Tally[]): TallySums {
   return sums
 }
 
-type TallySums = Required<Pick<BatchDelta, 'completed' | 'failed' | 'cost_nanos' | 'usage' | 'shared'>>
+type TallySums = Required<
+  Pick<BatchDelta, 'completed' | 'failed' | 'not_run' | 'cost_nanos' | 'usage' | 'shared'>
+>
 
 export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
   const finished = tallies.map((tally): Finished => ({ ...tally, completed: tally.succeeded }))

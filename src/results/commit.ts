@@ -220,6 +220,7 @@ function negative(tally: Tally): Tally {
     cost_nanos: -tally.cost_nanos,
     shared_lines: -(tally.shared_lines ?? 0),
     saved_nanos: -(tally.saved_nanos ?? 0),
+    not_run: -(tally.not_run ?? 0),
     projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
     reserved: { ...NO_SPEND },
   }

@@ -2,6 +2,7 @@
 // text: `LINE PART`, the result line, the audit line. After the last entry comes an index (line-index.ts).
 import { BlobDamaged, type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -195,5 +196,6 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
     projected: NO_SPEND,
     isReserved: false,
     saved_nanos: null,
+    isNotRun: isNotRun(Object(record.error).code, Object(record.attempts).length),
   }
 }

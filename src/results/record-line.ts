@@ -1,5 +1,6 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
 
+import { isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
@@ -151,7 +152,9 @@ export function recordFailure(
   results.endResult()
   writeRecord(results.out, batch, requestIdPrefix, line, end)
   const failure = { model: line.known_model, code: error.code, message: error.message }
-  results.end(position, ended(to, 'error', null, 0, now, failure, expired, null), now)
+  const facts = ended(to, 'error', null, 0, now, failure, expired, null)
+  facts.isNotRun = isNotRun(error.code, attempts.listed.length)
+  results.end(position, facts, now)
 }
 
 function writeOutput(
@@ -234,6 +237,7 @@ const scratch: Ended = {
   saved_nanos: null,
   failure: null,
   expired: false,
+  isNotRun: false,
 }
 
 function ended(
@@ -257,6 +261,7 @@ function ended(
   scratch.saved_nanos = saved_nanos
   scratch.failure = failure
   scratch.expired = expired
+  scratch.isNotRun = false
   return scratch
 }
 

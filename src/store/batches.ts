@@ -1,23 +1,32 @@
 // Batches. Each verb that moves a batch is guarded by the table of legal transitions.
 import { type Insertable, type RawBuilder, sql } from 'kysely'
-import { type BatchStatus, OPEN_STATUSES, statusesBefore } from '../domain/batch.ts'
+import {
+  BATCH_STATUSES,
+  type BatchSort,
+  type BatchStatus,
+  OPEN_STATUSES,
+  statusesBefore,
+} from '../domain/batch.ts'
 import { firstIdAt } from '../domain/ids.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
-import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { cursorAt, cursorId, type Listed, listed, listedWhere, type Page } from './page.ts'
 import { exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-type NewBatch = Omit<Insertable<Schema['batches']>, 'status' | 'input_filename'>
+type NewBatch = Omit<Insertable<Schema['batches']>, 'status' | 'input_filename' | 'name'>
 
 export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow> {
+  const input = await readRow(tx, 'files', { id: batch.input_file_id })
+  const input_filename = input?.filename ?? null
   return await tx
     .insertInto('batches')
-    .values(({ selectFrom }) => ({
+    .values(() => ({
       ...batch,
-      input_filename: selectFrom('files').select('filename').where('id', '=', batch.input_file_id),
+      input_filename,
+      name: batchName({ ...batch, input_filename }),
       status: 'validating',
       // Null in batches of earlier versions, which did not sum them.
       prompt_tokens: 0,
@@ -27,6 +36,14 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
     .returningAll()
     .executeTakeFirstOrThrow()
 }
+
+/** The caller's name for it, else that of its input file; an empty one is none. */
+export function batchName({ id, metadata, input_filename }: NameFields): string {
+  const { name }: { name?: unknown } = JSON.parse(metadata ?? '{}')
+  return (typeof name === 'string' && name) || input_filename || id
+}
+
+type NameFields = Pick<BatchRow, 'id' | 'input_filename'> & { metadata?: string | null | undefined }
 
 /** The project's batch; undefined when it does not exist or is another project's. */
 export async function readBatch(db: Reader, project_id: string, id: string): Promise<BatchRow | undefined> {
@@ -49,16 +66,38 @@ export interface BatchFilter {
   until?: number | undefined
 }
 
+/** Each has an index of its own; null: the ID alone, which begins with the time. */
+const SORT_COLUMNS = {
+  created: null,
+  name: 'name',
+  status: 'status',
+  lines: 'total',
+  failed: 'run_failed',
+  cost: 'cost_nanos',
+  deadline: 'expires_at',
+} as const satisfies Record<BatchSort, keyof BatchRow | null>
+
+type SortColumn = NonNullable<(typeof SORT_COLUMNS)[BatchSort]>
+
+/** Where a list in this order goes on behind the batch, whatever becomes of it meanwhile; its name stays. */
+export function batchCursor(batch: BatchRow, sort: BatchSort): string {
+  const column = SORT_COLUMNS[sort]
+  return column === null || column === 'name' ? batch.id : cursorAt(batch.id, batch[column])
+}
+
+type BatchPage = Page & BatchFilter & { sort?: BatchSort | undefined }
+
 /** A page of them. */
 export async function listBatches(
   db: Reader,
   project_id: string,
-  { status, model, retry_of, search, since, until, ...page }: Page & BatchFilter,
+  { status, model, retry_of, search, since, until, sort = 'created', behind: cursor, ...rest }: BatchPage,
 ): Promise<Listed<BatchRow>> {
+  const page = { ...rest, behind: cursorId(cursor) }
   let batches = selectRows(db, 'batches', { project_id }).selectAll()
-  if (status !== undefined) batches = batches.where('status', '=', status)
-  // IDs begin with their time, and a retry comes later.
-  if (retry_of !== undefined) batches = batches.where('id', '>', retry_of)
+  const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
+  // Within one status, that of the ID.
+  const column = status !== undefined && sort === 'status' ? null : SORT_COLUMNS[sort]
   const conditions = [
     // In a JSON array of strings only a whole element stands between quotes.
     ...(model === undefined ? [] : [containsText('models', JSON.stringify(model))]),
@@ -66,16 +105,26 @@ export async function listBatches(
     ...(retry_of === undefined ? [] : [containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`)]),
     ...wordsIn(['id', 'input_file_id', 'input_filename', 'metadata', 'models'], search),
   ]
-  const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
-  const isAscending = page.order === 'asc'
-  const starts = [page.behind, isAscending ? from : to].filter((id) => id !== undefined).sort()
-  const within = { ...page, behind: isAscending ? starts.at(-1) : starts[0] }
-  const { rows, lookedTo } =
+  const read = async (within: Page): Promise<Listed<BatchRow>> =>
     conditions.length === 0
       ? await listed(batches, 'id', within)
       : await listedWhere(batches, 'id', within, (query) =>
           conditions.reduce((some, condition) => some.where(condition), query),
         )
+  if (column !== null) {
+    if (status !== undefined) conditions.push(sql<boolean>`status = ${status}`)
+    if (from !== undefined) conditions.push(sql<boolean>`id >= ${from}`)
+    if (to !== undefined) conditions.push(sql<boolean>`id < ${to}`)
+    const by = { column, value: await valueAt(db, column, cursor) }
+    return await read({ ...page, by })
+  }
+  if (status !== undefined) batches = batches.where('status', '=', status)
+  // IDs begin with their time, and a retry comes later.
+  if (retry_of !== undefined) batches = batches.where('id', '>', retry_of)
+  const isAscending = page.order === 'asc'
+  const starts = [page.behind, isAscending ? from : to].filter((id) => id !== undefined).sort()
+  const within = { ...page, behind: isAscending ? starts.at(-1) : starts[0] }
+  const { rows, lookedTo } = await read(within)
   // With bounds on both sides SQLite takes an index that lacks the status.
   const isWithin = (id: string): boolean =>
     isAscending ? to === undefined || id < to : from === undefined || id >= from
@@ -83,6 +132,20 @@ export async function listBatches(
     rows: rows.filter(({ id }) => isWithin(id)),
     lookedTo: lookedTo !== null && isWithin(lookedTo) ? lookedTo : null,
   }
+}
+
+/** The value where the page begins: that of the cursor, or else what the batch has now. */
+async function valueAt(
+  db: Reader,
+  column: SortColumn,
+  cursor: string | undefined,
+): Promise<string | number | undefined> {
+  if (cursor === undefined) return undefined
+  const id = cursorId(cursor)
+  const text = cursor.slice(id.length + 1)
+  if (column === 'status' && BATCH_STATUSES.some((status) => status === text)) return text
+  if (column !== 'status' && column !== 'name' && /^\d{1,15}$/.test(text)) return Number(text)
+  return (await readBatchRow(db, id))?.[column]
 }
 
 function containsText(column: string, text: string): RawBuilder<boolean> {
@@ -139,6 +202,8 @@ export async function setResultFiles(
 export interface BatchDelta {
   completed: number
   failed: number
+  /** Of the failed ones; absent where none was. */
+  not_run?: number
   cost_nanos: number
   usage: TokenUsage
   /** What identical lines have shared; absent where none has. */
@@ -154,10 +219,13 @@ export interface BatchDelta {
 }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
+  const { not_run: notRun = 0 } = delta
   return await updateRows(tx, 'batches', { id })
     .set((eb) => ({
       completed: eb('completed', '+', delta.completed),
       failed: eb('failed', '+', delta.failed),
+      not_run: eb('not_run', '+', notRun),
+      run_failed: sql<number>`failed - not_run + ${delta.failed - notRun}`,
       cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
       prompt_tokens: exactPlus('prompt_tokens', delta.usage.prompt_tokens),
       completion_tokens: exactPlus('completion_tokens', delta.usage.completion_tokens),

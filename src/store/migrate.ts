@@ -2,6 +2,8 @@
 // every database, except that PostgreSQL divides the records of HTTP calls by the month.
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
+import { isNotRun } from '../domain/batch.ts'
+import { batchName } from './batches.ts'
 import type { Column, Columns, Index } from './columns.ts'
 import { INDEXES, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
@@ -30,6 +32,7 @@ const MIGRATIONS = [
   'shared-lines',
   'batch-names',
   'batch-webhooks',
+  'batch-orders',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */
@@ -40,6 +43,8 @@ const STEPS: Partial<Record<(typeof MIGRATIONS)[number], readonly string[]>> = {
   ],
   'batch-webhooks': ['DROP INDEX IF EXISTS webhooks_listed'],
 }
+
+const ROWS_FILLED_AT_ONCE = 1_000
 
 interface MigrationOptions {
   /** Whether `http_requests` is divided by the month. */
@@ -57,10 +62,42 @@ const migrations = (options: MigrationOptions): Record<string, Migration> =>
           for (const [index, made] of Object.entries(INDEXES))
             if ((made.since ?? 1) === i + 1) await makeIndex(db, index, made)
           for (const step of STEPS[name] ?? []) await sql.raw(step).execute(db)
+          if (name === 'batch-orders') await fillBatchOrders(db)
         },
       },
     ]),
   )
+
+/** Names batches, and counts their lines that were never sent by what their errors say. */
+async function fillBatchOrders(db: Kysely<unknown>): Promise<void> {
+  const rows = db.withTables<Schema>()
+  for (let behind = ''; ; ) {
+    const some = await rows
+      .selectFrom('batches')
+      .leftJoin('batch_statistics', 'batch_statistics.batch_id', 'batches.id')
+      .select(['id', 'metadata', 'input_filename', 'failed', 'batch_statistics.errors'])
+      .where('id', '>', behind)
+      .orderBy('id')
+      .limit(ROWS_FILLED_AT_ONCE)
+      .execute()
+    for (const { id, failed, errors, ...fields } of some) {
+      const groups: { code: string; lines: number }[] = failed > 0 ? JSON.parse(errors ?? '[]') : []
+      const counts = groups.map(({ code, lines }) => (isNotRun(code, 0) ? lines : 0))
+      const not_run = Math.min(
+        failed,
+        counts.reduce((sum, lines) => sum + lines, 0),
+      )
+      await rows
+        .updateTable('batches')
+        .set({ name: batchName({ id, ...fields }), not_run, run_failed: failed - not_run })
+        .where('id', '=', id)
+        .execute()
+    }
+    const last = some.at(-1)
+    if (!last) return
+    behind = last.id
+  }
+}
 
 /** Makes what the migration `now` adds of a table. */
 async function bringTable(

@@ -1,6 +1,6 @@
 // A page of a list: IDs sort by time, so they order it and mark where the next page begins. One page costs little
 // however long the list is: its conditions are searched by index, or so many rows are looked at and no more.
-import { type ReferenceExpression, type SelectQueryBuilder, sql } from 'kysely'
+import { type RawBuilder, type ReferenceExpression, type SelectQueryBuilder, sql } from 'kysely'
 
 /** About 7 ms in SQLite, which runs in the thread of the API. */
 export const ROWS_LOOKED_AT_MAX = 5_000
@@ -11,11 +11,23 @@ export interface Page {
   order?: 'asc' | 'desc'
   /** Only what follows the object with this ID, in that order. */
   behind?: string | undefined
+  /** A column that comes before the ID in the order, and its value where the page begins. */
+  by?: { column: string; value: string | number | undefined }
+}
+
+/** Where a list in the order of a column goes on: an ID, and the value that the column had. */
+export function cursorAt(id: string, value: string | number): string {
+  return `${id}:${value}`
+}
+
+export function cursorId<T extends string | undefined>(cursor: T): T
+export function cursorId(cursor: string | undefined): string | undefined {
+  return cursor?.split(':')[0]
 }
 
 export interface Listed<Row> {
   rows: Row[]
-  /** Set where fewer rows than `limit` matched among those that were looked at: the list goes on behind this ID. */
+  /** Set where fewer rows than `limit` matched among those that were looked at: the list goes on behind this cursor. */
   lookedTo: string | null
 }
 
@@ -35,20 +47,39 @@ export async function listedWhere<DB, TB extends keyof DB, O>(
   page: Page,
   filter: (query: SelectQueryBuilder<DB, TB, O>) => SelectQueryBuilder<DB, TB, O>,
 ): Promise<Listed<O>> {
-  const ids = query.clearSelect().select(sql.ref(id).as('last')).$castTo<{ last: string }>()
-  const [end] = await onPage(ids, id, { ...page, limit: 1 })
+  const { by } = page
+  const places = query
+    .clearSelect()
+    .select([sql.ref(id).as('last'), sql.ref(by?.column ?? id).as('value')])
+    .$castTo<{ last: string; value: string | number }>()
+  const [end] = await onPage(places, id, { ...page, limit: 1 })
     .offset(ROWS_LOOKED_AT_MAX - 1)
     .execute()
-  const some = end ? query.where(sql.ref(id), page.order === 'asc' ? '<=' : '>=', end.last) : query
+  const some = end ? query.where(beside(id, page, page.order === 'asc' ? '<=' : '>=', end)) : query
   const rows = await onPage(filter(some), id, page).execute()
-  return { rows, lookedTo: end && rows.length < page.limit ? end.last : null }
+  if (!end || rows.length === page.limit) return { rows, lookedTo: null }
+  return { rows, lookedTo: by ? cursorAt(end.last, end.value) : end.last }
 }
 
 function onPage<DB, TB extends keyof DB, O>(
   query: SelectQueryBuilder<DB, TB, O>,
   id: ReferenceExpression<DB, TB> & string,
-  { limit, order = 'desc', behind }: Page,
+  page: Page,
 ): SelectQueryBuilder<DB, TB, O> {
-  const page = query.orderBy(sql.ref(id), order).limit(limit)
-  return behind === undefined ? page : page.where(sql.ref(id), order === 'asc' ? '>' : '<', behind)
+  const { limit, order = 'desc', behind, by } = page
+  const sorted = by ? query.orderBy(sql.ref(by.column), order) : query
+  const some = sorted.orderBy(sql.ref(id), order).limit(limit)
+  if (behind === undefined) return some
+  return some.where(beside(id, page, order === 'asc' ? '>' : '<', { last: behind, value: by?.value ?? '' }))
+}
+
+/** On which side of a row others lie. */
+function beside(
+  id: string,
+  { by }: Page,
+  operator: '<' | '<=' | '>' | '>=',
+  { last, value }: { last: string; value: string | number },
+): RawBuilder<boolean> {
+  if (!by) return sql<boolean>`${sql.ref(id)} ${sql.raw(operator)} ${last}`
+  return sql<boolean>`(${sql.ref(by.column)}, ${sql.ref(id)}) ${sql.raw(operator)} (${value}, ${last})`
 }

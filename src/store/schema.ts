@@ -92,6 +92,9 @@ export const TABLES = {
     cost_nanos: counter(),
     /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
     expired_lines: counter(),
+    /** Failed lines that were never sent, and the other failed ones. */
+    not_run: counter().since(20),
+    run_failed: counter().since(20),
     chunk_count: counter(),
     chunks_sealed: counter(),
     output_bytes: counter(),
@@ -139,6 +142,8 @@ export const TABLES = {
     /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
     models: text().optional().since(7),
     input_filename: text().optional().since(18),
+    /** What lists are in the order of; empty where a worker of an earlier version has made the batch. */
+    name: text().or('').since(20),
     /** Lines that share the answer of an identical line, and what their own answers would have cost. */
     shared_lines: integer().or(0).since(17),
     saved_nanos: counter().since(17),
@@ -590,6 +595,11 @@ export const INDEXES: Readonly<Record<string, Index>> = {
   batches_cancelling: { table: 'batches', on: 'id', where: "status = 'cancelling'" },
   batches_input_deleted: { table: 'batches', on: 'status, id', where: 'input_deleted_at IS NOT NULL' },
   batches_open_listed: { table: 'batches', on: 'project_id, id', where: OPEN, since: 14 },
+  batches_by_name: { table: 'batches', on: 'project_id, name, id', since: 20 },
+  batches_by_lines: { table: 'batches', on: 'project_id, total, id', since: 20 },
+  batches_by_failed: { table: 'batches', on: 'project_id, run_failed, id', since: 20 },
+  batches_by_cost: { table: 'batches', on: 'project_id, cost_nanos, id', since: 20 },
+  batches_by_deadline: { table: 'batches', on: 'project_id, expires_at, id', since: 20 },
   chunks_ready: { table: 'chunks', on: 'project_id, deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_urgent: { table: 'chunks', on: 'deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_leased: { table: 'chunks', on: 'worker_id', where: "state = 'leased'" },

@@ -117,6 +117,9 @@ export const BatchObject = object(
     model: maybe(Type.String(), 'What its lines name, where they name one model.'),
     completion_window: Type.String(),
     request_counts: Type.Object({ total: Count, completed: Count, failed: Count }),
+    not_run: count(
+      'Of the failed lines, those that were never sent: the batch ended before, or a limit was reached.',
+    ),
     usage: maybe(BatchUsage, 'The tokens of the lines that have a result.'),
     cost_usd: amount('What the batch costs; lines with a result only.'),
     region: Type.String(),
@@ -174,6 +177,7 @@ export const BatchObject = object(
     error_file_id: null,
     completion_window: '24h',
     request_counts: { total: 12, completed: 4, failed: 0 },
+    not_run: 0,
     cost_usd: 0.00042,
     region: 'local',
     created: 1767225660,

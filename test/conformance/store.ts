@@ -58,6 +58,7 @@ import {
 } from '../../src/store/files.ts'
 import { overLimitUntil } from '../../src/store/limits.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
+import { updateRows } from '../../src/store/rows.ts'
 import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
 import { pullBackTimes } from '../../src/store/shared-clock.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
@@ -77,6 +78,7 @@ import {
   NOT_COMPLETING,
   renewCompletion,
 } from '../../src/store/uploads.ts'
+import { writeBatchStatistics } from '../../src/store/usage.ts'
 import {
   closeSession,
   type LaneReport,
@@ -239,6 +241,29 @@ export function storeConformance(
       await store.write((tx) => ensureProject(tx, project('a')))
       await store.migrate()
       assert.equal((await readProjectByName(store.read, 'a'))?.name, 'a')
+    })
+
+    test('batches of earlier versions get their names and counts of lines not run', async (store) => {
+      const { batch } = await seed(store)
+      const groups = [
+        { code: 'batch_expired', pattern: '', message: '', lines: 3 },
+        { code: 'upstream_timeout', pattern: '', message: '', lines: 1 },
+      ]
+      await store.write(async (tx) => {
+        await updateRows(tx, 'batches', { id: batch.id })
+          .set({ failed: 4, metadata: '{"name":"nightly"}' })
+          .execute()
+        const errors = JSON.stringify(groups)
+        await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
+        for (const name of ['name', 'lines', 'failed', 'cost', 'deadline'])
+          await sql.raw(`DROP INDEX batches_by_${name}`).execute(tx)
+        for (const name of ['name', 'not_run', 'run_failed'])
+          await sql.raw(`ALTER TABLE batches DROP COLUMN ${name}`).execute(tx)
+        await sql`DELETE FROM kysely_migration WHERE name LIKE '0020-%'`.execute(tx)
+      })
+      await store.migrate()
+      const { name, not_run, run_failed } = (await readBatch(store.read, 'proj_a', batch.id))!
+      assert.deepEqual({ name, not_run, run_failed }, { name: 'nightly', not_run: 3, run_failed: 1 })
     })
 
     test('a schema newer than this program is refused, and the error says what to do', async (store, other) => {

@@ -862,6 +862,41 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal(await figure('Not run'), '1\n100% of 1')
     assert.equal(await figure('Finished'), '0\n0% of 1')
     assert.equal(await figure('Failed'), '0')
+    await visitor.open('/console/batches')
+    const listed = visitor.page.getByRole('row').filter({ has: visitor.page.locator(`[href$="${id}"]`) })
+    assert.match(await listed.innerText(), /0\s*\/ 1\s*0%\s+0\s+1 not run/)
+  })
+
+  test('batches are sorted by the headings, as the service sorts them, and Back comes back to that', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    const shown = async (): Promise<(string | null)[]> =>
+      (await page.getByRole('row').locator('.row-link').all()).reduce(
+        async (rows: Promise<(string | null)[]>, link) => [...(await rows), await link.getAttribute('href')],
+        Promise.resolve([]),
+      )
+    for (const [heading, query, sorted] of [
+      ['Cost', 'sort=cost', 'descending'],
+      ['Cost', 'sort=cost&order=asc', 'ascending'],
+      ['Batch', 'sort=name&order=asc', 'ascending'],
+      ['Failed', 'sort=failed', 'descending'],
+      ['Deadline', 'sort=deadline', 'descending'],
+    ] as const) {
+      await page.getByRole('columnheader').getByRole('button', { name: heading }).click()
+      await page.waitForURL((url) => url.search === `?${query}`)
+      await page.locator(`[aria-sort=${sorted}]`).getByText(heading).waitFor()
+      const { data } = await service.json<List<WireBatch>>('GET', `/v1/batches?${query}&limit=50`)
+      const expected = data.map(({ id }) => `/console/batches/${id}`)
+      for (let tries = 0; tries < 50 && (await shown()).join() !== expected.join(); tries++)
+        await page.evaluate('new Promise(requestAnimationFrame)')
+      assert.deepEqual(await shown(), expected, query)
+    }
+    await page.getByRole('row').locator('.row-link').first().click()
+    await page.waitForURL((url) => url.pathname.includes('/batches/'))
+    await page.goBack()
+    await page.locator('[aria-sort=descending]').getByText('Deadline').waitFor()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
   })
 
   test('a limit is made, and its gauge shows what was spent', async () => {

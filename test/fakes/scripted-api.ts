@@ -161,6 +161,7 @@ export class ScriptedApi {
       output_file_id: null,
       error_file_id: null,
       completion_window: asked.completion_window,
+      not_run: 0,
       request_counts: { total: lines.length, completed: 0, failed: 0 },
       cost_usd: 0,
       region: 'local',

@@ -135,7 +135,7 @@ function sqliteFaults(
       if (unique?.every((column) => searched.includes(`${column}=?`))) continue
       const rest = [...(filters?.get(table) ?? [])].filter(
         (column) =>
-          !searched.some((term) => term.startsWith(column)) &&
+          !searched.some((term) => term.split(/\W+/).includes(column)) &&
           !new RegExp(`\\b${column}\\b`).test(condition) &&
           UNINDEXED[`${table}.${column}`] === undefined,
       )

@@ -5,7 +5,7 @@ import { createReadStream, createWriteStream } from 'node:fs'
 import { rename, rm } from 'node:fs/promises'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
-import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
@@ -83,21 +83,25 @@ export function addBatches(program: Command, shell: Shell): void {
   )
 
   addResource(shell, batches, {
-    description: 'show batches, newest first',
+    description: 'show batches, newest first unless --sort says otherwise',
     kind: 'batches',
     one: ['a batch', 'batch_…'],
     shape: BatchObject,
     filters: {
       status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`],
+      sort: ['--sort <column>', `by one of ${BATCH_SORTS.join(', ')}; the highest first`],
+      order: ['--order <order>', 'desc, or asc: the lowest first'],
       search: ['--search <words>', 'only those with all these words in ID, name, metadata or models'],
     },
     columns: {
       ID: ({ id }) => id,
       NAME: ({ name }) => name,
       STATUS: ({ status }) => status,
-      DONE: ({ request_counts: counts }) => `${percent(counts.completed + counts.failed, counts.total)}%`,
+      DONE: ({ request_counts: { total, completed, failed }, not_run }) =>
+        `${percent(completed + failed - not_run, total)}%`,
       LINES: ({ request_counts: counts }) => humanCount(counts.total),
-      FAILED: ({ request_counts: counts }) => humanCount(counts.failed),
+      FAILED: ({ request_counts: counts, not_run }) => humanCount(counts.failed - not_run),
+      'NOT RUN': ({ not_run }) => humanCount(not_run),
       COST: ({ cost_usd }) => humanUsd(cost_usd),
       CREATED: ({ created }) => humanTime(created),
       EXPIRES: ({ expires_at }) => humanTime(expires_at),

@@ -10,7 +10,7 @@ import { adviceOn, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Loaded } from '../parts/loaded.tsx'
 import { Section } from '../parts/page.tsx'
-import { notRunIn } from '../parts/status.tsx'
+import { lineCounts } from '../parts/status.tsx'
 import { Words } from '../parts/text.tsx'
 import { type Resource, useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
@@ -49,9 +49,9 @@ export function ErrorGroups({
   batch: BatchObject
   errors: Resource<BatchErrors | null>
 }): VNode {
-  const notRun = notRunIn(errors.data)
+  const { failed, notRun } = lineCounts(batch)
   const counts = [
-    errors.data && errors.data.failed > notRun ? t('errors.lines', { n: errors.data.failed - notRun }) : null,
+    failed > 0 ? t('errors.lines', { n: failed }) : null,
     notRun > 0 ? t('errors.notRun', { n: notRun }) : null,
   ]
   return (

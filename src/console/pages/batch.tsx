@@ -15,7 +15,7 @@ import { Facts, Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { BatchStatus, notRunIn, ProgressBar } from '../parts/status.tsx'
+import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { type Resource, useGet, useResource } from '../resource.ts'
@@ -73,9 +73,7 @@ function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode
 }
 
 function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchErrors | null> }): VNode {
-  const notRun = notRunIn(errors.data)
   const { failed } = batch.request_counts
-  const counts = { ...batch.request_counts, failed: Math.max(0, failed - notRun) }
   const waiting = batch.waiting_reason
   return (
     <div class="stack wide">
@@ -93,8 +91,8 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
         </Notice>
       ) : null}
       <div class="card stack">
-        <ProgressBar counts={counts} />
-        <Summary batch={batch} counts={counts} notRun={notRun} />
+        <ProgressBar batch={batch} />
+        <Summary batch={batch} />
       </div>
       {failed > 0 && ended(batch) ? <Retries id={batch.id} /> : null}
       {failed > 0 ? <ErrorGroups batch={batch} errors={errors} /> : null}
@@ -107,17 +105,8 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
   )
 }
 
-/** `counts`: without the lines that were not run. */
-function Summary({
-  batch,
-  counts: { total, completed, failed },
-  notRun,
-}: {
-  batch: BatchObject
-  counts: BatchObject['request_counts']
-  notRun: number
-}): VNode {
-  const done = completed + failed
+function Summary({ batch }: { batch: BatchObject }): VNode {
+  const { total, failed, notRun, done } = lineCounts(batch)
   const { lines_per_s, estimated_completion } = speedOf(batch)
   const end = endedAt(batch)
   const from = batch.in_progress_at ?? batch.created

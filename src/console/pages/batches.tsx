@@ -15,8 +15,8 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { usePages } from '../parts/pages.tsx'
-import { BatchStatus, ProgressBar } from '../parts/status.tsx'
-import { type Column, Table } from '../parts/table.tsx'
+import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
+import { type Column, type Order, Table, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet } from '../resource.ts'
@@ -46,11 +46,14 @@ export function Batches(): VNode {
     search: query.get('q')?.trim() ?? '',
   }
   const { model } = filter
+  const order = useOrder('created', ['name', 'status'])
+  const sorted = { sort: order.by, order: order.isAscending ? 'asc' : 'desc' }
+  const isByTime = order.by === 'created' && !order.isAscending
   const models = useGet<List<ModelObject>>('/v1/models')
   const { batches: pushed } = useLive()
   const label = t(filter.search === '' ? 'showMore' : 'batches.searchOlder')
-  const { first, rows: read, hasMore, more } = usePages<BatchObject>(PATH, filter, label)
-  const rows = merged(read, pushed, filter)
+  const { first, rows: read, hasMore, more } = usePages<BatchObject>(PATH, { ...filter, ...sorted }, label)
+  const rows = merged(read, pushed, filter, isByTime)
   useMissedEnds(rows, first.reload)
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
@@ -62,7 +65,7 @@ export function Batches(): VNode {
         <LinkButton
           label="CSV"
           icon="download"
-          href={pathWith(PATH, { ...filter, format: 'csv' })}
+          href={pathWith(PATH, { ...filter, ...sorted, format: 'csv' })}
           download="batches.csv"
         />,
         may('batches:write') ? (
@@ -101,7 +104,7 @@ export function Batches(): VNode {
                   <p>{t(hasMore ? 'batches.noneYet' : 'batches.noneMatch')}</p>
                 </Empty>
               ) : (
-                <BatchTable rows={rows} />
+                <BatchTable rows={rows} order={order} />
               )
             }
           </Loaded>
@@ -112,31 +115,33 @@ export function Batches(): VNode {
   )
 }
 
-/** What was read and what was pushed since, newest first. Only the service can tell whether what is pushed is searched for. */
+/** What was read and, in the list of the newest, what was pushed since. Only the service can tell whether what is pushed is searched for. */
 function merged(
   read: readonly BatchObject[],
   pushed: ReadonlyMap<string, BatchObject>,
   { status, ...others }: { status: string } & Record<string, unknown>,
+  isByTime: boolean,
 ): BatchObject[] {
   const known = new Set(read.map(({ id }) => id))
   const oldest = read.at(-1)?.id ?? ''
   const isSearch = Object.values(others).some((value) => value !== '' && value !== null)
-  const added = isSearch ? [] : [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
+  const added =
+    isSearch || !isByTime ? [] : [...pushed.values()].filter(({ id }) => !known.has(id) && id > oldest)
   return [...added, ...read.map((batch) => latest(batch, pushed))]
     .filter((batch) => status === '' || batch.status === status)
-    .sort((a, b) => (a.id < b.id ? 1 : -1))
+    .sort((a, b) => (!isByTime ? 0 : a.id < b.id ? 1 : -1))
 }
 
-export function BatchTable({ rows }: { rows: readonly BatchObject[] }): VNode {
-  return (
-    <Table<BatchObject> label={t('batches.title')} columns={COLUMNS()} rows={rows} keyOf={({ id }) => id} />
-  )
+export function BatchTable({ rows, order }: { rows: readonly BatchObject[]; order?: Order }): VNode {
+  const table = { label: t('batches.title'), columns: COLUMNS(), rows, ...(order && { order }) }
+  return <Table<BatchObject> {...table} keyOf={({ id }) => id} />
 }
 
 const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch'),
     main: true,
+    sort: 'name',
     cell: (batch) => [
       <div class="clip">
         <a href={href(`/batches/${batch.id}`)} class="row-link" title={batch.name}>
@@ -147,19 +152,18 @@ const COLUMNS = (): Column<BatchObject>[] => [
         <span class="mono">{shortId(batch.id)}</span>
         {batch.metadata?.entity ? ` · ${batch.metadata.entity}` : ''}
         {batch.model ? ` · ${batch.model}` : ''}
-        {' · '}
-        <Time at={batch.created} short />
         {ended(batch) ? null : (
-          <>
+          <span class="narrow">
             {` · ${t('batch.ends')} `}
             <Time at={batch.expires_at} short />
-          </>
+          </span>
         )}
       </div>,
     ],
   },
   {
     title: t('batch.status'),
+    sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,
       batch.waiting_reason ? (
@@ -171,29 +175,15 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.progress'),
-    width: '24%',
-    cell: ({ request_counts: counts, status }) => [
-      <div class="progress-line">
-        <span>{count(counts.completed + counts.failed)}</span>
-        <span class="muted">{`\u00a0/ ${count(counts.total)}`}</span>
-        <span class="muted push">
-          {status === 'validating' ? '' : percent(counts.completed + counts.failed, counts.total)}
-        </span>
-      </div>,
-      <ProgressBar counts={counts} thin />,
-    ],
+    width: '18%',
+    sort: 'lines',
+    cell: (batch) => <Progress batch={batch} />,
   },
   {
     title: t('batch.failedLines'),
     align: 'end',
-    cell: ({ id, request_counts: { failed } }) =>
-      failed === 0 ? (
-        <span class="muted">0</span>
-      ) : (
-        <a href={`${href(`/batches/${id}`)}?status=failed`} class="bad-text">
-          {count(failed)}
-        </a>
-      ),
+    sort: 'failed',
+    cell: (batch) => <Failed batch={batch} />,
   },
   {
     title: t('batch.speed'),
@@ -204,19 +194,69 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch.cost'),
     align: 'end',
+    sort: 'cost',
     cell: ({ cost_usd }) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
   },
+  {
+    title: t('batch.created'),
+    sort: 'created',
+    minor: true,
+    align: 'end',
+    cell: ({ created }) => <Time at={created} short />,
+  },
+  {
+    title: t('overview.deadline'),
+    sort: 'deadline',
+    minor: true,
+    align: 'end',
+    cell: (batch) => (
+      <span class={ended(batch) ? 'muted' : ''}>
+        <Time at={batch.expires_at} short />
+      </span>
+    ),
+  },
 ]
+
+function Progress({ batch }: { batch: BatchObject }): VNode {
+  const { total, done } = lineCounts(batch)
+  return (
+    <>
+      <div class="progress-line">
+        <span>{count(done)}</span>
+        <span class="muted">{`\u00a0/ ${count(total)}`}</span>
+        <span class="muted push">{batch.status === 'validating' ? '' : percent(done, total)}</span>
+      </div>
+      <ProgressBar batch={batch} thin />
+    </>
+  )
+}
+
+/** And, below them, the lines that were not run. */
+function Failed({ batch }: { batch: BatchObject }): VNode {
+  const { failed, notRun } = lineCounts(batch)
+  return (
+    <>
+      {failed === 0 ? (
+        <span class="muted">0</span>
+      ) : (
+        <a href={`${href(`/batches/${batch.id}`)}?status=failed`} class="bad-text">
+          {count(failed)}
+        </a>
+      )}
+      {notRun === 0 ? null : <div class="muted small">{t('errors.notRun', { n: notRun })}</div>}
+    </>
+  )
+}
 
 /** The rate and the time that is left; of a batch that has ended, its mean rate and how long it took. */
 function Speed({ batch }: { batch: BatchObject }): VNode {
   const end = endedAt(batch)
   if (end !== undefined) {
     const from = batch.in_progress_at ?? batch.created
-    const { completed, failed } = batch.request_counts
+    const { done } = lineCounts(batch)
     return (
       <div>
-        {end > from ? perSecond((completed + failed) / (end - from)) : '–'}
+        {end > from && done > 0 ? perSecond(done / (end - from)) : '–'}
         <div class="muted small">{t('batch.tookTime', { time: between(from, end) })}</div>
       </div>
     )

@@ -14,7 +14,7 @@ import { Loaded } from '../parts/loaded.tsx'
 import { Answer } from '../parts/messages.tsx'
 import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { Badge, BatchStatus } from '../parts/status.tsx'
+import { Badge, BatchStatus, lineCounts } from '../parts/status.tsx'
 import { VirtualRows } from '../parts/virtual-rows.tsx'
 import { useResource } from '../resource.ts'
 import { readResults } from '../results.ts'
@@ -150,7 +150,8 @@ function BatchCard({
   batch: BatchObject
   other: BatchObject
 }): VNode {
-  const { cost_usd, usage, request_counts: counts } = batch
+  const { cost_usd, usage } = batch
+  const counts = lineCounts(batch)
   const against = (mine: number, others: number): string | null =>
     others === 0 ? null : t('compare.against', { share: percent(mine, others) })
   const tokens = usage?.total_tokens ?? 0

@@ -1,8 +1,9 @@
 // The status of a batch as a coloured word. A batch with failed lines is never shown as a plain success.
 
 import type { VNode } from 'preact'
+import { isNotRun } from '../../domain/batch.ts'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchErrors, LineSummary } from '../../wire/batch-line.ts'
+import type { LineSummary } from '../../wire/batch-line.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import type { Tone } from './notice.tsx'
 
@@ -16,19 +17,30 @@ export function Badge({ tone, text, title }: { tone: Tone | 'idle'; text: string
 
 type LineFields = Pick<LineSummary, 'status' | 'attempts' | 'error'>
 
-/** What lines end with that were to be sent, and were not. */
-const NOT_RUN = new Set(['batch_cancelled', 'batch_expired', 'input_file_deleted', 'usage_limit_exceeded'])
-
-/** How many of the failed lines were never sent. */
-export function notRunIn(errors: BatchErrors | null): number {
-  return (errors?.groups ?? []).reduce((sum, { code, lines }) => sum + (NOT_RUN.has(code) ? lines : 0), 0)
+interface LineCounts {
+  total: number
+  completed: number
+  /** Without those that were not run. */
+  failed: number
+  notRun: number
+  /** Completed or failed. */
+  done: number
 }
+
+/** The lines of a batch as every page counts them: one that was never sent has not failed. */
+export function lineCounts({ request_counts, not_run: notRun }: CountFields): LineCounts {
+  const { total, completed } = request_counts
+  const failed = request_counts.failed - notRun
+  return { total, completed, failed, notRun, done: completed + failed }
+}
+
+type CountFields = Pick<BatchObject, 'request_counts' | 'not_run'>
 
 const LINE_TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
 
 /** Of a line: one that was never sent did not fail at a server. */
 export function LineBadge({ line: { status, attempts, error } }: { line: LineFields }): VNode {
-  return status === 'failed' && attempts === 0 && NOT_RUN.has(error?.code ?? '') ? (
+  return status === 'failed' && isNotRun(error?.code, attempts) ? (
     <Badge tone="idle" text={t('line.notRun')} />
   ) : (
     <Badge tone={LINE_TONES[status]} text={t(`line.${status}` satisfies MessageKey)} />
@@ -56,16 +68,10 @@ export function BatchStatus({ batch }: { batch: StatusFields }): VNode {
 }
 
 /** Finished and failed lines against all of them. */
-export function ProgressBar({
-  counts,
-  thin,
-}: {
-  counts: BatchObject['request_counts']
-  thin?: boolean
-}): VNode {
-  const { total, completed, failed } = counts
+export function ProgressBar({ batch, thin }: { batch: CountFields; thin?: boolean }): VNode {
+  const { total, completed, failed, done } = lineCounts(batch)
   const share = (n: number): string => `${total === 0 ? 0 : Math.max((n / total) * 100, n > 0 ? 0.6 : 0)}%`
-  const label = t('batch.progressOf', { done: completed + failed, total, failed })
+  const label = t('batch.progressOf', { done, total, failed })
   return (
     <div
       class={thin ? 'progress thin' : 'progress'}
@@ -73,7 +79,7 @@ export function ProgressBar({
       aria-label={label}
       aria-valuemin={0}
       aria-valuemax={total}
-      aria-valuenow={completed + failed}
+      aria-valuenow={done}
       title={label}
     >
       <div class="progress-done" style={{ width: share(completed) }} />

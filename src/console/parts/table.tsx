@@ -1,6 +1,7 @@
 // A table whose rows become cards where the window is narrow. Roles are given by hand, since cards are no table to
 // a browser.
 import type { ComponentChildren, VNode } from 'preact'
+import { replaceQuery, useAddress } from '../router.ts'
 
 export interface Column<T> {
   title: string
@@ -13,6 +14,8 @@ export interface Column<T> {
   /** Hidden for people who see: the column of buttons. */
   quiet?: boolean
   width?: string
+  /** What the service calls the order by this column. */
+  sort?: string
   cell: (row: T) => ComponentChildren
 }
 
@@ -22,22 +25,56 @@ interface TableProps<T> {
   rows: readonly T[]
   keyOf: (row: T) => string
   rowClass?: (row: T) => string
+  /** The order that the rows are in; without it, no column can be chosen. */
+  order?: Order
 }
 
-export function Table<T>({ label, columns, rows, keyOf, rowClass }: TableProps<T>): VNode {
+export interface Order {
+  by: string
+  isAscending: boolean
+  choose: (by: string) => void
+}
+
+/** The order of a list, which is in the address; a second choice of a column turns it round. */
+export function useOrder(first: string, textColumns: readonly string[]): Order {
+  const { query } = useAddress()
+  const by = query.get('sort') ?? first
+  const isAscending = query.get('order') === 'asc'
+  return {
+    by,
+    isAscending,
+    choose(column) {
+      const up = column === by ? !isAscending : textColumns.includes(column)
+      replaceQuery({ sort: column === first ? null : column, order: up ? 'asc' : null })
+    },
+  }
+}
+
+export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: TableProps<T>): VNode {
   return (
     <div class="table-frame">
       <table class="table" role="table" aria-label={label}>
         <thead role="rowgroup">
           <tr role="row">
-            {columns.map(({ title, align, quiet, width }) => (
+            {columns.map(({ title, align, quiet, width, sort }) => (
               <th
                 role="columnheader"
                 scope="col"
                 class={align ?? ''}
                 {...(width ? { style: { width } } : {})}
+                {...(order && sort === order.by
+                  ? { 'aria-sort': order.isAscending ? 'ascending' : 'descending' }
+                  : {})}
               >
-                {quiet ? <span class="hidden">{title}</span> : title}
+                {quiet ? (
+                  <span class="hidden">{title}</span>
+                ) : order && sort ? (
+                  <button type="button" class="sort" onClick={() => order.choose(sort)}>
+                    {title}
+                  </button>
+                ) : (
+                  title
+                )}
               </th>
             ))}
           </tr>

@@ -10,6 +10,8 @@ interface PageSource<Row, Item> {
   find(id: string): Promise<object | undefined>
   list(page: Page): Promise<Listed<Row>>
   show(row: Row): Item
+  /** Where the list goes on behind a row, if not its ID. */
+  cursor?: (row: Row) => string
 }
 
 /** Throws cursor_not_found. */
@@ -26,7 +28,9 @@ export async function readPage<Row, Item extends { id: string }>(
   const { rows, lookedTo } = await source.list({ limit: limit + 1, order, behind })
   const data = rows.slice(0, limit).map((row) => source.show(row))
   const last_id = data.at(-1)?.id ?? null
-  const next_cursor = rows.length > limit ? last_id : lookedTo
+  const last = rows[data.length - 1]
+  const goesOn = rows.length > limit && last !== undefined
+  const next_cursor = goesOn ? (source.cursor?.(last) ?? last_id) : lookedTo
   return {
     object: 'list',
     data,

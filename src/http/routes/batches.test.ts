@@ -44,6 +44,7 @@ test('a new batch is validating, with zero counts and costs', async () => {
     error_file_id: null,
     completion_window: '24h',
     request_counts: { total: 12, completed: 0, failed: 0 },
+    not_run: 0,
     usage: {
       input_tokens: 0,
       input_tokens_details: { cached_tokens: 0 },
@@ -319,12 +320,77 @@ test('the list as CSV has every batch, and cells that no spreadsheet takes for f
   const [header, row] = text.split('\r\n')
   assert.equal(
     header,
-    'id,name,status,endpoint,model,entity,created,expires_at,ended_at,lines,completed,failed,prompt_tokens,completion_tokens,cost_usd',
+    'id,name,status,endpoint,model,entity,created,expires_at,ended_at,lines,completed,failed,not_run,prompt_tokens,completion_tokens,cost_usd',
   )
   assert.ok(row?.startsWith(`${id},"'=1+1, ""two""",validating,/v1/chat/completions,,user:1,`), String(row))
-  assert.ok(row?.endsWith(',,1,0,0,0,0,0'), String(row))
+  assert.ok(row?.endsWith(',,1,0,0,0,0,0,0'), String(row))
   const none = await server.call('GET', '/v1/batches?format=csv&status=failed')
   assert.equal(none.text.trim(), header)
+})
+
+test('batches are listed in any order, page by page, also where values change between pages', async () => {
+  await using server = await testServer()
+  const { store } = server.deps
+  const file = await server.processedFile()
+  const ids: string[] = []
+  // IDs of earlier tests lie before.
+  await server.clock.advance(3_600_000)
+  for (const name of ['b', 'a', 'c', 'd', 'e']) {
+    await server.clock.advance(1000)
+    ids.push((await server.call('POST', '/v1/batches', order(file, { metadata: { name } }))).id)
+  }
+  const [one = '', two = '', three = '', four = '', five = ''] = ids
+  const set = (id: string, values: object): Promise<unknown> =>
+    store.write((tx) => tx.updateTable('batches').set(values).where('id', '=', id).execute())
+  await set(one, { cost_nanos: 5, total: 9, status: 'queued' })
+  await set(two, { cost_nanos: 7, run_failed: 2, failed: 2 })
+  await set(three, { cost_nanos: 5, failed: 8, not_run: 8, expires_at: server.clock.now() + 1 })
+  const listed = async (query: string): Promise<string[]> => {
+    const paged: string[] = []
+    for (let next = ''; ; ) {
+      const page = await server.call('GET', `/v1/batches?${query}&limit=2${next}`)
+      assert.equal(page.status, 200, page.text)
+      paged.push(...page.ids)
+      if (page.json.next_cursor === null) break
+      next = `&starting_after=${encodeURIComponent(String(page.json.next_cursor))}`
+    }
+    const whole = await server.call('GET', `/v1/batches?${query}`)
+    assert.deepEqual(paged, whole.ids, query)
+    const csv = await server.call('GET', `/v1/batches?${query}&format=csv`)
+    const rows = csv.text.trim().split('\r\n').slice(1)
+    assert.deepEqual(
+      rows.map((row) => row.split(',')[0]),
+      paged,
+      query,
+    )
+    return paged
+  }
+  assert.deepEqual(await listed('sort=created'), [five, four, three, two, one])
+  assert.deepEqual(await listed('sort=cost'), [two, three, one, five, four])
+  assert.deepEqual(await listed('sort=cost&order=asc'), [four, five, one, three, two])
+  assert.deepEqual(await listed('sort=name&order=asc'), [two, one, three, four, five])
+  assert.deepEqual(await listed('sort=lines'), [one, five, four, three, two])
+  assert.deepEqual(await listed('sort=failed'), [two, five, four, three, one], 'not run is not failed')
+  assert.deepEqual(await listed('sort=deadline&order=asc'), [three, one, two, four, five])
+  assert.deepEqual(await listed('sort=status'), [five, four, three, two, one])
+  assert.deepEqual(await listed('sort=status&order=asc'), [one, two, three, four, five])
+  assert.deepEqual(await listed('sort=cost&status=validating'), [two, three, five, four])
+  assert.deepEqual(await listed('sort=status&status=validating'), [five, four, three, two])
+  const since = Math.floor(server.clock.now() / 1000) - 2
+  assert.deepEqual(await listed(`sort=cost&since=${since}`), [three, five, four])
+  assert.deepEqual(await listed('sort=cost&search=in.jsonl'), [two, three, one, five, four])
+
+  const first = await server.call('GET', '/v1/batches?sort=cost&limit=2')
+  assert.deepEqual(first.ids, [two, three])
+  await set(three, { cost_nanos: 900 })
+  const goOn = (cursor: unknown): Promise<string[]> =>
+    server.call('GET', `/v1/batches?sort=cost&starting_after=${cursor}`).then((page) => page.ids)
+  assert.deepEqual(await goOn(first.json.next_cursor), [one, five, four], 'where the page ended')
+  assert.deepEqual(await goOn(first.json.last_id), [two, one, five, four], 'behind where the batch is now')
+  assert.deepEqual(await goOn(`${two}:x`), [one, five, four])
+  const other = await server.call('GET', '/v1/batches?sort=cost&starting_after=batch_0:7')
+  assert.equal(other.outcome, '404 cursor_not_found')
+  assert.equal((await server.call('GET', '/v1/batches?sort=speed')).outcome, '400 invalid_request')
 })
 
 test('a finished batch shows its times, its cost and its result files', async () => {

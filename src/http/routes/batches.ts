@@ -1,13 +1,13 @@
 // Batches: listed, read, cancelled, paused and resumed.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
-import { listBatches, readBatch } from '../../store/batches.ts'
-import type { Listed } from '../../store/page.ts'
+import { batchCursor, batchName, listBatches, readBatch } from '../../store/batches.ts'
+import { cursorId, type Listed } from '../../store/page.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
@@ -64,6 +64,13 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
             'Words that all have to occur, in any case, in the ID, the name or ID of the input file, the metadata or the models.',
         }),
       ),
+      sort: Type.Optional(
+        Type.Enum([...BATCH_SORTS], {
+          default: 'created',
+          description:
+            'What the list is in the `order` of, and within equal ones of the ID. `failed` counts no lines that were not run. `next_cursor` keeps the place also where values change meanwhile; an ID stands for where its batch is now.',
+        }),
+      ),
       since: time('Only batches created at this time or later.'),
       until: time('Only batches created before this time.'),
       format: Type.Optional(
@@ -71,10 +78,10 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
       ),
     },
     async handler(request, { project_id }, reply) {
-      const { status, model, retry_of, search, format, ...page } = request.query
+      const { status, model, retry_of, search, format, sort = 'created', ...page } = request.query
       const since = page.since === undefined ? undefined : page.since * 1000
       const until = page.until === undefined ? undefined : page.until * 1000
-      const filter = { status, model, retry_of, search, since, until }
+      const filter = { status, model, retry_of, search, since, until, sort }
       if (format === 'csv') {
         reply.header('content-disposition', attachment('batches.csv'))
         const list = (behind?: string) =>
@@ -85,17 +92,20 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
             limit: CSV_ROWS_PER_PAGE,
           })
         const read = await reads.open(project_id, reply.raw)
-        return reply.type(`${CSV}; charset=utf-8`).send(read.stream(batchesCsv(list)))
+        return reply
+          .type(`${CSV}; charset=utf-8`)
+          .send(read.stream(batchesCsv(list, (batch) => batchCursor(batch, sort))))
       }
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
-        find: (id) => readBatch(store.read, project_id, id),
+        find: (cursor) => readBatch(store.read, project_id, cursorId(cursor)),
         list: async (bounds) => {
           const found = await listBatches(store.read, project_id, { ...bounds, ...filter })
           batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
           return found
         },
         show: (batch) => showBatch(batch, viewOf(request, region), batchProgress.get(batch.id)),
+        cursor: (batch) => batchCursor(batch, sort),
       })
     },
   })
@@ -186,7 +196,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
   return {
     id: batch.id,
     object: 'batch',
-    name: nameOf(batch),
+    name: batchName(batch),
     endpoint: batch.endpoint,
     status: batch.status,
     input_file_id: shownFileId(batch.input_file_id, view),
@@ -196,6 +206,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     ...showModel(batch),
     completion_window: batch.completion_window,
     request_counts: { total: batch.total, completed: batch.completed, failed: batch.failed },
+    not_run: batch.not_run,
     ...showUsage(batch),
     cost_usd: usd(batch.cost_nanos),
     region: view.region,
@@ -236,11 +247,6 @@ function openaiStatus(status: BatchStatus, begun: number | null): BatchStatus {
 
 function seconds(at: number | null): number | null {
   return at === null ? null : unixSeconds(at)
-}
-
-/** An empty one is none. */
-function nameOf({ id, metadata, input_filename }: BatchRow): string {
-  return readMetadata(metadata).name || input_filename || id
 }
 
 /** What is wrong with the first lines of a batch in which no line can run. */
@@ -305,7 +311,7 @@ function readMetadata(json: string | null): Metadata {
 
 const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | null>> = {
   id: ({ id }) => id,
-  name: nameOf,
+  name: batchName,
   status: ({ status }) => status,
   endpoint: ({ endpoint }) => endpoint,
   model: (batch) => showModel(batch).model ?? null,
@@ -319,13 +325,17 @@ const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | nu
   lines: ({ total }) => total,
   completed: ({ completed }) => completed,
   failed: ({ failed }) => failed,
+  not_run: ({ not_run }) => not_run,
   prompt_tokens: ({ prompt_tokens }) => prompt_tokens,
   completion_tokens: ({ completion_tokens }) => completion_tokens,
   cost_usd: ({ cost_nanos }) => usdLiteral(cost_nanos),
 }
 
 /** Rows with their line breaks, a header first. `list` reads a page of them. */
-async function* batchesCsv(list: (behind?: string) => Promise<Listed<BatchRow>>): AsyncGenerator<Buffer> {
+async function* batchesCsv(
+  list: (behind?: string) => Promise<Listed<BatchRow>>,
+  cursorOf: (batch: BatchRow) => string,
+): AsyncGenerator<Buffer> {
   yield Buffer.from(spreadsheetRecord(Object.keys(COLUMNS)))
   let behind: string | undefined
   do {
@@ -333,6 +343,7 @@ async function* batchesCsv(list: (behind?: string) => Promise<Listed<BatchRow>>)
     const cells = Object.values(COLUMNS)
     const text = rows.map((row) => spreadsheetRecord(cells.map((cell) => cell(row)))).join('')
     if (text !== '') yield Buffer.from(text)
-    behind = rows.length < CSV_ROWS_PER_PAGE ? (lookedTo ?? undefined) : rows.at(-1)?.id
+    const last = rows.at(-1)
+    behind = last && rows.length === CSV_ROWS_PER_PAGE ? cursorOf(last) : (lookedTo ?? undefined)
   } while (behind !== undefined)
 }
