@@ -52,19 +52,6 @@ export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
 /** Why lines of a batch are no longer sent; each is the error code those lines end with. */
 export type StopReason = 'batch_expired' | 'batch_cancelled' | 'input_file_deleted'
 
-/** What lines end with that were to be sent and were not. */
-const NOT_RUN: ReadonlySet<string> = new Set<StopReason | 'usage_limit_exceeded'>([
-  'batch_expired',
-  'batch_cancelled',
-  'input_file_deleted',
-  'usage_limit_exceeded',
-])
-
-/** Whether a failed line was never sent: nothing is wrong with it. */
-export function isNotRun(code: string | undefined, attempts: number): boolean {
-  return attempts === 0 && code !== undefined && NOT_RUN.has(code)
-}
-
 /** Why no more lines of this batch are sent; null while they are. */
 export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },

@@ -2,7 +2,7 @@
 // every database, except that PostgreSQL divides the records of HTTP calls by the month.
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
-import { isNotRun } from '../domain/batch.ts'
+import { isNotRun } from '../domain/not-run.ts'
 import { batchName } from './batches.ts'
 import type { Column, Columns, Index } from './columns.ts'
 import { INDEXES, type Schema, TABLES } from './schema.ts'
