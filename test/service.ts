@@ -31,7 +31,12 @@ export interface WireLine {
   response: {
     status_code: number
     request_id: string
-    body: { usage: { cost_usd: number; [key: string]: unknown }; choices: { message: { content: string } }[] }
+    body: {
+      usage: { cost_usd: number; [key: string]: unknown }
+      choices: { message: { content: string } }[]
+      /** Of a message. */
+      content?: { text: string }[]
+    }
   } | null
   error: { type: string; code: string; message: string; param?: string } | null
 }
@@ -81,6 +86,7 @@ export class TestService implements AsyncDisposable {
   readonly #close: () => Promise<void>
   readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
   readonly #log: Log
+  readonly #endpoint: string
   readonly #ended = new Map<string, BatchRow>()
   #listeners: (() => void)[] = []
   #tasksDone = new Set<string>()
@@ -94,6 +100,7 @@ export class TestService implements AsyncDisposable {
     close: () => Promise<void>
     hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
     log: Log
+    endpoint: string
   }) {
     this.folder = parts.folder
     this.config = parts.config
@@ -103,6 +110,7 @@ export class TestService implements AsyncDisposable {
     this.#close = parts.close
     this.#hooks = parts.hooks
     this.#log = parts.log
+    this.#endpoint = parts.endpoint
     this.worker = this.#makeWorker()
   }
 
@@ -117,6 +125,8 @@ export class TestService implements AsyncDisposable {
       onlyBatches?: Set<string>
       log?: Log
       requests_per_minute?: number
+      /** Of its batches, where a test does not say. */
+      endpoint?: string
     } = {},
   ): Promise<TestService> {
     const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'offpeak-test-')))
@@ -172,6 +182,7 @@ export class TestService implements AsyncDisposable {
       close,
       hooks: options,
       log: options.log ?? SILENT,
+      endpoint: options.endpoint ?? '/v1/chat/completions',
     })
     if (options.worker !== false) await service.worker.start()
     return service
@@ -284,7 +295,7 @@ export class TestService implements AsyncDisposable {
     const window = [...this.config.plans.values()][0]!.completion_windows[0]!.text
     return await this.json<WireBatch>('POST', '/v1/batches', {
       input_file_id,
-      endpoint: '/v1/chat/completions',
+      endpoint: this.#endpoint,
       completion_window: window,
       ...more,
     })

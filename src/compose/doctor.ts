@@ -107,7 +107,9 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
  * Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
  */
 async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
-  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai-batch'))
+  const upstreams = models.flatMap((model) =>
+    model.upstreams.filter((one) => one.type === 'openai-batch' || one.type === 'anthropic-batch'),
+  )
   const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
   return await Promise.all(
     [...distinct.values()].map(async (one) => ({
@@ -124,7 +126,7 @@ async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {
   const hasKey = api_key !== null || api_key_file !== null
   try {
     if (await api.hasList()) return null
-    return 'there is no batch API: GET /batches is not found. Check base_url; most end in /v1'
+    return `there is no batch API: GET ${api.listPath} is not found. Check base_url; most end in /v1`
   } catch (error) {
     if (!(error instanceof BatchApiError)) throw error
     const { status } = error.result
@@ -135,7 +137,7 @@ async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {
     if (status === null)
       return `it cannot be reached (${reasonForOperator(error.result)}). Check base_url, and that it runs`
     if (status === 200)
-      return `it is no batch API: ${reasonForOperator(error.result)} at GET /batches. Check base_url; most end in /v1`
+      return `it is no batch API: ${reasonForOperator(error.result)} at GET ${api.listPath}. Check base_url; most end in /v1`
     return `${reasonForOperator(error.result)}. Try again later`
   } finally {
     await api.close()

@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import type { Backend } from '../backends/backend.ts'
+import { AnthropicBatchApi } from '../backends/openai/anthropic-batch-api.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
@@ -141,7 +142,7 @@ export class ConfiguredUpstreams {
     if (upstream) upstream.setTerms(terms)
     else {
       const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
-      if (config.type === 'openai-batch') {
+      if (config.type === 'openai-batch' || config.type === 'anthropic-batch') {
         const api = batchApiOf(config, this.#clock)
         upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias })
       } else {
@@ -193,24 +194,18 @@ function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker
   }
 }
 
-export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi {
-  const { base_url, api_key, api_key_file, proxy, headers, timeout_ms, completion_window, file_purpose } =
-    upstream
-  return new HttpBatchApi({
-    base_url,
-    api_key,
-    api_key_file,
+export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi | AnthropicBatchApi {
+  const { base_url, api_key, api_key_file, proxy, headers, timeout_ms } = upstream
+  const calls = {
+    ...{ base_url, api_key, api_key_file, proxy, headers, timeout_ms },
     certificates: certificatesOf(upstream),
-    proxy,
-    headers,
-    timeout_ms,
-    completion_window,
-    file_purpose,
-    lineMetadata: upstream.line_metadata,
     keepFiles: upstream.keep_files,
     resultsFrom: upstream.results_from,
     now: () => clock.now(),
-  })
+  }
+  if (upstream.type === 'anthropic-batch') return new AnthropicBatchApi(calls)
+  const { completion_window, file_purpose, line_metadata: lineMetadata } = upstream
+  return new HttpBatchApi({ ...calls, completion_window, file_purpose, lineMetadata })
 }
 
 function backendMaker(

@@ -155,20 +155,28 @@ export type OpenAiUpstream = OpenAiClient & {
   )
 
 /** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export interface BatchApiUpstream
-  extends Omit<OpenAiClient, 'type' | 'discover' | 'connections' | GatewayKey> {
-  type: 'openai-batch'
+export type BatchApiUpstream = OpenAiBatchUpstream | AnthropicBatchUpstream
+
+interface BatchApiClient extends Omit<OpenAiClient, 'type' | 'discover' | 'connections' | GatewayKey> {
   base_url: string
+  /** Whether its files are left at the batch API. */
+  keep_files: boolean
+  /** Origins beside its own that results may be read from: `https://bucket.example`. */
+  results_from: readonly string[]
+}
+
+interface AnthropicBatchUpstream extends BatchApiClient {
+  type: 'anthropic-batch'
+}
+
+interface OpenAiBatchUpstream extends BatchApiClient {
+  type: 'openai-batch'
   /** What is asked of it, as it spells it. */
   completion_window: string
   /** The `purpose` of uploaded files; null: as the batch API has it. */
   file_purpose: string | null
   /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
   line_metadata: boolean
-  /** Whether its files are left at the batch API. */
-  keep_files: boolean
-  /** Origins beside its own that results may be read from: `https://bucket.example`. */
-  results_from: readonly string[]
   /** What its webhook requests are signed with; null: it sends none. */
   webhook_secret: string | null
 }

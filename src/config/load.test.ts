@@ -558,7 +558,15 @@ describe('what is refused', () => {
     [model('supports: {tools: maybe}'), 'models[0].supports.tools: expected true or false, found "maybe"'],
     [
       upstream('type: vllm, base_url: x'),
-      'models[0].upstreams[0].type: expected one of sim, openai, openai-batch, found "vllm"',
+      'models[0].upstreams[0].type: expected one of sim, openai, openai-batch, anthropic-batch, found "vllm"',
+    ],
+    [
+      upstream('type: anthropic-batch, base_url: "http://h/v1", completion_window: 24h'),
+      'models[0].upstreams[0].completion_window: unknown key',
+    ],
+    [
+      'models: [{id: m, endpoints: [/v1/messages, /v1/responses], upstreams: [{type: anthropic-batch, base_url: "http://h/v1"}]}]',
+      'models[0].endpoints: has /v1/responses, and an upstream of type anthropic-batch answers /v1/messages alone',
     ],
     [upstream('latency_ms: 5'), 'models[0].upstreams[0].type: is missing'],
     [upstream('type: sim, base_url: x'), 'models[0].upstreams[0].base_url: unknown key'],

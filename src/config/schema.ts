@@ -5,7 +5,7 @@ import { isIP } from 'node:net'
 import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
-import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
+import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
@@ -456,22 +456,32 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
 const WEBHOOK_SECRET = /^(whsec_)?(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 const WEBHOOK_SECRET_EXPECTED = 'the secret of a webhook as Standard Webhooks write it: whsec_ and base64'
 
-const BATCH_API = checked(
+/** What Anthropic's batches ask for. */
+export const MESSAGES: EndpointPath = '/v1/messages'
+
+/** Of every batch API. */
+const BATCH_API = {
+  name: optional(anyText),
+  ...PLACE,
+  concurrency_max: byDefault(4, integer(1)),
+  base_url: BASE_URL,
+  ...CONNECTION,
+  model: optional(anyText),
+  timeout: byDefault('60s', duration(100)),
+  headers: HEADERS,
+  keep_files: byDefault(false, boolean),
+  results_from: optional(listOf(ORIGIN, 'a list such as [https://bucket.example]')),
+}
+
+const ANTHROPIC_BATCH = checked(section({ type: type('anthropic-batch'), ...BATCH_API }), credentialProblems)
+
+const OPENAI_BATCH = checked(
   section({
     type: type('openai-batch'),
-    name: optional(anyText),
-    ...PLACE,
-    concurrency_max: byDefault(4, integer(1)),
-    base_url: BASE_URL,
-    ...CONNECTION,
-    model: optional(anyText),
-    timeout: byDefault('60s', duration(100)),
-    headers: HEADERS,
+    ...BATCH_API,
     completion_window: byDefault('24h', text(/^[0-9]+[smhd]$/, 'a completion window such as 24h')),
     file_purpose: optional(anyText),
     line_metadata: byDefault(false, boolean),
-    keep_files: byDefault(false, boolean),
-    results_from: optional(listOf(ORIGIN, 'a list such as [https://bucket.example]')),
     webhook_secret: optional(secret(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED))),
     webhook_secret_env: optional(
       checked(API_KEY_ENV, (name, problem, env) => {
@@ -488,7 +498,12 @@ const BATCH_API = checked(
   },
 )
 
-const UPSTREAM = variant<typeof SIM | typeof OPENAI | typeof BATCH_API>([SIM, OPENAI, BATCH_API])
+const UPSTREAM = variant<typeof SIM | typeof OPENAI | typeof OPENAI_BATCH | typeof ANTHROPIC_BATCH>([
+  SIM,
+  OPENAI,
+  OPENAI_BATCH,
+  ANTHROPIC_BATCH,
+])
 
 const MODEL = checked(
   section({
@@ -509,7 +524,13 @@ const MODEL = checked(
     ),
     upstreams: listOf(UPSTREAM, 'at least one server to answer it'),
   }),
-  ({ context_window, max_output_tokens }, problem) => {
+  ({ context_window, max_output_tokens, endpoints, upstreams }, problem) => {
+    const other = endpoints?.find((path) => path !== MESSAGES)
+    if (other !== undefined && upstreams.some((one) => one.type === 'anthropic-batch'))
+      problem(
+        ['endpoints'],
+        `has ${other}, and an upstream of type anthropic-batch answers ${MESSAGES} alone`,
+      )
     if (context_window !== null && max_output_tokens !== null && max_output_tokens > context_window)
       problem(['max_output_tokens'], `is more than the context_window of ${context_window}`)
   },

@@ -14,7 +14,7 @@ import type {
   UpstreamConfig,
 } from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
-import { BUILT_IN_PLANS, type ConfigFile, machineOf, metricsUrl } from './schema.ts'
+import { BUILT_IN_PLANS, type ConfigFile, MESSAGES, machineOf, metricsUrl } from './schema.ts'
 import { present } from './sources.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -119,6 +119,7 @@ export function modelOf(
 ): ModelConfig {
   const servers = distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env, cwd)))
   const own = price === null ? null : priceOf(price)
+  const isAnthropic = upstreams.some(({ type }) => type === 'anthropic-batch')
   return {
     model: {
       ...model,
@@ -127,12 +128,17 @@ export function modelOf(
       priced: own !== null || servers.some((server) => server.price !== null),
       // The simulator answers whatever a batch may ask for.
       endpoints:
-        endpoints ?? (upstreams.every(({ type }) => type === 'sim') ? ENDPOINT_PATHS : [DEFAULT_ENDPOINT]),
+        endpoints ??
+        (isAnthropic
+          ? [MESSAGES]
+          : upstreams.every(({ type }) => type === 'sim')
+            ? ENDPOINT_PATHS
+            : [DEFAULT_ENDPOINT]),
       created,
     },
     upstreams: servers,
     spill: { when_down_ms: spill.when_down, when_at_risk: spill.when_at_risk },
-    endpoints_configured: endpoints !== null,
+    endpoints_configured: endpoints !== null || isAnthropic,
   }
 }
 
@@ -188,14 +194,22 @@ function upstreamOf(
     client_key_file: at(found.client_key_file),
     timeout_ms: found.timeout,
   }
-  if (found.type === 'openai-batch') {
-    const { api_key_env, webhook_secret_env, timeout, proxy, ...rest } = found
+  if (found.type === 'openai-batch' || found.type === 'anthropic-batch') {
+    const { base_url, proxy, results_from } = found
+    const ofBatchApi = {
+      ...client,
+      proxy: proxy === 'off' ? null : (proxy ?? proxyFromEnv(base_url, env)),
+      name: found.name ?? addressOf(base_url),
+      results_from: results_from ?? [],
+    }
+    if (found.type === 'anthropic-batch') {
+      const { api_key_env, timeout, ...rest } = found
+      return { ...rest, ...ofBatchApi }
+    }
+    const { api_key_env, webhook_secret_env, timeout, ...rest } = found
     return {
       ...rest,
-      ...client,
-      proxy: proxy === 'off' ? null : (proxy ?? proxyFromEnv(rest.base_url, env)),
-      name: rest.name ?? addressOf(rest.base_url),
-      results_from: rest.results_from ?? [],
+      ...ofBatchApi,
       webhook_secret:
         rest.webhook_secret ??
         (webhook_secret_env === null ? undefined : present(env[webhook_secret_env])) ??

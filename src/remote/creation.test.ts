@@ -2,12 +2,13 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
 import type { BatchApi, SeenBatch } from '../backends/batch-api/batch-api.ts'
-import { BatchApiError } from '../backends/batch-api/batch-api.ts'
+import { BatchApiError, UndecidedBatch } from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
 import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Creations } from './creation.ts'
+import { recallAt } from './recall.ts'
 import { RemoteRows } from './rows.ts'
 
 test('of two batches that a batch API made of one call the second is cancelled', async () => {
@@ -33,6 +34,32 @@ test('a batch that may still come into being is created again only when the batc
   assert.equal(world.created, 2)
 })
 
+test('a batch that may be one of several is not created again, and waited for like any that is there', async () => {
+  await using world = await makeWorld()
+  const { creations, creation, run, clock } = world
+  await creations.pursue({ ...creation, isNew: true })
+  world.isUndecided = true
+  world.mayGiveUp = (since) => clock.now() >= since
+  await clock.advance(2 * creation.api.settleMs)
+  assert.equal((await creations.pursue(creation)).kind, 'later')
+  await clock.advance(recallAt(run.batch) - clock.now() - 1)
+  assert.equal((await creations.pursue(creation)).kind, 'later')
+  await clock.advance(1)
+  const end = await creations.pursue(creation)
+  assert.ok(end.kind === 'returned' && end.left === 'batch')
+  assert.equal(world.created, 1)
+})
+
+test('a batch that may be one of several is given up like one that does not answer once its own batch is stopped', async () => {
+  await using world = await makeWorld()
+  const { creations, creation, run } = world
+  await creations.pursue({ ...creation, isNew: true })
+  world.isUndecided = true
+  world.mayGiveUp = () => true
+  run.stop('batch_cancelled')
+  assert.equal((await creations.pursue(creation)).kind, 'returned')
+})
+
 /** A batch that is to be created at a batch API, which never answers that it was. */
 async function makeWorld() {
   const world = await queuedBatch({ chunks: 1, lines: 1 })
@@ -48,7 +75,13 @@ async function makeWorld() {
   const [run] = (await world.open()) as [Run]
   for (const state of [UNSUBMITTED, REMOTE]) run.move(0, state, 'it is handed over')
   const row = (await rows.intend(run, { name: 'cell' } as BatchApiUpstream, [0]))!
-  const known = { there: [] as string[], cancelled: [] as string[], created: 0 }
+  const known = {
+    there: [] as string[],
+    cancelled: [] as string[],
+    created: 0,
+    isUndecided: false,
+    mayGiveUp: (_since: number) => false,
+  }
   const api: Pick<BatchApi, 'settleMs' | 'upload' | 'create' | 'find' | 'cancel'> = {
     settleMs: 1_000,
     upload: async () => 'file',
@@ -56,7 +89,10 @@ async function makeWorld() {
       known.created++
       throw new BatchApiError(unfinished('no answer'), false)
     },
-    find: async () => known.there.map((id) => ({ id }) as SeenBatch),
+    async find() {
+      if (known.isUndecided) throw new UndecidedBatch(unfinished('one of several'), false)
+      return known.there.map((id) => ({ id }) as SeenBatch)
+    },
     async cancel(id) {
       known.cancelled.push(id)
     },
@@ -67,7 +103,7 @@ async function makeWorld() {
     isCertain: () => true,
     isPaused: () => false,
     isOverLimit: async () => false,
-    mayGiveUp: () => false,
+    mayGiveUp: (_row, since) => known.mayGiveUp(since),
   })
   const creation = {
     ...{ run, row },

@@ -10,6 +10,8 @@ import {
   BatchApiError,
   type BatchRequest,
   type SeenBatch,
+  UndecidedBatch,
+  type WantedBatch,
 } from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
@@ -18,9 +20,16 @@ import { stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
-import { announceCreation, changeRemoteBatch, creationAge, readRemoteBatch } from '../store/remote-batches.ts'
+import {
+  announceCreation,
+  changeRemoteBatch,
+  creationAge,
+  openRemoteIds,
+  readRemoteBatch,
+} from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import { recallAt } from './recall.ts'
 
 /** How soon a batch is looked at after it was created. */
 const FIRST_LOOK_MS = 250
@@ -144,8 +153,7 @@ export class Creations {
     const { run, row, api } = creation
     // Before it is looked for: what is on its way then may still take effect.
     const ageMs = await creationAge(store.read, store.claimSql, row.id)
-    const wanted = { name: row.id, file_id: row.file_id, since: row.created }
-    const found = await api.find(wanted, creation.signal)
+    const found = await api.find(wantedBatch(store, row), creation.signal)
     const [first, ...others] = found ?? []
     for (const { id } of others) {
       log.warn({ remote_batch: id, first: first?.id }, TWICE)
@@ -208,7 +216,10 @@ export class Creations {
     const now = clock.now()
     if (creation.signal.aborted) return { kind: 'later', at: now }
     const failing_since = row.failing_since ?? now
-    if (mayGiveUp(row, failing_since, run.stopped !== null)) return returned(error, 'batch')
+    // A batch that is there for all that is known is given as long as any other.
+    const isAwaited = error instanceof UndecidedBatch && run.stopped === null
+    const since = isAwaited ? Math.max(failing_since, recallAt(run.batch)) : failing_since
+    if (mayGiveUp(row, since, run.stopped !== null)) return returned(error, 'batch')
     const detail = reasonForCaller(error.result)
     if (row.failing_since === null || row.detail !== detail) {
       log.warn(
@@ -233,6 +244,12 @@ export class Creations {
   #hasStopped({ batch, stopped }: Run): boolean {
     return stopped !== null || stopReason(batch, this.#options.clock.now()) !== null
   }
+}
+
+/** What to look for where the answer to a creation was lost. */
+export function wantedBatch(store: Store, row: RemoteBatchRow): WantedBatch {
+  const { id: name, file_id, line_count, created: since, upstream } = row
+  return { name, file_id, line_count, since, taken: (ids) => openRemoteIds(store.read, upstream, ids) }
 }
 
 const NOT_SENT: CreationEnd = {

@@ -22,6 +22,7 @@ import {
 } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
+import { wantedBatch } from './creation.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './rows.ts'
 
@@ -307,13 +308,12 @@ export class Poller {
   async #cancelAbandoned(row: RemoteBatchRow, api: BatchApi): Promise<null> {
     const { store, clock, log } = this.#options
     const { signal } = this.#abort
-    const since = row.creating_at ?? row.created
     let remote_id = row.remote_id
     if (remote_id === null) {
       // Before it is looked for: what is on its way then may still take effect.
       const ageMs =
         row.creating_at === null ? api.settleMs : await creationAge(store.read, store.claimSql, row.id)
-      const found = await api.find({ name: row.id, file_id: row.file_id, since }, signal)
+      const found = await api.find(wantedBatch(store, row), signal)
       for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
       remote_id = found?.[0]?.id ?? null
       if (remote_id === null && ageMs < api.settleMs) {

@@ -105,6 +105,18 @@ export async function readRemoteBatch(db: Reader, id: string): Promise<RemoteBat
   return await readRow(db, 'remote_batches', { id })
 }
 
+/** Which of these IDs batches have that are open at an upstream. */
+export async function openRemoteIds(
+  db: Reader,
+  upstream: string,
+  ids: readonly string[],
+): Promise<Set<string>> {
+  const rows = await selectRows(db, 'remote_batches', { remote_id: ids, state: 'open', upstream })
+    .select('remote_id')
+    .execute()
+  return new Set(rows.flatMap(({ remote_id }) => remote_id ?? []))
+}
+
 type Change = Partial<Omit<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>>
 
 /** False if it is in another state by now. */

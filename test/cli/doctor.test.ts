@@ -42,8 +42,8 @@ test('doctor remote says what is wrong with a batch API', async () => {
       headers.authorization === 'Bearer the-right-key' ? usual() : { status: 401, body: { error: 'no' } },
   })
   const { port } = remote
-  const upstream = (name: string, path: string, key: string, at = port): string =>
-    `      - {type: openai-batch, name: ${name}, base_url: "http://127.0.0.1:${at}${path}", headers: {authorization: "Bearer ${key}"}}`
+  const upstream = (name: string, path: string, key: string, at = port, type = 'openai-batch'): string =>
+    `      - {type: ${type}, name: ${name}, base_url: "http://127.0.0.1:${at}${path}", headers: {authorization: "Bearer ${key}"}}`
   await using gone = await BatchServer.start()
   const { port: closed } = gone
   await gone.close()
@@ -54,7 +54,8 @@ test('doctor remote says what is wrong with a batch API', async () => {
 ${upstream('good', '/v1', 'the-right-key')}
 ${upstream('wrong-key', '/v1', 'another-key')}
 ${upstream('no-batches', '/v1/other', 'the-right-key')}
-${upstream('nobody', '/v1', 'the-right-key', closed)}`,
+${upstream('nobody', '/v1', 'the-right-key', closed)}
+${upstream('messages', '/v1', 'the-right-key', port, 'anthropic-batch')}`,
     { worker: false },
   )
   const { code, out } = await offpeak(service, 'doctor', 'remote')
@@ -62,6 +63,7 @@ ${upstream('nobody', '/v1', 'the-right-key', closed)}`,
   assert.match(out, /^good \(http:\S+\/v1\): it answers and takes the key\.$/m)
   assert.match(out, /^wrong-key .*it asks for a key \(401\)\. Name it with api_key_env/m)
   assert.match(out, /^no-batches .*there is no batch API.* Check base_url/m)
+  assert.match(out, /^messages .*there is no batch API: GET \/messages\/batches is not found/m)
   assert.match(out, /^nobody .*it cannot be reached \(.*ECONNREFUSED/m)
 })
 

@@ -1,9 +1,19 @@
 // A provider's batch API for tests: real HTTP, files and batches in memory, and the faults that a test asks for. A batch
-// is answered when it is looked at for the second time, or when the test says so.
+// is answered when it is looked at for the second time, or when the test says so. Tests see paths and answers in OpenAI's
+// form; as Anthropic's, it translates them on their way.
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { completion } from './upstream.ts'
+import { test } from 'node:test'
+import { completion, message } from './upstream.ts'
+
+/** Types of upstreams that are batch APIs. */
+export const BATCH_API_TYPES = ['openai-batch', 'anthropic-batch'] as const
+export type BatchApiType = (typeof BATCH_API_TYPES)[number]
+
+export function testEachType(name: string, run: (type: BatchApiType) => Promise<void>): void {
+  for (const type of BATCH_API_TYPES) test(`${type}: ${name}`, () => run(type))
+}
 
 export interface RemoteFile {
   id: string
@@ -22,6 +32,8 @@ export interface RemoteBatch {
   error_file_id: string | null
   errors: unknown
   looks: number
+  /** How many of its requests were answered; null while it runs. */
+  answered: number | null
 }
 
 interface InputLine {
@@ -31,7 +43,7 @@ interface InputLine {
 
 export interface RemoteCall {
   method: string
-  /** Without `/v1`: `/files/file-1/content`. */
+  /** Without `/v1` and `/messages`: `/files/file-1/content`, `/batches`. */
   path: string
   query: URLSearchParams
   headers: IncomingMessage['headers']
@@ -49,6 +61,7 @@ export interface RemoteAnswer {
 }
 
 const NO_ANSWER = 0
+const ENDS = ['completed', 'failed', 'expired', 'cancelled']
 
 /** `lost`: the connection breaks before an answer. */
 export type Answered = RemoteAnswer | 'lost'
@@ -106,13 +119,20 @@ export class BatchServer implements AsyncDisposable {
   #ids = 0
   #listeners: (() => void)[] = []
 
-  private constructor(faults: Partial<Faults>) {
+  /** As whose it speaks. */
+  readonly type: BatchApiType
+
+  private constructor(faults: Partial<Faults>, type: BatchApiType) {
+    this.type = type
     this.faults = { ...NO_FAULTS, ...faults }
   }
 
-  static async start(faults: Partial<Faults> = {}, port = 0): Promise<BatchServer> {
-    const server = new BatchServer(faults)
-    server.#server.listen(port, '127.0.0.1')
+  static async start(
+    faults: Partial<Faults> = {},
+    type: BatchApiType = 'openai-batch',
+  ): Promise<BatchServer> {
+    const server = new BatchServer(faults, type)
+    server.#server.listen(0, '127.0.0.1')
     await once(server.#server, 'listening')
     return server
   }
@@ -123,6 +143,19 @@ export class BatchServer implements AsyncDisposable {
 
   get base_url(): string {
     return `http://127.0.0.1:${this.port}/v1`
+  }
+
+  get endpoint(): string {
+    return this.#isAnthropic ? '/v1/messages' : '/v1/chat/completions'
+  }
+
+  /** An input file of lines for it: `l0`, `l1` and so on. */
+  lines(count: number, max_tokens = 16): string {
+    const { endpoint: url } = this
+    return Array.from({ length: count }, (_, i) => {
+      const body = { model: 'm', max_tokens, messages: [{ role: 'user', content: `l${i}` }] }
+      return JSON.stringify({ custom_id: `l${i}`, method: 'POST', url, body })
+    }).join('\n')
   }
 
   /** All lines that were ever sent in batches, by custom_id. */
@@ -172,7 +205,7 @@ export class BatchServer implements AsyncDisposable {
     for await (const piece of request) pieces.push(piece as Buffer)
     const body = Buffer.concat(pieces).toString()
     const { pathname, searchParams: query } = new URL(request.url ?? '', 'http://x')
-    const path = pathname.replace(/^\/v1/, '')
+    const path = pathname.replace(this.#isAnthropic ? '/v1/messages' : '/v1', '')
     const { method = '', headers } = request
     this.calls.push(`${method} ${path}`)
     const kind = `${method} ${path.replace(/-\d+/, '')}`
@@ -180,12 +213,13 @@ export class BatchServer implements AsyncDisposable {
     this.#counts.set(kind, count)
     const { status, answer } = this.faults
     const usual = (): RemoteAnswer => this.#answer(method, path, headers, body)
-    if (status !== null) send(response, { status, body: { error: { message: 'as the test says' } } })
-    else if (answer !== null) send(response, answer({ method, path, query, headers, count }, usual))
+    const respond = (answered: Answered): void => send(response, this.#inItsForm(answered))
+    if (status !== null) respond({ status, body: { error: { message: 'as the test says' } } })
+    else if (answer !== null) respond(answer({ method, path, query, headers, count }, usual))
     else {
       const isCreation = method === 'POST' && path === '/batches'
       const done = usual()
-      send(response, isCreation && this.faults.loseCreates-- > 0 ? 'lost' : done)
+      respond(isCreation && this.faults.loseCreates-- > 0 ? 'lost' : done)
     }
     for (const listener of this.#listeners.splice(0)) listener()
   }
@@ -207,27 +241,91 @@ export class BatchServer implements AsyncDisposable {
     }
     if (kind !== 'batches') return none
     if (method === 'POST' && id === '') {
-      const order = JSON.parse(body) as Pick<RemoteBatch, 'input_file_id' | 'endpoint' | 'metadata'>
-      this.creates.push({ key: headers['idempotency-key'] as string | undefined, metadata: order.metadata })
+      const asked = JSON.parse(body)
+      this.creates.push({ key: headers['idempotency-key'] as string | undefined, metadata: asked.metadata })
       if (this.faults.dropCreates-- > 0) return { status: NO_ANSWER, body: '' }
+      const order = this.#order(asked)
       const batch = this.#create(order)
       if (this.faults.createTwice) this.#create(order)
       return ok(batch)
     }
-    if (id === '') return list(this.batches.values())
+    if (id === '') {
+      if (this.#isAnthropic) for (const batch of this.batches.values()) this.#look(batch)
+      return list(this.batches.values())
+    }
     const batch = this.batches.get(id)
     if (!batch) return none
-    const isEnded = ['completed', 'failed', 'expired', 'cancelled'].includes(batch.status)
     if (what === 'cancel') {
-      if (isEnded) return { status: 400, body: { error: { message: 'it has ended' } } }
+      if (ENDS.includes(batch.status)) return { status: 400, body: { error: { message: 'it has ended' } } }
       batch.status = 'cancelling'
       return ok(batch)
     }
-    batch.looks++
-    if (!isEnded && batch.status === 'cancelling') this.#end(batch, 'cancelled', this.faults.end.share)
-    else if (!isEnded && !this.faults.holds && batch.looks > 1)
-      this.#end(batch, this.faults.end.status, this.faults.end.share)
+    if (what === 'results') {
+      const file = this.files.get(batch.output_file_id ?? '')
+      return this.faults.unreadable ? { ...none, status: 500 } : file ? ok(file.content) : none
+    }
+    if (method === 'DELETE') {
+      for (const file of [batch.input_file_id, batch.output_file_id]) this.files.delete(file ?? '')
+      return ok({ id, type: 'message_batch_deleted' })
+    }
+    this.#look(batch)
     return ok(batch)
+  }
+
+  get #isAnthropic(): boolean {
+    return this.type === 'anthropic-batch'
+  }
+
+  #look(batch: RemoteBatch): void {
+    batch.looks++
+    if (ENDS.includes(batch.status)) return
+    if (batch.status === 'cancelling') this.#end(batch, 'cancelled', this.faults.end.share)
+    else if (!this.faults.holds && batch.looks > 1)
+      this.#end(batch, this.faults.end.status, this.faults.end.share)
+  }
+
+  #order(body: object): Pick<RemoteBatch, 'input_file_id' | 'endpoint' | 'metadata'> {
+    if (!this.#isAnthropic) return body as RemoteBatch
+    const { requests } = body as { requests: { custom_id: string; params: object }[] }
+    const lines = requests.map(({ custom_id, params }) => JSON.stringify({ custom_id, body: params }))
+    const file = this.#store('requests', lines.join('\n'))
+    return { input_file_id: file.id, endpoint: '/v1/messages', metadata: {} }
+  }
+
+  #inItsForm(answer: Answered): Answered {
+    if (!this.#isAnthropic || answer === 'lost') return answer
+    const { body } = answer
+    if (typeof body !== 'object' || body === null) return answer
+    if ('error' in body) {
+      const error = { type: 'api_error', ...(body.error as object) }
+      return { ...answer, body: { type: 'error', error, request_id: 'req_1' } }
+    }
+    if ('data' in body) {
+      const data = (body.data as RemoteBatch[]).map((one) => this.#messageBatch(one))
+      return { ...answer, body: { ...body, data, first_id: data.at(0)?.id, last_id: data.at(-1)?.id } }
+    }
+    return 'input_file_id' in body ? { ...answer, body: this.#messageBatch(body as RemoteBatch) } : answer
+  }
+
+  #messageBatch({ id, created_at, status, input_file_id, output_file_id, answered }: RemoteBatch) {
+    const total = this.#input(input_file_id).length
+    const left = total - (answered ?? 0)
+    const isLeft = (as: string): number => (status === as ? left : 0)
+    const processing_status = ENDS.includes(status) ? 'ended' : status.replace('cancell', 'cancel')
+    return {
+      id,
+      type: 'message_batch',
+      processing_status,
+      request_counts: {
+        processing: answered === null ? left : 0,
+        succeeded: answered ?? 0,
+        errored: isLeft('completed'),
+        canceled: isLeft('cancelled'),
+        expired: isLeft('expired'),
+      },
+      created_at: typeof created_at === 'number' ? new Date(created_at * 1000).toISOString() : created_at,
+      results_url: output_file_id && `${this.base_url}/messages/batches/${id}/results`,
+    }
   }
 
   #addFile(multipart: string): RemoteFile {
@@ -253,6 +351,7 @@ export class BatchServer implements AsyncDisposable {
       error_file_id: null,
       errors: null,
       looks: 0,
+      answered: null,
     }
     this.batches.set(batch.id, batch)
     return batch
@@ -269,17 +368,25 @@ export class BatchServer implements AsyncDisposable {
     const lines = this.#input(batch.input_file_id)
     const output: string[] = []
     const error: string[] = []
+    batch.answered = 0
     for (const [i, { custom_id, body }] of lines.entries()) {
       if (i >= lines.length * share) {
         const code = `batch_${status}`
+        if (this.#isAnthropic) {
+          output.push(`{"custom_id":"${custom_id}","result":{"type":"${status.replace('ll', 'l')}"}}`)
+          continue
+        }
         error.push(
           JSON.stringify({ id: `r-${i}`, custom_id, response: null, error: { code, message: code } }),
         )
         continue
       }
-      const text = completion(body.messages.at(-1)?.content ?? '')
-      const line = `{"id":"r-${i}","custom_id":"${custom_id}","response":{"status_code":200,"request_id":"x","body":${text}},"error":null}`
+      const content = body.messages.at(-1)?.content ?? ''
+      const line = this.#isAnthropic
+        ? `{"custom_id":"${custom_id}","result":{"type":"succeeded","message":${message(content)}}}`
+        : `{"id":"r-${i}","custom_id":"${custom_id}","response":{"status_code":200,"request_id":"x","body":${completion(content)}},"error":null}`
       if (missingEvery > 0 && i % missingEvery === 0) continue
+      batch.answered++
       output.push(line)
       if (doubledEvery > 0 && i % doubledEvery === 0) output.push(line)
     }

@@ -31,8 +31,22 @@ export interface TestUpstream extends AsyncDisposable {
 }
 
 /** Answers with the last message's text and ten tokens in, five out. */
-export function echo({ body, response }: Call): void {
-  send(response, 200, completion(body.messages.at(-1)?.content ?? ''))
+export function echo({ path, body, response }: Call): void {
+  const content = body.messages.at(-1)?.content ?? ''
+  send(response, 200, path.endsWith('/messages') ? message(content) : completion(content))
+}
+
+/** The same in Anthropic's form. */
+export function message(text: string): string {
+  return JSON.stringify({
+    id: 'msg_1',
+    type: 'message',
+    role: 'assistant',
+    model: 'm',
+    content: [{ type: 'text', text }],
+    stop_reason: 'end_turn',
+    usage: { input_tokens: 10, output_tokens: 5 },
+  })
 }
 
 export function completion(

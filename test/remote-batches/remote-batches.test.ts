@@ -1,30 +1,35 @@
 // A batch API as an upstream, before a provider's look-alike that loses the answer to the creation of a batch and delivers
 // results with missing, doubled and unknown lines. Every fault alone: remote-batches.long.test.ts.
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { compareRemote } from '../../src/admin/compare-remote.ts'
 import { deleteOldRemoteBatches, runMaintenance } from '../../src/maintenance/maintenance.ts'
-import { BatchServer } from '../fakes/batch-server.ts'
+import { BatchServer, testEachType } from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
-import { line, TestService } from '../service.ts'
+import { TestService } from '../service.ts'
 
-test('a chunk becomes one batch at a batch API, and each of its lines is recorded once', async () => {
-  await using remote = await BatchServer.start({
-    loseCreates: 1,
-    missingEvery: 10,
-    doubledEvery: 3,
-    unknown: true,
-  })
+testEachType('a chunk becomes one batch there, and each of its lines is recorded once', async (type) => {
+  await using remote = await BatchServer.start(
+    {
+      loseCreates: 1,
+      missingEvery: 10,
+      doubledEvery: 3,
+      unknown: true,
+    },
+    type,
+  )
   await using hosted = await testUpstream()
-  await using service = await TestService.start(`
+  await using service = await TestService.start(
+    `
 models:
   - id: m
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     upstreams:
-      - {type: openai-batch, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
+      - {type: ${type}, base_url: "${remote.base_url}", timeout: 500ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
       - {type: openai, base_url: "${hosted.base_url}", tier: 1}
-worker: {flush_interval: 20ms, lease: 2s}`)
-  const batch = await service.run(Array.from({ length: 40 }, (_, i) => line(`l${i}`)))
+worker: {flush_interval: 20ms, lease: 2s}`,
+    { endpoint: remote.endpoint },
+  )
+  const batch = await service.run(remote.lines(40))
   assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
   assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 4])
   // 10 tokens in, 5 out; at half the price where the batch API answered.

@@ -4,11 +4,17 @@ import assert from 'node:assert/strict'
 import { createServer } from 'node:http'
 import { test } from 'node:test'
 import type { Log } from '../../src/domain/log.ts'
-import { BatchServer, type Faults, type RemoteAnswer } from '../fakes/batch-server.ts'
+import {
+  BATCH_API_TYPES,
+  type BatchApiType,
+  BatchServer,
+  type Faults,
+  type RemoteAnswer,
+  testEachType,
+} from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
-import { line, TestService } from '../service.ts'
+import { TestService } from '../service.ts'
 
-const LINES = Array.from({ length: 20 }, (_, i) => line(`l${i}`))
 /** Of a line: 10 tokens in, 5 out, in nano-dollars. */
 const THERE = 1500
 const ELSEWHERE = 3000
@@ -21,11 +27,13 @@ interface Case {
   elsewhere?: number | null
   /** What the log says of it. */
   says?: RegExp
+  /** The only type that can be so. */
+  only?: BatchApiType
 }
 
 const isCreate = ({ method, path }: { method: string; path: string }): boolean =>
   method === 'POST' && path === '/batches'
-const isContent = ({ path }: { path: string }): boolean => path.endsWith('/content')
+const isContent = ({ path }: { path: string }): boolean => /\/(content|results)$/.test(path)
 const isList = ({ method, path }: { method: string; path: string }): boolean =>
   method === 'GET' && path === '/batches'
 const isLook = ({ method, path }: { method: string; path: string }): boolean =>
@@ -65,6 +73,7 @@ const CASES: Record<string, Case> = {
     },
   },
   'a creation lost its answer, and the list forgets metadata': {
+    only: 'openai-batch',
     faults: {
       answer: (call, usual) => {
         const done = usual()
@@ -78,6 +87,7 @@ const CASES: Record<string, Case> = {
     },
   },
   'a creation lost its answer, and the list shows IDs alone': {
+    only: 'openai-batch',
     faults: {
       answer: (call, usual) => {
         const done = usual()
@@ -102,7 +112,7 @@ const CASES: Record<string, Case> = {
           created_at: i < 120 ? '2020-01-01T00:00:00Z' : '1600000000',
         }))
         const all = [...others, ...own]
-        const after = call.query.get('after')
+        const after = call.query.get('after') ?? call.query.get('after_id')
         const from = after === null ? 0 : all.findIndex(({ id }) => id === after) + 1
         const data = all.slice(from, from + 100)
         return { ...done, body: { object: 'list', data, has_more: from + 100 < all.length } }
@@ -131,6 +141,7 @@ const CASES: Record<string, Case> = {
     says: /cannot be listed/,
   },
   'an upload is answered 429 with Retry-After': {
+    only: 'openai-batch',
     faults: {
       answer: (call, usual) =>
         call.method === 'POST' && call.path === '/files' && call.count < 3
@@ -158,6 +169,7 @@ const CASES: Record<string, Case> = {
     elsewhere: null,
   },
   'a batch fails because too many tokens are enqueued, four times': {
+    only: 'openai-batch',
     faults: {
       answer: (call, usual) => {
         const done = usual()
@@ -191,6 +203,7 @@ const CASES: Record<string, Case> = {
     says: /status that is not known/,
   },
   'statuses are spelled otherwise': {
+    only: 'openai-batch',
     faults: {
       end: { status: 'cancelled', share: 0.5 },
       answer: (call, usual) => {
@@ -223,7 +236,9 @@ const CASES: Record<string, Case> = {
   'the output has each line three times, first with an error of the server': {
     faults: {
       output: each((one) => [
-        one.replace('"status_code":200', '"status_code":503'),
+        one
+          .replace('"status_code":200', '"status_code":503')
+          .replace('"succeeded","message"', '"errored","error"'),
         one,
         one.replace('"error":null', '"error":{"code":"x","message":"y"}'),
       ]),
@@ -274,9 +289,15 @@ const CASES: Record<string, Case> = {
   },
 }
 
-for (const [name, { faults, batches = 1, elsewhere = 0, says }] of Object.entries(CASES))
+const NAMED_CASES = BATCH_API_TYPES.flatMap((type) =>
+  Object.entries(CASES)
+    .filter(([, { only = type }]) => only === type)
+    .map(([name, one]) => ({ name: `${type}: ${name}`, type, ...one })),
+)
+
+for (const { name, type, faults, batches = 1, elsewhere = 0, says } of NAMED_CASES)
   test(name, async () => {
-    await using remote = await BatchServer.start(faults)
+    await using remote = await BatchServer.start(faults, type)
     await using hosted = await testUpstream()
     const said: string[] = []
     const note = (fields: object, message: string): void =>
@@ -284,8 +305,8 @@ for (const [name, { faults, batches = 1, elsewhere = 0, says }] of Object.entrie
     const log: Log = { info: note, warn: note, error: note }
     const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
     const yaml = config(remote, elsewhere === null ? '' : other)
-    await using service = await TestService.start(yaml, { log })
-    const batch = await service.run(LINES)
+    await using service = await TestService.start(yaml, { log, endpoint: remote.endpoint })
+    const batch = await service.run(remote.lines(20))
     assert.deepEqual(batch.request_counts, { total: 20, completed: 20, failed: 0 })
     assert.equal(remote.batches.size, batches)
     assert.equal(hosted.calls.length, elsewhere ?? 0)
@@ -296,12 +317,12 @@ for (const [name, { faults, batches = 1, elsewhere = 0, says }] of Object.entrie
     const ids = (await service.lines(batch.output_file_id)).map(({ custom_id }) => custom_id)
     assert.deepEqual(
       ids,
-      LINES.map((_, i) => `l${i}`),
+      Array.from({ length: 20 }, (_, i) => `l${i}`),
     )
     if (says) assert.match(said.join('\n'), says)
   })
 
-test('results are read where a redirect leads, without the key', async () => {
+testEachType('results are read where a redirect leads, without the key', async (type) => {
   const asked: (string | undefined)[] = []
   let content = ''
   const store = createServer((request, response) => {
@@ -311,21 +332,25 @@ test('results are read where a redirect leads, without the key', async () => {
   await new Promise((resolve) => store.once('listening', resolve))
   const { port } = store.address() as { port: number }
   try {
-    await using remote = await BatchServer.start({
-      answer: (call, usual) => {
-        const done = usual()
-        if (!isContent(call)) return done
-        content = String(done.body)
-        return { status: 302, headers: { location: `http://127.0.0.1:${port}/signed?x=1` }, body: '' }
+    await using remote = await BatchServer.start(
+      {
+        answer: (call, usual) => {
+          const done = usual()
+          if (!isContent(call)) return done
+          content = String(done.body)
+          return { status: 302, headers: { location: `http://127.0.0.1:${port}/signed?x=1` }, body: '' }
+        },
       },
-    })
+      type,
+    )
     await using service = await TestService.start(
       config(remote, '').replace(
         'timeout:',
         `headers: {authorization: "Bearer a-key-of-it"}, results_from: "http://127.0.0.1:${port}", timeout:`,
       ),
+      { endpoint: remote.endpoint },
     )
-    const batch = await service.run(LINES)
+    const batch = await service.run(remote.lines(20))
     assert.equal(batch.request_counts.completed, 20)
     assert.deepEqual(asked, [undefined])
   } finally {
@@ -333,20 +358,30 @@ test('results are read where a redirect leads, without the key', async () => {
   }
 })
 
-test('what a batch leaves there is deleted, also when that fails at first; `keep_files` leaves it', async () => {
-  await using remote = await BatchServer.start({
-    answer: (call, usual) =>
-      call.method === 'DELETE' && call.count < 3 ? refused(call.count === 1 ? 500 : 401, 'not now') : usual(),
-  })
-  const yaml = config(remote, '')
-  await using service = await TestService.start(yaml)
-  await service.run(LINES)
-  await remote.until(() => (remote.files.size === 0 ? true : undefined))
-  await using keeping = await TestService.start(yaml.replace('timeout:', 'keep_files: true, timeout:'))
-  await keeping.run(LINES)
-  await keeping.worker.stop()
-  assert.equal(remote.files.size, 2)
-})
+testEachType(
+  'what a batch leaves there is deleted, also when that fails at first; `keep_files` leaves it',
+  async (type) => {
+    await using remote = await BatchServer.start(
+      {
+        answer: (call, usual) =>
+          call.method === 'DELETE' && call.count < 3
+            ? refused(call.count === 1 ? 500 : 401, 'not now')
+            : usual(),
+      },
+      type,
+    )
+    const yaml = config(remote, '')
+    await using service = await TestService.start(yaml, { endpoint: remote.endpoint })
+    await service.run(remote.lines(20))
+    await remote.until(() => (remote.files.size === 0 ? true : undefined))
+    await using keeping = await TestService.start(yaml.replace('timeout:', 'keep_files: true, timeout:'), {
+      endpoint: remote.endpoint,
+    })
+    await keeping.run(remote.lines(20))
+    await keeping.worker.stop()
+    assert.equal(remote.files.size, 2)
+  },
+)
 
 interface Waiting {
   waiting_reason: { code: string; message: string } | null
@@ -360,18 +395,21 @@ async function reasonOf(service: TestService, id: string, wanted: RegExp): Promi
   }
 }
 
-test('the waiting reason tells how the batch does there', async () => {
+testEachType('the waiting reason tells how the batch does there', async (type) => {
   let mode: 'runs' | 'refuses' | 'unreadable' = 'runs'
-  await using remote = await BatchServer.start({
-    answer: (call, usual) => {
-      if (isLook(call) && mode === 'refuses') return refused(401, 'bad key')
-      if (isContent(call) && mode === 'unreadable') return refused(500, 'try later')
-      return usual()
+  await using remote = await BatchServer.start(
+    {
+      answer: (call, usual) => {
+        if (isLook(call) && mode === 'refuses') return refused(401, 'bad key')
+        if (isContent(call) && mode === 'unreadable') return refused(500, 'try later')
+        return usual()
+      },
+      holds: true,
     },
-    holds: true,
-  })
-  await using service = await TestService.start(config(remote, ''))
-  const { id } = await start(service)
+    type,
+  )
+  await using service = await TestService.start(config(remote, ''), { endpoint: remote.endpoint })
+  const { id } = await start(service, remote)
   assert.equal(
     await reasonOf(service, id, /^provider has 20 lines of it in the batch batch-2 \(in_progress\)/),
     'remote_batch',
@@ -390,34 +428,46 @@ test('the waiting reason tells how the batch does there', async () => {
   assert.equal(batch.request_counts.completed, 20)
 })
 
-test('a batch that may be late is called back: what it had finished is billed, the rest is answered elsewhere', async () => {
-  await using remote = await BatchServer.start({ holds: true, end: { status: 'completed', share: 0.25 } })
-  await using hosted = await testUpstream()
-  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, other, '6s'))
-  const { id } = await start(service)
-  const batch = await service.ended(id)
-  assert.deepEqual(
-    [batch.status, batch.request_counts],
-    ['completed', { total: 20, completed: 20, failed: 0 }],
-  )
-  assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 15])
-  assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE + 15 * ELSEWHERE)
-})
+testEachType(
+  'a batch that may be late is called back: what it had finished is billed, the rest is answered elsewhere',
+  async (type) => {
+    await using remote = await BatchServer.start(
+      { holds: true, end: { status: 'completed', share: 0.25 } },
+      type,
+    )
+    await using hosted = await testUpstream()
+    const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+    await using service = await TestService.start(config(remote, other, '6s'), { endpoint: remote.endpoint })
+    const { id } = await start(service, remote)
+    const batch = await service.ended(id)
+    assert.deepEqual(
+      [batch.status, batch.request_counts],
+      ['completed', { total: 20, completed: 20, failed: 0 }],
+    )
+    assert.deepEqual([remote.batches.size, hosted.calls.length], [1, 15])
+    assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE + 15 * ELSEWHERE)
+  },
+)
 
-test('a batch that is never cancelled is given up in time for others to answer its lines', async () => {
-  await using remote = await BatchServer.start({
-    answer: (call, usual) => (call.path.endsWith('/cancel') ? refused(409, 'not now') : usual()),
-    holds: true,
-  })
-  await using hosted = await testUpstream()
-  const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, other, '10s'))
-  const { id } = await start(service)
-  const batch = await service.ended(id)
-  assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 20])
-  assert.equal(Math.round(batch.cost_usd * 1e9), 20 * ELSEWHERE)
-})
+testEachType(
+  'a batch that is never cancelled is given up in time for others to answer its lines',
+  async (type) => {
+    await using remote = await BatchServer.start(
+      {
+        answer: (call, usual) => (call.path.endsWith('/cancel') ? refused(409, 'not now') : usual()),
+        holds: true,
+      },
+      type,
+    )
+    await using hosted = await testUpstream()
+    const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
+    await using service = await TestService.start(config(remote, other, '10s'), { endpoint: remote.endpoint })
+    const { id } = await start(service, remote)
+    const batch = await service.ended(id)
+    assert.deepEqual([batch.status, batch.request_counts.completed], ['completed', 20])
+    assert.equal(Math.round(batch.cost_usd * 1e9), 20 * ELSEWHERE)
+  },
+)
 
 test('a batch that will be through in time is not called back', async () => {
   await using remote = await BatchServer.start({
@@ -435,26 +485,35 @@ test('a batch that will be through in time is not called back', async () => {
   })
   await using hosted = await testUpstream()
   const other = `      - {type: openai, name: hosted, base_url: "${hosted.base_url}", tier: 1}`
-  await using service = await TestService.start(config(remote, other, '6s'))
-  const { id, expires_at } = await start(service)
+  await using service = await TestService.start(config(remote, other, '6s'), { endpoint: remote.endpoint })
+  const { id, expires_at } = await start(service, remote)
   await remote.until(() => (Date.now() > expires_at * 1000 - 1200 ? true : undefined))
   remote.faults.holds = false
   const batch = await service.ended(id)
   assert.deepEqual([batch.status, hosted.calls.length], ['completed', 0])
 })
 
-test('at the end of the window a batch is cancelled there, and what it had finished is recorded', async () => {
-  await using remote = await BatchServer.start({ holds: true, end: { status: 'completed', share: 0.25 } })
-  await using service = await TestService.start(config(remote, '', '3s'))
-  const { id } = await start(service)
-  const batch = await service.ended(id)
-  assert.deepEqual([batch.status, batch.request_counts], ['expired', { total: 20, completed: 5, failed: 15 }])
-  assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE)
-  assert.ok(remote.calls.some((call) => call.endsWith('/cancel')))
-})
+testEachType(
+  'at the end of the window a batch is cancelled there, and what it had finished is recorded',
+  async (type) => {
+    await using remote = await BatchServer.start(
+      { holds: true, end: { status: 'completed', share: 0.25 } },
+      type,
+    )
+    await using service = await TestService.start(config(remote, '', '3s'), { endpoint: remote.endpoint })
+    const { id } = await start(service, remote)
+    const batch = await service.ended(id)
+    assert.deepEqual(
+      [batch.status, batch.request_counts],
+      ['expired', { total: 20, completed: 5, failed: 15 }],
+    )
+    assert.equal(Math.round(batch.cost_usd * 1e9), 5 * THERE)
+    assert.ok(remote.calls.some((call) => call.endsWith('/cancel')))
+  },
+)
 
-async function start(service: TestService): Promise<{ id: string; expires_at: number }> {
-  const file = await service.upload(LINES.map((one) => JSON.stringify(one)).join('\n'))
+async function start(service: TestService, remote: BatchServer): Promise<{ id: string; expires_at: number }> {
+  const file = await service.upload(remote.lines(20))
   return await service.create(file.id)
 }
 
@@ -466,7 +525,7 @@ models:
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     spill: {when_down: 50ms}
     upstreams:
-      - {type: openai-batch, name: provider, base_url: "${remote.base_url}", timeout: 300ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
+      - {type: ${remote.type}, name: provider, base_url: "${remote.base_url}", timeout: 300ms, price: {input_per_mtok: 0.05, output_per_mtok: 0.20}}
 ${other}
 retry: {attempts_max: 4, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 3s}
 worker: {flush_interval: 20ms, lease: 2s}`

@@ -246,9 +246,9 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
     file: 'src/remote/creation.ts',
-    find: 'const found = await api.find(wanted, creation.signal)',
+    find: 'const found = await api.find(wantedBatch(store, row), creation.signal)',
     replace: 'const found: SeenBatch[] = await Promise.resolve([])',
-    seed: 10,
+    seed: 7,
   },
   {
     bug: 'lines at a batch API do not count towards a cap',
@@ -389,6 +389,13 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/remote/creation.ts',
     find: 'if (ageMs < api.settleMs) {',
     replace: 'if (ageMs < 0) {',
+    test: 'src/remote/creation.test.ts',
+  },
+  {
+    bug: 'a batch that may be one of several is given up like one that does not answer',
+    file: 'src/remote/creation.ts',
+    find: 'error instanceof UndecidedBatch && run.stopped === null',
+    replace: 'false',
     test: 'src/remote/creation.test.ts',
   },
   {

@@ -3,7 +3,13 @@
 // that were to be cancelled, forgets batches, rejects a file for one of its lines, has statuses and texts that nobody
 // expects, and delivers files slowly, with missing, doubled and foreign lines. What it shows is read as the answers of a
 // real one are. It says when a name was given to two batches by two calls. remote-calls.ts has what happens on the way.
-import type { BatchApi, BatchRequest, SeenBatch } from '../../src/backends/batch-api/batch-api.ts'
+import {
+  type BatchApi,
+  type BatchRequest,
+  type SeenBatch,
+  UndecidedBatch,
+} from '../../src/backends/batch-api/batch-api.ts'
+import { unfinished } from '../../src/backends/batch-api/result-line.ts'
 import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { parseLineRequestId } from '../../src/domain/ids.ts'
@@ -78,6 +84,8 @@ interface Habits {
 
 export interface RemoteBatchApiOptions {
   name: string
+  /** As Anthropic's: batches carry their requests, and show their names when they have ended. */
+  isAnthropic: boolean
   clock: Clock
   random: SeededRandom
   /** Of its own, so that it does not change the rest of a run. */
@@ -143,7 +151,8 @@ export class RemoteBatchApi {
     return {
       lineMetadata: false,
       settleMs: SETTLE_MS,
-      upload: (name, requests, signal) => {
+      upload: async (name, requests, signal) => {
+        if (this.#options.isAnthropic) return null
         const lines = this.#linesOf(requests)
         onOffered(
           machine,
@@ -153,13 +162,15 @@ export class RemoteBatchApi {
         if (this.#habits.cannotList) this.#askedAt.set(name, clock.now())
         return call(() => this.#upload(name, lines), signal)
       },
-      findFile: (name, signal) =>
-        call(
-          () => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null,
-          signal,
-        ),
-      create: ({ name, file_id: uploaded }, signal) => {
-        const file_id = uploaded ?? ''
+      findFile: async (name, signal) =>
+        this.#options.isAnthropic
+          ? null
+          : call(
+              () => [...this.#files].find(([, file]) => file.name === name && file.lines)?.[0] ?? null,
+              signal,
+            ),
+      create: ({ name, file_id: uploaded, requests }, signal) => {
+        const file_id = uploaded ?? this.#carried(machine, name, requests())
         onAsked(machine, this.#requestsOf(file_id))
         if (!this.#askedAt.has(name)) this.#askedAt.set(name, clock.now())
         const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, true)
@@ -173,10 +184,23 @@ export class RemoteBatchApi {
         )
         return answer
       },
-      find: ({ name }, signal) =>
-        call(() => {
+      find: ({ name, line_count, taken }, signal) =>
+        call(async () => {
           if (this.#habits.cannotList) return null
-          const found = this.batches.filter((one) => one.name === name && !one.forgotten)
+          const isEnded = (one: RemoteBatch): boolean => this.#seen(one).ended !== null
+          const found = this.batches
+            .filter((one) => one.name === name && !one.forgotten)
+            .filter((one) => !this.#options.isAnthropic || isEnded(one))
+          if (this.#options.isAnthropic && found.length === 0) {
+            const undecided = this.batches
+              .filter((one) => !one.forgotten && this.#requestsOf(one.file_id).length === line_count)
+              .filter((one) => !isEnded(one))
+            const others = await taken(undecided.map(({ id }) => id))
+            if (undecided.some(({ id }) => !others.has(id))) {
+              this.#options.tally.count('remote: does not say which batch it is')
+              throw new UndecidedBatch(unfinished('it is not known which batch it is'), false)
+            }
+          }
           for (const other of found.slice(1)) other.shownAsSecond = true
           return found.map((one) => this.#seen(one))
         }, signal),
@@ -210,6 +234,18 @@ export class RemoteBatchApi {
 
   #batch(id: string): RemoteBatch | undefined {
     return this.batches.find((one) => one.id === id && !one.forgotten)
+  }
+
+  /** The requests that a batch carries, as a file that nobody sees. */
+  #carried(machine: Machine, name: string, requests: readonly BatchRequest[]): string {
+    const lines = this.#linesOf(requests)
+    this.#options.onOffered(
+      machine,
+      lines.map(({ request }) => request),
+    )
+    const id = `file-${++this.#ids}`
+    this.#files.set(id, { name, lines, content: [] })
+    return id
   }
 
   #requestsOf(file_id: string): string[] {

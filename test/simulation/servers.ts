@@ -111,12 +111,13 @@ export class Servers {
   }
 
   #newApi(name: string, violate: (violation: string) => void): { api: RemoteBatchApi; calls: RemoteCalls } {
-    const { run, random, clock, hasFaults, onWebhook } = this.#options
+    const { run, seed, random, clock, hasFaults, onWebhook } = this.#options
     const { plans, tally, server, checker } = run
     const late = this.#serversRandom
     const calls = new RemoteCalls({ name, clock, random, late, hasFaults, tally })
+    const isAnthropic = seededRandom(seed + 0xa27409 + (name === FIRST ? 0 : 1)).chance(0.3)
     const api = new RemoteBatchApi({
-      ...{ name, clock, random, late, calls, server, plans, hasFaults, violate, tally },
+      ...{ name, isAnthropic, clock, random, late, calls, server, plans, hasFaults, violate, tally },
       onOffered: (machine, requests) => this.#rules.onOffered(machine, name, requests),
       onAsked: (machine, requests) => checker.onHandedOver(machine, requests),
       onCreated: (machine) => this.#rules.answered(machine, name),

@@ -33,6 +33,18 @@ export interface NewBatch {
   metadata: Readonly<Record<string, string>>
 }
 
+/** A batch that may have been created. */
+export interface WantedBatch {
+  name: string
+  file_id: string | null
+  /** How many requests it has. */
+  line_count: number
+  /** Unix ms: it is not older. */
+  since: number
+  /** Those of these IDs that batches of other names are known to have. */
+  taken: (ids: readonly string[]) => Promise<ReadonlySet<string>>
+}
+
 /** A batch as the batch API shows it. */
 export interface SeenBatch {
   id: string
@@ -68,11 +80,11 @@ export interface BatchApi {
   /** The file that was uploaded under this name, if any. */
   findFile(name: string, signal?: AbortSignal): Promise<string | null>
   create(batch: NewBatch, signal?: AbortSignal): Promise<SeenBatch>
-  /** Batches of this name or over this file, oldest first; null where batches cannot be listed. `since` in Unix ms: none is older. */
-  find(
-    wanted: { name: string; file_id: string | null; since: number },
-    signal?: AbortSignal,
-  ): Promise<SeenBatch[] | null>
+  /**
+   * Batches of this name or over this file, oldest first; null where batches cannot be listed. Throws UndecidedBatch where
+   * it cannot be told yet.
+   */
+  find(wanted: WantedBatch, signal?: AbortSignal): Promise<SeenBatch[] | null>
   /** Null where there is no such batch. */
   read(id: string, signal?: AbortSignal): Promise<SeenBatch | null>
   /** Also of a batch that has ended. */
@@ -109,3 +121,6 @@ export class BatchApiError extends Error {
     return this.result.status === 404 || this.result.status === 410
   }
 }
+
+/** Batches are there that may be the wanted one: only their results will tell. */
+export class UndecidedBatch extends BatchApiError {}

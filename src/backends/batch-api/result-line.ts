@@ -1,47 +1,92 @@
-// Reads a line of an output or error file of a batch API. The answer keeps its bytes: it is found in the line, not
-// parsed and printed again.
+// Reads a result of a batch API, as OpenAI writes it (`response`, `error`) or Anthropic (`result`). The answer keeps its
+// bytes: it is found in the line, not parsed and printed again.
 import type { EndpointPath } from '../../domain/endpoint.ts'
+import { ID_PREFIXES } from '../../domain/ids.ts'
 import { JsonScanner } from '../../jsonl/json-scan.ts'
 import { Names } from '../../jsonl/json-scan-names.ts'
 import type { BackendResult } from '../backend.ts'
 import { isRecord } from '../json-record.ts'
 import { classify } from '../verdict/classify.ts'
 
-const KEYS = new Names('custom_id', 'response', 'error')
+const KEYS = new Names('custom_id', 'response', 'error', 'result')
 const RESPONSE_KEYS = new Names('status_code', 'body')
+const RESULT_KEYS = new Names('type', 'message', 'error')
 /** The batch ended before these lines were answered. */
-const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted']
+const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted', 'expired', 'canceled']
+/** Anthropic names errors by type alone; one that is not known is the server's. */
+const STATUSES: Readonly<Record<string, number>> = {
+  invalid_request_error: 400,
+  authentication_error: 401,
+  billing_error: 402,
+  permission_error: 403,
+  not_found_error: 404,
+  request_too_large: 413,
+  rate_limit_error: 429,
+  timeout_error: 504,
+  overloaded_error: 529,
+}
+const NO_ANSWER = 'the remote batch has no answer to it'
 
 const json = new JsonScanner()
 
-/** `custom_id` and what came of the request; null for a line that is no result. */
-export function readResultLine(
-  line: Buffer,
-  endpoint: EndpointPath,
-): { custom_id: string; result: BackendResult } | null {
-  let custom_id: string | null = null
-  let status: number | null = null
-  let body: Buffer | null = null
-  let error: Buffer | null = null
+/** The custom_id of a request where a batch has no other place for its name: as long as Anthropic allows. */
+export function idInBatch(custom_id: string, name: string): string {
+  return `${custom_id}-${name.slice(ID_PREFIXES.remote.length)}`
+}
+
+interface ReadResult {
+  custom_id: string
+  /** The name of the batch, where the custom_id carries it. */
+  batch: string | null
+  result: BackendResult
+}
+
+/** Null for a line that is no result. */
+export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult | null {
+  let id: string | null = null
+  const found: FoundResult = { status: null, ended: null, body: null, error: null }
   json.open(line, 0, line.length)
   if (json.kind() !== 'object') return null
   for (let more = json.beginObject(); more; more = json.nextMember()) {
     const key = json.key(KEYS)
-    if (key === 'custom_id' && json.kind() === 'string') {
-      if (json.readString()) custom_id = json.decode(json.text_start, json.text_end, json.text_escaped)
-    } else if (key === 'response' && json.kind() === 'object') {
+    if (key === 'custom_id' && json.kind() === 'string') id = readText()
+    else if (key === 'response' && json.kind() === 'object') {
       for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
         const field = json.key(RESPONSE_KEYS)
-        if (field === 'status_code' && json.kind() === 'number') status = json.readNumber()
-        else if (field === 'body') body = bytesOfValue(line)
+        if (field === 'status_code' && json.kind() === 'number') found.status = json.readNumber()
+        else if (field === 'body') found.body = bytesOfValue(line)
         else json.skipValue()
       }
-    } else if (key === 'error' && json.kind() === 'object') error = bytesOfValue(line)
+    } else if (key === 'result' && json.kind() === 'object') {
+      for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
+        const field = json.key(RESULT_KEYS)
+        if (field === 'type' && json.kind() === 'string') found.ended = readText()
+        else if (field === 'message') found.body = bytesOfValue(line)
+        else if (field === 'error') found.error = bytesOfValue(line)
+        else json.skipValue()
+      }
+    } else if (key === 'error' && json.kind() === 'object') found.error = bytesOfValue(line)
     else json.skipValue()
   }
   json.finish()
-  if (json.fault !== null || custom_id === null) return null
-  return { custom_id, result: resultOf(status, body, error, endpoint) }
+  if (json.fault !== null || id === null) return null
+  const [custom_id = '', token] = id.split('-')
+  const batch = token === undefined ? null : ID_PREFIXES.remote + token
+  const result =
+    found.ended === null ? resultOf(found, endpoint) : resultEndedAs(found.ended, found, endpoint)
+  return { custom_id, batch, result }
+}
+
+interface FoundResult {
+  status: number | null
+  /** How it ended, where that is said in words. */
+  ended: string | null
+  body: Buffer | null
+  error: Buffer | null
+}
+
+function readText(): string | null {
+  return json.readString() ? json.decode(json.text_start, json.text_end, json.text_escaped) : null
 }
 
 function bytesOfValue(line: Buffer): Buffer {
@@ -50,22 +95,32 @@ function bytesOfValue(line: Buffer): Buffer {
   return line.subarray(start, json.at)
 }
 
-function resultOf(
-  status: number | null,
-  body: Buffer | null,
-  error: Buffer | null,
-  endpoint: EndpointPath,
-): BackendResult {
+function resultEndedAs(ended: string, { body, error }: FoundResult, endpoint: EndpointPath): BackendResult {
+  if (ended === 'succeeded' && body !== null)
+    return classify({ status: 200, body: Buffer.from(body) }, endpoint)
+  if (ended === 'errored' && error !== null) {
+    const found: unknown = JSON.parse(error.toString())
+    const { type } = isRecord(found) && isRecord(found.error) ? found.error : {}
+    const status = typeof type === 'string' && Object.hasOwn(STATUSES, type) ? STATUSES[type]! : 500
+    return classify({ status, body: error }, endpoint)
+  }
+  return UNFINISHED.includes(ended) ? endedBefore(ended) : unfinished(NO_ANSWER)
+}
+
+function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath): BackendResult {
   if (body !== null && status !== null && (error === null || status >= 300))
     return classify({ status, body: Buffer.from(body) }, endpoint)
   const found: unknown = error === null ? null : JSON.parse(error.toString())
   const { code, type, message } = isRecord(found) ? found : {}
   const words = typeof message === 'string' ? message.slice(0, 300) : ''
-  if (typeof code === 'string' && UNFINISHED.includes(code))
-    return unfinished(`the remote batch ended before it was answered (${code})`)
+  if (typeof code === 'string' && UNFINISHED.includes(code)) return endedBefore(code)
   if (error !== null && type === 'invalid_request_error')
     return classify({ status: 400, body: Buffer.from(`{"error":${error.toString()}}`) }, endpoint)
-  return unfinished('the remote batch has no answer to it', words)
+  return unfinished(NO_ANSWER, words)
+}
+
+function endedBefore(code: string): BackendResult {
+  return unfinished(`the remote batch ended before it was answered (${code})`)
 }
 
 /** Of a line that the batch API left without an answer. */

@@ -26,7 +26,7 @@ export interface BatchApiCallsOptions {
 
 /** How a batch API wants its calls. */
 interface CallForm {
-  /** Of every call, beside the configured headers; the key is null where there is none. */
+  /** Of every call, by names in lower case; a configured header wins. The key is null where there is none. */
   headers: (api_key: string | null) => Readonly<Record<string, string>>
   /** The parameter of a list that names the last entry of the page before. */
   cursor: string
@@ -221,7 +221,8 @@ export class BatchApiCalls {
   }
 
   #headers(): Record<string, string> {
-    return { accept: '*/*', ...this.#form.headers(this.#key()), ...this.#options.headers }
+    const own = Object.entries(this.#options.headers).map(([name, value]) => [name.toLowerCase(), value])
+    return { accept: '*/*', ...this.#form.headers(this.#key()), ...Object.fromEntries(own) }
   }
 
   #key(): string | null {

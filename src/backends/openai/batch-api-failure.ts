@@ -101,6 +101,8 @@ const PASSES =
 /** As this service names lines in files (remote/requests.ts). */
 const CUSTOM_ID = /\breq_[0-9a-z]{33}\b/g
 const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
+/** As Anthropic names requests: `requests.0.custom_id`. */
+const INDEX = /\brequests[.[](\d{1,7})\b/g
 const NAMED_MAX = 1_000
 
 /** Of an answer to a call; `codes`: the error's `code` and `type`. */
@@ -142,5 +144,6 @@ function namedIn(text: string, message: string): BlamedLine[] {
   const ids = [...new Set(text.match(CUSTOM_ID) ?? [])].slice(0, NAMED_MAX)
   if (ids.length > 0) return ids.map((custom_id) => ({ custom_id, line: null, message }))
   const numbers = new Set(Array.from(text.matchAll(NUMBER), ([, number]) => Number(number)))
+  for (const [, index] of text.matchAll(INDEX)) numbers.add(Number(index) + 1)
   return [...numbers].slice(0, NAMED_MAX).map((line) => ({ custom_id: null, line, message }))
 }

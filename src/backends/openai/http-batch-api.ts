@@ -1,7 +1,7 @@
 // A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
 // far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
 // as well, some redirect to where results lie. seen-batch.ts has those of a batch.
-import type { BatchApi, BatchRequest, NewBatch, SeenBatch } from '../batch-api/batch-api.ts'
+import type { BatchApi, BatchRequest, NewBatch, SeenBatch, WantedBatch } from '../batch-api/batch-api.ts'
 import { isRecord } from '../json-record.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { notUnderstood } from './batch-api-failure.ts'
@@ -95,10 +95,7 @@ export class HttpBatchApi implements BatchApi {
     return seen
   }
 
-  async find(
-    { name, file_id, since }: { name: string; file_id: string | null; since: number },
-    signal?: AbortSignal,
-  ): Promise<SeenBatch[] | null> {
+  async find({ name, file_id, since }: WantedBatch, signal?: AbortSignal): Promise<SeenBatch[] | null> {
     const found: { at: number; batch: SeenBatch }[] = []
     for await (const listed of this.#calls.batchesSince('/batches', since, signal)) {
       if (listed === null) return null
@@ -204,6 +201,7 @@ const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {
   'api.openai.com': HOSTED,
   'api.groq.com': HOSTED,
   'api.doubleword.ai': HOSTED,
+  'api.anthropic.com': HOSTED,
   'api.together.ai': TOGETHER,
   'api.together.xyz': TOGETHER,
 }

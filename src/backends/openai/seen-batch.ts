@@ -28,6 +28,7 @@ const RUNNING = [
   'in_progress',
   'finalizing',
   'cancelling',
+  'canceling',
   'cancellation_requested',
   'created',
 ]

@@ -231,7 +231,7 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
         `${counted(one.answered, 'line')} recorded here for ${humanUsd(usd(one.cost_nanos))}; by its own account ${counted(one.remote_answered, 'line')} answered${there}.`,
     )
   }
-  if (batchApis.length === 0) writeLine(stdout, 'No upstream of type openai-batch is configured.')
+  if (batchApis.length === 0) writeLine(stdout, 'No upstream is a batch API.')
   if (upstreams.length === 0) writeLine(stdout, 'No line was sent to a batch API.')
 }
 
