@@ -182,8 +182,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a connection to a model server is shared between projects',
     file: 'src/backends/openai/openai-backend.ts',
-    find: 'new Exchange(tracedHead(call), body, project_id,',
-    replace: 'new Exchange(tracedHead(call), body, project_id.slice(0, 0),',
+    find: 'new Exchange(headFor(call), body, project_id,',
+    replace: 'new Exchange(headFor(call), body, project_id.slice(0, 0),',
     test: 'src/backends/http1/http-pool.test.ts',
   },
   {
