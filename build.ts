@@ -6,7 +6,7 @@
 import { existsSync, globSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import type { Plugin } from 'esbuild'
-import { buildConsole } from './src/http/routes/console/build-console.ts'
+import { buildConsole } from './src/http/routes/console/assets.ts'
 
 const ROOT = import.meta.dirname
 const SRC = join(ROOT, 'src')

@@ -1,7 +1,7 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
 // has received a response can read its record. No secret is kept with it.
 import type { Clock } from '../domain/clock.ts'
-import { withoutSecrets } from '../domain/secret-text.ts'
+import { withoutSecrets } from '../domain/text.ts'
 import { insertAnonymousRequests, insertHttpRequests, keepNewestAnonymousRequests } from '../store/calls.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'

@@ -3,8 +3,7 @@ import { createRequire } from 'node:module'
 import { isatty } from 'node:tty'
 import { type DestinationStream, destination, type Logger, pino } from 'pino'
 import type { Config } from '../config/config.ts'
-import { SECRET_MARKER, withoutSecrets, withoutUrlSecrets } from '../domain/secret-text.ts'
-import { visible, visibleLines } from '../domain/text.ts'
+import { SECRET_MARKER, visible, visibleLines, withoutSecrets, withoutUrlSecrets } from '../domain/text.ts'
 
 /** Fields of a logged object that may contain a secret. */
 const SECRETS = [

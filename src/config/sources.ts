@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'
-import { withoutUrlSecrets } from '../domain/secret-text.ts'
+import { withoutUrlSecrets } from '../domain/text.ts'
 
 /** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
 export type Path = readonly (string | number)[]

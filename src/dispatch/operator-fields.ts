@@ -1,6 +1,5 @@
 // The fields that the operator sets in the bodies of all lines of an upstream, whatever a line says of them.
-import { JsonScanner } from '../jsonl/json-scan.ts'
-import { Names } from '../jsonl/json-scan-names.ts'
+import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { Span } from '../jsonl/line-scan.ts'
 
 /**

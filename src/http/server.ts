@@ -29,18 +29,22 @@ import {
   namedKey,
   requireConsoleHeader,
 } from './access/auth.ts'
-import { type Caller, compatOfHeader } from './access/caller.ts'
+import { type Caller, compatOfHeader, urlOfCall } from './access/caller.ts'
 import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import { callerTrace, traceCalls } from './connection/trace-calls.ts'
-import { urlOfCall } from './request/azure-call.ts'
-import { checkBodyHeaders, checkNoBody, JSON_BYTES_MAX, parseJson } from './request/check-body.ts'
-import { checkShape } from './request/check-shape.ts'
+import {
+  checkBodyHeaders,
+  checkNoBody,
+  checkShape,
+  JSON_BYTES_MAX,
+  parseJson,
+} from './request/check-request.ts'
 import { compressAnswer } from './response/compress.ts'
+import { whenClosed } from './response/long-calls.ts'
 import { MethodNotAllowed, responseHeaders, sendError } from './response/send-error.ts'
-import { whenClosed } from './response/when-closed.ts'
 import { type Access, type App, type RouteDependencies, RouteTable } from './route.ts'
 import { addRoutes } from './routes.ts'
 

@@ -4,8 +4,7 @@
 import { createHash } from 'node:crypto'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
-import { DEPTH_MAX, JsonScanner } from '../jsonl/json-scan.ts'
-import { Names } from '../jsonl/json-scan-names.ts'
+import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 import { hasByteOrderMark, LF } from '../jsonl/line-scan-span.ts'
 
 export const INLINE_LINES_MAX = 10_000

@@ -2,8 +2,7 @@
 // is checked, and no objects are created: the result file gets the same bytes that the server sent.
 import { type AnswerShape, ENDPOINT_PATHS, ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
 import type { TokenUsage } from '../domain/money.ts'
-import { type JsonKind, JsonScanner } from './json-scan.ts'
-import { Names } from './json-scan-names.ts'
+import { type JsonKind, JsonScanner, Names } from './json-scan.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
 
 export interface Answer {

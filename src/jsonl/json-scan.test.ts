@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { DEPTH_MAX, type JsonFault, JsonScanner } from './json-scan.ts'
-import { Names } from './json-scan-names.ts'
+import { DEPTH_MAX, type JsonFault, JsonScanner, Names } from './json-scan.ts'
 
 fc.configureGlobal({ seed: 7 })
 

@@ -1,7 +1,6 @@
 // Examines `messages` without parsing it: whether every message has the right form, how much of it is text, and how
 // much is media (a picture in base64 is megabytes long and few tokens).
-import type { JsonKind, JsonScanner } from './json-scan.ts'
-import { Names } from './json-scan-names.ts'
+import { type JsonKind, type JsonScanner, Names } from './json-scan.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
 
 export type MessageProblem =

@@ -1,8 +1,7 @@
 // The `metadata` of a line: a few short strings. Only the entity is read at once; the rest waits until asked.
 import { trimmedEntity } from '../domain/entity.ts'
 import { unstorable } from '../domain/text.ts'
-import type { JsonScanner } from './json-scan.ts'
-import { Names } from './json-scan-names.ts'
+import { type JsonScanner, Names } from './json-scan.ts'
 import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
 
 export const METADATA_PAIRS_MAX = 16

@@ -8,8 +8,7 @@ import { costNanos } from '../domain/money.ts'
 import { atMost, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
 import type { InputLine } from './line-scan.ts'
-import type { BodyFacts } from './line-scan-body.ts'
-import type { Field } from './line-scan-field.ts'
+import type { BodyFacts, Field } from './line-scan-body.ts'
 
 interface ProjectedTokens {
   /** Estimated. */

@@ -4,8 +4,7 @@ import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql
 import { type Migration, Migrator } from 'kysely/migration'
 import { isNotRun } from '../domain/not-run.ts'
 import { batchName } from './batches.ts'
-import type { Column, Columns, Index } from './columns.ts'
-import { INDEXES, type Schema, TABLES } from './schema.ts'
+import { type Column, type Columns, INDEXES, type Index, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'
 
 /** The first migration of the schema that was used before any version was released. */

@@ -1,12 +1,17 @@
 // Batches at batch APIs. The row of such a batch is its durable intent: it is stored before anything is sent, under the
 // lease of the chunk whose lines it takes, and the worker that claims the chunk next continues from it. Its states and
-// their transitions are in domain/remote-batch.ts; each change here names the state that it starts from.
+// their transitions are in domain/batch.ts; each change here names the state that it starts from.
 //
 // Until it has ended, its chunk is parked. What its lines have reserved is kept meanwhile under an index that no chunk
 // has, so that releasing the reservations of the chunk leaves it alone.
 import { sql } from 'kysely'
-import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
-import { assertRemoteTransition, type RemoteBatchState, UNRECORDED_STATES } from '../domain/remote-batch.ts'
+import {
+  assertRemoteTransition,
+  BATCH_STATUSES,
+  isTerminal,
+  type RemoteBatchState,
+  UNRECORDED_STATES,
+} from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import { addReservations } from './ledger.ts'

@@ -1,25 +1,91 @@
 // The tables: what rows hold, for typed queries, and what migrations make (migrate.ts). Times are Unix milliseconds, money
 // is nano-dollars, JSON is text: the same columns on every database. No table has a row per line. A table comes behind
 // those that it refers to.
-import type { Insertable, Selectable } from 'kysely'
+import type { Generated, Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
-import type { BatchStatus, DedupeMode } from '../domain/batch.ts'
+import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
-import type { RemoteBatchState } from '../domain/remote-batch.ts'
-import {
-  Column,
-  type Columns,
-  counter,
-  double,
-  type Index,
-  integer,
-  tableSince,
-  text,
-  whole,
-} from './columns.ts'
+
+// The words that describe columns.
+
+interface Traits {
+  isKey?: true
+  isNullable?: true
+  isUnique?: true
+  initial?: string | number
+  /** The table whose `id` it holds. */
+  references?: string
+  /** The number of the migration that adds it; the first one if not given. */
+  since?: number
+}
+
+/** `Stored` is its type for Kysely. */
+export class Column<Stored> {
+  declare readonly stored: Stored
+  readonly kind: 'text' | 'bigint' | 'integer' | 'double precision'
+  readonly traits: Traits
+
+  constructor(kind: Column<Stored>['kind'], traits: Traits = {}) {
+    this.kind = kind
+    this.traits = traits
+  }
+
+  #with<Other>(trait: Traits): Column<Other> {
+    return new Column(this.kind, { ...this.traits, ...trait })
+  }
+
+  /** The columns of a table with this trait are its primary key, in their order. */
+  key(): Column<Stored> {
+    return this.#with({ isKey: true })
+  }
+
+  optional(): Column<Generated<Stored | null>> {
+    return this.#with({ isNullable: true })
+  }
+
+  /** What it is in a row that is inserted without it. */
+  or(initial: string | number): Column<Generated<Stored>> {
+    return this.#with({ initial })
+  }
+
+  unique(): Column<Stored> {
+    return this.#with({ isUnique: true })
+  }
+
+  references(table: string): Column<Stored> {
+    return this.#with({ references: table })
+  }
+
+  since(migration: number): Column<Stored> {
+    return this.#with({ since: migration })
+  }
+}
+
+const text = <Value extends string = string>() => new Column<Value>('text')
+const whole = () => new Column<number>('bigint')
+const integer = () => new Column<number>('integer')
+const double = () => new Column<number>('double precision')
+const counter = () => whole().or(0)
+
+export type Columns = Readonly<Record<string, Column<unknown>>>
+
+/** The columns of a table that a later migration than the first makes. */
+function tableSince<C extends Columns>(migration: number, columns: C): C {
+  for (const { traits } of Object.values(columns)) traits.since ??= migration
+  return columns
+}
+
+export interface Index {
+  table: string
+  /** Columns, as SQL. */
+  on: string
+  /** The condition of a partial index, as SQL. */
+  where?: string
+  since?: number
+}
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 export type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'

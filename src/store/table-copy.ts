@@ -3,8 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
-import type { Columns } from './columns.ts'
-import { TABLES } from './schema.ts'
+import { type Columns, TABLES } from './schema.ts'
 import type { Reader } from './store.ts'
 
 /** What a column can hold. */

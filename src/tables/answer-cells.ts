@@ -2,8 +2,7 @@
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import { Value } from 'typebox/value'
-import { JsonScanner } from '../jsonl/json-scan.ts'
-import { Names } from '../jsonl/json-scan-names.ts'
+import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
 

@@ -7,7 +7,7 @@ import { delimiter, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { buildConsole } from '../../src/http/routes/console/build-console.ts'
+import { buildConsole } from '../../src/http/routes/console/assets.ts'
 import { cleanEnv } from '../support/offpeak-process.ts'
 
 const run = promisify(execFile)

@@ -8,9 +8,14 @@ import { errorsPage } from '../../docs/generate.ts'
 import { MODELS } from '../../model/checks.ts'
 import { edge, LINE_STEPS, REMOTE_BATCH_STEPS } from '../../model/steps.ts'
 import { LINE_STATES, LINE_TRANSITIONS } from '../../src/dispatch/line-state.ts'
-import { BATCH_STATUSES, BATCH_TRANSITIONS, isTerminal } from '../../src/domain/batch.ts'
+import {
+  BATCH_STATUSES,
+  BATCH_TRANSITIONS,
+  isTerminal,
+  REMOTE_BATCH_STATES,
+  REMOTE_BATCH_TRANSITIONS,
+} from '../../src/domain/batch.ts'
 import { FILE_STATUSES, FILE_TRANSITIONS } from '../../src/domain/file.ts'
-import { REMOTE_BATCH_STATES, REMOTE_BATCH_TRANSITIONS } from '../../src/domain/remote-batch.ts'
 import { GROUPS } from '../support/test-groups.ts'
 
 const ROOT = new URL('../../', import.meta.url).pathname

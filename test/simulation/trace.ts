@@ -3,8 +3,7 @@
 // of model/Steps.tla is a violation, and so is a state that breaks an invariant of the models.
 import type { DatabaseSync } from 'node:sqlite'
 import { CHUNK_STEPS, REMOTE_BATCH_STEPS } from '../../model/steps.ts'
-import type { BatchStatus } from '../../src/domain/batch.ts'
-import { UNRECORDED_STATES } from '../../src/domain/remote-batch.ts'
+import { type BatchStatus, UNRECORDED_STATES } from '../../src/domain/batch.ts'
 
 /** `of`: batch and index. */
 export interface TracedChunk {

@@ -2,8 +2,7 @@
 // bytes: it is found in the line, not parsed and printed again.
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
-import { JsonScanner } from '../../jsonl/json-scan.ts'
-import { Names } from '../../jsonl/json-scan-names.ts'
+import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import type { BackendResult } from '../backend.ts'
 import { isRecord } from '../json-record.ts'
 import { classify } from '../verdict/classify.ts'

@@ -4,7 +4,7 @@ import { AdminCommandError } from '../../admin/database-freeze.ts'
 import { MasterKeyError } from '../../blobs/master-key.ts'
 import { ConfigError } from '../../config/sources.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { withoutUrlSecrets } from '../../domain/secret-text.ts'
+import { withoutUrlSecrets } from '../../domain/text.ts'
 import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
 
 export const EXIT_FAILED = 1

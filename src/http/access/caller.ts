@@ -1,5 +1,7 @@
-// The caller of a request: the project, the key and the plan.
+// The caller of a request: the project, the key and the plan, and the form in which the caller's client sends calls and
+// reads answers.
 import assert from 'node:assert'
+import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { COMPAT_MODES, type CompatMode, isCompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
@@ -94,4 +96,23 @@ export interface View {
 
 export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: string): View {
   return { region, compat }
+}
+
+// Makes the calls of Azure OpenAI's clients the calls of OpenAI's API that they stand for, before they are routed: they
+// have the same endpoints under `/openai`, the key in the header `api-key`, and a version of the API in the query.
+
+/** Only what these clients call: whoever closes paths at a proxy has closed all other endpoints under `/v1`. */
+const AZURE_PATH =
+  /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
+
+/** The URL to route. Of a call in Azure's form, the headers become those of OpenAI's clients. */
+export function urlOfCall({ url = '/', headers }: Pick<IncomingMessage, 'url' | 'headers'>): string {
+  const [, path, query = ''] = AZURE_PATH.exec(url) ?? []
+  if (path === undefined) return url
+  const key = headers['api-key']
+  if (typeof key === 'string') headers.authorization ??= `Bearer ${key}`
+  // Azure has the statuses and fields of OpenAI.
+  headers['x-offpeak-compat'] ??= 'openai'
+  const rest = query.split('&').filter((pair) => !/^api-version(=|$)/.test(pair))
+  return `/v1${path}${rest.join('&') === '' ? '' : `?${rest.join('&')}`}`
 }

@@ -7,7 +7,7 @@ import { ApiError } from '../../domain/errors.ts'
 import { type QuotaName, quotaExceeded } from '../../domain/plan.ts'
 import { ProjectQueue, type QueueBounds, QueueFull, SharedSlots } from '../../domain/project-queue.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
-import { whenClosed } from './when-closed.ts'
+import { whenClosed } from './long-calls.ts'
 
 /** Each holds some MiB, and a slow reader may hold it for long. */
 const OPEN: QueueBounds = { atOnce: 64, perProject: 4, waitingMax: 100 }

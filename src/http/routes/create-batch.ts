@@ -55,8 +55,7 @@ import {
   sendOnce,
 } from '../request/idempotency.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
-import { WaitingCalls } from '../response/waiting-calls.ts'
-import { untilDisconnected, whileConnected } from '../response/when-closed.ts'
+import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'

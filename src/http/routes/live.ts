@@ -18,7 +18,7 @@ import { LiveUpdate } from '../../wire/status.ts'
 import { authenticate, authenticateSession, consoleTokenOf } from '../access/auth.ts'
 import { callerOf, quotaHolder } from '../access/caller.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
-import { whenClosed } from '../response/when-closed.ts'
+import { whenClosed } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
 

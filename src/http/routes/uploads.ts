@@ -33,7 +33,7 @@ import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
-import { whileConnected } from '../response/when-closed.ts'
+import { whileConnected } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { showFile } from './files.ts'
 

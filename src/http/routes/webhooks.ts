@@ -1,4 +1,4 @@
-// Webhooks, and what was delivered to them.
+// Events of batches and limits, the webhooks that they are sent to, and what was delivered.
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -15,10 +15,12 @@ import {
   insertWebhook,
   type ListedDelivery,
   listDeliveries,
+  listEvents,
   listWebhooks,
   lockFailedDeliveries,
   lockWebhook,
   readDelivery,
+  readEvent,
   readWebhook,
   updateWebhook,
 } from '../../store/webhooks.ts'
@@ -28,6 +30,7 @@ import {
   DeliveryObject,
   DeliveryStatusShape,
   EventObject,
+  EventTypeShape,
   ReplayDeliveries,
   ReplayedDeliveries,
   ROTATION_OVERLAP_S_DEFAULT,
@@ -43,6 +46,32 @@ import { quotaHolder } from '../access/caller.ts'
 import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
+
+export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+  route(app, 'GET /v1/events', {
+    access: ['events:read'],
+    operation: 'listEvents',
+    summary: 'List events',
+    answer: listOf(EventObject, 'EventList'),
+    query: { ...PageQuery, type: Type.Optional(EventTypeShape) },
+    handler: ({ query: { type, ...page } }, { project_id }) =>
+      readPage(page, {
+        find: (id) => readEvent(store.read, project_id, id),
+        list: (bounds) => listEvents(store.read, project_id, { ...bounds, type }),
+        show: eventObject,
+      }),
+  })
+
+  route(app, 'GET /v1/events/:event_id', {
+    access: ['events:read'],
+    operation: 'getEvent',
+    summary: 'Read an event',
+    answer: EventObject,
+    errors: ['event_not_found'],
+    handler: async ({ params }, { project_id }) =>
+      eventObject(found(await readEvent(store.read, project_id, params.event_id), 'event_not_found')),
+  })
+}
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans' | 'webhooks' | 'wake'>
 

@@ -3,7 +3,7 @@ import { describe, test } from 'node:test'
 import { Registry } from 'prom-client'
 import { testServer } from '../../../test/support/test-server.ts'
 import { openapiDocument } from '../routes/openapi.ts'
-import { urlOfCall } from './azure-call.ts'
+import { urlOfCall } from './caller.ts'
 
 describe('a call in the form of Azure OpenAI', () => {
   test('is the call of the same endpoint below /v1, without the version of the API', () => {

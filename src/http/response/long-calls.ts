@@ -1,8 +1,47 @@
-// Calls that wait until something has come about: the validation of a file, the end of a batch. Whatever process brings
-// it about, the database has it; so they poll, and keep neither a transaction nor a connection in between. The number of
-// waiting calls is limited; a call above the limit does not wait.
+// Calls that last: they end what they have taken when they are over, they stop when their caller has left, and they may
+// wait until something has come about.
+import type { ServerResponse } from 'node:http'
+import type { FastifyRequest } from 'fastify'
 import { type Clock, sleep } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
 import { SharedSlots } from '../../domain/project-queue.ts'
+
+/** Runs `act` once the answer has been sent or its caller has left; a caller may have left before. */
+export function whenClosed(answer: ServerResponse, act: () => void): void {
+  if (answer.destroyed) act()
+  else answer.once('close', act)
+}
+
+/** The signal aborts when the connection ends; then this throws invalid_request. */
+export async function whileConnected<T>(
+  request: FastifyRequest,
+  act: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const value = await untilDisconnected(request, act)
+  if (request.raw.socket.destroyed)
+    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
+  return value
+}
+
+/** The signal aborts when the connection ends. */
+export async function untilDisconnected<T>(
+  { raw: { socket } }: FastifyRequest,
+  act: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const left = new AbortController()
+  const leave = (): void => left.abort()
+  if (socket.destroyed) leave()
+  else socket.once('close', leave)
+  try {
+    return await act(left.signal)
+  } finally {
+    socket.off('close', leave)
+  }
+}
+
+// A call may wait for the validation of a file, or for the end of a batch. Whatever process brings it about, the database
+// has it; so calls poll, and keep neither a transaction nor a connection in between. The number of waiting calls is
+// limited; a call above the limit does not wait.
 
 const WAITING_MAX = 512
 const WAITING_PER_PROJECT_MAX = 64
