@@ -10,10 +10,16 @@ import { ApiError } from '../domain/errors.ts'
 import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
-import { type FinishedLine, finishedLines, type ReadPorts } from '../results/finished-lines.ts'
+import {
+  type FinishedLine,
+  finishedLines,
+  type InputLine,
+  inputLines,
+  type ReadPorts,
+} from '../results/finished-lines.ts'
 import { readSpans } from '../results/read-spans.ts'
 import { listBatches, readBatch } from '../store/batches.ts'
-import { listChunks, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { chunksOf, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
@@ -21,8 +27,6 @@ import type { FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/bat
 
 /** Chunks that are read for one page; those whose input alone is read count by their bytes. */
 const CHUNKS_READ_MAX = 50
-/** Rows of chunks that are looked at together. */
-const ROWS_PER_READ = 200
 
 interface LinesPage {
   lines: LineSummary[]
@@ -37,33 +41,23 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   const lines: LineSummary[] = []
   let read = 0
   let seen = 0
-  let fromIdx = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.idx ?? 0
-  for (;;) {
-    const chunks = await listChunks(ports.db, batch.id, fromIdx, ROWS_PER_READ)
-    for (const chunk of chunks) {
-      if (!mayMatch(chunk, order)) continue
-      if (read >= CHUNKS_READ_MAX) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
-      const named = await linesNamed(ports.sealed, chunk, content, order.custom_id)
-      const isSkipped = named?.size === 0
-      read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
-      if (isSkipped) continue
-      for await (const line of linesOfChunk(ports, batch, chunk, content, named, order)) {
-        if (!matchesLine(line, order)) continue
-        // One more than asked for tells whether there is more.
-        if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
-        lines.push(line)
-      }
-    }
-    const end = chunks.at(-1)
-    if (chunks.length < ROWS_PER_READ || !end) return { lines, next: null }
-    fromIdx = end.idx + 1
-    seen += chunks.length
-    // Blank lines have numbers and are not counted: the next page may look at the last chunk again.
-    if (seen >= ROWS_LOOKED_AT_MAX) {
-      const next = Math.max(end.first_line + end.line_count - 1, lines.at(-1)?.line ?? 0)
-      return { lines, next }
+  const from_idx = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.idx
+  for await (const chunk of chunksOf(ports.db, batch.id, { from_idx })) {
+    const isEnough = ++seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && mayMatch(chunk, order))
+    if (isEnough) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
+    if (!mayMatch(chunk, order)) continue
+    const named = await linesNamed(ports.sealed, chunk, content, order.custom_id)
+    const isSkipped = named?.size === 0
+    read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
+    if (isSkipped) continue
+    for await (const line of linesOfChunk(ports, batch, chunk, content, named, order)) {
+      if (!matchesLine(line, order)) continue
+      // One more than asked for tells whether there is more.
+      if (lines.length === order.limit) return { lines, next: lines.at(-1)?.line ?? order.after }
+      lines.push(line)
     }
   }
+  return { lines, next: null }
 }
 
 /** Batches and lines that are looked through for one page. */
@@ -150,11 +144,6 @@ export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
 /** Lines that are read at a time: nobody else waits for long. */
 const WINDOW_LINES = 50
 
-interface PendingPlace {
-  line: number
-  bytes: Buffer
-}
-
 interface Wanted {
   /** Lines with higher numbers. */
   after: number
@@ -174,26 +163,18 @@ export async function* chunkSummaries(
   const isWanted = (line: number): boolean => line > after && (named === undefined || named.has(line))
   const finished = await finishedLines(ports, chunk)
   const part = status === 'completed' ? 'output' : 'error'
-  const places: (FinishedLine | PendingPlace)[] =
+  const places: (FinishedLine | InputLine)[] =
     status === 'pending'
       ? []
       : finished.filter((one) => isWanted(one.line) && (status === undefined || one.part === part))
   if (content && chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
     const done = new Set(finished.map(({ line }) => line))
-    for (const place of await inputPlaces(ports.sealed, chunk, content))
-      if (isWanted(place.line) && !done.has(place.line)) places.push(place)
+    for (const pending of await inputLines(ports.sealed, content, chunk))
+      if (isWanted(pending.line) && !done.has(pending.line)) places.push(pending)
   }
   places.sort((a, b) => a.line - b.line)
   for (let at = 0; at < places.length; at += WINDOW_LINES)
     yield* await summariesOf(ports.sealed, batch, places.slice(at, at + WINDOW_LINES))
-}
-
-async function inputPlaces(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<PendingPlace[]> {
-  const bytes = await inputOf(sealed, chunk, content)
-  const places: PendingPlace[] = []
-  for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
-    places.push({ line, bytes: bytes.subarray(start, end) })
-  return places
 }
 
 async function inputOf(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<Buffer> {
@@ -234,7 +215,7 @@ async function linesNamed(
 async function summariesOf(
   sealed: SealedBlobs,
   batch: BatchRow,
-  places: readonly (FinishedLine | PendingPlace)[],
+  places: readonly (FinishedLine | InputLine)[],
 ): Promise<LineSummary[]> {
   const pieces: Buffer[] = []
   const spans = places.flatMap((place) => ('audit' in place ? [place.audit] : []))
@@ -274,7 +255,7 @@ export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
 const scanner = new LineScanner({ validated: true })
 
 /** Of a line that has not finished, by its bytes in the input. */
-export function pendingSummary(batch: BatchRow, { line, bytes }: PendingPlace): LineSummary {
+export function pendingSummary(batch: BatchRow, { line, bytes }: InputLine): LineSummary {
   const scanned = scanner.scan(bytes, 0, bytes.length)
   const metadata: Record<string, string> = batch.metadata === null ? {} : JSON.parse(batch.metadata)
   return {

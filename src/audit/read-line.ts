@@ -3,8 +3,7 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
-import { placesInChunk } from '../jsonl/chunk-lines.ts'
-import { findLine, type ReadPorts } from '../results/finished-lines.ts'
+import { findLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/line-record.ts'
 import { type Span, streamSpan } from '../results/read-spans.ts'
 import { readBatch } from '../store/batches.ts'
@@ -48,19 +47,13 @@ async function inputLine(
   content: BlobRow,
   wanted: number,
 ): Promise<Buffer | undefined> {
-  const range = { start: chunk.byte_start, end: chunk.byte_end }
   try {
-    const bytes = await sealed.readAll(content.project_id, content, range)
-    for (const { line, start, end } of placesInChunk(bytes, {
-      index: chunk.idx,
-      first_line: chunk.first_line,
-    }))
-      if (line === wanted) return bytes.subarray(start, end)
+    return (await inputLines(sealed, content, chunk)).find(({ line }) => line === wanted)?.bytes
   } catch (error) {
     // It may have been deleted just now; the rest can still be read.
     if (!isDamaged(error)) throw error
+    return undefined
   }
-  return undefined
 }
 
 const NULL = Buffer.from('null')

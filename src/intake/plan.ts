@@ -182,15 +182,10 @@ async function readLines(
   content: BlobRow,
   span: ChunkSpan,
 ): Promise<{ bytes: Buffer; lines: ChunkLine[] } | null> {
-  const defaults = {
-    endpoint: batch.endpoint,
-    metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
-    header_entity: batch.header_entity,
-  }
   try {
     const range = { start: span.byte_start, end: span.byte_end }
     const bytes = await sealed.readAll(content.project_id, content, range)
-    return { bytes, lines: readChunkLines(bytes, span, models, defaults) }
+    return { bytes, lines: readChunkLines(bytes, span, models, batch) }
   } catch (error) {
     if (isDamaged(error)) return null
     throw error

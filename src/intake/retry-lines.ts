@@ -2,17 +2,16 @@
 import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
-import { placesInChunk } from '../jsonl/chunk-lines.ts'
-import type { ReadPorts } from '../results/finished-lines.ts'
-import { listBegun } from '../store/chunks.ts'
+import { inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import { chunksOf } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import type { RetryBatch } from '../wire/batch.ts'
 import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
-const ROWS_PER_READ = 100
 const LF = Buffer.from('\n')
+const NONE: ReadonlySet<number> = new Set()
 
 /** Which failed lines; all of them where nothing is given. */
 type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook'>
@@ -56,18 +55,12 @@ async function* failedLines(
   which: FailedLines,
 ): AsyncGenerator<Buffer, void, undefined> {
   let isNone = true
-  for (let fromIdx = 0; ; ) {
-    const chunks = await listBegun(ports.db, batch.id, fromIdx, ROWS_PER_READ)
-    for (const chunk of chunks) {
-      if (chunk.failed === 0) continue
-      const numbers = await failedNumbers(ports, batch, chunk, which)
-      if (numbers.size === 0) continue
-      isNone = false
-      yield await linesOf(ports, chunk, content, numbers)
-    }
-    const last = chunks.at(-1)
-    if (chunks.length < ROWS_PER_READ || !last) break
-    fromIdx = last.idx + 1
+  for await (const chunk of chunksOf(ports.db, batch.id, { begun: true })) {
+    const numbers = chunk.failed === 0 ? NONE : await failedNumbers(ports, batch, chunk, which)
+    if (numbers.size === 0) continue
+    isNone = false
+    const all = await inputLines(ports.sealed, content, chunk)
+    yield Buffer.concat(all.flatMap(({ line, bytes }) => (numbers.has(line) ? [bytes, LF] : [])))
   }
   if (isNone) throw nothingFailed(which)
 }
@@ -87,20 +80,6 @@ async function failedNumbers(
       numbers.add(line)
   }
   return numbers
-}
-
-async function linesOf(
-  { sealed }: ReadPorts,
-  chunk: ChunkRow,
-  content: BlobRow,
-  numbers: ReadonlySet<number>,
-): Promise<Buffer> {
-  const range = { start: chunk.byte_start, end: chunk.byte_end }
-  const bytes = await sealed.readAll(content.project_id, content, range)
-  const pieces: Buffer[] = []
-  for (const { line, start, end } of placesInChunk(bytes, { index: chunk.idx, first_line: chunk.first_line }))
-    if (numbers.has(line)) pieces.push(bytes.subarray(start, end), LF)
-  return Buffer.concat(pieces)
 }
 
 function notRetryable(message: string): ApiError {

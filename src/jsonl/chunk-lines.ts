@@ -49,7 +49,8 @@ export interface ChunkLine {
 /** What the batch says, for lines that do not say it themselves. */
 interface BatchDefaults {
   endpoint: string
-  metadata: Readonly<Record<string, string>>
+  /** JSON; null: none. */
+  metadata: string | null
   header_entity: string | null
 }
 
@@ -69,8 +70,9 @@ export function readChunkLines(
   bytes: Buffer,
   span: ChunkSpan,
   models: ReadonlyMap<string, Model>,
-  defaults: BatchDefaults,
+  { metadata, ...batch }: BatchDefaults,
 ): ChunkLine[] {
+  const defaults = { ...batch, metadata: metadata === null ? {} : JSON.parse(metadata) }
   const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
   for (const { line, start, end } of placesInChunk(bytes, span)) {
@@ -104,7 +106,7 @@ function chunkLine(
   scanned: InputLine,
   line: number,
   models: ReadonlyMap<string, Model>,
-  defaults: BatchDefaults,
+  defaults: Omit<BatchDefaults, 'metadata'> & { metadata: Readonly<Record<string, string>> },
 ): ChunkLine {
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)

@@ -1,10 +1,12 @@
 // Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { firstUnsealed, listBegun, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { chunksOf, firstUnsealed, readChunk, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleResults } from '../store/files.ts'
-import type { ChunkRow } from '../store/schema.ts'
+import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
 import { findJournalled, type Ports, readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
@@ -22,6 +24,23 @@ export interface FinishedLine {
   audit: Span
   /** Null once its result file has been deleted or has expired. */
   result: Span | null
+}
+
+/** A line as the input file has it. */
+export interface InputLine {
+  line: number
+  bytes: Buffer
+}
+
+/** The lines of a chunk in the input of its batch; blank ones are left out. */
+export async function inputLines(
+  sealed: SealedBlobs,
+  content: BlobRow,
+  { idx: index, first_line, byte_start: start, byte_end: end }: ChunkRow,
+): Promise<InputLine[]> {
+  const bytes = await sealed.readAll(content.project_id, content, { start, end })
+  const places = placesInChunk(bytes, { index, first_line })
+  return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 
 /** In order. Journals that are deleted meanwhile are left out, unless their chunk was sealed: then its blobs are read. */
@@ -73,8 +92,6 @@ async function inBlobs({ db, sealed, now }: ReadPorts, chunk: ChunkRow): Promise
 const PAGE_BYTES_MAX = 8 * 1024 * 1024
 /** Bytes read at a time; small, because there may be many slow callers. */
 const WINDOW_BYTES = 256 * 1024
-/** Chunk rows read at a time. */
-const ROWS_PER_READ = 100
 
 type ResultPart = 'output' | 'error' | 'all'
 
@@ -163,18 +180,12 @@ async function* finishedAfter(
   { after, part }: PageOrder,
   last: number,
 ): AsyncGenerator<Found> {
-  let fromIdx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx ?? 0
-  for (;;) {
-    const chunks = await listBegun(ports.db, batch_id, fromIdx, ROWS_PER_READ)
-    for (const chunk of chunks) {
-      if (chunk.first_line > last) return
-      for (const { line, part: own, result: span } of await finishedLines(ports, chunk))
-        if (span && line > after && line <= last && (part === 'all' || part === own))
-          yield { chunk, line, span }
-    }
-    const end = chunks.at(-1)
-    if (chunks.length < ROWS_PER_READ || !end) return
-    fromIdx = end.idx + 1
+  const from_idx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx
+  for await (const chunk of chunksOf(ports.db, batch_id, { from_idx, begun: true })) {
+    if (chunk.first_line > last) return
+    for (const { line, part: own, result: span } of await finishedLines(ports, chunk))
+      if (span && line > after && line <= last && (part === 'all' || part === own))
+        yield { chunk, line, span }
   }
 }
 

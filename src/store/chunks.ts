@@ -257,34 +257,23 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
     .executeTakeFirst()
 }
 
-/** Chunks of a batch that have finished lines, in order, from `from_idx` on. */
-export async function listBegun(
+/** Rows of chunks that are read at a time. */
+const ROWS_PER_READ = 200
+
+/** The chunks of a batch in order, from `from_idx` on; with `begun`, those alone that have finished lines. */
+export async function* chunksOf(
   db: Reader,
   batch_id: string,
-  from_idx: number,
-  limit: number,
-): Promise<ChunkRow[]> {
-  return await chunksFrom(db, batch_id, from_idx, limit)
-    .where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0))
-    .execute()
-}
-
-/** All chunks of a batch, in order, from `from_idx` on. */
-export async function listChunks(
-  db: Reader,
-  batch_id: string,
-  from_idx: number,
-  limit: number,
-): Promise<ChunkRow[]> {
-  return await chunksFrom(db, batch_id, from_idx, limit).execute()
-}
-
-function chunksFrom(db: Reader, batch_id: string, from_idx: number, limit: number) {
-  return selectRows(db, 'chunks', { batch_id })
-    .selectAll()
-    .where('idx', '>=', from_idx)
-    .orderBy('idx')
-    .limit(limit)
+  { from_idx = 0, begun = false }: { from_idx?: number; begun?: boolean } = {},
+): AsyncGenerator<ChunkRow, void, undefined> {
+  for (let from = from_idx; ; ) {
+    let query = selectRows(db, 'chunks', { batch_id }).selectAll().where('idx', '>=', from)
+    if (begun) query = query.where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0))
+    const rows = await query.orderBy('idx').limit(ROWS_PER_READ).execute()
+    yield* rows
+    if (rows.length < ROWS_PER_READ) return
+    from = rows.at(-1)!.idx + 1
+  }
 }
 
 /** The first line of each chunk of a batch, by index. */

@@ -47,11 +47,7 @@ export class ChunkReader {
     try {
       if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
       const bytes = await sealed.readAll(content.project_id, content, range)
-      const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, {
-        endpoint: batch.endpoint,
-        metadata: batch.metadata === null ? {} : JSON.parse(batch.metadata),
-        header_entity: batch.header_entity,
-      })
+      const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, batch)
       const lines = claim.record_error === null ? read : rejectedLines(read)
       return new Run(await this.#reverseJournal(claim, damaged), batch, lines, bytes, journalled)
     } catch (error) {
