@@ -71,6 +71,24 @@ describe('a batch that runs over the end of a month', () => {
     }
   })
 
+  it('has no charge left on a day whose charges are reversed', async () => {
+    await using books = await testBooks()
+    const chunk = await oneChunk(books)
+    const charged = finishedAt(BEFORE, BEFORE)
+    const reversed = charged.map((one) => ({
+      ...one,
+      ...{ succeeded: -one.succeeded, total_tokens: -one.total_tokens, cost_nanos: -one.cost_nanos },
+    }))
+    for (const tallies of [charged, reversed])
+      await books.store.write((tx) =>
+        settle(tx, [{ ...chunk, tallies, last: false, hasReservations: false }], AFTER),
+      )
+    const day = windowAt('day', BEFORE)
+    const byEntity = await spentByEntities(books.store.read, chunk.project_id, ['user:a'], day)
+    assert.equal(byEntity.get('user:a')?.tokens, 0)
+    assert.equal((await spentByProject(books.store.read, chunk.project_id, day)).tokens, 0)
+  })
+
   it('has the whole cap again in the new month, less what is still reserved', async () => {
     await using books = await testBooks()
     const chunk = await oneChunk(books)

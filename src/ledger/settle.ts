@@ -50,48 +50,49 @@ export async function settle(
   return crossed
 }
 
-function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
-  const rows = new Map<string, UsageDayRow>()
-  for (const { project_id, tallies } of settlements) {
-    for (const tally of tallies) {
-      const entity = tally.entity ?? ''
-      const model = tally.model ?? ''
-      const key = JSON.stringify([project_id, entity, tally.day, model])
-      const old = rows.get(key)
-      rows.set(key, {
-        project_id,
-        entity,
-        day: tally.day,
-        model,
-        entity_type: entityType(entity) ?? '',
-        succeeded: (old?.succeeded ?? 0) + tally.succeeded,
-        failed: (old?.failed ?? 0) + tally.failed,
-        prompt_tokens: sumOf(old?.prompt_tokens ?? 0, tally.prompt_tokens),
-        completion_tokens: sumOf(old?.completion_tokens ?? 0, tally.completion_tokens),
-        total_tokens: sumOf(old?.total_tokens ?? 0, tally.total_tokens),
-        cost_nanos: sumOf(old?.cost_nanos ?? 0, tally.cost_nanos),
-      })
+/** The sums of tallies with the same key, in the order of the keys. */
+function summed<Key extends object, Sums extends Readonly<Record<string, number>>>(
+  settlements: readonly Settlement[],
+  keyOf: (tally: Tally, settlement: Settlement) => Key,
+  sumsOf: (tally: Tally) => Sums,
+): (Key & Sums)[] {
+  const rows = new Map<string, { key: Key; sums: Sums }>()
+  for (const settlement of settlements)
+    for (const tally of settlement.tallies) {
+      const key = keyOf(tally, settlement)
+      const text = JSON.stringify(Object.values(key))
+      const old = rows.get(text)?.sums
+      const added = sumsOf(tally)
+      const sums = old ? plusEach(old, added) : added
+      rows.set(text, { key, sums })
     }
-  }
-  return inOrder(rows)
+  return inOrder(rows).map(({ key, sums }) => ({ ...key, ...sums }))
 }
 
+function plusEach<Sums extends Readonly<Record<string, number>>>(a: Sums, b: Sums): Sums {
+  return Object.fromEntries(Object.entries(a).map(([name, sum]) => [name, sumOf(sum, b[name] ?? 0)])) as Sums
+}
+
+function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
+  return summed(
+    settlements,
+    ({ entity, day, model }, { project_id }) => ({
+      ...{ project_id, entity: entity ?? '', day, model: model ?? '' },
+      entity_type: entityType(entity ?? '') ?? '',
+    }),
+    ({ succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
+      ...{ succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos },
+    }),
+  )
+}
+
+/** Sums are negative where charges are reversed. */
 function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
-  const rows = new Map<string, ProjectDayRow>()
-  for (const { project_id, tallies } of settlements) {
-    for (const { day, cost_nanos, total_tokens } of tallies) {
-      if (cost_nanos === 0 && total_tokens === 0) continue
-      const key = JSON.stringify([project_id, day])
-      const old = rows.get(key)
-      rows.set(key, {
-        project_id,
-        day,
-        cost_nanos: sumOf(old?.cost_nanos ?? 0, cost_nanos),
-        tokens: sumOf(old?.tokens ?? 0, total_tokens),
-      })
-    }
-  }
-  return inOrder(rows)
+  return summed(
+    settlements,
+    ({ day }, { project_id }) => ({ project_id, day }),
+    ({ cost_nanos, total_tokens }) => ({ cost_nanos, tokens: total_tokens }),
+  ).filter(({ cost_nanos, tokens }) => cost_nanos !== 0 || tokens !== 0)
 }
 
 /** By key, so that two workers that change the same rows do not deadlock. */
@@ -99,31 +100,17 @@ function inOrder<Row>(rows: ReadonlyMap<string, Row>): Row[] {
   return [...rows].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, row]) => row)
 }
 
-function entries({ project_id, batch_id, idx, tallies }: Settlement, now: number) {
-  const sums = new Map<
-    string,
-    { entity: string; day: number; lines: number; tokens: number; cost_nanos: number }
-  >()
-  for (const tally of tallies) {
-    const entity = tally.entity ?? ''
-    const key = `${tally.day} ${entity}`
-    const old = sums.get(key)
-    sums.set(key, {
-      entity,
-      day: tally.day,
-      lines: (old?.lines ?? 0) + tally.succeeded + tally.failed,
-      tokens: sumOf(old?.tokens ?? 0, tally.total_tokens),
-      cost_nanos: sumOf(old?.cost_nanos ?? 0, tally.cost_nanos),
-    })
-  }
-  return [...sums.values()].map((sum) => ({
-    id: newId('ledger', now),
-    project_id,
-    batch_id,
-    idx,
-    kind: 'settle' as const,
-    created: now,
-    ...sum,
+function entries(settlement: Settlement, now: number) {
+  const { project_id, batch_id, idx } = settlement
+  return summed(
+    [settlement],
+    ({ day, entity }) => ({ entity: entity ?? '', day }),
+    ({ succeeded, failed, total_tokens, cost_nanos }) => ({
+      ...{ lines: succeeded + failed, tokens: total_tokens, cost_nanos },
+    }),
+  ).map((sums) => ({
+    ...{ id: newId('ledger', now), project_id, batch_id, idx, kind: 'settle' as const, created: now },
+    ...sums,
   }))
 }
 
