@@ -35,8 +35,7 @@ import { copySqlite, removeSqlite, replaceSqlite } from '../store/sqlite/backup.
 import { lockFile } from '../store/sqlite/database.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { closeFolder } from './owner-only.ts'
-import { assertDatabaseExists, masterKey, openBlobs, openDatabase } from './stores.ts'
+import { assertDatabaseExists, closeFolder, masterKey, openBlobs, openDatabase } from './stores.ts'
 
 /** `variable` looks into the environment. */
 export function adminCommands(variable: (name: string) => string | undefined): AdminCommands {

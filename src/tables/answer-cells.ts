@@ -1,4 +1,4 @@
-// What the cells of one result line are: the answer, or a cell for each field of the schema, and the error.
+// Reads result lines and makes their cells: the answer, or a cell for each field of the schema, and the error.
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import { Value } from 'typebox/value'
@@ -243,7 +243,7 @@ export type ResultRow = Type.Static<typeof ResultLine>
 
 const resultLine = Compile(ResultLine)
 
-/** What a longer line holds may take a hundred times as much memory, and fits into no cell. */
+/** A longer line may take a hundred times as much memory when it is parsed, and fits into no cell. */
 export const LINE_BYTES_MAX = 4 * 1024 * 1024
 const NAMES = new Names('id', 'custom_id')
 

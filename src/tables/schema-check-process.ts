@@ -29,7 +29,7 @@ Settings.Set({ maxErrors: 1 })
 
 type Check = (answer: unknown, progress: Progress) => Verdict
 
-/** What is known of the answer that is being checked, should the check be ended. */
+/** The state of the answer that is being checked, for a check that is ended. */
 interface Progress {
   isWrong: boolean
 }

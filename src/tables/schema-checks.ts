@@ -188,7 +188,7 @@ export class SchemaCheck {
     if (leftMs <= 0) return 'late'
     const begun = steadyClock.now()
     const reply = await checking.ask(order, leftMs * BUSY)
-    // Of a process that crashed nobody knows how much it has used.
+    // A process that crashed does not report the time that it used.
     this.#usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
     return reply
   }
@@ -220,7 +220,7 @@ class CheckProcess {
       env: {},
       execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
       serialization: 'advanced',
-      // What V8 says of a full heap helps nobody.
+      // V8's messages about a full heap are not shown.
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     })
     // It alone does not keep this process running.

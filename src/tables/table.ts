@@ -1,4 +1,4 @@
-// What every table format reads and writes: named columns, and rows of cells in their order.
+// Tables in every format: named columns, and rows of cells in their order.
 import type { SchemaElement } from 'hyparquet'
 
 /** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
@@ -66,7 +66,7 @@ export interface Sink {
   abort(): Promise<void>
 }
 
-/** What was written is a table only when it has ended. */
+/** The file is a table only when `end` has returned. */
 export interface TableWriter {
   write(row: Row): Promise<void>
   end(): Promise<void>

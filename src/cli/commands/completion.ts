@@ -4,7 +4,7 @@ import { Argument, type Command } from 'commander'
 import type { Shell } from '../shell.ts'
 import { examples } from '../terminal/option-values.ts'
 
-/** What may follow at a place in a command: `path` is '' or, with a blank before each name, ' batches list'. */
+/** The words that may follow a command: `path` is '' or, with a blank before each name, ' batches list'. */
 interface Place {
   path: string
   commands: readonly Choice[]

@@ -40,7 +40,7 @@ async function openConsole(shell: Shell, flags: ConsoleFlags): Promise<void> {
   await withApi(shell, flags, open, false)
 }
 
-/** What opens a page, by platform. */
+/** The program that opens a page, by platform. */
 const OPENERS: Partial<Record<NodeJS.Platform, readonly [string, ...string[]]>> = {
   darwin: ['open'],
   win32: ['rundll32', 'url.dll,FileProtocolHandler'],

@@ -152,7 +152,7 @@ const SECONDS_PER_DAY = 86_400
 const BYTES_PER_TOKEN = 4
 /** The envelope of a request line: custom_id, method, url, roles. */
 const LINE_OVERHEAD_BYTES = 200
-/** What one process with SQLite and a folder is planned for. */
+/** Up to this load, one process with SQLite and a folder is planned. */
 const ONE_PROCESS_LINES_PER_DAY = 20_000_000
 const CONNECTIONS_OF_A_WORKER = 3
 /** `pool_max` of an API. */

@@ -11,8 +11,7 @@ import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target } from '../tables/join-answers.ts'
-import { createTable, formatOfOutput, openTable } from '../tables/open-table.ts'
-import { refuseSameFile } from '../tables/partial-file.ts'
+import { createTable, formatOfOutput, openTable, refuseSameFile } from '../tables/open-table.ts'
 import { checkBy, readSchema } from '../tables/prompt-template.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
@@ -62,7 +61,7 @@ export function addResults(program: Command, shell: Shell): void {
   )
 }
 
-/** What is to be written: the results of this batch, in this way. */
+/** The batch whose results are written, and how they are written. */
 interface Order {
   id: string
   target: Target

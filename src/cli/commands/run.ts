@@ -18,8 +18,7 @@ import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '..
 import type { ConfigFlags, Shell } from '../shell.ts'
 import { inputBytes } from '../tables/input-bytes.ts'
 import type { JoinedRows } from '../tables/join-answers.ts'
-import { formatOfOutput } from '../tables/open-table.ts'
-import { refuseSameFile } from '../tables/partial-file.ts'
+import { formatOfOutput, refuseSameFile } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
@@ -317,7 +316,7 @@ async function discardRun(
   }
 }
 
-/** What has become of the run, for the user. */
+/** Ends the run; returns a sentence for the user about its state. */
 async function endRun(connection: Connection, { batch_id, file_id }: RunState): Promise<string> {
   try {
     if (batch_id === null) {
@@ -476,7 +475,7 @@ function printReport(
   writeLine(stderr, `errors:  ${order.errors}${failed === 0 ? ' (empty)' : ''}`)
 }
 
-/** What `--dedupe` has done, or why it has done nothing. */
+/** The effect of `--dedupe`, or why it had none. */
 function sharedText(
   { shared, saved_usd, unshared }: NonNullable<BatchObject['dedupe_counts']>,
   answered: number,

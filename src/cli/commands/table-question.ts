@@ -1,5 +1,5 @@
-// What is asked about each row of a table: the options that say it, for run and prepare, and their values as the state of
-// a run stores them, so that a retry asks the same without its options.
+// The question about each row of a table: the options of run and prepare, and their values as the state of a run stores
+// them, so that a retry asks the same without its options.
 import { readFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -12,7 +12,7 @@ import { imageFolder, type Question } from '../tables/row-request.ts'
 import { Failure } from '../terminal/failure.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 
-/** What is asked, with the content of its files. */
+/** The options with the content of the files that they name. */
 export const TableTerms = Type.Object({
   model: Type.String(),
   prompt: Type.String(),
@@ -99,7 +99,7 @@ export function tableOnly(flags: TableFlags): string[] {
   return Object.entries(named).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`]))
 }
 
-/** What the options say. Throws when they do not say what to ask, or which model. */
+/** Throws when the options give no question or no model. */
 export async function tableTerms(flags: TableFlags): Promise<TableTerms> {
   const { model, prompt, ...terms } = await givenTerms(flags)
   if (model === undefined)
@@ -129,7 +129,7 @@ async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
 /** They decide about all rows and columns of the output, those of rows with an answer too. */
 const OF_THE_OUTPUT = ['schema', 'limit', 'prefix', 'delimiter', 'spreadsheet', 'skip_empty'] as const
 
-/** What a retry asks: as the last run, and otherwise where an option is given. */
+/** The terms of a retry: those of the last run, except where an option is given. */
 export async function retriedTerms(last: TableTerms, flags: TableFlags): Promise<TableTerms> {
   const given = await givenTerms(flags)
   const other = OF_THE_OUTPUT.find(

@@ -22,8 +22,7 @@ import {
   resultRows,
   type Target,
 } from '../tables/join-answers.ts'
-import { openTable } from '../tables/open-table.ts'
-import { writeWhole } from '../tables/partial-file.ts'
+import { openTable, writeWhole } from '../tables/open-table.ts'
 import { checkBy } from '../tables/prompt-template.ts'
 import { isLeftOut, prepareRows, type Question, rowOfId } from '../tables/row-request.ts'
 import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'

@@ -8,13 +8,13 @@ import {
   LIST_LEVELS_MAX,
   type ListType,
   type Row,
+  type Sink,
   type TableReader,
   type TableWriter,
 } from '../../tables/table.ts'
 import { byteLines } from '../client/request-lines.ts'
 import { Failure } from '../terminal/failure.ts'
 import { inputBytes, inputHead, refuseUtf16 } from './input-bytes.ts'
-import { PartialFile } from './partial-file.ts'
 
 /** More keys than this come from rows that use values as keys. */
 const COLUMNS_MAX = 10_000
@@ -40,15 +40,14 @@ export async function openJsonl(path: string): Promise<TableReader> {
   }
 }
 
-export async function writeJsonl(path: string, columns: readonly Column[]): Promise<TableWriter> {
-  const file = await PartialFile.create(path)
+export function writeJsonl(sink: Sink, columns: readonly Column[]): TableWriter {
   const keys = columns.map(({ name }) => JSON.stringify(name))
   return {
     async write(row: Row) {
-      await file.append(`${rowJson(row, keys)}\n`)
+      await sink.append(`${rowJson(row, keys)}\n`)
     },
-    end: () => file.end(),
-    abort: () => file.abort(),
+    end: () => sink.end(),
+    abort: () => sink.abort(),
   }
 }
 

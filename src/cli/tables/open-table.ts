@@ -1,10 +1,13 @@
-// Opens a table for reading or writing, in the format that its name says.
+// Opens a table for reading or writing, in the format that its name says. A file that is written has a temporary name
+// until it is complete.
 
+import { type FileHandle, open, realpath, rename, rm } from 'node:fs/promises'
 import {
   type Column,
   type CsvStyle,
   compressionOf,
   formatOf,
+  type Sink,
   type TableFormat,
   type TableReader,
   type TableWriter,
@@ -12,7 +15,6 @@ import {
 import { Failure } from '../terminal/failure.ts'
 import type { CsvOptions } from './csv-table.ts'
 import { openJsonl, writeJsonl } from './jsonl-table.ts'
-import { PartialFile } from './partial-file.ts'
 
 /** `options`: of a CSV or TSV file. */
 export async function openTable(path: string, options: CsvOptions = {}): Promise<TableReader> {
@@ -59,22 +61,90 @@ export async function createTable(
   columns: readonly Column[],
   { spreadsheet, style }: { spreadsheet?: boolean | undefined; style?: CsvStyle | undefined } = {},
 ): Promise<TableWriter> {
+  const file = await PartialFile.create(path)
   switch (format) {
     case 'csv':
     case 'tsv': {
       const { writeCsv } = await import('../../tables/csv-writer.ts')
-      return await writeCsv(await PartialFile.create(path), columns, {
+      return await writeCsv(file, columns, {
         ...(style ?? { newline: '\n', bom: false, delimiter: ',' }),
         ...(spreadsheet ? FOR_SPREADSHEETS : {}),
         ...(format === 'tsv' ? { delimiter: '\t' } : {}),
       })
     }
     case 'jsonl':
-      return await writeJsonl(path, columns)
+      return writeJsonl(file, columns)
     case 'parquet':
-      return (await import('../../tables/parquet-writer.ts')).writeParquet(
-        await PartialFile.create(path),
-        columns,
-      )
+      return (await import('../../tables/parquet.ts')).writeParquet(file, columns)
   }
+}
+
+const BLOCK_CHARACTERS = 256 * 1024
+
+/** A file that is written in blocks under a temporary name and gets its own name when it is complete. */
+class PartialFile implements Sink {
+  readonly #path: string
+  readonly #handle: FileHandle
+  #text = ''
+
+  private constructor(path: string, handle: FileHandle) {
+    this.#path = path
+    this.#handle = handle
+  }
+
+  static async create(path: string): Promise<PartialFile> {
+    return new PartialFile(path, await open(partialPath(path), 'w'))
+  }
+
+  /** Undefined while the text only waits for the rest of its block. */
+  append(piece: string | Uint8Array): Promise<void> | undefined {
+    if (typeof piece !== 'string') return this.#appendBytes(piece)
+    this.#text += piece
+    return this.#text.length >= BLOCK_CHARACTERS ? this.#flush() : undefined
+  }
+
+  async end(): Promise<void> {
+    await this.#flush()
+    await this.#handle.close()
+    await rename(partialPath(this.#path), this.#path)
+  }
+
+  async abort(): Promise<void> {
+    await this.#handle.close().catch(() => {})
+    await rm(partialPath(this.#path), { force: true })
+  }
+
+  async #appendBytes(bytes: Uint8Array): Promise<void> {
+    await this.#flush()
+    await this.#handle.appendFile(bytes)
+  }
+
+  async #flush(): Promise<void> {
+    const text = this.#text
+    this.#text = ''
+    await this.#handle.appendFile(text)
+  }
+}
+
+/** The file gets its name once all of `blocks` are in it. */
+export async function writeWhole(path: string, blocks: AsyncIterable<string | Uint8Array>): Promise<void> {
+  const file = await PartialFile.create(path)
+  try {
+    for await (const block of blocks) await file.append(block)
+    await file.end()
+  } catch (error) {
+    await file.abort()
+    throw error
+  }
+}
+
+function partialPath(path: string): string {
+  return `${path}.part`
+}
+
+/** Throws when what is written would replace what is read, also by another name. */
+export async function refuseSameFile(input: string, output: string): Promise<void> {
+  const [from, to] = await Promise.all([realpath(input), realpath(output).catch(() => null)])
+  if (from === to)
+    throw new Failure(`the output ${output} would replace the input; name another file with -o`)
 }

@@ -9,7 +9,7 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
-import { cellOf, parquetColumn, TIME_PARSERS } from '../../tables/parquet-types.ts'
+import { cellOf, parquetColumn, TIME_PARSERS } from '../../tables/parquet.ts'
 import type { Column, ParquetColumn, Row, TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
 

@@ -4,7 +4,7 @@ import { dirname, extname, resolve } from 'node:path'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { type Cell, cellText, type TableReader } from '../../tables/table.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { writeWhole } from './partial-file.ts'
+import { writeWhole } from './open-table.ts'
 import type { Template } from './prompt-template.ts'
 
 export interface Question {
