@@ -60,7 +60,7 @@ export async function compareRemote({ db, sealed }: Ports): Promise<RemoteCompar
   }
 }
 
-/** What differs. */
+/** Returns the difference, if there is one. */
 function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null {
   const { upstream } = row
   const sum = sums.get(upstream) ?? {

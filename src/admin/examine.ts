@@ -110,7 +110,7 @@ async function examineBlobs(
   for (const [id, count] of strange) tell(strangeKey(id, count, opener?.master_key_id ?? null))
 }
 
-/** Some of what is lost is made again by whoever needs it next. */
+/** Indexes and journals are made again when they are needed next. */
 function adviceFor(uses: readonly BlobUse[]): string {
   const isOnly = (part: BlobUse['part']): boolean => uses.length > 0 && uses.every((use) => use.part === part)
   if (isOnly('index')) return 'Nothing has to be done: it is made again from the content of the file.'
@@ -119,7 +119,7 @@ function adviceFor(uses: readonly BlobUse[]): string {
   return 'Restore this blob from a backup of the blob store; nothing else can bring it back.'
 }
 
-/** What is wrong with a blob that `sealed` should open; without it, whether the blob is there at all. */
+/** The problem of a blob that `sealed` should open; without `sealed`, only whether the blob exists. */
 async function problemOf(
   row: BlobRow,
   blobs: Blobs,

@@ -1,4 +1,4 @@
-// Puts a database under another master key. Only what the old key has wrapped is rewritten, blobs stay as they
+// Puts a database under another master key, and switches the files of the keys. Only what the old key has wrapped is rewritten, blobs stay as they
 // are. Each wrapped key names its master key, and pages are transactions of their own, so that whatever
 // interrupts it, running it again goes on where it stopped.
 import { randomInt } from 'node:crypto'

@@ -14,7 +14,7 @@ import { Failure } from './terminal/failure.ts'
 
 const GGUF = /\.gguf$/i
 const START_TIMEOUT_MS = 30 * 60_000
-/** Somebody waits for the run, who is to see soon that its server does not start. */
+/** Small, because the user waits for the run: a server that does not start is reported soon. */
 const STARTS_MAX = 3
 const IDLE_TIMEOUT_MS = 10 * 60_000
 /** Tokens of a row of a table and its answer. */
@@ -126,8 +126,8 @@ function isExecutable(path: string): boolean {
   }
 }
 
-// What the requests of a file need of a model server: the names that they call the model, and how many tokens the
-// longest of them may take.
+// Reads what a model server needs for the requests of a file: the names of the model, and the tokens of the longest
+// request with its answer.
 
 /** Of a longer file, only the beginning is read. */
 const BYTES_READ_MAX = 64 * 1024 * 1024

@@ -1,5 +1,5 @@
-// What the program gives to every command. Functions that declare a command take all of it; the functions they
-// call take only the parts they use.
+// The program gives every command a Shell. Functions that declare a command take all of it; the functions that they call
+// take only the parts that they use.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
 import type { BatchApiCheck, RemoteComparison } from '../admin/compare-remote.ts'

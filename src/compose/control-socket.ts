@@ -8,7 +8,7 @@ import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import { modelsById } from './upstreams.ts'
 
-/** What a service answers: what it took up, or why it did not. */
+/** The answer of a service: why it took up nothing, or the sections that need a restart. */
 export interface ReloadAnswer {
   error: string | null
   needsRestart: string[]
@@ -62,7 +62,7 @@ function namesIn(folder: string): string[] {
   }
 }
 
-/** Null where nobody listens: its process has crashed. */
+/** Null where no process listens: it has crashed. */
 function ask(path: string): Promise<ReloadAnswer | null> {
   return new Promise((resolve) => {
     const socket = connect(path)
@@ -100,7 +100,7 @@ function plain(value: unknown): unknown {
   return value instanceof Map ? [...value] : value
 }
 
-/** Changes `models` in place: whoever reads it sees the new ones. What was learned of a model stays. */
+/** Changes `models` in place, for all readers of the map. The learned sizes of a model stay. */
 export function replaceModels(models: Map<string, Model>, config: Config): void {
   const before = new Map(models)
   models.clear()

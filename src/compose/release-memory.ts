@@ -8,7 +8,7 @@ import { systemClock } from '../domain/clock.ts'
 const LOOK_MS = 3_000
 /** A collection takes some 50 ms: it must not come between calls or lines that follow each other. */
 const IDLE_CPU_SHARE = 0.05
-/** What has to have come since the last collection. */
+/** The least growth of the heap since the last collection. */
 const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
 
 /** Looks from now on, until the function that it returns is called. */

@@ -80,7 +80,7 @@ export async function serve(
     let batchApiSecrets = batchApiSecretsOf(config.models)
     const tracing = await openTracing(config.tracing, 'api', makeLog(config))
     const [api] = await Promise.all([
-      // A service without a configuration of its own runs one command, and nobody looks at it.
+      // A service without a configuration of its own runs one command: its console is not prepared.
       startApi(
         config,
         stores,

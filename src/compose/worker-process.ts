@@ -23,7 +23,7 @@ export type FromWorker = 'ready' | { metrics: Metrics }
 const ENGINE_FD = 4
 const registry = new ProcessRegistry('worker')
 let running: (StartedWorker & { stop_ms_max: number }) | null = null
-/** What a service of one command was asked to answer. */
+/** The batches that a service of one command answers. */
 const onlyBatches = new Set<string>()
 let ending = false
 

@@ -143,7 +143,7 @@ interface SimUpstream extends UpstreamBase {
 
 /** A server that is there, or one that is started on demand. Upstreams with equal engines share a server. */
 export type OpenAiUpstream = OpenAiClient & {
-  /** Null: it answers nobody else. */
+  /** Null: it answers lines alone. */
   live: LiveConfig | null
 } & (
     | {

@@ -1,5 +1,5 @@
-// Loads the configuration: reads file, variables and flags by the schema, reports every problem at once, and makes
-// the typed configuration, secrets included.
+// Loads the configuration: reads file, variables and flags by the schema, reports every problem at once with its place,
+// and makes the typed configuration, secrets included.
 
 import type { Static } from 'typebox'
 import { systemClock } from '../domain/clock.ts'

@@ -1,4 +1,4 @@
-// The kinds of single values: durations, sizes, prices, choices and the like.
+// The kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
 import { Type } from 'typebox'
 import { durationMs, durationText } from '../domain/days.ts'
 import { ENDPOINT_PATHS, type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
@@ -313,7 +313,7 @@ function bucket(found: string): S3Address | undefined {
   }
 }
 
-/** What follows `scheme`, or null when `found` begins otherwise or with `scheme//`, which is no path. */
+/** The text behind `scheme`, or null when `found` begins otherwise or with `scheme//`, which is no path. */
 function after(found: string, scheme: string): string | null {
   if (!found.startsWith(scheme) || found.startsWith(`${scheme}//`)) return null
   const rest = found.slice(scheme.length)

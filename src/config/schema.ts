@@ -76,7 +76,7 @@ const ORIGIN = scalar(
     /^https?:\/\/[^\s/?#@]+\/?$/.test(found) && URL.canParse(found) ? new URL(found).origin : undefined,
 )
 
-// What this machine has that engines can use.
+// The GPUs and the memory of this machine, which engines can use.
 
 const GPU_DEVICE = /^nvidia\d+$/
 
@@ -144,7 +144,7 @@ const ENGINES = section({
   min_run: byDefault('2m', duration(0)),
 })
 
-/** What engines may use: `auto` is what this machine has. */
+/** The share of engines; `auto` is all of this machine. */
 export function machineOf(
   { gpus, memory, min_run }: { gpus: number | 'auto'; memory: number | 'auto'; min_run: number },
   env: NodeJS.ProcessEnv,
@@ -294,7 +294,7 @@ function headerProblem(name: string): string | null {
   return FRAMING.test(name) ? 'is a header that the service sets itself' : null
 }
 
-/** A key that was written in place of the name of its variable is told to nobody. */
+/** Other names are not repeated in messages: they may be keys that were written in place of a name. */
 const USUAL_NAME = /^[A-Z][A-Z0-9_]*$/
 
 const API_KEY_ENV = checked(

@@ -1,4 +1,5 @@
-// Makes the configuration of the service from the checked values of file, variables and flags.
+// Makes the configuration of the service from the checked values of file, variables and flags: units, paths, names, and
+// the settings of proxies, buckets and traces that come from standard variables.
 import { basename, resolve } from 'node:path'
 import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'

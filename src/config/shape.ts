@@ -13,7 +13,7 @@ export interface Rules {
   expected: string
   /** Null is the value of a key that is left out. */
   optional?: true
-  /** Its value is shown to nobody, not even where it is wrong. */
+  /** Its value is never shown, not even where it is wrong. */
   secret?: true
   /** A scalar: the types that the file may use; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]

@@ -7,7 +7,7 @@ import { BASE_URL_EXPECTED, parseBaseUrl } from './schema.ts'
 import { modelOf } from './settings.ts'
 import { ConfigError, shown } from './sources.ts'
 
-/** What a server says of a model in its list. */
+/** An entry in the list of models of a server. */
 export interface ServedModel {
   id: string
   /** Null where the server does not say. */
@@ -57,7 +57,7 @@ export function upstreamModels(
 // The models behind `offpeak run --model FILE.gguf` and `--engine`: all that the input names, answered by one server
 // that is started on demand.
 
-/** A server that cannot start is to be seen soon: somebody waits for this run. */
+/** Short, because the user waits for this run: a server that cannot start is reported soon. */
 const OUTAGE_PATIENCE_MS = 20_000
 
 interface EngineModels {
@@ -138,7 +138,7 @@ function windowOf(said: readonly Said[], max_output_tokens: number | null): numb
   return window < (max_output_tokens ?? 0) ? null : window
 }
 
-/** What all servers offer that say anything. */
+/** The endpoints that are in every list; servers without a list are left out. */
 function endpointsOf(said: readonly Said[]): EndpointPath[] {
   const lists = said.flatMap((one) => (one?.endpoints ? [one.endpoints] : []))
   const [first = [], ...others] = lists

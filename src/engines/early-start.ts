@@ -13,7 +13,7 @@ import {
   spawnEngine,
 } from './engine-process.ts'
 
-/** What the worker is told beside the ends, as a message between processes. */
+/** The message to the worker that takes the engine over. */
 export interface Inheritance extends Started {
   place: EnginePlace
   /** The file that gets its output. */

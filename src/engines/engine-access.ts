@@ -35,7 +35,7 @@ export interface EngineAccess {
   readonly base_url: string
   /** Null: it is reached by its port. */
   readonly socket: string | null
-  /** Asks `path`, with the key, where the engine listens. Rejects where nobody can tell whether it does. */
+  /** Asks `path`, with the key, where the engine listens. Rejects where the system cannot tell whether it does. */
   state(path: string, api_key: string): Promise<EngineState>
   /** Whether a connection to its port that has just been established is one to the engine. */
   isOwn(): Promise<boolean>
@@ -66,7 +66,7 @@ export function accessTo(place: EnginePlace, owner: Owner, find: FindListener = 
   }
 }
 
-/** A port of the loopback address that nobody listens on. */
+/** A port of the loopback address on which no process listens. */
 export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -113,7 +113,7 @@ async function answersOk(
 
 export type Owner = Pick<EngineProcess, 'pid' | 'tag'>
 
-/** Who listens on the port; null: nobody. `id` names the sockets: it stays the same while they do. */
+/** The listeners on the port; null: none. `id` names their sockets. */
 export type FindListener = (port: number, owner: Owner) => Promise<Listening | null>
 
 interface Listening {
@@ -181,7 +181,7 @@ async function socketsOf(pid: string): Promise<string[]> {
   return links.flatMap((link) => /^socket:\[(\d+)\]$/.exec(link)?.[1] ?? [])
 }
 
-/** It lists processes of this user only, unless that is root: those of others are as if nobody listened. */
+/** lsof lists the processes of this user only, unless that is root; a port of another user looks free. */
 export const findByLsof: FindListener = async (port, { pid: leader }) => {
   const fields = await lsof(['-nP', `-iTCP:${port}`, '-sTCP:LISTEN', '-Fpg'])
   const pids = fields.filter((field) => field.startsWith('p'))
@@ -195,15 +195,15 @@ function lsof(args: readonly string[]): Promise<string[]> {
     execFile('lsof', args, (error, stdout) => {
       if (error?.code === 'ENOENT')
         reject(new Error('neither /proc nor lsof can tell who listens on its port; give it {socket} instead'))
-      // It exits with 1 where nobody listens.
+      // It exits with 1 where no process listens.
       else resolve(stdout.split('\n'))
     })
   })
 }
 
-// Fills in the placeholders of an engine's command, and describes what engines are given: a machine and a place to listen.
+// Fills in the placeholders of an engine's command, and makes its environment.
 
-/** What engines may use of this machine together, and how long one runs before another may take its place. */
+/** The share of this machine that engines may use together, and how long one runs before another may replace it. */
 export interface MachineSpec {
   /** What CUDA_VISIBLE_DEVICES calls the GPUs. */
   gpus: readonly string[]
@@ -213,7 +213,7 @@ export interface MachineSpec {
 
 const PLACEHOLDER = /\{(port|socket|files|api_key|model)\}/g
 
-/** What an engine is given to listen on. */
+/** The port or the folder in which an engine listens. */
 export interface EnginePlace {
   /** On 127.0.0.1; null: it listens on the socket. */
   port: number | null
@@ -278,7 +278,7 @@ export function orderOf(
   }
 }
 
-/** What engines and their runtimes read; nothing of it is a credential. */
+/** Variables that engines and their runtimes read; none of them is a credential. */
 const PASSED = new Set([
   ...['PATH', 'HOME', 'USER', 'LOGNAME', 'SHELL', 'TMPDIR', 'TZ', 'LANG', 'LANGUAGE', 'TERM'],
   ...['LD_LIBRARY_PATH', 'LIBRARY_PATH', 'VIRTUAL_ENV', 'CONDA_PREFIX', 'TOKENIZERS_PARALLELISM', 'MAX_JOBS'],

@@ -1,5 +1,5 @@
-// An engine as a process: started, watched and stopped with everything that it has started. A shell script keeps the
-// promise that nothing of it remains, however the worker ends.
+// An engine as a process: started, watched and stopped with everything that it has started; its output goes to a file. A
+// shell script keeps the promise that nothing of it remains, however the worker ends.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
@@ -81,7 +81,7 @@ export interface EngineProcess {
 
 export type LaunchEngine = (order: EngineOrder, output: EngineOutput) => EngineProcess
 
-/** What its owner has of an engine: who closes them stops it. */
+/** The pipes to an engine; closing them stops it. */
 export interface EngineEnds {
   /** The other end of the guard's fd 3. */
   control: Duplex

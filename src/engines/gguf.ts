@@ -45,7 +45,7 @@ export async function readGguf(path: string): Promise<GgufModel | null> {
 
 type Metadata = ReadonlyMap<string, string | number | number[]>
 
-/** What is in `head` whole: a value that goes beyond it ends the reading. */
+/** The values that `head` contains as a whole; a value that goes beyond `head` ends the reading. */
 function metadataOf(head: Buffer): Metadata {
   const view = new DataView(head.buffer, head.byteOffset, head.length)
   const found = new Map<string, string | number | number[]>()

@@ -70,7 +70,7 @@ export class Machine {
     const now = this.#clock.now()
     const queue = [...this.#queue].sort((a, b) => Number(b.isUrgent) - Number(a.isUrgent))
     for (const tenant of queue) {
-      // Nobody overtakes one that waits for what others are about to leave.
+      // An engine for which others are stopped is not overtaken.
       if (!this.#place(tenant, now) && this.#makeRoom(tenant, now)) break
     }
   }

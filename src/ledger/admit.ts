@@ -1,4 +1,4 @@
-// Admission: a batch is admitted if, under every limit that matches any of its lines, the sum of the spend, the
+// Admission: the cost of a batch is projected, and the batch is admitted if, under every limit that matches any of its lines, the sum of the spend, the
 // projected spend of open batches and the projected cost of this batch stays within the cap. The check runs in the
 // transaction that creates the batch, with those limits locked, so of two batches that only fit one at a time, the
 // second is rejected.

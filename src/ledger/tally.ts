@@ -86,7 +86,7 @@ export class Tallies {
   }
 }
 
-/** What identical lines have shared. */
+/** Lines that shared the answer of an identical line, and what that saved. */
 export interface Shared {
   shared_lines: number
   saved_nanos: number

@@ -13,7 +13,7 @@ export const ORPHAN_AGE_MS = 60 * 60_000
 /** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
 export const BLOB_FRESH_MS = 2 * 60_000
 const KEYS_AT_ONCE = 500
-/** What one sweep takes, at most; the next one goes on. */
+/** The most suspects of one sweep; the next sweep goes on. */
 const SUSPECTS_MAX = 100_000
 
 interface Ports {

@@ -39,7 +39,7 @@ export class MetricsText {
   }
 }
 
-// What a process measures, on one page with what other processes send over: the API shows the metrics of the
+// The metrics of a process on one page with those that other processes send: the API shows the metrics of the
 // workers beside it.
 
 export type Metrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
@@ -47,7 +47,7 @@ export type Metrics = Awaited<ReturnType<Registry['getMetricsAsJSON']>>
 export class ProcessRegistry extends Registry {
   readonly #others: () => Promise<Metrics[]>
 
-  /** `others` is asked each time somebody looks; those that cannot answer are left out. */
+  /** `others` is called for each page; processes that cannot answer are left out. */
   constructor(process: 'api' | 'worker', others: () => Promise<Metrics[]> = async () => []) {
     super()
     this.#others = others

@@ -114,7 +114,7 @@ function reason(error: unknown): string {
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** It does not tell the address: whoever chooses a URL is not to learn what internal names resolve to. */
+/** The message does not tell the address: the owner of a webhook must not learn what internal names resolve to. */
 class AddressNotAllowed extends Error {
   constructor() {
     super('its host leads to no address of the public internet (see webhooks.allow_private_networks)')

@@ -46,7 +46,7 @@ function spelled(secret: Buffer): string {
   return `whsec_${secret.toString('base64')}`
 }
 
-/** Whether somebody who knows the secret has signed this body within the last minutes. */
+/** Whether this body was signed with the secret within the last minutes. */
 export function isSigned(
   secret: string,
   headers: Readonly<Record<string, string | string[] | undefined>>,

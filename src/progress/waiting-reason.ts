@@ -1,5 +1,6 @@
 // The reason why a batch makes no progress, derived from its chunks, from what workers report about their models, and
-// from the other chunks under way. A batch with recently finished lines is not waiting.
+// from the other chunks under way. A batch with recently finished lines is not waiting. Reasons and progress are read for
+// all batches of a response at once.
 import { withoutAddresses } from '../backends/failure-reason.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
@@ -196,8 +197,6 @@ function remoteKey({ state, failing_since, cancelled_at }: RemoteWork): WaitingT
   if (isFailing) return 'remote_lost'
   return cancelled_at === null ? 'remote_running' : 'remote_cancelling'
 }
-
-// Progress and waiting reason of unfinished batches, read for all batches of a response at once.
 
 export interface BatchProgress {
   progress: Progress

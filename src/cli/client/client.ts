@@ -1,6 +1,6 @@
 // The client of the API. It retries calls on 429, 5xx and broken connections, with growing delays and never before
 // Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
-// server may be restarting.
+// server may be restarting. An error answer becomes a message with the advice from the table of errors.
 import Type, { type Static, type TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import { Agent, type Dispatcher, type FormData } from 'undici'
@@ -241,8 +241,6 @@ export function worthRetrying(status: number, code: string | null): boolean {
   if (status === 429) return code !== 'usage_limit_exceeded'
   return status === 500 || status === 502 || status === 503 || status === 504
 }
-
-// An error answer of the API as a message: what it says, of which call, and the advice from the table of errors.
 
 // Shapes of answers that the command line needs and src/wire does not have, or has in a stricter form. Other fields
 // of an answer are kept, and shown by --json.

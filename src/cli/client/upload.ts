@@ -47,7 +47,7 @@ export async function hashFile(path: string): Promise<string> {
 }
 
 // Uploads a large file in parts, several at once. A part that is broken off is sent again by itself, and an upload that
-// is interrupted goes on where it stopped: the parts that have arrived are told by their content, whoever sent them.
+// is interrupted goes on where it stopped: parts that have arrived are recognized by their content.
 
 const PART_BYTES = 64 * 1024 * 1024
 const AT_ONCE = 4

@@ -1,4 +1,4 @@
-// Waits for a file or a batch and shows its progress.
+// Waits for a file or a batch and shows its progress: polls often at first, then less and less often.
 import { isTerminal } from '../../domain/batch.ts'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { visible } from '../../domain/text.ts'

@@ -16,11 +16,11 @@ export interface Output extends Writable {
 export interface Terminal {
   stdout: Output
   stderr: Output
-  /** Absent: nobody answers questions. */
+  /** Absent: questions cannot be answered. */
   stdin?: Readable & { isTTY?: boolean }
 }
 
-/** Asks a question that is answered with yes or no; false where nobody can answer. */
+/** Asks a question that is answered with yes or no; false without a terminal. */
 export async function confirmed(
   { stdin, stderr }: Terminal,
   question: string,
