@@ -3,9 +3,7 @@ import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { runProgram } from '../../src/cli/program.ts'
-import { systemClock } from '../../src/domain/clock.ts'
-import { capturedTerminal } from '../fakes/terminal.ts'
+import { runOffpeak } from '../fakes/offpeak.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -99,29 +97,7 @@ test('a tool loop of two rounds runs under one entity and conversation, each rou
   assert.equal(a?.finish_reason, 'tool_calls')
   assert.equal(a.message.content, null)
 
-  const offpeak = async (...args: string[]): Promise<{ code: number; out: string; err: string }> => {
-    const terminal = capturedTerminal()
-    const refuse = (): never => assert.fail('nothing is launched')
-    const code = await runProgram(['next-round', ...args], {
-      launch: {
-        loadConfig: refuse,
-        serve: refuse,
-        reload: refuse,
-        shownConfig: refuse,
-        keys: refuse,
-        sim: refuse,
-        doctor: refuse,
-        adminCommands: refuse,
-      },
-      access: { baseUrl: undefined, apiKey: undefined },
-      terminal,
-      clock: systemClock,
-      interruption: () => new AbortController().signal,
-      version: '0',
-      withStack: false,
-    })
-    return { code, out: terminal.out(), err: terminal.err() }
-  }
+  const offpeak = (...args: string[]) => runOffpeak(['next-round', ...args])
   const wanted = (await offpeak(at('out.jsonl'))).out
     .trimEnd()
     .split('\n')

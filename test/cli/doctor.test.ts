@@ -4,14 +4,13 @@ import { open, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Finding } from '../../src/admin/examine.ts'
-import { runProgram } from '../../src/cli/program.ts'
 import { doctor } from '../../src/compose/doctor.ts'
 import { openStores } from '../../src/compose/stores.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import type { Reconciled } from '../../src/ledger/reconcile.ts'
 import { BatchServer } from '../fakes/batch-server.ts'
 import { launchOnly } from '../fakes/launch-only.ts'
-import { capturedTerminal } from '../fakes/terminal.ts'
+import { runOffpeak } from '../fakes/offpeak.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -23,17 +22,7 @@ interface Report {
 }
 
 async function offpeak(service: TestService, ...args: string[]) {
-  const terminal = capturedTerminal()
-  const code = await runProgram(args, {
-    launch: launchOnly({ loadConfig: () => service.config, doctor }),
-    access: { baseUrl: undefined, apiKey: undefined },
-    terminal,
-    clock: systemClock,
-    interruption: () => new AbortController().signal,
-    version: '1.2.3',
-    withStack: false,
-  })
-  return { code, out: terminal.out(), err: terminal.err() }
+  return await runOffpeak(args, { launch: launchOnly({ loadConfig: () => service.config, doctor }) })
 }
 
 test('doctor remote says what is wrong with a batch API', async () => {

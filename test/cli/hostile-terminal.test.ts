@@ -2,10 +2,7 @@
 // writes them as they are, on a screen or into a pipe, and JSON still says what they were.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { runProgram } from '../../src/cli/program.ts'
-import { systemClock } from '../../src/domain/clock.ts'
-import { launchOnly } from '../fakes/launch-only.ts'
-import { capturedTerminal } from '../fakes/terminal.ts'
+import { runOffpeak } from '../fakes/offpeak.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -14,17 +11,7 @@ const HOSTILE = '\u001b[2J\u009b31m\u202eX\u0007\u200b'
 const RAW = /(?!\n)[\p{Cc}\p{Cf}\u2028\u2029]/u
 
 async function offpeak(service: TestService, columns: number | undefined, ...args: string[]) {
-  const terminal = capturedTerminal(columns)
-  const code = await runProgram(args, {
-    launch: launchOnly(),
-    access: { baseUrl: service.url, apiKey: service.key },
-    terminal,
-    clock: systemClock,
-    interruption: () => new AbortController().signal,
-    version: '1.2.3',
-    withStack: false,
-  })
-  return { code, out: terminal.out(), err: terminal.err() }
+  return await runOffpeak(args, { columns, access: { baseUrl: service.url, apiKey: service.key } })
 }
 
 test('no command writes what a tenant or a model server said in a way that acts on the terminal', async () => {

@@ -30,10 +30,18 @@ export async function offpeakWith(
   more: Partial<ProgramOptions>,
   args: readonly string[],
 ): Promise<Ended> {
-  const terminal = capturedTerminal()
+  return await runOffpeak(args, { access: { baseUrl: service.url, apiKey: service.key }, ...more })
+}
+
+/** Without a service: the command may start what `more.launch` has. `columns`: the width of a screen; without it, a pipe. */
+export async function runOffpeak(
+  args: readonly string[],
+  { columns, ...more }: Partial<ProgramOptions> & { columns?: number | undefined } = {},
+): Promise<Ended> {
+  const terminal = capturedTerminal(columns)
   const code = await runProgram(args, {
     launch: launchOnly(),
-    access: { baseUrl: service.url, apiKey: service.key },
+    access: { baseUrl: undefined, apiKey: undefined },
     terminal,
     clock: systemClock,
     interruption: () => new AbortController().signal,

@@ -8,7 +8,6 @@ import { after, before, describe, test } from 'node:test'
 import { readFreeze } from '../../src/admin/database-freeze.ts'
 import { migrateData as move, type Place } from '../../src/admin/migrate-data.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
-import { runProgram } from '../../src/cli/program.ts'
 import { adminCommands, migrateData } from '../../src/compose/admin-commands.ts'
 import {
   masterKey,
@@ -20,12 +19,11 @@ import {
 } from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { systemClock } from '../../src/domain/clock.ts'
 import { reconcile } from '../../src/ledger/reconcile.ts'
 import { launchOnly } from '../fakes/launch-only.ts'
+import { runOffpeak } from '../fakes/offpeak.ts'
 import { withoutPostgres } from '../fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
-import { capturedTerminal } from '../fakes/terminal.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, type Storage, TestService } from '../service.ts'
 
@@ -215,22 +213,13 @@ test('from a shell, both sides are configuration files or DATABASE+BLOBS', async
   await using one = await left()
   const file = join(one.service.folder, 'offpeak.yaml')
   const target = `sqlite:${one.folder}/elsewhere.db+disk:${one.folder}/blobs`
-  const offpeak = async (...args: string[]) => {
-    const terminal = capturedTerminal()
-    const code = await runProgram(['migrate-data', ...args], {
+  const offpeak = (...args: string[]) =>
+    runOffpeak(['migrate-data', ...args], {
       launch: launchOnly({
         loadConfig: ({ config, ...overrides }) => loadConfig({ file: config, env: {}, overrides }),
         adminCommands: async () => adminCommands(() => undefined),
       }),
-      access: { baseUrl: undefined, apiKey: undefined },
-      terminal,
-      clock: systemClock,
-      interruption: () => new AbortController().signal,
-      version: '1.2.3',
-      withStack: false,
     })
-    return { code, out: terminal.out(), err: terminal.err() }
-  }
   const data = one.from.data_dir
   const wrong = await offpeak('--from', 'sqlite+disk', '--to', 'nowhere', '--data', data)
   assert.deepEqual([wrong.code, wrong.err.includes('is neither a configuration file that exists')], [1, true])

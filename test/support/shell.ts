@@ -7,7 +7,6 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { runProgram } from '../../src/cli/program.ts'
 import { adminCommands } from '../../src/compose/admin-commands.ts'
 import { askToReload } from '../../src/compose/control-socket.ts'
 import { doctor } from '../../src/compose/doctor.ts'
@@ -16,8 +15,7 @@ import { serve } from '../../src/compose/serve.ts'
 import { sim } from '../../src/compose/sim.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { shownConfig } from '../../src/config/shown-config.ts'
-import { systemClock } from '../../src/domain/clock.ts'
-import { capturedTerminal } from '../fakes/terminal.ts'
+import { runOffpeak } from '../fakes/offpeak.ts'
 import { cleanEnv, OFFPEAK } from './offpeak-process.ts'
 
 export interface Ended {
@@ -91,8 +89,7 @@ export class Shell implements AsyncDisposable {
 
   /** In this process, with everything that a process of its own would start. */
   async offpeak(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
-    const terminal = capturedTerminal()
-    const code = await runProgram(args, {
+    return await runOffpeak(args, {
       launch: {
         loadConfig: ({ config, ...overrides }) =>
           loadConfig({ file: config, env, cwd: this.#folder, overrides }),
@@ -105,13 +102,7 @@ export class Shell implements AsyncDisposable {
         adminCommands: async () => adminCommands((name) => env[name]),
       },
       access: { baseUrl: env.OFFPEAK_BASE_URL, apiKey: env.OFFPEAK_API_KEY },
-      terminal,
-      clock: systemClock,
-      interruption: () => new AbortController().signal,
-      version: '1.2.3',
-      withStack: false,
     })
-    return { code, out: terminal.out(), err: terminal.err() }
   }
 
   async start(...args: string[]): Promise<Started> {

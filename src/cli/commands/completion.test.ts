@@ -4,24 +4,12 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { launchOnly } from '../../../test/fakes/launch-only.ts'
-import { capturedTerminal } from '../../../test/fakes/terminal.ts'
-import { systemClock } from '../../domain/clock.ts'
-import { runProgram } from '../program.ts'
+import { runOffpeak } from '../../../test/fakes/offpeak.ts'
 
 async function scriptFor(shell: string): Promise<string> {
-  const terminal = capturedTerminal()
-  const code = await runProgram(['completion', shell], {
-    launch: launchOnly(),
-    access: { baseUrl: undefined, apiKey: undefined },
-    terminal,
-    clock: systemClock,
-    interruption: () => new AbortController().signal,
-    version: '1.2.3',
-    withStack: false,
-  })
-  assert.equal(code, 0, terminal.err())
-  return terminal.out()
+  const { code, out, err } = await runOffpeak(['completion', shell])
+  assert.equal(code, 0, err)
+  return out
 }
 
 const isMissing = (shell: string): string | false =>

@@ -1,27 +1,12 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
-import { fastClock } from '../../../test/fakes/fast-clock.ts'
-import { launchOnly } from '../../../test/fakes/launch-only.ts'
-import { capturedTerminal } from '../../../test/fakes/terminal.ts'
-import { runProgram } from '../program.ts'
+import { runOffpeak } from '../../../test/fakes/offpeak.ts'
 import { FIGURES, planCapacity } from './plan.ts'
 
 const LOAD = { latency_s: 10, tokens: 300, peak: 1, retention_days: 90, concurrency_max: 2048 }
 
-async function plan(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-  const terminal = capturedTerminal()
-  const code = await runProgram(['plan', ...args], {
-    launch: launchOnly(),
-    access: { baseUrl: undefined, apiKey: undefined },
-    terminal,
-    clock: fastClock(),
-    interruption: () => new AbortController().signal,
-    version: '0.0.0',
-    withStack: false,
-  })
-  return { code, out: terminal.out(), err: terminal.err() }
-}
+const plan = (...args: string[]) => runOffpeak(['plan', ...args])
 
 test('every figure is the one that docs/scaling.md shows', () => {
   const page = readFileSync(new URL('../../../docs/scaling.md', import.meta.url), 'utf8').replaceAll(
