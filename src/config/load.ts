@@ -138,7 +138,7 @@ interface Place {
 }
 
 /** The value is complete only when `problems` has gained nothing. */
-export function readShape<S extends Shape>(shape: S, sources: Sources, problems: string[]): Static<S> {
+function readShape<S extends Shape>(shape: S, sources: Sources, problems: string[]): Static<S> {
   const root = { tree: sources.file, path: [], variable: 'OFFPEAK' }
   return new ShapeReader(sources, problems).read(shape, root, sources.file.root) as Static<S>
 }

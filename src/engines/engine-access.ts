@@ -226,13 +226,13 @@ const SOCKET_NAME = 'engine.sock'
 const FILES_NAME = 'files'
 
 /** Null: it listens on a port. */
-export function socketOf({ port, folder }: EnginePlace): string | null {
+function socketOf({ port, folder }: EnginePlace): string | null {
   return port === null && folder !== null ? join(folder, SOCKET_NAME) : null
 }
 
 type Filling = Record<'port' | 'socket' | 'files' | 'api_key' | 'model', string>
 
-export function usesPlaceholder(
+function usesPlaceholder(
   { command, env, files }: Pick<EngineConfig, 'command' | 'env' | 'files'>,
   name: keyof Filling,
 ): boolean {

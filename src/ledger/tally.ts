@@ -87,7 +87,7 @@ export class Tallies {
 }
 
 /** Lines that shared the answer of an identical line, and what that saved. */
-export interface Shared {
+interface Shared {
   shared_lines: number
   saved_nanos: number
 }

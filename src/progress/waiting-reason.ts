@@ -21,7 +21,7 @@ import type { Store } from '../store/store.ts'
 import { hasWorker, type LaneReport, listLaneReports } from '../store/workers.ts'
 import { hoursOf, modelsOf } from './deadline-risk.ts'
 
-export interface WaitingReason {
+interface WaitingReason {
   code: WaitingCode
   message: string
   /** What the message is made of, for other languages; times in Unix seconds. */

@@ -7,11 +7,7 @@ const BOM = '\ufeff'
 const BLOCK_CHARACTERS = 64 * 1024
 
 /** Makes a record of the cells of a row, with its line end. */
-export function csvRecords({
-  delimiter,
-  newline,
-  spreadsheet,
-}: CsvStyle): (cells: readonly Cell[]) => string {
+function csvRecords({ delimiter, newline, spreadsheet }: CsvStyle): (cells: readonly Cell[]) => string {
   // A byte-order mark at the start of the file would be taken for the file's own. In a spreadsheet, other characters
   // may separate cells than the delimiter.
   const own = `\\u${delimiter.charCodeAt(0).toString(16).padStart(4, '0')}`

@@ -17,7 +17,7 @@ import {
 } from './table.ts'
 
 /** A stored value with the text that it stands for. */
-export class StoredScalar extends Scalar {
+class StoredScalar extends Scalar {
   readonly stored: unknown
   readonly #text: (stored: unknown) => string
 

@@ -251,7 +251,7 @@ export const AnyObject = Type.Object({})
 export const DeletedObject = Type.Object({ id: Type.String() })
 
 /** A page of any list; its items are checked one by one. */
-export const ListPage = Type.Object({
+const ListPage = Type.Object({
   data: Type.Array(Type.Unknown()),
   has_more: Type.Boolean(),
   next_cursor: orNull(Type.String()),
@@ -303,7 +303,7 @@ export class ApiError extends Failure {
 }
 
 /** The code in an error answer; null when `text` is not an error object. */
-export function errorCode(text: string): string | null {
+function errorCode(text: string): string | null {
   return readError(text)?.code ?? null
 }
 

@@ -82,7 +82,7 @@ export async function startTableJob(
 }
 
 /** The files of the batch. */
-export function jobFiles(input: string, { path }: Target): ResultFiles & { input: string } {
+function jobFiles(input: string, { path }: Target): ResultFiles & { input: string } {
   const folder = tableFolder(path)
   return {
     input: join(folder, `${basename(withoutEnding(input))}.jsonl`),
@@ -91,7 +91,7 @@ export function jobFiles(input: string, { path }: Target): ResultFiles & { input
   }
 }
 
-export async function clearFolder({ path }: Target, statePath: string): Promise<void> {
+async function clearFolder({ path }: Target, statePath: string): Promise<void> {
   const state = await readRunState(statePath)
   if (state === undefined || state.finished) await removeTableFolder(path)
 }
@@ -107,7 +107,7 @@ interface AskedTable {
 }
 
 /** Writes the table with the answers of a batch and of its retries. */
-export async function joinTable(
+async function joinTable(
   { input, table, terms, question, schema, skipped, target }: AskedTable,
   files: [ResultFiles, ...ResultFiles[]],
 ): Promise<JoinedRows> {
