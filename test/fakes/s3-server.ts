@@ -3,7 +3,7 @@
 // where real servers are: parts have a least size, an upload is visible only once it is completed.
 import { createHash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 
 const PART_BYTES_MIN = 5 * 1024 * 1024
 const PAGE_KEYS = 1000
@@ -24,6 +24,7 @@ export type Fault = { status: number; code: string } | 'reset' | 'cut'
 
 export interface S3Request {
   method: string
+  headers: IncomingHttpHeaders
   /** Without the bucket. */
   key: string
   query: URLSearchParams
@@ -36,8 +37,8 @@ export interface S3Server extends AsyncDisposable {
   objects: Map<string, StoredObject>
   uploads: Map<string, Upload>
   requests: S3Request[]
-  /** Asked for each request; null: it is answered as it should be. `cut` breaks off in the middle of a body. */
-  fault: (request: S3Request) => Fault | null
+  /** Asked for each request, which waits for it; null: it is answered as it should be. `cut` breaks off in the middle of a body. */
+  fault: (request: S3Request) => Fault | null | Promise<Fault | null>
   /** Keys of a listing's page; small, so that tests see several. */
   page_keys: number
 }
@@ -75,12 +76,13 @@ async function answer(fake: S3Server, request: IncomingMessage, response: Server
   const [, bucket = '', ...rest] = url.pathname.split('/')
   const key = decodeURIComponent(rest.join('/'))
   const method = request.method ?? ''
-  const call = { method, key, query: url.searchParams, index: fake.requests.length }
+  const { headers } = request
+  const call = { method, headers, key, query: url.searchParams, index: fake.requests.length }
   fake.requests.push(call)
   const pieces: Buffer[] = []
   for await (const piece of request) pieces.push(piece)
   const body = Buffer.concat(pieces)
-  const fault = fake.fault(call)
+  const fault = await fake.fault(call)
   if (fault === 'reset') {
     request.socket.destroy()
     return
@@ -91,6 +93,7 @@ async function answer(fake: S3Server, request: IncomingMessage, response: Server
   else if (key === '' && method === 'GET')
     (url.searchParams.has('uploads') ? listUploads : listObjects)(fake, call, response)
   else if (url.searchParams.has('uploads') && method === 'POST') begin(fake, key, response)
+  else if (isSpoiled(request, body)) fail(response, 400, 'BadDigest')
   else if (upload_id !== null) multipart(fake, call, upload_id, body, response)
   else if (method === 'PUT') {
     fake.objects.set(key, { bytes: body, modified: Date.now() })
@@ -115,6 +118,11 @@ function sendObject(
   const found = fake.objects.get(key)
   if (!found) {
     fail(response, 404, 'NoSuchKey', request.method === 'HEAD')
+    return
+  }
+  const condition = request.headers['if-match']
+  if (condition !== undefined && condition !== etagOf(found.bytes)) {
+    fail(response, 412, 'PreconditionFailed')
     return
   }
   const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '')
@@ -220,6 +228,11 @@ function fail(response: ServerResponse, status: number, code: string, bodiless =
   response.statusCode = status
   response.setHeader('content-type', 'application/xml')
   response.end(bodiless ? undefined : `<Error><Code>${code}</Code><Message>${code}</Message></Error>`)
+}
+
+function isSpoiled({ headers }: IncomingMessage, body: Buffer): boolean {
+  const given = headers['content-md5']
+  return given !== undefined && given !== createHash('md5').update(body).digest('base64')
 }
 
 function etagOf(bytes: Buffer): string {

@@ -1,5 +1,6 @@
 // Uploads in parts, with only a few parts in memory. Nothing is visible before the last step. A failed upload is
 // aborted, so that its parts cost nothing; the sweep aborts uploads of crashed writers.
+import { createHash } from 'node:crypto'
 import {
   AbortMultipartUploadCommand,
   type CompletedPart,
@@ -10,7 +11,7 @@ import {
   S3ServiceException,
   UploadPartCommand,
 } from '@aws-sdk/client-s3'
-import { attempt, type Source } from '../blobs.ts'
+import type { Source } from '../blobs.ts'
 
 /** Parts on their way while the source makes the next one: of one upload, and of all uploads of this process. */
 const PARTS_AT_ONCE = 3
@@ -23,14 +24,22 @@ export interface Place {
   Key: string
 }
 
-/** Uploads all of `parts` (the first among them) and resolves to their bytes. `doing` words its failures. */
+/** How an object is written. */
+export interface Writing {
+  /** The error of a call to the server that failed; those of the source are thrown as they are. */
+  failed: (cause: unknown) => Error
+  /** Whether the server checks by MD5 what arrives. */
+  withMd5: boolean
+}
+
+/** Uploads all of `parts` (the first among them) and resolves to their bytes. */
 export async function uploadInParts(
   client: S3Client,
   place: Place,
   parts: AsyncIterable<Buffer>,
-  doing: string,
+  writing: Writing,
 ): Promise<number> {
-  const created = await attempt(doing, client.send(new CreateMultipartUploadCommand(place)))
+  const created = await attempt(writing, client.send(new CreateMultipartUploadCommand(place)))
   const upload = { ...place, UploadId: created.UploadId }
   const sending = new Set<Promise<void>>()
   const done: CompletedPart[] = []
@@ -42,7 +51,7 @@ export async function uploadInParts(
       if (number > PARTS_MAX) throw new RangeError(`a blob of more than ${PARTS_MAX} parts is too large`)
       await roomForPart()
       bytes += part.length
-      const sent = sendPart(client, upload, number, part, doing)
+      const sent = sendPart(client, upload, number, part, writing)
         .finally(partSent)
         .then((completed) => {
           done.push(completed)
@@ -54,7 +63,7 @@ export async function uploadInParts(
       if (sending.size >= PARTS_AT_ONCE) await Promise.race(sending)
     }
     await Promise.all(sending)
-    await attempt(doing, complete(client, upload, done, bytes))
+    await attempt(writing, complete(client, upload, done, bytes))
     return bytes
   } catch (error) {
     await Promise.allSettled(sending)
@@ -86,10 +95,24 @@ async function sendPart(
   upload: Upload,
   PartNumber: number,
   Body: Buffer,
-  doing: string,
+  writing: Writing,
 ): Promise<CompletedPart> {
-  const { ETag } = await attempt(doing, client.send(new UploadPartCommand({ ...upload, PartNumber, Body })))
+  const part = new UploadPartCommand({ ...upload, PartNumber, ...bodyOf(Body, writing) })
+  const { ETag } = await attempt(writing, client.send(part))
   return { PartNumber, ETag }
+}
+
+/** Of a request that brings `Body`. */
+export function bodyOf(Body: Buffer, { withMd5 }: Writing): { Body: Buffer; ContentMD5?: string } {
+  return withMd5 ? { Body, ContentMD5: createHash('md5').update(Body).digest('base64') } : { Body }
+}
+
+export async function attempt<T>({ failed }: Pick<Writing, 'failed'>, call: Promise<T>): Promise<T> {
+  try {
+    return await call
+  } catch (cause) {
+    throw failed(cause)
+  }
 }
 
 async function complete(

@@ -2,16 +2,11 @@
 // object, PREFIX/KEY. Nothing here rests on conditional writes or on the order of a listing, and checksums that
 // not every server knows are left out: what is stored is authenticated by its seal.
 
-import { PassThrough, pipeline, Readable } from 'node:stream'
 import {
-  AbortMultipartUploadCommand,
   DeleteObjectCommand,
-  GetObjectCommand,
   HeadObjectCommand,
-  ListMultipartUploadsCommand,
   ListObjectsV2Command,
-  PutObjectCommand,
-  S3Client,
+  type S3Client,
 } from '@aws-sdk/client-s3'
 import {
   assertBlobKey,
@@ -25,31 +20,13 @@ import {
   type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { hasCode, inParts, PART_BYTES, type Place, uploadInParts } from './multipart-upload.ts'
+import { hasCode, type Place } from './multipart-upload.ts'
+import { abortUploads, putObject, readObject, type S3Server, s3Client } from './s3-objects.ts'
 
-/** Attempts per request, the first included; the client waits longer and longer between them. */
-const ATTEMPTS_MAX = 5
-const CONNECT_TIMEOUT_MS = 5_000
-/** Without a byte in either direction. */
-const SILENCE_TIMEOUT_MS = 20_000
-/** Slow readers keep theirs open: more than the downloads of an API process have (http/routes.ts). */
-const SOCKETS_MAX = 1024
-/** Fetched before the reader asks for it. */
-const READ_AHEAD_BYTES = 1024 * 1024
-/** A read that breaks off goes on where it was; so often without getting further. */
-const READ_ATTEMPTS_MAX = 4
-
-export interface S3Options {
+export interface S3Options extends S3Server {
   bucket: string
   /** Without slashes at its ends; '' for the whole bucket. Whatever lies under it is ours alone. */
   prefix: string
-  /** Base URL of the server; null: AWS itself. */
-  endpoint: string | null
-  region: string
-  path_style: boolean
-  access_key_id: string
-  secret_access_key: string
-  session_token: string | null
 }
 
 export class S3Blobs implements Blobs {
@@ -61,26 +38,7 @@ export class S3Blobs implements Blobs {
   constructor(options: S3Options) {
     this.#bucket = options.bucket
     this.#prefix = options.prefix === '' ? '' : `${options.prefix}/`
-    const agent = { keepAlive: true, maxSockets: SOCKETS_MAX }
-    this.#client = new S3Client({
-      region: options.region,
-      ...(options.endpoint === null ? {} : { endpoint: options.endpoint }),
-      forcePathStyle: options.path_style,
-      credentials: {
-        accessKeyId: options.access_key_id,
-        secretAccessKey: options.secret_access_key,
-        ...(options.session_token === null ? {} : { sessionToken: options.session_token }),
-      },
-      maxAttempts: ATTEMPTS_MAX,
-      requestChecksumCalculation: 'WHEN_REQUIRED',
-      responseChecksumValidation: 'WHEN_REQUIRED',
-      requestHandler: {
-        connectionTimeout: CONNECT_TIMEOUT_MS,
-        socketTimeout: SILENCE_TIMEOUT_MS,
-        httpAgent: agent,
-        httpsAgent: agent,
-      },
-    })
+    this.#client = s3Client(options)
   }
 
   /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist or is closed to us. */
@@ -90,20 +48,8 @@ export class S3Blobs implements Blobs {
   }
 
   async put(key: string, source: Source): Promise<number> {
-    const place = this.#place(key)
-    const doing = `writing blob ${key}`
-    // The source is asked before the bucket: a stream is watched from the start, and closed when the bucket fails.
-    const parts = inParts(source)
-    try {
-      const first = await parts.next()
-      if (!first.done && first.value.length === PART_BYTES)
-        return await uploadInParts(this.#client, place, following(first.value, parts), doing)
-      const body = first.done ? Buffer.alloc(0) : first.value
-      await attempt(doing, this.#client.send(new PutObjectCommand({ ...place, Body: body })))
-      return body.length
-    } finally {
-      await parts.return()
-    }
+    const failed = (cause: unknown): Error => new BlobStoreFailed(`writing blob ${key}`, cause)
+    return await putObject(this.#client, this.#place(key), source, { failed, withMd5: false })
   }
 
   async *read(key: string, range?: ByteRange): AsyncGenerator<Buffer, void, undefined> {
@@ -113,21 +59,10 @@ export class S3Blobs implements Blobs {
       await this.size(key)
       return
     }
-    for (let at = start, tries = 1; ; tries++) {
-      try {
-        const body = await this.#get(key, place, at, range ? end : null)
-        if (body === null) return
-        for await (const piece of body) {
-          at += piece.length
-          tries = 0
-          yield piece
-        }
-        return
-      } catch (cause) {
-        if (cause instanceof BlobMissing) throw cause
-        if (!(cause instanceof Broken) || tries === READ_ATTEMPTS_MAX)
-          throw new BlobStoreFailed(`reading blob ${key}`, cause instanceof Broken ? cause.cause : cause)
-      }
+    try {
+      yield* readObject(this.#client, place, start, range ? end : null)
+    } catch (cause) {
+      throw isMissing(cause) ? new BlobMissing(key) : new BlobStoreFailed(`reading blob ${key}`, cause)
     }
   }
 
@@ -173,61 +108,13 @@ export class S3Blobs implements Blobs {
    * takes. Resolves to how many there were.
    */
   async sweepUploads(before: number): Promise<number> {
-    const doing = 'sweeping unfinished uploads'
     const wanted = { Bucket: this.#bucket, Prefix: this.#prefix }
-    let removed = 0
-    for (let marker: { KeyMarker?: string; UploadIdMarker?: string } = {}; ; ) {
-      const page = await this.#client
-        .send(new ListMultipartUploadsCommand({ ...wanted, ...marker }))
-        .catch((cause: unknown) => {
-          // Some servers drop them by themselves and list none.
-          if (hasCode(cause, 'NotImplemented', 'NoSuchUpload')) return null
-          throw new BlobStoreFailed(doing, cause)
-        })
-      for (const { Key, UploadId, Initiated } of page?.Uploads ?? []) {
-        if (!Key?.startsWith(this.#prefix) || UploadId === undefined) continue
-        if (Initiated === undefined || Initiated.getTime() >= before) continue
-        const request = new AbortMultipartUploadCommand({ Bucket: this.#bucket, Key, UploadId })
-        await attempt(
-          doing,
-          this.#client.send(request).catch((cause) => {
-            // Its writer, or another sweeper, was faster.
-            if (!hasCode(cause, 'NoSuchUpload')) throw cause
-          }),
-        )
-        removed++
-      }
-      if (!page?.IsTruncated || page.NextKeyMarker === undefined) return removed
-      marker = {
-        KeyMarker: page.NextKeyMarker,
-        ...(page.NextUploadIdMarker === undefined ? {} : { UploadIdMarker: page.NextUploadIdMarker }),
-      }
-    }
+    const swept = abortUploads(this.#client, wanted, (began) => began < before)
+    return await attempt('sweeping unfinished uploads', swept)
   }
 
   close(): void {
     this.#client.destroy()
-  }
-
-  /** The bytes from `start`, to `end` unless that is null; null when there are none. */
-  async #get(
-    key: string,
-    place: Place,
-    start: number,
-    end: number | null,
-  ): Promise<AsyncGenerator<Buffer> | null> {
-    const ranged = start > 0 || end !== null
-    const Range = ranged ? `bytes=${start}-${end === null ? '' : end - 1}` : undefined
-    try {
-      const { Body } = await this.#client.send(new GetObjectCommand({ ...place, Range }))
-      if (!(Body instanceof Readable)) throw new TypeError('the client gave no stream')
-      return ahead(Body)
-    } catch (cause) {
-      if (isMissing(cause)) throw new BlobMissing(key)
-      // It begins where the blob ends, or the blob is empty.
-      if (hasCode(cause, 'InvalidRange')) return null
-      throw cause
-    }
   }
 
   #place(key: string): Place {
@@ -238,36 +125,4 @@ export class S3Blobs implements Blobs {
 
 function isMissing(error: unknown): boolean {
   return hasCode(error, 'NoSuchKey', 'NotFound')
-}
-
-/** The answer broke off; what came before it is good. */
-class Broken extends Error {
-  constructor(cause: unknown) {
-    super('the answer broke off', { cause })
-    this.name = 'Broken'
-  }
-}
-
-/** Reads on while the reader is busy, and closes the connection when the reader leaves. */
-async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
-  const buffer = new PassThrough({ highWaterMark: READ_AHEAD_BYTES })
-  pipeline(body, buffer, () => {})
-  const pieces = buffer[Symbol.asyncIterator]()
-  try {
-    for (;;) {
-      const next = await pieces.next().catch((cause: unknown) => {
-        throw new Broken(cause)
-      })
-      if (next.done) return
-      yield next.value
-    }
-  } finally {
-    body.destroy()
-    buffer.destroy()
-  }
-}
-
-async function* following(first: Buffer, rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  yield first
-  yield* rest
 }

@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict'
+import { after, test } from 'node:test'
+import { s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
+import { ObjectFailed } from '../objects.ts'
+import { S3Objects } from './s3-objects.ts'
+
+const server = await s3Server()
+after(() => server[Symbol.asyncDispose]())
+const objects = new S3Objects({
+  bucket: TEST_BUCKET,
+  endpoint: server.endpoint,
+  region: 'us-east-1',
+  path_style: true,
+  access_key_id: 'id',
+  secret_access_key: 'secret',
+  session_token: null,
+})
+
+async function read(key: string, etag: string, start: number, end: number): Promise<string> {
+  const pieces: Buffer[] = []
+  for await (const piece of objects.read(key, etag, { start, end })) pieces.push(piece)
+  return Buffer.concat(pieces).toString()
+}
+
+test('an object is put under any key, and read as the content that was found', async () => {
+  const key = 'day=1/ü +&.jsonl'
+  assert.equal(await objects.put(key, [Buffer.from('one two')]), 7)
+  const { bytes, etag } = await objects.stat(key)
+  assert.equal(bytes, 7)
+  assert.equal(await read(key, etag, 2, 5), 'e t')
+  await objects.put(key, [Buffer.from('another')])
+  await assert.rejects(read(key, etag, 0, 7), { hasChanged: true, isFinal: true })
+})
+
+test('a large object goes up in parts, and the server checks each of them', async () => {
+  const content = Buffer.alloc(9 * 1024 * 1024, 'x')
+  assert.equal(await objects.put('large', [content]), content.length)
+  assert.ok(server.objects.get('large')?.bytes.equals(content))
+  const parts = server.requests.filter(({ query }) => query.has('partNumber'))
+  assert.equal(parts.length, 2)
+  assert.ok(parts.every(({ headers }) => headers['content-md5'] !== undefined))
+})
+
+test('a failure says what the bucket answered, and no address', async () => {
+  await assert.rejects(objects.stat('missing'), { status: 404, isFinal: true })
+  server.fault = () => ({ status: 403, code: 'AccessDenied' })
+  await assert.rejects(objects.put('x', []), {
+    message: 'the bucket answered 403 AccessDenied',
+    isFinal: true,
+  })
+  server.fault = () => ({ status: 403, code: 'see http://10.0.0.1' })
+  await assert.rejects(objects.put('x', []), { message: 'the bucket answered 403' })
+  server.fault = () => ({ status: 503, code: 'SlowDown' })
+  await assert.rejects(objects.put('x', []), { message: 'the bucket answered 503 SlowDown', isFinal: false })
+  server.fault = () => 'reset'
+  await assert.rejects(objects.stat('x'), (error: Error) => {
+    assert.ok(error instanceof ObjectFailed)
+    assert.deepEqual([error.message, error.isFinal], ['the bucket cannot be reached', false])
+    return true
+  })
+  server.fault = () => null
+})

@@ -1,0 +1,247 @@
+// Objects in a bucket of any S3-compatible server: how they are read and put, by key as it stands. S3Blobs keeps blobs
+// in such objects; S3Objects is the port of buckets that callers name.
+import { PassThrough, pipeline, Readable } from 'node:stream'
+import {
+  AbortMultipartUploadCommand,
+  GetObjectCommand,
+  HeadObjectCommand,
+  ListMultipartUploadsCommand,
+  PutObjectCommand,
+  S3Client,
+  S3ServiceException,
+} from '@aws-sdk/client-s3'
+import type { ByteRange, Source } from '../blobs.ts'
+import { ObjectFailed, type Objects } from '../objects.ts'
+import {
+  attempt,
+  bodyOf,
+  hasCode,
+  inParts,
+  PART_BYTES,
+  type Place,
+  uploadInParts,
+  type Writing,
+} from './multipart-upload.ts'
+
+/** Attempts per request, the first included; the client waits longer and longer between them. */
+const ATTEMPTS_MAX = 5
+const CONNECT_TIMEOUT_MS = 5_000
+/** Without a byte in either direction. */
+const SILENCE_TIMEOUT_MS = 20_000
+/** Slow readers keep theirs open: more than the downloads of an API process have (http/routes.ts). */
+const SOCKETS_MAX = 1024
+/** Fetched before the reader asks for it. */
+const READ_AHEAD_BYTES = 1024 * 1024
+/** A read that breaks off goes on where it was; so often without getting further. */
+const READ_ATTEMPTS_MAX = 4
+
+export interface S3Server {
+  /** Base URL of the server; null: AWS itself. */
+  endpoint: string | null
+  region: string
+  path_style: boolean
+  access_key_id: string
+  secret_access_key: string
+  session_token: string | null
+}
+
+export function s3Client(server: S3Server): S3Client {
+  const agent = { keepAlive: true, maxSockets: SOCKETS_MAX }
+  return new S3Client({
+    region: server.region,
+    ...(server.endpoint === null ? {} : { endpoint: server.endpoint }),
+    forcePathStyle: server.path_style,
+    credentials: {
+      accessKeyId: server.access_key_id,
+      secretAccessKey: server.secret_access_key,
+      ...(server.session_token === null ? {} : { sessionToken: server.session_token }),
+    },
+    maxAttempts: ATTEMPTS_MAX,
+    requestChecksumCalculation: 'WHEN_REQUIRED',
+    responseChecksumValidation: 'WHEN_REQUIRED',
+    requestHandler: {
+      connectionTimeout: CONNECT_TIMEOUT_MS,
+      socketTimeout: SILENCE_TIMEOUT_MS,
+      httpAgent: agent,
+      httpsAgent: agent,
+    },
+  })
+}
+
+/** The bytes from `start`, to `end` unless that is null; of the content that `IfMatch` names, if it names one. */
+export async function* readObject(
+  client: S3Client,
+  place: Place & { IfMatch?: string },
+  start: number,
+  end: number | null,
+): AsyncGenerator<Buffer, void, undefined> {
+  for (let at = start, tries = 1; ; tries++) {
+    try {
+      const body = await getObject(client, place, at, end)
+      if (body === null) return
+      for await (const piece of body) {
+        at += piece.length
+        tries = 0
+        yield piece
+      }
+      return
+    } catch (error) {
+      if (!(error instanceof Broken)) throw error
+      if (tries === READ_ATTEMPTS_MAX) throw error.cause
+    }
+  }
+}
+
+/** Null when there are no such bytes. */
+async function getObject(
+  client: S3Client,
+  place: Place & { IfMatch?: string },
+  start: number,
+  end: number | null,
+): Promise<AsyncGenerator<Buffer> | null> {
+  const ranged = start > 0 || end !== null
+  const Range = ranged ? `bytes=${start}-${end === null ? '' : end - 1}` : undefined
+  try {
+    const { Body } = await client.send(new GetObjectCommand({ ...place, Range }))
+    if (!(Body instanceof Readable)) throw new TypeError('the client gave no stream')
+    return ahead(Body)
+  } catch (cause) {
+    // It begins where the object ends, or the object is empty.
+    if (hasCode(cause, 'InvalidRange')) return null
+    throw cause
+  }
+}
+
+/** The answer broke off; what came before it is good. */
+class Broken extends Error {
+  constructor(cause: unknown) {
+    super('the answer broke off', { cause })
+    this.name = 'Broken'
+  }
+}
+
+/** Reads on while the reader is busy, and closes the connection when the reader leaves. */
+async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
+  const buffer = new PassThrough({ highWaterMark: READ_AHEAD_BYTES })
+  pipeline(body, buffer, () => {})
+  const pieces = buffer[Symbol.asyncIterator]()
+  try {
+    for (;;) {
+      const next = await pieces.next().catch((cause: unknown) => {
+        throw new Broken(cause)
+      })
+      if (next.done) return
+      yield next.value
+    }
+  } finally {
+    body.destroy()
+    buffer.destroy()
+  }
+}
+
+export async function putObject(
+  client: S3Client,
+  place: Place,
+  source: Source,
+  writing: Writing,
+): Promise<number> {
+  // The source is asked before the bucket: a stream is watched from the start, and closed when the bucket fails.
+  const parts = inParts(source)
+  try {
+    const first = await parts.next()
+    if (!first.done && first.value.length === PART_BYTES)
+      return await uploadInParts(client, place, following(first.value, parts), writing)
+    const body = first.done ? Buffer.alloc(0) : first.value
+    await attempt(writing, client.send(new PutObjectCommand({ ...place, ...bodyOf(body, writing) })))
+    return body.length
+  } finally {
+    await parts.return()
+  }
+}
+
+async function* following(first: Buffer, rest: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  yield first
+  yield* rest
+}
+
+/**
+ * Aborts uploads in parts under `Prefix` for which `isLeft` says so, by the time at which they began (Unix ms), and
+ * resolves to how many there were.
+ */
+export async function abortUploads(
+  client: S3Client,
+  wanted: { Bucket: string; Prefix: string },
+  isLeft: (began: number) => boolean,
+): Promise<number> {
+  const { Bucket, Prefix } = wanted
+  let removed = 0
+  for (let marker: { KeyMarker?: string; UploadIdMarker?: string } = {}; ; ) {
+    const page = await client
+      .send(new ListMultipartUploadsCommand({ ...wanted, ...marker }))
+      .catch((cause: unknown) => {
+        // Some servers drop them by themselves and list none.
+        if (hasCode(cause, 'NotImplemented', 'NoSuchUpload')) return null
+        throw cause
+      })
+    for (const { Key, UploadId, Initiated } of page?.Uploads ?? []) {
+      if (!Key?.startsWith(Prefix) || UploadId === undefined) continue
+      if (Initiated === undefined || !isLeft(Initiated.getTime())) continue
+      await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })).catch((cause) => {
+        // Its writer, or another sweeper, was faster.
+        if (!hasCode(cause, 'NoSuchUpload')) throw cause
+      })
+      removed++
+    }
+    if (!page?.IsTruncated || page.NextKeyMarker === undefined) return removed
+    marker = {
+      KeyMarker: page.NextKeyMarker,
+      ...(page.NextUploadIdMarker === undefined ? {} : { UploadIdMarker: page.NextUploadIdMarker }),
+    }
+  }
+}
+
+export class S3Objects implements Objects {
+  readonly #client: S3Client
+  readonly #bucket: string
+
+  constructor({ bucket, ...server }: S3Server & { bucket: string }) {
+    this.#bucket = bucket
+    this.#client = s3Client(server)
+  }
+
+  async stat(key: string): Promise<{ bytes: number; etag: string }> {
+    const request = new HeadObjectCommand({ Bucket: this.#bucket, Key: key })
+    const { ContentLength = 0, ETag = '' } = await attempt({ failed }, this.#client.send(request))
+    return { bytes: ContentLength, etag: ETag }
+  }
+
+  async *read(key: string, etag: string, { start, end }: ByteRange): AsyncGenerator<Buffer, void, undefined> {
+    try {
+      yield* readObject(this.#client, { Bucket: this.#bucket, Key: key, IfMatch: etag }, start, end)
+    } catch (cause) {
+      throw failed(cause)
+    }
+  }
+
+  async put(key: string, source: Source): Promise<number> {
+    return await putObject(this.#client, { Bucket: this.#bucket, Key: key }, source, {
+      failed,
+      withMd5: true,
+    })
+  }
+
+  async abortUploads(key: string): Promise<void> {
+    await attempt(
+      { failed },
+      abortUploads(this.#client, { Bucket: this.#bucket, Prefix: key }, () => true),
+    )
+  }
+}
+
+function failed(cause: unknown): ObjectFailed {
+  if (!(cause instanceof S3ServiceException)) return new ObjectFailed(null, null, cause)
+  const status = cause.$metadata.httpStatusCode ?? null
+  // What a server says in place of a code is for operators.
+  const code = /^[A-Za-z]{1,40}$/.test(cause.name) && cause.name !== 'Unknown' ? cause.name : null
+  return new ObjectFailed(status, code, cause)
+}
