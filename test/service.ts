@@ -84,7 +84,7 @@ export class TestService implements AsyncDisposable {
   /** It counted lines that no commit has counted. */
   timelineTampered = false
   readonly #close: () => Promise<void>
-  readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
+  readonly #hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'buckets' | 'onlyBatches'>
   readonly #log: Log
   readonly #endpoint: string
   readonly #ended = new Map<string, BatchRow>()
@@ -98,7 +98,7 @@ export class TestService implements AsyncDisposable {
     key: string
     stores: Stores
     close: () => Promise<void>
-    hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'onlyBatches'>
+    hooks: Pick<WorkerHooks, 'delivery' | 'discovery' | 'buckets' | 'onlyBatches'>
     log: Log
     endpoint: string
   }) {
@@ -127,6 +127,10 @@ export class TestService implements AsyncDisposable {
       requests_per_minute?: number
       /** Of its batches, where a test does not say. */
       endpoint?: string
+      /** The name of the caller's project. */
+      project?: string
+      env?: Record<string, string>
+      buckets?: WorkerHooks['buckets']
     } = {},
   ): Promise<TestService> {
     const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'offpeak-test-')))
@@ -135,12 +139,12 @@ export class TestService implements AsyncDisposable {
     await writeFile(file, `${storage.yaml}\n${yaml}\n`)
     const config = loadConfig({
       file,
-      env: storage.env,
+      env: { ...storage.env, ...options.env },
       overrides: { data: join(folder, 'data'), log_level: 'silent' },
     })
     const stores = await openStores(config)
     const { key } = await createKey(stores.store, stores.store.clock, config.region, {
-      project: `p${Math.random()}`,
+      project: options.project ?? `p${Math.random()}`,
       plan: config.plans.keys().next().value!,
     })
     let service: TestService | null = null
@@ -159,6 +163,7 @@ export class TestService implements AsyncDisposable {
       requests_per_minute: options.requests_per_minute ?? null,
       webhooks: { ...config.webhooks, keys: stores.keys },
       batchApiSecrets: () => batchApiSecretsOf(config.models),
+      buckets: () => config.buckets,
       wake: () => service?.worker.wake(),
       readLineRecord: (...wanted) =>
         readLineRecord(
@@ -193,6 +198,7 @@ export class TestService implements AsyncDisposable {
       ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
       ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
       onlyBatches: this.#hooks.onlyBatches,
+      buckets: this.#hooks.buckets,
       onEnded: (batch) => {
         this.#ended.set(batch.id, batch)
         this.#tell()

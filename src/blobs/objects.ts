@@ -14,6 +14,17 @@ export interface Objects {
   abortUploads(key: string): Promise<void>
 }
 
+/** Passes the pieces on until `signal` aborts. */
+export async function* untilAborted(
+  source: AsyncIterable<Buffer>,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  for await (const piece of source) {
+    signal.throwIfAborted()
+    yield piece
+  }
+}
+
 /** Finds the bucket of a URL, and the key in it. Throws invalid_request and bucket_not_allowed. */
 export type OpenBucket = (
   project: { id: string; name: string },
@@ -22,7 +33,6 @@ export type OpenBucket = (
 ) => Promise<{ objects: Objects; key: string }>
 
 const REQUEST_TIMEOUT = 408
-const PRECONDITION_FAILED = 412
 const TOO_MANY_REQUESTS = 429
 
 /** The message is for the owner of the batch: it names no address. The cause is attached, for the log. */
@@ -45,9 +55,5 @@ export class ObjectFailed extends Error {
   get isFinal(): boolean {
     const { status } = this
     return status !== null && status < 500 && status !== REQUEST_TIMEOUT && status !== TOO_MANY_REQUESTS
-  }
-
-  get hasChanged(): boolean {
-    return this.status === PRECONDITION_FAILED
   }
 }

@@ -82,13 +82,13 @@ function ask(path: string): Promise<ReloadAnswer | null> {
 }
 
 /**
- * What of `next` can be taken up now: `running` with its models and its bound of lines in flight; and the sections that
+ * What of `next` can be taken up now: `running` with its models, its buckets and its bound of lines in flight; and the sections that
  * have changed and need a restart.
  */
 export function reloaded(running: Config, next: Config): { config: Config; needsRestart: string[] } {
-  const { models } = next
+  const { models, buckets } = next
   const worker = { ...running.worker, concurrency_max: next.worker.concurrency_max }
-  const config = { ...running, models, worker }
+  const config = { ...running, models, buckets, worker }
   const needsRestart = Object.keys(next).filter((key) => {
     const text = (of: Config): string => JSON.stringify(plain(Reflect.get(of, key)))
     return text(config) !== text(next)

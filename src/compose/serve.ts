@@ -78,6 +78,7 @@ export async function serve(
     const config = served.complete(configured)
     const models = modelsById(config.models)
     let batchApiSecrets = batchApiSecretsOf(config.models)
+    let { buckets } = config
     const tracing = await openTracing(config.tracing, 'api', makeLog(config))
     const [api] = await Promise.all([
       // A service without a configuration of its own runs one command: its console is not prepared.
@@ -90,6 +91,7 @@ export async function serve(
         load !== undefined,
         tracing,
         () => batchApiSecrets,
+        () => buckets,
         options.embedded && new Set(),
       ),
       workers?.begin(config, makeLog(config), options.embedded && []),
@@ -97,6 +99,7 @@ export async function serve(
     const unwatch = watchReload(configured, load, served, (next) => {
       replaceModels(models, next)
       batchApiSecrets = batchApiSecretsOf(next.models)
+      buckets = next.buckets
       workers?.reload(next)
     })
     const stopReleasing = releaseMemoryWhenIdle()
@@ -200,6 +203,7 @@ async function startApi(
   prepareConsole: boolean,
   tracing: Tracing | undefined,
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>,
+  buckets: () => Config['buckets'],
   onlyBatches: ReadonlySet<string> | undefined,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
@@ -250,6 +254,7 @@ async function startApi(
     webhooks: { ...config.webhooks, keys },
     batchApiSecrets,
     signInProxy: config.auth.proxy,
+    buckets,
     wake: () => workers?.wake(),
     readLineRecord: (...wanted) =>
       readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),

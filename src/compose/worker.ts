@@ -5,6 +5,7 @@ import type { Config } from '../config/config.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import type { EarlyEngine } from '../engines/engine.ts'
+import { type FetchDeps, fetchInput } from '../intake/fetch-input.ts'
 import { planBatch } from '../intake/plan.ts'
 import { validateFile } from '../intake/validate-file.ts'
 import {
@@ -20,9 +21,11 @@ import { type DeliverDeps, deliverer } from '../notify/deliver.ts'
 import { webhookAgent } from '../notify/post-event.ts'
 import { deleteOldEvents } from '../notify/record-event.ts'
 import { traceBatch } from '../results/chunk-trace.ts'
+import { type ExportDeps, exportResults } from '../results/export.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
+import { bucketOpener } from './buckets.ts'
 import { replaceModels } from './control-socket.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { openStores, register, type Stores } from './stores.ts'
@@ -39,6 +42,7 @@ export function finishRules(config: Config): FinishRules {
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatches'> & {
   /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
+  buckets?: (Pick<ExportDeps, 'schedule'> & Pick<FetchDeps, 'part_bytes'>) | undefined
   /** How names with `discover: dns` are resolved. */
   discovery?: Pick<DiscoveryOptions, 'resolve' | 'everyMs'>
   /** Where the worker's metrics go. */
@@ -106,6 +110,7 @@ export function makeReloadable(
   })
   let current = config
   const upstreams = configured.of(config)
+  const openBucket = bucketOpener(() => current.buckets)
   const { metrics } = hooks
   const setBack = new ClockSetBack()
   const worker = new Worker({
@@ -129,6 +134,22 @@ export function makeReloadable(
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) =>
         planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
+      fetch: (task, signal) =>
+        fetchInput(
+          {
+            ...{ store, sealed, clock, openBucket, plans: config.plans },
+            file_bytes_max: config.limits.file_bytes_max,
+            ...hooks.buckets,
+          },
+          task,
+          signal,
+        ),
+      export: (task, signal) =>
+        exportResults(
+          { store, sealed, clock, random: Math.random, openBucket, ...hooks.buckets },
+          task,
+          signal,
+        ),
       deliver: deliverer({
         store,
         clock,

@@ -4,6 +4,7 @@
 
 import { join } from 'node:path'
 import type { CompatMode } from '../domain/api-key.ts'
+import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
@@ -25,6 +26,8 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   data_dir: string
   database: DatabaseConfig
   blobs: BlobsConfig
+  /** That batches may take their input from and write their results to. */
+  buckets: readonly BucketConfig[]
   plans: ReadonlyMap<string, Plan>
   /** How long creating a batch waits for a file that is being validated. */
   create: { wait_for_file_ms: number }
@@ -54,6 +57,8 @@ export interface TracingConfig {
   /** Of the queue of ended spans. */
   export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
+
+export type BucketConfig = S3Config & AllowedPrefix
 
 interface WorkerConfig {
   /** Worker processes that `serve` starts; `auto`: by the number of cores. */

@@ -57,6 +57,7 @@ describe('without a file', () => {
       data_dir: join(empty, 'offpeak-data'),
       database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
+      buckets: [],
       rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
       auth: { proxy: null },
@@ -347,6 +348,22 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
       found?.upstreams.map(({ name }) => name),
       ['sim', 'sim#2', 'x'],
     )
+  })
+
+  test('buckets of batches have the credentials of their variables, by default those of AWS', () => {
+    const aws = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret', AWS_SESSION_TOKEN: 'token' }
+    const env = { ...aws, OWN_ID: 'own', OWN_SECRET: 'own secret' }
+    const own =
+      '{url: s3://b/in/, projects: [p, q], access: read, access_key_id_env: OWN_ID, secret_access_key_env: OWN_SECRET}'
+    const { buckets } = load(`buckets: [{url: s3://b, projects: p}, ${own}]`, env)
+    assert.deepEqual(
+      buckets.map((one) => [one.prefix, one.projects, one.access, one.access_key_id, one.session_token]),
+      [
+        ['', ['p'], ['read', 'write'], 'id', 'token'],
+        ['in', ['p', 'q'], ['read'], 'own', null],
+      ],
+    )
+    assert.deepEqual(load('', {}).buckets, [])
   })
 
   test('a bucket is read from its URL, its credentials from the variables of AWS', () => {
@@ -668,6 +685,23 @@ describe('what is refused', () => {
       'OFFPEAK_MODELS: models[0].upstreams[0].capcity: unknown key; did you mean capacity?',
     ])
     assert.match(problems('', { OFFPEAK_MODELS: '[' })[0] ?? '', /^OFFPEAK_MODELS: not valid YAML/)
+  })
+
+  test('buckets of batches name prefixes, projects and variables that are there', () => {
+    assert.deepEqual(
+      problems('buckets: [{url: "s3://b/a b", projects: []}, {url: s3://b, projects: p, access: all}]'),
+      [
+        'offpeak.yaml:1:12: buckets[0].url: expected s3://bucket/prefix?endpoint=URL&region=NAME&path_style=true, found "s3://b/a b"',
+        'offpeak.yaml:1:31: buckets[0].projects: expected at least one item',
+        'offpeak.yaml:1:73: buckets[1].access: expected one of read, write, found "all"',
+      ],
+    )
+    const own =
+      'buckets: [{url: s3://b, projects: p, access_key_id_env: OWN_ID, secret_access_key_env: hunter2}]'
+    assert.deepEqual(problems(own), [
+      'offpeak.yaml:1:38: buckets[0].access_key_id_env: the variable OWN_ID is not set; the bucket b needs it',
+      'offpeak.yaml:1:65: buckets[0].secret_access_key_env: the variable that it names is not set; the bucket b needs it',
+    ])
   })
 
   test('a bucket without credentials names the variables', () => {

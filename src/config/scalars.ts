@@ -270,10 +270,12 @@ export const DATABASE: Shape<DatabaseAddress> = scalar(
   },
 )
 
+const BUCKET_EXPECTED = 's3://bucket/prefix?endpoint=URL&region=NAME&path_style=true'
+
 export const BLOBS: Shape<BlobsAddress> = checked(
   scalar<BlobsAddress>(
     Type.String({ pattern: '^(disk$|disk:.|s3://.)' }),
-    'disk, disk:PATH or s3://bucket/prefix?endpoint=URL&region=NAME&path_style=true',
+    `disk, disk:PATH or ${BUCKET_EXPECTED}`,
     ['string'],
     (found) => {
       if (found === 'disk') return { kind: 'disk', root: null }
@@ -287,6 +289,13 @@ export const BLOBS: Shape<BlobsAddress> = checked(
       if (present(env[name]) === undefined)
         problem([], `the bucket ${blobs.bucket} needs the variable ${name}`)
   },
+)
+
+export const BUCKET: Shape<S3Address> = scalar(
+  Type.String({ pattern: '^s3://.' }),
+  BUCKET_EXPECTED,
+  ['string'],
+  bucket,
 )
 
 function bucket(found: string): S3Address | undefined {

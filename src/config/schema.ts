@@ -5,6 +5,7 @@ import { isIP } from 'node:net'
 import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
+import { BUCKET_USES } from '../domain/bucket-url.ts'
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
@@ -12,6 +13,7 @@ import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault
 import {
   anyText,
   BLOBS,
+  BUCKET,
   boolean,
   completionWindow,
   DATABASE,
@@ -536,6 +538,31 @@ const MODEL = checked(
   },
 )
 
+const VARIABLE_NAME = text(VARIABLE, 'the name of an environment variable')
+
+const BUCKETS = listOf(
+  checked(
+    section({
+      url: BUCKET,
+      projects: listOf(anyText, 'a list of names or IDs of projects such as [default]'),
+      access: byDefault([...BUCKET_USES], listOf(oneOf(BUCKET_USES), 'a list such as [read, write]')),
+      access_key_id_env: byDefault('AWS_ACCESS_KEY_ID', VARIABLE_NAME),
+      secret_access_key_env: byDefault('AWS_SECRET_ACCESS_KEY', VARIABLE_NAME),
+      session_token_env: optional(VARIABLE_NAME),
+    }),
+    (found, problem, env) => {
+      for (const key of ['access_key_id_env', 'secret_access_key_env', 'session_token_env'] as const) {
+        const name = found[key]
+        if (name === null || present(env[name]) !== undefined) continue
+        // A key that was written in place of the name of its variable is told to nobody.
+        const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
+        problem([key], `${variable} is not set; the bucket ${found.url.bucket} needs it`)
+      }
+    },
+  ),
+  'a list of buckets',
+)
+
 export const MODELS = checked(listOf(MODEL, 'a list of models'), (models, problem) => {
   for (const [i, { id }] of models.entries()) {
     const first = models.findIndex((other) => other.id === id)
@@ -553,6 +580,7 @@ export const CONFIG_FILE = section({
   data_dir: byDefault('./offpeak-data', anyText),
   database: byDefault('sqlite', DATABASE),
   blobs: byDefault('disk', BLOBS),
+  buckets: optional(BUCKETS),
   rate_limit: section({
     requests_per_minute: byDefault(
       6000,

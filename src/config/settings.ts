@@ -7,6 +7,7 @@ import { dearest, FREE, type Price } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
 import type {
+  BucketConfig,
   Config,
   EngineConfig,
   LiveConfig,
@@ -45,6 +46,7 @@ export function toConfig(
       blobs.kind === 'disk'
         ? { kind: 'disk', root: blobs.root ? resolve(cwd, blobs.root) : resolve(dataDir, 'blobs') }
         : withCredentials(blobs, env),
+    buckets: file.buckets?.map((bucket) => bucketOf(bucket, env)) ?? [],
     plans: plansOf(file.plans),
     create: { wait_for_file_ms: file.create.wait_for_file },
     models: file.models.map((model) => modelOf(model, env, cwd, created)),
@@ -340,14 +342,44 @@ function isExcepted({ hostname, port, protocol }: URL, list: string): boolean {
   })
 }
 
-/** `bucket` with its credentials, which have been checked to be there. */
-function withCredentials(bucket: S3Address, env: NodeJS.ProcessEnv): S3Config {
+function bucketOf(
+  {
+    url,
+    access_key_id_env: access_key_id,
+    secret_access_key_env: secret_access_key,
+    session_token_env,
+    ...allowed
+  }: NonNullable<ConfigFile['buckets']>[number],
+  env: NodeJS.ProcessEnv,
+): BucketConfig {
+  const isOwn = access_key_id !== AWS_VARIABLES.access_key_id
+  const session_token = session_token_env ?? (isOwn ? null : AWS_VARIABLES.session_token)
+  return { ...withCredentials(url, env, { access_key_id, secret_access_key, session_token }), ...allowed }
+}
+
+const AWS_VARIABLES = {
+  access_key_id: 'AWS_ACCESS_KEY_ID',
+  secret_access_key: 'AWS_SECRET_ACCESS_KEY',
+  session_token: 'AWS_SESSION_TOKEN',
+}
+
+/** `bucket` with its credentials, which have been checked to be there; `variables` hold them. */
+function withCredentials(
+  bucket: S3Address,
+  env: NodeJS.ProcessEnv,
+  variables: {
+    access_key_id: string
+    secret_access_key: string
+    session_token: string | null
+  } = AWS_VARIABLES,
+): S3Config {
+  const { access_key_id, secret_access_key, session_token } = variables
   return {
     ...bucket,
     region: bucket.region ?? present(env.AWS_REGION) ?? present(env.AWS_DEFAULT_REGION) ?? 'us-east-1',
-    access_key_id: present(env.AWS_ACCESS_KEY_ID) ?? '',
-    secret_access_key: present(env.AWS_SECRET_ACCESS_KEY) ?? '',
-    session_token: present(env.AWS_SESSION_TOKEN) ?? null,
+    access_key_id: present(env[access_key_id]) ?? '',
+    secret_access_key: present(env[secret_access_key]) ?? '',
+    session_token: session_token === null ? null : (present(env[session_token]) ?? null),
   }
 }
 

@@ -27,6 +27,7 @@ async function load(yaml: string, request: Partial<ConfigRequest> = {}): Promise
 const HOSTILE = `
 database: postgres://user:SECRET/1@db/offpeak?password=SECRET2&sslmode=require&options=-c%20SECRET3
 blobs: s3://bucket/prefix?endpoint=http://SECRET4:SECRET5@127.0.0.1:9000
+buckets: [{url: s3://bucket/in, projects: [p]}]
 models:
   - id: m
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}

@@ -117,6 +117,12 @@ export const ERRORS = {
     advice: 'Request what the plan includes, or ask the operator of the service for another plan.',
     operatorAdvice: '`plans` sets what each plan includes.',
   }),
+  bucket_not_allowed: httpAndFile(403, {
+    message: 'The project may not use this place in a bucket.',
+    advice:
+      'Use a URL under a prefix that the message names, or ask the operator of the service for another.',
+    operatorAdvice: '`buckets` sets the prefixes that each project may read and write.',
+  }),
 
   // Objects that do not exist
   file_not_found: http(404, {
@@ -265,6 +271,11 @@ export const ERRORS = {
   }),
 
   // Invalid input files
+  input_url_failed: file(422, {
+    message: 'The input could not be read from its bucket.',
+    advice: 'Follow the message, and create the batch again.',
+    operatorAdvice: 'The credentials of `buckets` must allow HEAD and GET of the object.',
+  }),
   empty_file: file(400, {
     message: 'The file contains no request.',
     advice: 'Write one request per line, each as a JSON object.',

@@ -7,6 +7,8 @@ export const EVENT_TYPES = [
   'batch.failed',
   'batch.expired',
   'batch.cancelled',
+  'batch.output_delivered',
+  'batch.output_failed',
   'limit.threshold_reached',
   'limit.reached',
 ] as const

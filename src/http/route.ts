@@ -7,6 +7,7 @@ import type { LineRecordText } from '../audit/read-line.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'
+import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import type { Clock } from '../domain/clock.ts'
 import { ApiError, type ErrorCode, type ErrorDetails } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
@@ -268,6 +269,8 @@ export interface RouteDependencies {
   }
   /** Of upstreams that tell by webhook of batches that have ended. */
   batchApiSecrets: () => readonly { upstream: string; secret: string }[]
+  /** What of buckets projects may use, as configured just now. */
+  buckets?: () => readonly AllowedPrefix[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: () => void
   /** The audit record of one line; undefined if the project has no such batch or line. `names`: null for operators. */

@@ -40,6 +40,9 @@ export interface BatchOrder extends BatchOwner {
   /** Unix ms. */
   start_after: number | null
   dedupe: DedupeMode | null
+  input_url: string | null
+  output_url: string | null
+  output_url_status: 'pending' | null
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
@@ -50,6 +53,7 @@ export function orderBatch(
 ): BatchOrder {
   const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after, dedupe } =
     request
+  const { input_url, output_url } = request
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
     throw new ApiError(
       'invalid_request',
@@ -70,6 +74,9 @@ export function orderBatch(
     output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
     start_after: start_after == null ? null : start_after * 1000,
     dedupe: dedupeMode(dedupe),
+    input_url: input_url ?? null,
+    output_url: output_url ?? null,
+    output_url_status: output_url === undefined ? null : 'pending',
   }
 }
 

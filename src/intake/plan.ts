@@ -36,7 +36,7 @@ import { holdBack } from '../store/pauses.ts'
 import { readProject } from '../store/projects.ts'
 import type { BatchRow, BlobRow, FileRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
-import { finishTask, insertTask, postponeTask } from '../store/tasks.ts'
+import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsText } from './create-batch.ts'
 import { readIndex, readProjection } from './read-index.ts'
@@ -332,7 +332,7 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
       await setBatchLines(tx, id, { total: file.line_count, models: modelsText(projection) })
       await recordProjectedSpend(tx, batch, projection)
     }
-    await insertTask(tx, { kind: 'plan', subject: id, project_id, large: task.large }, now)
+    await insertTask(tx, { kind: 'plan', subject: id, project_id, large: sizeClass(file?.bytes ?? 0) }, now)
   })
 }
 

@@ -175,6 +175,7 @@ export async function insertUpload(
     index_blob: index?.blob.key ?? null,
     batch_id: null,
     part: null,
+    source: null,
   }
   await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
   await insertFile(tx, file)
@@ -208,7 +209,7 @@ export async function* bounded(
 }
 
 /** Passes the pieces on. Throws for compressed content before the first piece. */
-async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+export async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let beginning: Buffer | null = Buffer.alloc(0)
   for await (const piece of source) {
     if (beginning === null) {

@@ -5,7 +5,7 @@ import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
 import { markForDeletion, markResultsForDeletion } from '../store/blobs.ts'
-import { lockFileRow, markDeleted } from '../store/files.ts'
+import { fileSource, lockFileRow, markDeleted } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
@@ -37,6 +37,7 @@ export async function releaseInput(tx: Writer, file_id: string, now: number): Pr
 }
 
 async function deleteContent(tx: Writer, file: FileRow, now: number): Promise<void> {
-  const keys = [file.content_blob, file.index_blob].filter((key) => key !== null)
+  const fetched = fileSource(file)?.parts.map(({ blob }) => blob) ?? []
+  const keys = [file.content_blob, file.index_blob, ...fetched].filter((key) => key !== null)
   await markForDeletion(tx, keys, now)
 }

@@ -117,6 +117,16 @@ export function batchEnded(
   }
 }
 
+/** The event of a batch whose results are in the bucket of its `output_url`, or will not be. */
+export function outputEnded(
+  { id, project_id, output_url }: BatchRow,
+  status: 'delivered' | 'failed',
+  error: string | null,
+): NewEvent {
+  const data = { id, batch_id: id, output_url, output_url_status: status, output_url_error: error }
+  return { project_id, batch_id: id, type: `batch.output_${status}`, data }
+}
+
 // The event of a threshold that spend has reached: a warning before the cap, or the cap itself.
 
 /** Amounts in the limit's metric: USD or tokens. */

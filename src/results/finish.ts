@@ -10,6 +10,7 @@ import { deleteProjectedSpend } from '../store/ledger.ts'
 import { readProject } from '../store/projects.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
+import { insertTask } from '../store/tasks.ts'
 
 export interface FinishRules {
   /** How long the files of a project on this plan are kept, in ms. */
@@ -53,6 +54,8 @@ export async function endBatch(
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)
+  if (batch.output_url !== null)
+    await insertTask(tx, { kind: 'export', subject: batch.id, project_id: batch.project_id }, now)
   return row
 }
 

@@ -198,6 +198,15 @@ export async function setResultFiles(
   await updateRows(tx, 'batches', { id }).set(files).execute()
 }
 
+/** How far the results of an ended batch are with its `output_url`. */
+export async function setOutputStatus(
+  tx: Writer,
+  id: string,
+  status: Pick<BatchRow, 'output_url_status' | 'output_url_error'>,
+): Promise<void> {
+  await updateRows(tx, 'batches', { id }).set(status).execute()
+}
+
 /** What one flush of a worker adds to a batch. */
 export interface BatchDelta {
   completed: number

@@ -1,14 +1,15 @@
 // Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file whose
 // `expires_at` has passed is deleted for its users from that moment on: whatever users read goes through `visibleFiles`
 // or `readVisibleResults`, and maintenance only frees the space afterwards.
+import type { Insertable } from 'kysely'
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
 import { readRow, selectRows, updateRows, wordsIn } from './rows.ts'
-import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
+import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-export async function insertFile(tx: Writer, file: FileRow): Promise<void> {
+export async function insertFile(tx: Writer, file: Insertable<Schema['files']>): Promise<void> {
   await tx.insertInto('files').values(file).execute()
 }
 
@@ -94,6 +95,36 @@ export async function readFileRow(db: Reader, id: string): Promise<FileRow | und
 /** The column `errors`, read. */
 export function fileProblems(errors: string): FileProblem[] {
   return JSON.parse(errors)
+}
+
+/** Where in a bucket an input comes from, and how much of it is here. */
+export interface FileSource {
+  url: string
+  /** Of the content that is fetched; null until the object has been looked at. */
+  etag: string | null
+  /** The blobs of the parts that have been fetched, in their order; none once the file has its content. */
+  parts: { blob: string; bytes: number }[]
+}
+
+export function fileSource({ source }: Pick<FileRow, 'source'>): FileSource | null {
+  return source === null ? null : JSON.parse(source)
+}
+
+/** Of a file that waits for its content. False when the file was deleted or has ended meanwhile. */
+export async function updateFetched(
+  tx: Writer,
+  id: string,
+  { source, ...fetched }: { bytes: number; source: FileSource; content_blob?: string },
+): Promise<boolean> {
+  const result = await updateRows(tx, 'files', {
+    id,
+    status: 'pending',
+    content_blob: null,
+    deleted_at: null,
+  })
+    .set({ ...fetched, source: JSON.stringify(source) })
+    .executeTakeFirst()
+  return result.numUpdatedRows > 0n
 }
 
 /** The same as readFile; until the transaction ends, nobody can delete the file. */

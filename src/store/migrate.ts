@@ -32,6 +32,7 @@ const MIGRATIONS = [
   'batch-names',
   'batch-webhooks',
   'batch-orders',
+  'bucket-urls',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

@@ -89,7 +89,7 @@ export interface Index {
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 export type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
-export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver'
+export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'export'
 export type SessionRole = 'worker' | 'api'
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 
@@ -136,6 +136,8 @@ export const TABLES = {
     index_blob: text().optional(),
     batch_id: text().optional(),
     part: text<'output' | 'error'>().optional(),
+    /** JSON of FileSource (files.ts): of an input that comes from a bucket. */
+    source: text().optional().since(21),
   },
   batches: {
     id: text().key(),
@@ -210,6 +212,12 @@ export const TABLES = {
     input_filename: text().optional().since(18),
     /** What lists are in the order of; empty where a worker of an earlier version has made the batch. */
     name: text().or('').since(20),
+    /** Where in a bucket its input comes from, and where its results are written when it has ended. */
+    input_url: text().optional().since(21),
+    output_url: text().optional().since(21),
+    output_url_status: text<DeliveryStatus>().optional().since(21),
+    /** Why the results are not written yet, or not at all. */
+    output_url_error: text().optional().since(21),
     /** Lines that share the answer of an identical line, and what their own answers would have cost. */
     shared_lines: integer().or(0).since(17),
     saved_nanos: counter().since(17),

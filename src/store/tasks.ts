@@ -170,13 +170,13 @@ export async function hastenTask(tx: Writer, subject: string, now: number): Prom
   await updateRows(tx, 'tasks', { subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
-/** The validation task of a pending file; undefined if there is none. */
-export async function readValidation(
+/** The task that a pending file waits for; undefined if there is none. */
+export async function readFileTask(
   db: Reader,
   file_id: string,
-): Promise<Pick<TaskRow, 'state' | 'last_error'> | undefined> {
-  return await selectRows(db, 'tasks', { subject: file_id, kind: 'validate' })
-    .select(['state', 'last_error'])
+): Promise<Pick<TaskRow, 'kind' | 'state' | 'last_error'> | undefined> {
+  return await selectRows(db, 'tasks', { subject: file_id, kind: ['validate', 'fetch'] })
+    .select(['kind', 'state', 'last_error'])
     .executeTakeFirst()
 }
 

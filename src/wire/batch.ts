@@ -110,6 +110,12 @@ export const BatchObject = object(
     input_file_id: Type.String(),
     output_file_id: FileIdOrNull,
     error_file_id: FileIdOrNull,
+    input_url: maybeText('Where its input file came from.'),
+    output_url: maybeText('Where its results are written to when it has ended.'),
+    output_url_status: Type.Optional(
+      oneOf(['pending', 'delivered', 'failed'], 'Whether they have been; with `output_url`.'),
+    ),
+    output_url_error: maybe(Type.String(), 'Why they are not there yet, or will not be.'),
     errors: maybe(
       BatchErrors,
       'Of a batch that failed: what is wrong with its first lines; its error file names each.',
@@ -222,6 +228,12 @@ export const CreateBatch = object(
         'Instead of `input_file_id`: 1 to 10,000 lines, which become a file. The whole call has 32 MiB at most.',
       ),
     ),
+    input_url: maybeText(
+      'Instead of `input_file_id`: a file in a bucket, `s3://bucket/path/input.jsonl`, under a prefix that the operator lets the project read.',
+    ),
+    output_url: maybeText(
+      'A folder in a bucket, `s3://bucket/path/`, under a prefix that the operator lets the project write: when the batch has ended, its results are written to `ID/output.jsonl` and `ID/errors.jsonl` there.',
+    ),
     endpoint: Type.Enum([...ENDPOINT_PATHS], {
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
     }),
@@ -264,11 +276,15 @@ export const CREATE_BATCH_RULES = {
     ...WINDOW_RULES,
     metadata: { properties: { entity: { pattern: '\\S' } } },
     requests: { minItems: 1, maxItems: 10_000 },
+    input_url: { pattern: '^s3://' },
+    output_url: { pattern: '^s3://' },
     wait: {
       pattern: '^0*([0-9]|[1-5][0-9]|60)s$|^0*([0-9]{1,4}|[1-5][0-9]{4}|60000)ms$|^0*[01]m$|^0+[hd]$',
     },
   },
-  allOf: [{ oneOf: [{ required: ['input_file_id'] }, { required: ['requests'] }] }],
+  allOf: [
+    { oneOf: [{ required: ['input_file_id'] }, { required: ['requests'] }, { required: ['input_url'] }] },
+  ],
 }
 
 export type CreateBatch = Static<typeof CreateBatch>

@@ -1,7 +1,7 @@
 // A file as the API shows it.
 import { type Static, Type } from 'typebox'
 import { FILE_PURPOSES, FILE_STATUSES, UPLOAD_STATUSES } from '../domain/file.ts'
-import { arrayOf, count, deletedOf, maybe, object, oneOf, text, timestamp } from './shape.ts'
+import { arrayOf, count, deletedOf, maybe, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 export const FileProblem = Type.Object({
   line: count('Its number in the file, from 1; 0: the file as a whole.'),
@@ -28,7 +28,7 @@ export const FileObject = object(
     waiting_reason: Type.Optional(
       Type.Object(
         {
-          code: Type.Enum(['no_worker', 'validating', 'retrying', 'queued']),
+          code: Type.Enum(['no_worker', 'fetching', 'validating', 'retrying', 'queued']),
           message: Type.String(),
         },
         {
@@ -42,6 +42,15 @@ export const FileObject = object(
       'Only where validation failed: the first bad line and what is wrong with it.',
     ),
     errors: Type.Optional(arrayOf(FileProblem, 'Only where validation failed: the first hundred bad lines.')),
+    source: Type.Optional(
+      Type.Object(
+        {
+          url: Type.String(),
+          etag: orNull(Type.String(), 'Of the content that is read; null until it is known.'),
+        },
+        { title: 'FileSource', description: 'Of an input that a batch took from a bucket.' },
+      ),
+    ),
     region: Type.String(),
     created: timestamp('when it was uploaded or first written.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),

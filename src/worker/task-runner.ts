@@ -16,13 +16,14 @@ interface TaskPool {
 }
 
 /**
- * How many tasks run at once. Small tasks have slots that large tasks cannot take, and so have deliveries, which wait
- * for other people's servers.
+ * How many tasks run at once. Small tasks have slots that large tasks cannot take, and so have deliveries and what goes
+ * to and from buckets, which wait for other people's servers.
  */
 const TASK_POOLS: readonly TaskPool[] = [
   { kinds: ['validate', 'plan', 'purge'], large: false, slots: 3, extraSlots: 1 },
   { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
   { kinds: ['deliver'], large: false, slots: 16, extraSlots: 4 },
+  { kinds: ['fetch', 'export'], large: false, slots: 4, extraSlots: 1 },
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000

@@ -257,9 +257,11 @@ export function storeConformance(
         await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
         for (const name of ['name', 'lines', 'failed', 'cost', 'deadline'])
           await sql.raw(`DROP INDEX batches_by_${name}`).execute(tx)
-        for (const name of ['name', 'not_run', 'run_failed'])
+        const urls = ['input_url', 'output_url', 'output_url_status', 'output_url_error']
+        for (const name of ['name', 'not_run', 'run_failed', ...urls])
           await sql.raw(`ALTER TABLE batches DROP COLUMN ${name}`).execute(tx)
-        await sql`DELETE FROM kysely_migration WHERE name LIKE '0020-%'`.execute(tx)
+        await sql`ALTER TABLE files DROP COLUMN source`.execute(tx)
+        await sql`DELETE FROM kysely_migration WHERE name >= '0020-'`.execute(tx)
       })
       await store.migrate()
       const { name, not_run, run_failed } = (await readBatch(store.read, 'proj_a', batch.id))!
@@ -1012,6 +1014,7 @@ function file(id: string, more: Partial<FileRow> = {}): FileRow {
     index_blob: null,
     batch_id: null,
     part: null,
+    source: null,
     ...more,
   }
 }

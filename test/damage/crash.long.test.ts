@@ -7,7 +7,8 @@ import { existsSync } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { line, type WireFile, type WireLine } from '../service.ts'
+import { s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
+import { line, type WireBatch, type WireFile, type WireLine } from '../service.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { childrenOf, killIfThere, until } from '../support/offpeak-process.ts'
 
@@ -72,6 +73,41 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
     checkSentAgain(crash, inFlight)
+  })
+
+  test('SIGKILL while an input is fetched: the next start goes on with the part that is missing', async () => {
+    await using s3 = await s3Server()
+    const url = `s3://${TEST_BUCKET}/a`
+    await using crash = await CrashTest.begin(
+      `buckets: [{url: "${url}?endpoint=${s3.endpoint}", projects: [default]}]`,
+    )
+    const lines = Array.from({ length: COUNT }, (_, i) => JSON.stringify(line(`l${i}`)))
+    // Each of a mebibyte, which is blanks for the most part.
+    const content = lines.map((text) => `${text.slice(0, -1).padEnd(1024 * 1024 - 2)}}\n`).join('')
+    s3.objects.set('a/in', { bytes: Buffer.from(content), modified: 0 })
+    const third = `bytes=33554432-${content.length - 1}`
+    const reached = Promise.withResolvers<void>()
+    const released = Promise.withResolvers<null>()
+    s3.fault = ({ headers }) => {
+      if (headers.range !== third) return null
+      reached.resolve()
+      return released.promise
+    }
+    const env = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' }
+    const first = await crash.start('serve', env)
+    const order = { endpoint: '/v1/chat/completions', completion_window: '24h' }
+    const urls = { input_url: `${url}/in`, output_url: `${url}/out/` }
+    const { id } = await crash.json<WireBatch>('POST', '/v1/batches', { ...order, ...urls })
+    await reached.promise
+    await first.endGroup('SIGKILL')
+    released.resolve(null)
+    await crash.start('serve', env)
+    const batch = await crash.completed(id)
+    await crash.checkResults(batch, COUNT)
+    const times = (range: string) => s3.requests.filter(({ headers }) => headers.range === range).length
+    assert.deepEqual([times('bytes=0-16777215'), times('bytes=16777216-33554431'), times(third)], [1, 1, 2])
+    await until(async () => (await crash.batch(id)).output_url_status === 'delivered')
+    assert.equal(s3.objects.get(`a/out/${id}/output.jsonl`)?.bytes.toString().split('\n').length, COUNT + 1)
   })
 
   test('SIGKILL of two workers: identical requests whose answer was recorded are not sent again', async () => {

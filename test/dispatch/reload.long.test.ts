@@ -31,13 +31,14 @@ log: {level: silent}
 `
   const file = join(folder, 'offpeak.yaml')
   await writeFile(file, config(first.base_url, 1))
+  const env = cleanEnv({ AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' })
   const service = spawn(process.execPath, [MAIN, 'serve', '--port', '0'], {
     cwd: folder,
-    env: cleanEnv(),
+    env,
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   const offpeak = (...args: string[]) =>
-    promisify(execFile)(process.execPath, [MAIN, ...args], { cwd: folder, env: cleanEnv() })
+    promisify(execFile)(process.execPath, [MAIN, ...args], { cwd: folder, env })
   try {
     const url = await new Promise<string>((resolve) => {
       let text = ''
@@ -55,6 +56,14 @@ log: {level: silent}
       assert.ok(response.ok, `${path}: ${response.status}`)
       return (await response.json()) as T
     }
+    const refused = async (): Promise<string> => {
+      const order = { input_url: 's3://data/x', endpoint: '/v1/chat/completions', completion_window: '24h' }
+      const init = { method: 'POST', body: JSON.stringify(order) }
+      const headers = { authorization, 'content-type': 'application/json' }
+      const answer = await fetch(`${url}/v1/batches`, { ...init, headers })
+      return ((await answer.json()) as { error: { message: string } }).error.message
+    }
+    assert.match(await refused(), /may read no bucket/)
     const form = new FormData()
     form.set('purpose', 'batch')
     const lines = Array.from({ length: 40 }, (_, i) => JSON.stringify(line(`l${i}`)))
@@ -66,12 +75,16 @@ log: {level: silent}
 
     await writeFile(file, `${config(second.base_url, 2)}\nregin: eu\n`)
     await assert.rejects(offpeak('reload'), { code: 1, stderr: /unknown key; did you mean region/ })
-    await writeFile(file, `${config(second.base_url, 2)}\nlimits: {lines_max: 7}\n`)
+    await writeFile(
+      file,
+      `${config(second.base_url, 2)}\nlimits: {lines_max: 7}\nbuckets: [{url: s3://data/in, projects: default}]\n`,
+    )
     const done = await offpeak('reload')
     assert.match(done.stdout, /has taken up the configuration/)
     assert.match(done.stderr, /needs a restart for changes of limits/)
     const model = await call<{ pricing: { input_per_mtok: number } }>('/v1/models/m')
     assert.equal(model.pricing.input_per_mtok, 2)
+    assert.match(await refused(), /may read s3:\/\/data\/in\//)
     await second.arrived(38)
     for (const release of held) release()
     for (;;) {

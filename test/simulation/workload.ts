@@ -434,6 +434,9 @@ export class Workload {
       output_expires_after_ms: null,
       start_after: null,
       dedupe,
+      input_url: null,
+      output_url: null,
+      output_url_status: null,
     }
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
     const wanted = { project_id, input_file_id, header_entity: null, metadata: null }

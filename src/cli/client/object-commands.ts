@@ -86,7 +86,7 @@ type Show<A> = (shell: Shell, answer: A, id: string) => void
 
 interface CallOrder<A, F> {
   description: string
-  /** The name of the argument, if not `id`, and what it is. */
+  /** The name of the argument, if not `id`, in brackets if it may be left out; and what it is. */
   argument?: string | readonly [name: string, description: string]
   /** Checks the flags before there is a connection, and returns the call. */
   call: (id: string, flags: F) => (client: ApiClient, connection: Connection) => Promise<A>
@@ -104,7 +104,7 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
   const command = apiCommand(parent, name, description)
   if (argument !== undefined) {
     const [placeholder, text] = typeof argument === 'string' ? ['id', argument] : argument
-    command.argument(`<${placeholder}>`, text)
+    command.argument(placeholder?.startsWith('[') ? placeholder : `<${placeholder}>`, text)
   }
   return command.action(() => {
     const flags = command.opts<F>()

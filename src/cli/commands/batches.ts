@@ -36,6 +36,8 @@ interface CreateFlags extends ApiFlags, MetadataFlags {
   window: string
   idempotencyKey?: string
   notBefore?: number
+  inputUrl?: string
+  outputUrl?: string
   webhook?: string
 }
 
@@ -49,19 +51,20 @@ export function addBatches(program: Command, shell: Shell): void {
   const batches = program.command('batches').description('create, follow and cancel batches')
 
   const create = addCall(shell, batches, 'create', {
-    description: 'create a batch of an uploaded file',
-    argument: ['file_id', 'an uploaded file whose status is processed'],
-    call:
-      (file_id, flags: CreateFlags) =>
-      async (client, { embedded, options }) => {
-        const batch = await client.post(BatchObject, '/v1/batches', newBatch(file_id, flags), {
+    description: 'create a batch of an uploaded file, or of a file in a bucket',
+    argument: ['[file_id]', 'an uploaded file whose status is processed'],
+    call: (file_id, flags: CreateFlags) => {
+      const body = newBatch(file_id, flags)
+      return async (client, { embedded, options }) => {
+        const batch = await client.post(BatchObject, '/v1/batches', body, {
           // Without a key from the user, at least the retries of this call create one batch.
           'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}`,
         })
         if (embedded)
           writeLine(shell.terminal.stderr, `To have it answered: offpeak batches wait ${batch.id}${options}`)
         return batch
-      },
+      }
+    },
     show: showCreated,
   })
   create
@@ -74,12 +77,15 @@ export function addBatches(program: Command, shell: Shell): void {
       'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
       pointInTime,
     )
+    .option('--input-url <url>', 'in place of a file: one in a bucket, s3://bucket/path/input.jsonl')
+    .option('--output-url <url>', 'a folder in a bucket that its results are written to, s3://bucket/path/')
     .option('--webhook <url>', 'where the event of its end is sent; its secret is printed once')
     .option('--idempotency-key <text>', 'a repeated call with the same key creates no second batch')
   examples(
     create,
     'offpeak batches create file_01k0… --entity user:42',
     'offpeak batches create file_01k0… --not-before 20:00',
+    'offpeak batches create --input-url s3://data/in.jsonl --output-url s3://data/out/',
   )
 
   addResource(shell, batches, {
@@ -160,8 +166,11 @@ export function addBatches(program: Command, shell: Shell): void {
 
 function newBatch(file_id: string, flags: CreateFlags): object {
   const metadata = metadataOf(flags)
+  if ((file_id === '') === (flags.inputUrl === undefined))
+    throw new Failure('name one input: the ID of a file, or --input-url with a file in a bucket')
   return {
-    input_file_id: file_id,
+    ...(flags.inputUrl === undefined ? { input_file_id: file_id } : { input_url: flags.inputUrl }),
+    ...(flags.outputUrl === undefined ? {} : { output_url: flags.outputUrl }),
     endpoint: flags.endpoint,
     completion_window: flags.window,
     ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),

@@ -202,6 +202,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     input_file_id: shownFileId(batch.input_file_id, view),
     output_file_id: fileId(batch.output_file_id),
     error_file_id: fileId(batch.error_file_id),
+    ...showUrls(batch),
     ...showErrors(batch),
     ...showModel(batch),
     completion_window: batch.completion_window,
@@ -254,6 +255,19 @@ function showErrors({ status, errors }: BatchRow): Pick<BatchObject, 'errors'> {
   if (status !== 'failed' || errors === null) return {}
   const data: unknown = JSON.parse(errors)
   return { errors: { object: 'list', data: problems.Check(data) ? data : [] } }
+}
+
+function showUrls({
+  input_url,
+  output_url,
+  output_url_status,
+  output_url_error,
+}: BatchRow): Pick<BatchObject, 'input_url' | 'output_url' | 'output_url_status' | 'output_url_error'> {
+  return {
+    ...(input_url === null ? {} : { input_url }),
+    ...(output_url === null ? {} : { output_url }),
+    ...(output_url_status === null ? {} : { output_url_status, output_url_error }),
+  }
 }
 
 /** Of a batch whose lines name one model. */

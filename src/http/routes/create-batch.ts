@@ -3,6 +3,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, shownDedupe } from '../../domain/batch.ts'
+import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
@@ -15,6 +16,7 @@ import { ProjectQueue } from '../../domain/project-queue.ts'
 import { sumOf } from '../../domain/spend.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
+import { insertFetchedFile } from '../../intake/fetch-input.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
@@ -69,6 +71,8 @@ const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 const WAIT_MS_MAX = 60_000
 /** With the answer to a call that has waited. */
 const RESULTS_BYTES_MAX = 1024 * 1024
+/** Whoever may not read results may not send them anywhere either. */
+const READS_RESULTS = ['files:read', 'batches:read'] as const
 const NO_DRY_RUN =
   'A dry run needs a file. Upload the lines with POST /v1/files, and give its ID as `input_file_id`.'
 
@@ -98,6 +102,7 @@ type Deps = Pick<
   | 'streamingValidation'
   | 'file_bytes_max'
   | 'webhooks'
+  | 'buckets'
 > & { idempotency: Idempotency; incoming: Incoming; reads: HeavyReads }
 
 const Query = {
@@ -115,7 +120,9 @@ interface Made {
   defaults: EntityDefaults
   webhook: BatchWebhook | null
   /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
-  input: () => Promise<string>
+  input?: () => Promise<string>
+  /** In place of `input`: makes the file in the transaction that makes the batch, which then waits for it. */
+  insertInput?: (tx: Writer, now: number) => Promise<string>
   /** Runs all of it when its turn has come. */
   inTurn?: <T>(act: () => Promise<T>) => Promise<T>
 }
@@ -151,12 +158,13 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     operation: 'createBatch',
     summary: 'Create a batch',
     description:
-      'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`); then the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+      'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`), or of a file in a bucket (`input_url`), which is fetched after the answer; for both the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
     answer: Type.Union([BatchObject, BatchEstimate]),
     headers: CreateHeaders,
     rules: { body: CREATE_BATCH_RULES },
     errors: [
       'plan_lacks_feature',
+      'bucket_not_allowed',
       'file_not_found',
       'file_not_processed',
       'usage_limit_exceeded',
@@ -169,11 +177,14 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const { wait = null, ...body } = request.body
       const { headers, lines } = request
       const wait_ms = wait === null ? 0 : waitMs(wait)
-      if ((body.input_file_id === undefined) === (lines === null)) throw eitherOne(lines !== null)
+      const { input_url, output_url } = body
+      const given = { input_file_id: body.input_file_id, requests: lines ?? undefined, input_url }
+      const inputs = Object.entries(given).filter(([, input]) => input !== undefined)
+      if (inputs.length !== 1) throw oneInput(inputs.at(-1)?.[0] ?? null)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
       // Lines that came in the call are not sent again for a mistake in one of them.
-      const takesAnyFile = lines !== null || request.compat === 'openai'
+      const takesAnyFile = lines !== null || input_url !== undefined || request.compat === 'openai'
       const owner = { ...ownerOf(request, header_entity), takesAnyFile }
       const plan = planOf(plans, caller)
       const isDryRun = request.query.dry_run === 'true'
@@ -182,6 +193,21 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const defaults = { header_entity, metadata: body.metadata ?? null }
       const webhook = webhookOf(caller, body.webhook)
       orderOf(input_file_id)
+      if (output_url !== undefined) {
+        authorize(caller, READS_RESULTS)
+        checkPlace(caller, 'write', output_url)
+      }
+      if (input_url !== undefined) {
+        authorize(caller, ['files:write'])
+        checkPlace(caller, 'read', input_url)
+        if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'input_url' })
+        const { project_id } = caller
+        const call = idempotentCall(request, 'POST /v1/batches', body)
+        const file = { project_id, url: input_url, retention_ms: plan.file_retention_ms }
+        const insertInput = (tx: Writer, now: number) => insertFetchedFile(tx, file, now)
+        const answer = await createOf(request, { call, orderOf, defaults, webhook, insertInput })
+        return await sendEnded(request, reply, answer, wait_ms)
+      }
       if (lines) {
         authorize(caller, ['files:write'])
         if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'requests' })
@@ -251,6 +277,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
             completion_window: completion_window ?? old.completion_window,
             metadata,
             dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
+            ...(old.output_url === null ? {} : { output_url: old.output_url }),
           },
           owner,
           plan,
@@ -341,12 +368,13 @@ export function createBatchRoutes(app: App, deps: Deps): void {
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {
     const { project_id } = callerOf(request)
-    const { call, orderOf, defaults, webhook, input, inTurn = (act) => act() } = made
+    const { call, orderOf, defaults, webhook, input, insertInput, inTurn = (act) => act() } = made
     let id = ''
     let projection: BatchProjection | null = null
     const answer = await idempotency.once(
       call,
       async (tx, now) => {
+        if (insertInput) id = await insertInput(tx, now)
         const batch = await createBatch(tx, orderOf(id), projection, now)
         const shown = showBatch(batch, viewOf(request, region))
         if (webhook === null) return JSON.stringify(shown)
@@ -356,6 +384,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       },
       (write) =>
         inTurn(async () => {
+          if (!input) return await write()
           id = await input()
           await validated(request, id)
           return await oneAtATime(project_id, id, async () => {
@@ -367,6 +396,11 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     if (answer.replayed) return answer
     wake()
     return webhook === null ? answer : { ...answer, text: withSecret(answer.text, webhook) }
+  }
+
+  /** Throws invalid_request and bucket_not_allowed. */
+  function checkPlace({ project_id: id, project_name: name }: Caller, use: BucketUse, url: string): void {
+    placeOf(deps.buckets?.() ?? [], { id, name }, use, url)
   }
 
   /** Throws invalid_request, and for a key without the scope. */
@@ -419,11 +453,13 @@ function waitMs(text: string): number {
   throw new ApiError('invalid_request', message, { param: 'wait' })
 }
 
-function eitherOne(both: boolean): ApiError {
-  const message = both
-    ? '`requests` cannot be given beside `input_file_id`. A batch has one input.'
-    : '`input_file_id`, or `requests`, is required.'
-  return new ApiError('invalid_request', message, { param: both ? 'requests' : 'input_file_id' })
+/** `second`: an input that was given beside another one; null: none was given. */
+function oneInput(second: string | null): ApiError {
+  const message =
+    second === null
+      ? '`input_file_id`, `requests` or `input_url` is required.'
+      : `\`${second}\` cannot be given as well: a batch has one input.`
+  return new ApiError('invalid_request', message, { param: second ?? 'input_file_id' })
 }
 
 function ownerOf(request: FastifyRequest, header_entity: string | null) {

@@ -283,6 +283,7 @@ async function withResults(server: TestServer): Promise<FileRow> {
     index_blob: null,
     batch_id: batch.id,
     part: 'output',
+    source: null,
   }
   for (const [idx, content] of texts.entries()) {
     const blob = content === null ? null : await sealed.put(project_id, `out/${idx}`, [Buffer.from(content)])

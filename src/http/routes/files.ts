@@ -20,10 +20,10 @@ import {
 } from '../../intake/upload.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readContent } from '../../results/download.ts'
-import { fileProblems, listFiles, readFile } from '../../store/files.ts'
+import { fileProblems, fileSource, listFiles, readFile } from '../../store/files.ts'
 import type { FileRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
-import { readValidation } from '../../store/tasks.ts'
+import { readFileTask } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
@@ -205,6 +205,7 @@ export function fileRoutes(
 }
 
 export function showFile(file: FileRow, view: View): FileObject {
+  const source = fileSource(file)
   const created = unixSeconds(file.created)
   return {
     id: shownFileId(file.id, view),
@@ -219,6 +220,7 @@ export function showFile(file: FileRow, view: View): FileObject {
       ? {}
       : { status_details: file.status_details }),
     ...(file.errors === null ? {} : { errors: fileProblems(file.errors) }),
+    ...(source === null ? {} : { source: { url: source.url, etag: source.etag } }),
     region: view.region,
     created,
     created_at: created,
@@ -241,16 +243,22 @@ async function fileWaitingReason(
   { read, claimSql }: Pick<Store, 'read' | 'claimSql'>,
   file_id: string,
 ): Promise<NonNullable<FileObject['waiting_reason']>> {
-  const task = await readValidation(read, file_id)
-  if (task?.state === 'leased') return { code: 'validating', message: 'A worker is reading the file.' }
+  const task = await readFileTask(read, file_id)
+  const isFetched = task?.kind === 'fetch'
+  if (task?.state === 'leased')
+    return isFetched
+      ? { code: 'fetching', message: 'A worker is fetching the file from its bucket.' }
+      : { code: 'validating', message: 'A worker is reading the file.' }
   if (!(await hasWorker(read, claimSql)))
     return { code: 'no_worker', message: 'No worker is running; the file is validated when one starts.' }
   if (task && task.last_error !== null)
     return {
       code: 'retrying',
-      message: 'Its validation failed because of an internal error and is retried.',
+      message: isFetched
+        ? 'It could not be fetched from its bucket; that is retried.'
+        : 'Its validation failed because of an internal error and is retried.',
     }
-  return { code: 'queued', message: 'Its validation waits for a worker with a free task slot.' }
+  return { code: 'queued', message: 'It waits for a worker with a free task slot.' }
 }
 
 // GET and HEAD /v1/files/{file_id}/content.
@@ -280,11 +288,13 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
       ),
       'If-None-Match': maybeText('The `ETag` of a copy that the caller has: 304 if the content is the same.'),
     }),
-    errors: ['file_not_found', 'range_not_satisfiable', 'quota_exceeded'],
+    errors: ['file_not_found', 'file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
     async handler(request, { project_id }, reply) {
       const id = fileIdOf(request.params.file_id)
       const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')
       const { 'if-range': condition, range: wanted } = request.headers
+      if (file.content_blob === null && file.part === null)
+        throw new ApiError('file_not_processed', 'The file has not been fetched from its bucket.')
       // A range is one of the bytes as they are.
       const isSmall = file.bytes < ENCODED_BYTES_MIN
       const encoding = wanted !== undefined || isSmall ? null : encodingFor(request)

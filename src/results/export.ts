@@ -1,0 +1,89 @@
+// The task that writes the results of a batch that has ended to the bucket of its `output_url`: the files ID/output.jsonl
+// and ID/errors.jsonl, byte for byte as they are downloaded. An object is there as a whole or not at all, and its key is
+// the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event.
+import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
+import { ApiError } from '../domain/errors.ts'
+import { nextAttemptAt } from '../notify/deliver.ts'
+import { outputEnded, recordEvent } from '../notify/record-event.ts'
+import { readBatchRow, setOutputStatus } from '../store/batches.ts'
+import { readFile } from '../store/files.ts'
+import { readProject } from '../store/projects.ts'
+import type { BatchRow, TaskRow } from '../store/schema.ts'
+import type { Store } from '../store/store.ts'
+import { finishTask, postponeTask } from '../store/tasks.ts'
+import { readContent } from './download.ts'
+
+export interface ExportDeps {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  random: () => number
+  openBucket: OpenBucket
+  schedule?: typeof nextAttemptAt
+}
+
+export async function exportResults(deps: ExportDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
+  const { store, clock, random, schedule = nextAttemptAt } = deps
+  const batch = await readBatchRow(store.read, task.subject)
+  if (!batch || batch.output_url === null || batch.output_url_status !== 'pending') {
+    await store.write((tx) => finishTask(tx, task))
+    return
+  }
+  let failure: unknown = null
+  try {
+    await writeFiles(deps, task, batch, batch.output_url, signal)
+  } catch (error) {
+    signal.throwIfAborted()
+    failure = error
+  }
+  const now = clock.now()
+  const error = failure === null ? null : reasonOf(failure)
+  const isGone = failure instanceof ApiError && failure.code === 'file_not_found'
+  const next =
+    failure === null || isGone
+      ? null
+      : schedule({ started: task.created, attempts: task.attempts }, now, random())
+  await store.write(async (tx) => {
+    if (next !== null) {
+      await setOutputStatus(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
+      return await postponeTask(tx, task, next, error)
+    }
+    if (!(await finishTask(tx, task))) return
+    const status = failure === null ? 'delivered' : 'failed'
+    await setOutputStatus(tx, batch.id, { output_url_status: status, output_url_error: error })
+    await recordEvent(tx, outputEnded(batch, status, error), now)
+  })
+}
+
+async function writeFiles(
+  { store, sealed, clock, openBucket }: ExportDeps,
+  task: TaskRow,
+  { id, project_id, output_file_id, error_file_id }: BatchRow,
+  output_url: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const project = await readProject(store.read, project_id)
+  if (!project) throw new Error(`batch ${id} belongs to no project`)
+  const { objects, key } = await openBucket(project, 'write', output_url)
+  const files = { 'output.jsonl': output_file_id, 'errors.jsonl': error_file_id }
+  for (const [name, file_id] of Object.entries(files)) {
+    if (file_id === null) continue
+    const file = await readFile(store.read, project_id, file_id, clock.now())
+    if (!file) throw new ApiError('file_not_found', 'the result file was deleted before it was written')
+    const place = `${key}${id}/${name}`
+    // Where the credentials do not allow it, the bucket's own rules have to.
+    if (task.attempts > 1) await objects.abortUploads(place).catch(() => {})
+    const content = readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes })
+    const bytes = await objects.put(place, untilAborted(content, signal))
+    if (bytes !== file.bytes) throw new Error(`${bytes} bytes of ${file_id} were written, not ${file.bytes}`)
+  }
+}
+
+/** For the owner of the batch: what another part of the service says is for its log. */
+function reasonOf(failure: unknown): string {
+  return failure instanceof ObjectFailed || failure instanceof ApiError
+    ? failure.message
+    : 'the service failed to read the results'
+}
