@@ -1,14 +1,8 @@
 // Claims chunks: decides which chunk runs next, and leases it.
-import {
-  type ExpressionBuilder,
-  type ExpressionWrapper,
-  type SelectQueryBuilder,
-  type SqlBool,
-  sql,
-} from 'kysely'
+import { type Expression, type SelectQueryBuilder, sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
-import { selectRows, updateRows } from './rows.ts'
+import { selectRows } from './rows.ts'
 import type { ChunkRow, Schema, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
@@ -48,8 +42,8 @@ const WORKERS_SHARED_MAX = 64
 const ALL_MODELS: ModelChoice = { exceptModels: [] }
 
 /**
- * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline, then, one by one, the chunk with
- * the earliest deadline of the project with the fewest leased chunks. A small batch therefore never waits for another
+ * Leases the chunks, without lines at a batch API, that should run next: first those that may miss their deadline, then,
+ * one by one, the chunk with the earliest deadline of the project with the fewest leased chunks. A small batch therefore never waits for another
  * project's large one. Chunks that another claim has locked are skipped.
  */
 export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkRow[]> {
@@ -60,19 +54,19 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
   const { ready = 0, workers = 1 } = atFirst[0] ?? {}
   if (ready === 0) return claims
   const count = Math.min(order.count, Math.ceil(ready / Math.max(1, workers)))
-  if (order.onlyBatches) {
-    const choice = { batch_ids: order.onlyBatches, exceptProjects: [...spent] }
-    return await leaseFirst(tx, worker_id, onePerProject ? 1 : count, models, choice)
-  }
   const urgent = onePerProject ? 1 : count
-  if (atFirst.some(({ first_deadline }) => first_deadline < order.urgentBefore)) {
-    const choice = { before: order.urgentBefore, exceptProjects: [...spent] }
-    claims.push(...(await leaseFirst(tx, worker_id, urgent, models, choice)))
-  }
-  if (urgentBatches.length > 0 && claims.length < urgent) {
-    const choice = { batch_ids: urgentBatches, exceptProjects: [...spent] }
-    claims.push(...(await leaseFirst(tx, worker_id, urgent - claims.length, models, choice)))
-  }
+  const firstOf = async (most: number, which: (ready: Ready) => Ready): Promise<ChunkRow[]> =>
+    await leaseReady(tx, worker_id, models, [
+      [most, (ready) => which(spent.size > 0 ? ready.where('project_id', 'not in', [...spent]) : ready)],
+    ])
+  const { onlyBatches, urgentBefore } = order
+  if (onlyBatches) return await firstOf(urgent, (ready) => ready.where('batch_id', 'in', onlyBatches))
+  if (atFirst.some(({ first_deadline }) => first_deadline < urgentBefore))
+    claims.push(...(await firstOf(urgent, (ready) => ready.where('deadline', '<', urgentBefore))))
+  if (urgentBatches.length > 0 && claims.length < urgent)
+    claims.push(
+      ...(await firstOf(urgent - claims.length, (ready) => ready.where('batch_id', 'in', urgentBatches))),
+    )
   if (onePerProject) for (const claim of claims) spent.add(claim.project_id)
   let known = claims.length === 0 ? atFirst : null
   while (claims.length < count) {
@@ -82,7 +76,15 @@ export async function claimChunks(tx: Writer, order: ClaimOrder): Promise<ChunkR
     known = null
     const turns = takeTurns(waiting, count - claims.length, onePerProject)
     if (turns.size === 0) break
-    const found = await leaseFirst(tx, worker_id, count, models, { turns })
+    const found = await leaseReady(
+      tx,
+      worker_id,
+      models,
+      Array.from(turns, ([project_id, share]) => [
+        share,
+        (ready) => ready.where('project_id', '=', project_id),
+      ]),
+    )
     for (const [project_id, share] of turns) {
       const own = found.filter((claim) => claim.project_id === project_id)
       claims.push(...own)
@@ -102,14 +104,13 @@ export async function claimRemote(
   count: number,
   onlyBatches?: readonly string[],
 ): Promise<ChunkRow[]> {
-  const chosen = await readyRemote(tx, onlyBatches)
+  const chosen = readyRemote(tx, onlyBatches)
     .select(['batch_id', 'idx'])
     .orderBy('deadline')
     .limit(count)
     .forUpdate()
     .skipLocked()
-    .execute()
-  return await leaseChosen(tx, worker_id, chosen)
+  return await lease(tx, worker_id, chosen)
 }
 
 /** Whether there is any. */
@@ -140,62 +141,68 @@ function ofModels<O>(
   query: SelectQueryBuilder<Schema, 'chunks', O>,
   models: ModelChoice,
 ): SelectQueryBuilder<Schema, 'chunks', O> {
-  return query.where((eb) => isOfModels(eb, models))
-}
-
-/** The condition of a choice of models. */
-function isOfModels(
-  eb: ExpressionBuilder<Schema, 'chunks'>,
-  models: ModelChoice,
-): ExpressionWrapper<Schema, 'chunks', SqlBool> {
   const only = 'onlyModels' in models
   const list = only ? models.onlyModels : models.exceptModels
   const named = list.filter((model) => model !== null)
-  const several = eb('model', 'is', null)
-  if (only) {
-    const parts = named.length > 0 ? [eb('model', 'in', named)] : []
-    return eb.or(list.includes(null) ? [several, ...parts] : parts)
-  }
-  const others = named.length > 0 ? [eb('model', 'not in', named)] : [eb('model', 'is not', null)]
-  if (list.includes(null)) return eb.and([eb('model', 'is not', null), ...others])
-  return named.length > 0 ? eb.or([several, ...others]) : eb.and([])
+  const hasSeveral = list.includes(null) === only
+  if (named.length === 0 && !only) return hasSeveral ? query : query.where('model', 'is not', null)
+  return query.where((eb) =>
+    eb.or([
+      ...(hasSeveral ? [eb('model', 'is', null)] : []),
+      ...(named.length > 0 ? [eb('model', only ? 'in' : 'not in', named)] : []),
+    ]),
+  )
 }
 
-type Choice =
-  | { before: number; exceptProjects: readonly string[] }
-  | { batch_ids: readonly string[]; exceptProjects: readonly string[] }
-  /** The number of chunks of each project. */
-  | { turns: ReadonlyMap<string, number> }
+type Ready = ReturnType<typeof ready>
 
-/** Leases up to `count` of the ready chunks of a choice, earliest deadline first, in one statement. */
-async function leaseFirst(
+function ready(db: Pick<Writer, 'selectFrom'>) {
+  return selectRows(db, 'chunks', { state: 'ready', remote_batches: 0 }).select(['batch_id', 'idx'])
+}
+
+/** Leases ready chunks: of each part up to its own number, earliest deadline first. */
+async function leaseReady(
   tx: Writer,
   worker_id: string,
-  count: number,
   models: ModelChoice,
-  choice: Choice,
+  parts: readonly [most: number, which: (ready: Ready) => Ready][],
+): Promise<ChunkRow[]> {
+  const [one, ...others] = parts.map(([most, which]) =>
+    tx
+      .selectFrom(
+        which(ofModels(ready(tx), models))
+          .orderBy('deadline')
+          .orderBy('batch_id')
+          .orderBy('idx')
+          .limit(most)
+          .forUpdate()
+          .skipLocked()
+          .as('part'),
+      )
+      .selectAll(),
+  )
+  return one
+    ? await lease(
+        tx,
+        worker_id,
+        others.reduce((union, other) => union.unionAll(other), one),
+      )
+    : []
+}
+
+/** Leases the chunks that `chosen` locks, in one statement; returns them by their deadline. */
+async function lease(
+  tx: Writer,
+  worker_id: string,
+  chosen: Expression<Pick<ChunkRow, 'batch_id' | 'idx'>>,
 ): Promise<ChunkRow[]> {
   const rows = await tx
     .with(
       (cte) => cte('chosen').materialized(),
-      (db) => {
-        const first = (at_most: number) => ofModels(firstReady(db, at_most), models)
-        if ('turns' in choice) {
-          const [one, ...others] = [...choice.turns].map(([project_id, share]) =>
-            db.selectFrom(first(share).where('project_id', '=', project_id).as('turn')).selectAll(),
-          )
-          if (!one) throw new Error('nobody is to have a turn')
-          return others.reduce((union, other) => union.unionAll(other), one)
-        }
-        const query = first(count)
-        const { exceptProjects } = choice
-        const open = exceptProjects.length > 0 ? query.where('project_id', 'not in', exceptProjects) : query
-        if ('batch_ids' in choice) return open.where('batch_id', 'in', choice.batch_ids)
-        return open.where('deadline', '<', choice.before)
-      },
+      () => chosen,
     )
     .updateTable('chunks')
-    .set((eb) => ({ state: 'leased', worker_id, epoch: eb('epoch', '+', 1) }))
+    .set((eb) => ({ state: 'leased', worker_id, parked_reason: null, epoch: eb('epoch', '+', 1) }))
     .where(({ eb, refTuple, selectFrom }) =>
       eb(
         refTuple('batch_id', 'idx'),
@@ -206,17 +213,6 @@ async function leaseFirst(
     .returningAll()
     .execute()
   return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
-}
-
-function firstReady(db: Pick<Writer, 'selectFrom'>, at_most: number) {
-  return selectRows(db, 'chunks', { state: 'ready', remote_batches: 0 })
-    .select(['batch_id', 'idx'])
-    .orderBy('deadline')
-    .orderBy('batch_id')
-    .orderBy('idx')
-    .limit(at_most)
-    .forUpdate()
-    .skipLocked()
 }
 
 function compare(a: string, b: string): number {
@@ -328,26 +324,16 @@ export async function claimOfEntities(
   tx: Writer,
   order: { worker_id: string; project_id: string; entities: readonly string[]; models: ModelChoice },
 ): Promise<ChunkRow[]> {
-  const claims: ChunkRow[] = []
-  for (const entity of order.entities) {
-    const chosen = await selectRows(tx, 'chunks', {
-      state: 'ready',
-      remote_batches: 0,
-      project_id: order.project_id,
-      entity,
-    })
-      .select(['batch_id', 'idx'])
-      .where((eb) => isOfModels(eb, order.models))
-      .orderBy('deadline')
-      .orderBy('batch_id')
-      .orderBy('idx')
-      .limit(1)
-      .forUpdate()
-      .skipLocked()
-      .executeTakeFirst()
-    if (chosen) claims.push(...(await leaseChosen(tx, order.worker_id, [chosen])))
-  }
-  return claims
+  const { worker_id, project_id, entities, models } = order
+  return await leaseReady(
+    tx,
+    worker_id,
+    models,
+    entities.map((entity) => [
+      1,
+      (ready) => ready.where('project_id', '=', project_id).where('entity', '=', entity),
+    ]),
+  )
 }
 
 // Batches that send no more lines (cancelled, input deleted, or past their window), and the claims of their remaining
@@ -422,7 +408,7 @@ export async function claimClosable(
   count: number,
 ): Promise<ChunkRow[]> {
   if (batch_ids.length === 0) return []
-  const chosen = await selectRows(tx, 'chunks', { batch_id: batch_ids })
+  const chosen = selectRows(tx, 'chunks', { batch_id: batch_ids })
     .select(['batch_id', 'idx'])
     .where('state', '!=', sql.lit('sealed' as const))
     .where(isClosable(now))
@@ -431,25 +417,7 @@ export async function claimClosable(
     .limit(count)
     .forUpdate()
     .skipLocked()
-    .execute()
-  return await leaseChosen(tx, worker_id, chosen)
-}
-
-/** Leases chunks that this transaction has locked. */
-async function leaseChosen(
-  tx: Writer,
-  worker_id: string,
-  chosen: readonly Pick<ChunkRow, 'batch_id' | 'idx'>[],
-): Promise<ChunkRow[]> {
-  const claims: ChunkRow[] = []
-  for (const [batch_id, chunks] of Map.groupBy(chosen, (chunk) => chunk.batch_id))
-    claims.push(
-      ...(await updateRows(tx, 'chunks', { batch_id, idx: chunks.map(({ idx }) => idx) })
-        .set((eb) => ({ state: 'leased', worker_id, parked_reason: null, epoch: eb('epoch', '+', 1) }))
-        .returningAll()
-        .execute()),
-    )
-  return claims
+  return await lease(tx, worker_id, chosen)
 }
 
 /** Leases the plan of one of these batches. */
