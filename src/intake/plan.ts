@@ -21,14 +21,7 @@ import { deltaOf } from '../results/commit.ts'
 import { endBatch, type FinishRules, finishIfDone } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import {
-  addToBatch,
-  moveBatch,
-  readBatchRow,
-  setBatchErrors,
-  setBatchLines,
-  setPlanned,
-} from '../store/batches.ts'
+import { addToBatch, moveBatch, readBatchRow, setBatch } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
 import { fileProblems, lockInputFile, readFileRow } from '../store/files.ts'
@@ -89,7 +82,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
       : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setPlanned(tx, batch.id, { chunk_count: spans.length, unshared_lines })
+    await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines })
     if (failed) return await failWhole(tx, deps, batch, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
@@ -269,7 +262,7 @@ async function failWhole(
     })),
     now,
   )
-  await setBatchErrors(tx, batch.id, JSON.stringify(failed[0]?.problems ?? []))
+  await setBatch(tx, batch.id, { errors: JSON.stringify(failed[0]?.problems ?? []) })
   const delta = deltaOf(
     failed.flatMap(({ tallies }) => tallies),
     0,
@@ -329,7 +322,7 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
     if (file) {
       const owner = { project_id, quotas, language: negotiateLanguage(batch.language ?? undefined) }
       await admitLines(tx, owner, projection, { queued_lines: file.line_count }, now)
-      await setBatchLines(tx, id, { total: file.line_count, models: modelsText(projection) })
+      await setBatch(tx, id, { total: file.line_count, models: modelsText(projection) })
       await recordProjectedSpend(tx, batch, projection)
     }
     await insertTask(tx, { kind: 'plan', subject: id, project_id, large: sizeClass(file?.bytes ?? 0) }, now)
@@ -345,7 +338,7 @@ async function end(
 ): Promise<BatchRow | null> {
   return await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setBatchErrors(tx, id, JSON.stringify(errors))
+    await setBatch(tx, id, { errors: JSON.stringify(errors) })
     const now = clock.now()
     const batch = await readBatchRow(tx, id)
     if (!batch) return null

@@ -4,7 +4,7 @@ import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { releaseInput } from '../lifecycle/remove-file.ts'
 import { batchEnded, recordEvent } from '../notify/record-event.ts'
-import { moveBatch, setResultFiles } from '../store/batches.ts'
+import { moveBatch, setBatch } from '../store/batches.ts'
 import { insertFile } from '../store/files.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
 import { readProject } from '../store/projects.ts'
@@ -49,7 +49,7 @@ export async function endBatch(
     output_file_id: await addResultFile(tx, batch, 'output', expires_at, now),
     error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),
   }
-  await setResultFiles(tx, batch.id, files)
+  await setBatch(tx, batch.id, files)
   await deleteProjectedSpend(tx, batch.id)
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }

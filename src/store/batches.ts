@@ -176,26 +176,17 @@ export async function moveBatch(
     .executeTakeFirst()
 }
 
-/** What is wrong with the first lines of a batch that fails: a JSON array. */
-export async function setBatchErrors(tx: Writer, id: string, errors: string): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set({ errors }).execute()
-}
+/**
+ * What is learned of a batch beside its status and counts. `errors`: of a batch that fails, a JSON array of what is wrong
+ * with its first lines. `total`, `models`: of one that was created before its file was validated.
+ */
+type BatchFacts = Pick<
+  BatchRow,
+  'errors' | 'total' | 'models' | 'output_file_id' | 'error_file_id' | 'chunk_count' | 'unshared_lines'
+>
 
-/** Of a batch that was created before its file was validated. */
-export async function setBatchLines(
-  tx: Writer,
-  id: string,
-  lines: Pick<BatchRow, 'total' | 'models'>,
-): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set(lines).execute()
-}
-
-export async function setResultFiles(
-  tx: Writer,
-  id: string,
-  files: { output_file_id: string | null; error_file_id: string | null },
-): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set(files).execute()
+export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts>): Promise<void> {
+  await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
 /** How far the results of an ended batch are with its `output_url`. */
@@ -278,15 +269,6 @@ function rateSample(done: number, now: number) {
     rate_lines: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_lines END`,
     rate_sampled_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_sampled_at END`,
   }
-}
-
-/** What planning finds. */
-export async function setPlanned(
-  tx: Writer,
-  id: string,
-  planned: Pick<BatchRow, 'chunk_count'> & Partial<Pick<BatchRow, 'unshared_lines'>>,
-): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set(planned).execute()
 }
 
 /** The state of batches with open chunks. */

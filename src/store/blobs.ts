@@ -123,17 +123,28 @@ export async function anyWrappedKey(db: Reader): Promise<string | null> {
   return webhook?.wrapped_secret ?? null
 }
 
-/** Those that can be opened, ordered by key, behind `after` if given. */
-export async function listBlobRows(
-  db: Reader,
-  page: { limit: number; after?: string | undefined },
-): Promise<BlobRow[]> {
-  let query = selectRows(db, 'blobs', { deletion_pending_since: null })
+interface KeyPage {
+  limit: number
+  /** The key or ID that the page before ended with. */
+  after?: string | undefined
+}
+
+/** Those that can be opened, ordered by key. */
+export async function listBlobRows(db: Reader, page: KeyPage): Promise<BlobRow[]> {
+  return await openable(db, page).execute()
+}
+
+/** The same, locked until the transaction ends. */
+export async function lockBlobKeys(tx: Writer, page: KeyPage): Promise<BlobRow[]> {
+  return await openable(tx, page).forUpdate().execute()
+}
+
+function openable(db: Reader, { limit, after = '' }: KeyPage) {
+  return selectRows(db, 'blobs', { deletion_pending_since: null })
     .selectAll()
+    .where('key', '>', after)
     .orderBy('key')
-    .limit(page.limit)
-  if (page.after !== undefined) query = query.where('key', '>', page.after)
-  return await query.execute()
+    .limit(limit)
 }
 
 /** Every blob after `after`, in pages of `limit`; the last page may be empty. */
@@ -242,23 +253,7 @@ async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unkn
   return found
 }
 
-/** Everything in the database that the master key has wrapped, a page at a time. */
-interface KeyPage {
-  limit: number
-  /** The key or ID that the page before ended with. */
-  after: string
-}
-
-/** Of blobs that can be opened, ordered by key, locked until the transaction ends. */
-export async function lockBlobKeys(tx: Writer, { limit, after }: KeyPage): Promise<BlobRow[]> {
-  return await selectRows(tx, 'blobs', { deletion_pending_since: null })
-    .selectAll()
-    .where('key', '>', after)
-    .orderBy('key')
-    .limit(limit)
-    .forUpdate()
-    .execute()
-}
+// The wrapped keys and secrets, which a change of the master key replaces.
 
 /** In one statement, however many; the rows are locked. */
 export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Promise<void> {
@@ -275,7 +270,7 @@ export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Pro
 export type WrappedSecrets = Pick<WebhookRow, 'id' | 'project_id' | 'wrapped_secret' | 'previous_secret'>
 
 /** Of webhooks, ordered by ID, locked until the transaction ends. */
-export async function lockSecrets(tx: Writer, { limit, after }: KeyPage): Promise<WrappedSecrets[]> {
+export async function lockSecrets(tx: Writer, { limit, after = '' }: KeyPage): Promise<WrappedSecrets[]> {
   return await tx
     .selectFrom('webhooks')
     .select(['id', 'project_id', 'wrapped_secret', 'previous_secret'])

@@ -4,12 +4,9 @@ import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { deleteRows, readRow, selectRows, slices, updateRows } from './rows.ts'
 import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
-
-/** Entities named in one query: bound parameters are limited. */
-const NAMES_MAX = 500
 
 export async function insertLimit(tx: Writer, limit: LimitRow): Promise<void> {
   await tx.insertInto('limits').values(limit).execute()
@@ -91,9 +88,7 @@ interface LimitQuery {
 
 /** The limits that count work for any of these entities, or for the project, ordered by ID. */
 export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Limit[]> {
-  const rows: LimitRow[] = []
-  for (const page of pagesOf(wanted)) rows.push(...(await matching(db, page).execute()))
-  return limitsOf(rows)
+  return await limitsOf(db, wanted, (query) => query)
 }
 
 /**
@@ -101,46 +96,51 @@ export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Li
  * first has taken. Everyone locks them in the order of their IDs.
  */
 export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<Limit[]> {
-  const rows: LimitRow[] = []
-  for (const page of pagesOf(wanted)) rows.push(...(await matching(tx, page).forUpdate().execute()))
-  return limitsOf(rows)
+  return await limitsOf(tx, wanted, (query) => query.forUpdate())
 }
 
-function matching(db: Reader, { project_id, entities, entity_types, action }: LimitQuery) {
+type Named = Pick<LimitRow, 'scope' | 'subject'>
+type Matching = ReturnType<typeof matching>
+
+async function limitsOf(
+  db: Reader,
+  wanted: LimitQuery,
+  locked: (query: Matching) => Matching,
+): Promise<Limit[]> {
+  const names = [
+    ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
+    ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
+  ]
+  // Each once: every slice finds the limits of the project.
+  const byId = new Map<string, LimitRow>()
+  for (const some of names.length === 0 ? [names] : slices(names))
+    for (const row of await locked(matching(db, wanted, some)).execute()) byId.set(row.id, row)
+  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
+}
+
+function matching(db: Reader, { project_id, action }: LimitQuery, names: readonly Named[]) {
   const query = selectRows(db, 'limits', { project_id })
     .selectAll()
     // Only this is searched by index: the limits of one project may be as many as its entities.
-    .where('subject', 'in', ['', ...entities, ...entity_types])
-    .where((eb) => {
-      const named = (scope: LimitScope, names: readonly string[]) =>
-        eb.and([eb('scope', '=', scope), eb('subject', 'in', names)])
-      const either = [eb('scope', '=', 'project')]
-      if (entities.length > 0) either.push(named('entity', entities))
-      if (entity_types.length > 0) either.push(named('entity_type', entity_types))
-      return eb.or(either)
-    })
+    .where('subject', 'in', ['', ...names.map(({ subject }) => subject)])
+    .where((eb) =>
+      eb.or([
+        eb('scope', '=', 'project'),
+        ...[...Map.groupBy(names, ({ scope }) => scope)].map(([scope, some]) =>
+          eb.and([
+            eb('scope', '=', scope),
+            eb(
+              'subject',
+              'in',
+              some.map(({ subject }) => subject),
+            ),
+          ]),
+        ),
+      ]),
+    )
     // Not by the bare ID, whose index would be read in its order from end to end.
     .orderBy(sql`id || ''`)
   return action === undefined ? query : query.where('action', '=', action)
-}
-
-/** Most ask for few names, in one page. */
-function pagesOf(wanted: LimitQuery): LimitQuery[] {
-  const pages: LimitQuery[] = []
-  const { entities, entity_types } = wanted
-  for (let at = 0; at === 0 || at < Math.max(entities.length, entity_types.length); at += NAMES_MAX)
-    pages.push({
-      ...wanted,
-      entities: entities.slice(at, at + NAMES_MAX),
-      entity_types: entity_types.slice(at, at + NAMES_MAX),
-    })
-  return pages
-}
-
-/** Each once: every page finds the limits of the project. */
-function limitsOf(rows: readonly LimitRow[]): Limit[] {
-  const byId = new Map(rows.map((row) => [row.id, row]))
-  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
 }
 
 async function changed(tx: Writer, project_id: string): Promise<void> {

@@ -50,7 +50,7 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
     }))
     .returningAll()
     .executeTakeFirstOrThrow()
-  await wakePaused(tx, (chunks) => chunks.where('batch_id', '=', id))
+  await wakePaused(tx).where('batch_id', '=', id).execute()
   await holdBack(tx, id, now)
   return batch
 }
@@ -74,22 +74,21 @@ export async function resumeModel(tx: Writer, project_id: string, model: string)
   }).executeTakeFirstOrThrow()
   if (numDeletedRows === 0n) return false
   // Chunks of several models are among them: those that still may not go on are parked again by who claims them.
-  await wakePaused(tx, (chunks) =>
-    chunks
-      .where('project_id', '=', project_id)
-      .where((eb) => eb.or([eb('model', '=', model), eb('model', 'is', null)]))
-      .where((eb) =>
-        eb.not(
-          eb.exists(
-            eb
-              .selectFrom('batches')
-              .select('id')
-              .whereRef('batches.id', '=', 'chunks.batch_id')
-              .where('paused_at', 'is not', null),
-          ),
+  await wakePaused(tx)
+    .where('project_id', '=', project_id)
+    .where((eb) => eb.or([eb('model', '=', model), eb('model', 'is', null)]))
+    .where((eb) =>
+      eb.not(
+        eb.exists(
+          eb
+            .selectFrom('batches')
+            .select('id')
+            .whereRef('batches.id', '=', 'chunks.batch_id')
+            .where('paused_at', 'is not', null),
         ),
       ),
-  )
+    )
+    .execute()
   return true
 }
 
@@ -138,17 +137,12 @@ async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: str
   await update.execute()
 }
 
-type ChunkUpdate = ReturnType<typeof wakingChunks>
-
-function wakingChunks(tx: Writer) {
+/** Makes parked chunks ready that were paused. */
+function wakePaused(tx: Writer) {
   return (
     updateRows(tx, 'chunks', { state: 'parked' })
       .set({ state: 'ready', parked_reason: null })
       // Other lines of a chunk may be paused while a batch API has some.
       .where('parked_reason', 'in', ['paused', 'remote_batch'])
   )
-}
-
-async function wakePaused(tx: Writer, of: (chunks: ChunkUpdate) => ChunkUpdate): Promise<void> {
-  await of(wakingChunks(tx)).execute()
 }

@@ -13,7 +13,7 @@ import {
   markInputDeleted,
   moveBatch,
   readBatch,
-  setPlanned,
+  setBatch,
 } from '../../src/store/batches.ts'
 import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from '../../src/store/blobs.ts'
 import {
@@ -1050,7 +1050,7 @@ async function addBatch(
       expires_at: NOW + 24 * HOUR_MS,
       ...more,
     })
-    await setPlanned(tx, batch.id, { chunk_count: chunks })
+    await setBatch(tx, batch.id, { chunk_count: chunks })
     const spans = Array.from({ length: chunks }, (_, index) => ({
       index,
       first_line: index * 1000 + 1,

@@ -17,7 +17,7 @@ import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { NO_ATTEMPTS } from '../../src/results/line-record.ts'
 import { recordAnswer, recordFailure } from '../../src/results/record-line.ts'
-import { insertBatch, moveBatch, readBatchInput, readBatchRow, setPlanned } from '../../src/store/batches.ts'
+import { insertBatch, moveBatch, readBatchInput, readBatchRow, setBatch } from '../../src/store/batches.ts'
 import { insertBlobs } from '../../src/store/blobs.ts'
 import { claimChunks, claimRemote } from '../../src/store/chunk-claims.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
@@ -183,7 +183,7 @@ export async function addQueuedBatch(
       return { index, first_line, line_count: lines, byte_start, byte_end: at, model: only }
     })
     await insertChunks(tx, batch, spans)
-    await setPlanned(tx, batch.id, { chunk_count: chunks })
+    await setBatch(tx, batch.id, { chunk_count: chunks })
     await moveBatch(tx, batch.id, 'queued', now)
     return batch
   })
