@@ -1,6 +1,6 @@
 // The fields that the operator sets in the bodies of all lines of an upstream, whatever a line says of them.
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
-import type { Span } from '../jsonl/line-scan.ts'
+import type { Span } from '../jsonl/line-scan-span.ts'
 
 /**
  * What engines answer first: a number is sent as it is; `deadline`: lines whose window ends earlier have the lower

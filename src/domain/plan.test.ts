@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import { durationMs, durationText } from './days.ts'
-import { type Plan, QUOTAS_DEFAULT, windowMs } from './plan.ts'
+import { type Plan, QUOTAS_DEFAULT, windowOf } from './plan.ts'
 
 describe('durations', () => {
   test('each unit is understood', () => {
@@ -67,17 +67,17 @@ describe('the window of a batch', () => {
   }
 
   test('is as long as the plan says', () => {
-    assert.equal(windowMs(payg, '24h'), 86_400_000)
+    assert.deepEqual(windowOf(payg, '24h'), { text: '24h', ms: 86_400_000 })
   })
 
   test('may be written in another unit', () => {
-    assert.equal(windowMs(payg, '1d'), 86_400_000)
+    assert.deepEqual(windowOf(payg, '1d'), { text: '24h', ms: 86_400_000 })
   })
 
   test('that the plan lacks is told apart from nonsense', () => {
-    assert.equal(windowMs(payg, '4h'), 'not_in_plan')
-    assert.equal(windowMs(payg, '48h'), 'not_in_plan')
+    assert.equal(windowOf(payg, '4h'), 'not_in_plan')
+    assert.equal(windowOf(payg, '48h'), 'not_in_plan')
     for (const text of ['', '0h', 'soon', '24', '24H', '-24h'])
-      assert.equal(windowMs(payg, text), 'invalid', text)
+      assert.equal(windowOf(payg, text), 'invalid', text)
   })
 })

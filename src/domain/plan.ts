@@ -17,13 +17,13 @@ export interface Plan {
 }
 
 /**
- * The length of the completion window that a request asks for. `not_in_plan` is a window that this plan does
- * not offer (403), `invalid` is not a duration (400). `1440m` is the same window as `24h`.
+ * The completion window that a request asks for. `not_in_plan`: this plan does not offer it (403), `invalid`: it is not a
+ * duration (400). `1440m` is the same window as `24h`.
  */
-export function windowMs(plan: Plan, text: string): number | 'not_in_plan' | 'invalid' {
+export function windowOf(plan: Plan, text: string): CompletionWindow | 'not_in_plan' | 'invalid' {
   const ms = durationMs(text)
   if (ms === null || ms === 0) return 'invalid'
-  return plan.completion_windows.some((window) => window.ms === ms) ? ms : 'not_in_plan'
+  return plan.completion_windows.find((window) => window.ms === ms) ?? 'not_in_plan'
 }
 
 // Quotas limit how much a project may have at once, whatever it may spend. Each plan sets them; a call that would

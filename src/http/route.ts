@@ -19,6 +19,7 @@ import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
 import { type Caller, callerOf } from './access/caller.ts'
 import type { ProxyIdentity } from './access/proxy-identity.ts'
+import { refuseIdempotencyKey } from './request/idempotency.ts'
 
 export type App = FastifyInstance
 
@@ -111,6 +112,8 @@ interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema>
   query?: Q
   body?: B
   takesLines?: true
+  /** The call makes something each time, and would do so again for a repeated key: calls with a key are rejected. */
+  takesNoKey?: true
 }
 
 type Answer<A extends TSchema> = Promise<Static<A> | FastifyReply>
@@ -131,7 +134,7 @@ export function route<
     handler: (request: Call<Path, Q, B>, caller: Caller, reply: FastifyReply) => Answer<NoInfer<A>>
   },
 ): void {
-  const { access, params, query, body, takesLines, handler, ...doc } = spec
+  const { access, params, query, body, takesLines, takesNoKey, handler, ...doc } = spec
   const { methods, url } = placeOf(at)
   const names = [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
   const accepts = {
@@ -142,7 +145,10 @@ export function route<
   app.route<Parts<Path, Q, B>>({
     method: methods,
     url,
-    handler: (request, reply) => handler(request, callerOf(request), reply),
+    handler(request, reply) {
+      if (takesNoKey) refuseIdempotencyKey(request.headers)
+      return handler(request, callerOf(request), reply)
+    },
     ...(takesLines && { bodyLimit: INLINE_BYTES_MAX }),
     schema: accepts,
     config: { declared: { methods, url, access, doc, accepts, ...(takesLines && { takesLines }) } },

@@ -6,7 +6,7 @@ import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
-import { type Plan, type Quotas, quotaExceeded, windowMs } from '../domain/plan.ts'
+import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
 import { admit, type BatchProjection, recordProjectedSpend } from '../ledger/admit.ts'
 import { insertBatch } from '../store/batches.ts'
 import { lockInputFile } from '../store/files.ts'
@@ -62,7 +62,7 @@ export function orderBatch(
         param: 'metadata.entity',
       },
     )
-  const window = windowOf(plan, completion_window)
+  const window = offeredWindow(plan, completion_window)
   return {
     ...owner,
     endpoint,
@@ -168,16 +168,14 @@ export function usableInput(file: FileRow | undefined): FileRow {
   return file
 }
 
-function windowOf(plan: Plan, text: string): { text: string; ms: number } {
-  const offered = plan.completion_windows.map((window) => `"${window.text}"`).join(' or ')
-  const ms = windowMs(plan, text)
+/** Throws invalid_request and plan_lacks_feature. */
+function offeredWindow(plan: Plan, text: string): Exclude<ReturnType<typeof windowOf>, string> {
+  const window = windowOf(plan, text)
+  if (typeof window === 'object') return window
+  const offered = plan.completion_windows.map((one) => `"${one.text}"`).join(' or ')
   const param = 'completion_window'
-  if (ms === 'invalid')
+  if (window === 'invalid')
     throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
-  const window = plan.completion_windows.find((candidate) => candidate.ms === ms)
-  if (!window) {
-    const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}; the operator of the service adds others to \`plans.${plan.name}.completion_windows\` in the configuration.`
-    throw new ApiError('plan_lacks_feature', message, { param })
-  }
-  return window
+  const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}; the operator of the service adds others to \`plans.${plan.name}.completion_windows\` in the configuration.`
+  throw new ApiError('plan_lacks_feature', message, { param })
 }

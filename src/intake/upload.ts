@@ -5,6 +5,7 @@ import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError } from '../domain/errors.ts'
 import { COMPRESSION_BYTES, compressionOf } from '../domain/file.ts'
+import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blobs.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
@@ -307,17 +308,10 @@ async function* passOn(
     const wait = validation?.take(piece)
     if (wait) await wait
     yield piece
-    freeBuffer(piece)
+    // Other pieces may lie in the same memory.
+    if (piece.byteLength === piece.buffer.byteLength) freeBuffer(piece)
   }
   ended()
-}
-
-/**
- * Frees the memory of a block that is no longer used, if the block shares it with no other. The garbage collector
- * learns of such memory late: at hundreds of megabytes a second, tens of megabytes would pile up.
- */
-function freeBuffer({ buffer, byteLength }: Uint8Array): void {
-  if (buffer instanceof ArrayBuffer && byteLength === buffer.byteLength) buffer.transfer(0)
 }
 
 // The expiry that a caller requests for a file, in the form of the OpenAI API: a number of seconds after creation.

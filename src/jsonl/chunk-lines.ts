@@ -7,9 +7,9 @@ import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/spend.ts'
 import { checkLine } from './check-line.ts'
-import { type InputLine, LineScanner, type Span } from './line-scan.ts'
+import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
-import { hasByteOrderMark, isBlank, LF, withoutCr } from './line-scan-span.ts'
+import { hasByteOrderMark, isBlank, LF, type Span, withoutCr } from './line-scan-span.ts'
 import { choicesOf, projectedSpend, projectTokens, promptOf } from './projection.ts'
 
 export interface ChunkLine {

@@ -9,8 +9,6 @@ import { BodyFacts } from './line-scan-body.ts'
 import { MetadataScan } from './line-scan-metadata.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
 
-export type { Span } from './line-scan-span.ts'
-
 const CUSTOM_ID_CHARACTERS_MAX = 512
 
 /** An input line that is well formed. Valid until the scanner's next scan: copy what must last. */

@@ -12,7 +12,7 @@ import { NO_SPEND } from '../domain/spend.ts'
 import { type ChunkLine, InputChanged, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { reverseJournal } from '../results/commit.ts'
 import { type Journalled, readChunkJournal } from '../results/journal.ts'
-import type { BatchInput } from '../store/batches.ts'
+import { type BatchInput, readBatchInput } from '../store/batches.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 
@@ -33,6 +33,17 @@ export class ChunkReader {
 
   constructor(options: ChunkReaderOptions) {
     this.#options = options
+  }
+
+  /** By batch, its row and input, read once for chunks that are claimed together: these are mostly of one batch. */
+  inputs(claims: readonly ChunkRow[]): ReadonlyMap<string, Promise<BatchInput>> {
+    return new Map(Array.from(new Set(claims.map(({ batch_id }) => batch_id)), (id) => [id, this.#input(id)]))
+  }
+
+  async #input(batch_id: string): Promise<BatchInput> {
+    const input = await readBatchInput(this.#options.store.read, batch_id)
+    if (!input) throw new Error(`batch ${batch_id} is gone`)
+    return input
   }
 
   /** Throws InputUnreadable while the input may still be restored before the batch's deadline. */

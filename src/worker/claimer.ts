@@ -7,7 +7,7 @@ import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { ChunkTrace } from '../results/chunk-trace.ts'
-import { type BatchInput, readBatchInput } from '../store/batches.ts'
+import type { BatchInput } from '../store/batches.ts'
 import {
   type ClaimOrder,
   claimChunks,
@@ -225,9 +225,7 @@ export class Claimer {
   }
 
   async #openAll(claims: readonly ChunkRow[]): Promise<boolean> {
-    // Chunks that are claimed together are mostly of one batch, whose input is read once.
-    const inputs = new Map<string, Promise<BatchInput>>()
-    for (const { batch_id } of claims) if (!inputs.has(batch_id)) inputs.set(batch_id, this.#input(batch_id))
+    const inputs = this.#options.reader.inputs(claims)
     const opened = await Promise.allSettled(
       claims.map((claim) =>
         this.#open(claim, inputs.get(claim.batch_id)!).finally(() => this.#opening.delete(claim)),
@@ -346,12 +344,6 @@ export class Claimer {
       return await parkChunk(tx, store.claimSql, claim, until - clock.now(), reason)
     })
     this.#options.leases.ended(parked)
-  }
-
-  async #input(batch_id: string): Promise<BatchInput> {
-    const input = await readBatchInput(this.#options.store.read, batch_id)
-    if (!input) throw new Error(`batch ${batch_id} is gone`)
-    return input
   }
 }
 

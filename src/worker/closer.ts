@@ -14,7 +14,7 @@ import { type ChunkCommit, type Committed, commitChunks } from '../results/commi
 import type { FinishRules } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { sealChunk } from '../results/seal.ts'
-import { type BatchInput, readBatchInput } from '../store/batches.ts'
+import type { BatchInput } from '../store/batches.ts'
 import { claimClosable, claimPlan, listClosable, listEnding } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
@@ -142,10 +142,7 @@ export class Closer {
   }
 
   async #closeClaimed(claims: readonly ChunkRow[]): Promise<void> {
-    const { store } = this.#options
-    const inputs = new Map<string, Promise<BatchInput | undefined>>()
-    for (const { batch_id } of claims)
-      if (!inputs.has(batch_id)) inputs.set(batch_id, readBatchInput(store.read, batch_id))
+    const inputs = this.#options.reader.inputs(claims)
     for (const group of inGroups(claims)) {
       const sealed = await Promise.all(group.map((claim) => this.#seal(claim, inputs.get(claim.batch_id)!)))
       await this.#commit(sealed.filter((commit) => commit !== null))
@@ -178,12 +175,11 @@ export class Closer {
   }
 
   /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
-  async #seal(claim: ChunkRow, reading: Promise<BatchInput | undefined>): Promise<ChunkCommit | null> {
+  async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<ChunkCommit | null> {
     const { store, sealed, reader, clock, log, leases } = this.#options
     let lease = claim
     try {
       const input = await reading
-      if (!input) throw new Error(`batch ${claim.batch_id} is gone`)
       const reason = stopReason(input.batch, clock.now())
       if (reason === null) {
         await store.write((tx) => releaseChunk(tx, claim))

@@ -27,16 +27,19 @@ export async function readPage<Row, Item extends { id: string }>(
   // One more than requested, to know whether there are more.
   const { rows, lookedTo } = await source.list({ limit: limit + 1, order, behind })
   const data = rows.slice(0, limit).map((row) => source.show(row))
-  const last_id = data.at(-1)?.id ?? null
   const last = rows[data.length - 1]
   const goesOn = rows.length > limit && last !== undefined
-  const next_cursor = goesOn ? (source.cursor?.(last) ?? last_id) : lookedTo
+  return pageOf(data, goesOn ? (source.cursor?.(last) ?? data.at(-1)?.id ?? null) : lookedTo)
+}
+
+/** `next_cursor`: where the next page begins; null on the last. */
+export function pageOf<Item extends { id: string }>(data: Item[], next_cursor: string | null): List<Item> {
   return {
     object: 'list',
     data,
     has_more: next_cursor !== null,
     next_cursor,
     first_id: data[0]?.id ?? null,
-    last_id,
+    last_id: data.at(-1)?.id ?? null,
   }
 }

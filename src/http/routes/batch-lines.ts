@@ -16,7 +16,7 @@ import {
   LineList,
   LinesQuery,
 } from '../../wire/batch-line.ts'
-import type { List } from '../../wire/list.ts'
+import { pageOf } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
@@ -46,7 +46,7 @@ export function batchLineRoutes(
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const order = { ...filters, after, limit }
       const { lines: data, next } = await read.turn(() => listLines(ports(), batch, order))
-      return pageOf(data, next)
+      return pageOf(data, next === null ? null : String(next))
     },
   })
 
@@ -91,17 +91,6 @@ export function batchLineRoutes(
       return reply.type('application/json; charset=utf-8').header('content-length', line.bytes).send(text)
     },
   })
-}
-
-function pageOf<T extends { id: string }>(data: T[], next: number | string | null): List<T> {
-  return {
-    object: 'list',
-    data,
-    has_more: next !== null,
-    next_cursor: next === null ? null : String(next),
-    first_id: data[0]?.id ?? null,
-    last_id: data.at(-1)?.id ?? null,
-  }
 }
 
 function lineNumber(text: string): number | null {

@@ -12,7 +12,6 @@ import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
-import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -51,8 +50,8 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     answer: NewApiKey,
     errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
     body: CreateApiKey,
+    takesNoKey: true,
     async handler(request, caller) {
-      refuseIdempotencyKey(request.headers)
       const {
         name,
         compat,

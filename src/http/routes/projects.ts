@@ -3,7 +3,7 @@
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
-import { QUOTA_NAMES } from '../../domain/plan.ts'
+import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import {
@@ -18,7 +18,6 @@ import { sumPendingUploads } from '../../store/uploads.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { CreateProject, ProjectObject, QuotasObject, UpdateProject } from '../../wire/project.ts'
 import { type Caller, planOf } from '../access/caller.ts'
-import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
@@ -52,8 +51,8 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     rules: planRules,
     errors: ['project_exists'],
     body: CreateProject,
+    takesNoKey: true,
     async handler(request) {
-      refuseIdempotencyKey(request.headers)
       const { name } = request.body
       const plan = planNamed(request.body.plan ?? [...plans.keys()][0] ?? '')
       const now = clock.now()
@@ -87,8 +86,8 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     rules: planRules,
     errors: ['project_not_found'],
     body: UpdateProject,
+    takesNoKey: true,
     async handler(request) {
-      refuseIdempotencyKey(request.headers)
       const plan = planNamed(request.body.plan)
       return await store.write(async (tx) => {
         const project = found(await readProject(tx, request.params.project_id), 'project_not_found')
@@ -131,27 +130,30 @@ export function quotaRoute(app: App, { store, plans, incoming, downloads, stream
     answer: QuotasObject,
     async handler(_request, caller) {
       const plan = planOf(plans, caller)
-      const used = await readUse(store.read, caller.project_id, QUOTA_NAMES.filter(isStored))
-      const pending = await sumPendingUploads(store.read, caller.project_id)
-      const row = (name: (typeof QUOTA_NAMES)[number], use: number | null) => ({
-        limit: plan.quotas[name],
-        used: use,
-      })
+      const { project_id } = caller
+      const pending = await sumPendingUploads(store.read, project_id)
+      const used: Partial<Record<QuotaName, number>> = {
+        ...(await readUse(store.read, project_id, QUOTA_NAMES.filter(isStored))),
+        uploads: incoming.files(project_id) + pending.uploads,
+        downloads: downloads.used(project_id),
+        streams: streams.used(project_id),
+      }
+      const row = (name: QuotaName) => ({ limit: plan.quotas[name], used: used[name] ?? null })
       return {
         object: 'quotas' as const,
         plan: plan.name,
         completion_windows: plan.completion_windows.map(({ text }) => text),
         quotas: {
-          stored_bytes: row('stored_bytes', used.stored_bytes ?? 0),
-          open_batches: row('open_batches', used.open_batches ?? 0),
-          queued_lines: row('queued_lines', used.queued_lines ?? 0),
-          limits: row('limits', used.limits ?? 0),
-          webhooks: row('webhooks', used.webhooks ?? 0),
-          entities_per_batch: row('entities_per_batch', null),
-          uploads: row('uploads', incoming.files(caller.project_id) + pending.uploads),
-          downloads: row('downloads', downloads.used(caller.project_id)),
-          streams: row('streams', streams.used(caller.project_id)),
-          keys: row('keys', used.keys ?? 0),
+          stored_bytes: row('stored_bytes'),
+          open_batches: row('open_batches'),
+          queued_lines: row('queued_lines'),
+          limits: row('limits'),
+          webhooks: row('webhooks'),
+          entities_per_batch: row('entities_per_batch'),
+          uploads: row('uploads'),
+          downloads: row('downloads'),
+          streams: row('streams'),
+          keys: row('keys'),
         },
       }
     },

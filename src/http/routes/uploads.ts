@@ -31,7 +31,6 @@ import {
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
-import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { whileConnected } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
@@ -65,8 +64,8 @@ export function uploadRoutes(
     rules: { body: { properties: { bytes: { maximum: file_bytes_max } } } },
     errors: ['quota_exceeded'],
     body: CreateUpload,
+    takesNoKey: true,
     async handler(request) {
-      refuseIdempotencyKey(request.headers)
       const owner = quotaHolder(request, plans)
       const { filename, mime_type, bytes, expires_after } = request.body
       if (bytes > file_bytes_max)
@@ -132,8 +131,8 @@ export function uploadRoutes(
     answer: UploadPartObject,
     form: PartForm,
     errors: ['invalid_multipart', 'upload_not_found', 'upload_not_pending', 'quota_exceeded'],
+    takesNoKey: true,
     async handler(request) {
-      refuseIdempotencyKey(request.headers)
       const owner = quotaHolder(request, plans)
       const now = (): number => clock.now()
       const found = await readUpload(store.read, owner.project_id, request.params.upload_id, now())

@@ -43,7 +43,6 @@ import {
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
-import { refuseIdempotencyKey } from '../request/idempotency.ts'
 import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -93,9 +92,9 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     rules: { body: WEBHOOK_RULES },
     errors: ['quota_exceeded'],
     body: CreateWebhook,
+    takesNoKey: true,
     async handler(request) {
       const { project_id, quotas } = quotaHolder(request, plans)
-      refuseIdempotencyKey(request.headers)
       const { url, event_types = null, description = null } = request.body
       const made = newWebhook(webhooks, project_id, { url }, clock.now())
       const row: WebhookRow = {
@@ -190,8 +189,8 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     answer: WebhookWithSecret,
     errors: ['webhook_not_found'],
     body: RotateSecret,
+    takesNoKey: true,
     async handler(request, { project_id }) {
-      refuseIdempotencyKey(request.headers)
       const id = request.params.webhook_id
       const { overlap_seconds = ROTATION_OVERLAP_S_DEFAULT } = request.body ?? {}
       const secret = newSigningSecret(webhooks.keys, project_id, id)
@@ -251,8 +250,8 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     answer: ReplayedDeliveries,
     errors: ['webhook_not_found', 'event_not_found', 'webhook_disabled'],
     body: ReplayDeliveries,
+    takesNoKey: true,
     async handler(request, { project_id }) {
-      refuseIdempotencyKey(request.headers)
       const { event_id } = request.body ?? {}
       const now = clock.now()
       const answer = await withLocked(project_id, request.params.webhook_id, async (tx, webhook) => {
