@@ -260,36 +260,39 @@ export function buildServer(deps: ServerDependencies): App {
   }
 
   app.addHook('onSend', async (request, reply, payload) => {
-    const { caller } = request
-    const recorded = caller ? recordCall(caller, request, reply, payload) : recordAnonymous(request, reply)
+    const recorded = record(request, reply, payload)
     // Where a store is unavailable the call has changed nothing, and its caller has waited long enough.
     if (reply.statusCode !== UNAVAILABLE) await recorded
     return payload
   })
 
-  /** Never rejects. */
-  async function recordCall(
-    caller: Caller,
-    request: FastifyRequest,
-    reply: FastifyReply,
-    payload: unknown,
-  ): Promise<void> {
-    const changes = request.method === 'POST' || request.method === 'DELETE'
-    const record = {
-      id: request.id,
-      project_id: caller.project_id,
-      key_id: caller.key_id,
-      method: request.method,
-      path: pathOf(request).slice(0, RECORDED_PATH_LENGTH_MAX),
-      status: reply.statusCode,
-      created: clock.now(),
-      duration_ms: Math.round(reply.elapsedTime),
-      entity: request.entity,
-      response: changes && typeof payload === 'string' ? (request.recorded ?? payload) : null,
-      traceparent: callerTrace(request),
+  /** Calls of public endpoints are recorded only if they failed. Never rejects. */
+  async function record(request: FastifyRequest, reply: FastifyReply, payload: unknown): Promise<void> {
+    const { id, method, caller } = request
+    const { statusCode: status } = reply
+    const path = pathOf(request)
+    const ended = { id, method, status, created: clock.now(), duration_ms: Math.round(reply.elapsedTime) }
+    if (!caller) {
+      const isPublic = request.routeOptions.config.declared?.access === 'public'
+      if (status < 400 || (isPublic && status >= 500)) return
+      return await addAnonymous({
+        ...ended,
+        path: path.slice(0, ANONYMOUS_PATH_LENGTH_MAX),
+        address: request.ip,
+        key_id: namedKey(request.headers.authorization),
+      })
     }
+    const changes = method === 'POST' || method === 'DELETE'
     try {
-      await records.add(record)
+      await records.add({
+        ...ended,
+        project_id: caller.project_id,
+        key_id: caller.key_id,
+        path: path.slice(0, RECORDED_PATH_LENGTH_MAX),
+        entity: request.entity,
+        response: changes && typeof payload === 'string' ? (request.recorded ?? payload) : null,
+        traceparent: callerTrace(request),
+      })
     } catch (error) {
       // The work is done, so the caller gets the response even though it could not be recorded.
       request.log.error({ err: error }, 'the call could not be recorded')
@@ -298,23 +301,6 @@ export function buildServer(deps: ServerDependencies): App {
 
   // After the record, which keeps answers as they are.
   app.addHook('onSend', async (request, reply, payload) => compressAnswer(request, reply, payload))
-
-  /** Calls of public endpoints are recorded only if they failed. Never rejects. */
-  async function recordAnonymous(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    const { statusCode: status } = reply
-    const isPublic = request.routeOptions.config.declared?.access === 'public'
-    if (status < 400 || (isPublic && status >= 500)) return
-    await addAnonymous({
-      id: request.id,
-      method: request.method,
-      path: pathOf(request).slice(0, ANONYMOUS_PATH_LENGTH_MAX),
-      status,
-      created: clock.now(),
-      duration_ms: Math.round(reply.elapsedTime),
-      address: request.ip,
-      key_id: namedKey(request.headers.authorization),
-    })
-  }
 
   async function addAnonymous(row: AnonymousRequestRow): Promise<void> {
     try {

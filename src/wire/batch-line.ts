@@ -62,6 +62,13 @@ export const FindLinesQuery = Type.Object({
   ),
 })
 
+export const LINE_FILTER = {
+  message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
+  model: maybeText('Only lines of this model.'),
+  entity: maybeText('Only lines of this entity.'),
+  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
+}
+
 /** Unlike other lists, in the order of the input; a page may be short, and the list still goes on. */
 export const LinesQuery = Type.Object({
   limit: Type.Optional(between(1, LINES_LIMIT_MAX, 'How many lines at most.', 100)),
@@ -75,10 +82,7 @@ export const LinesQuery = Type.Object({
   ),
   status: Type.Optional(oneOf(LINE_STATUSES, '`pending`: not finished yet. Without it, all lines.')),
   code: maybeText('Only lines that failed with this error code.'),
-  message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
-  model: maybeText('Only lines of this model.'),
-  entity: maybeText('Only lines of this entity.'),
-  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
+  ...LINE_FILTER,
 })
 
 export type LinesQuery = Static<typeof LinesQuery>

@@ -9,7 +9,9 @@ import {
   METADATA_PAIRS_MAX,
   METADATA_VALUE_CHARACTERS_MAX,
 } from '../jsonl/line-scan-metadata.ts'
+import { LINE_FILTER } from './batch-line.ts'
 import { BatchWebhook, CreateBatchWebhook } from './event.ts'
+import { ExpiresAfter } from './file.ts'
 import { LimitObject } from './limit.ts'
 import {
   amount,
@@ -198,11 +200,6 @@ export const BatchObject = object(
 
 export type BatchObject = Static<typeof BatchObject>
 
-const OutputExpiresAfter = Type.Object(
-  { anchor: Type.Literal('created_at'), seconds: Type.Integer({ minimum: 1, maximum: 10 ** 10 }) },
-  { additionalProperties: false },
-)
-
 const BatchRequest = object('BatchRequest', {
   custom_id: maybeText('`request-1` and so on, by its place, if it is left out.'),
   method: Type.Optional(Type.Literal('POST')),
@@ -255,7 +252,7 @@ export const CreateBatch = object(
       'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
     ),
     output_expires_after: maybe(
-      OutputExpiresAfter,
+      ExpiresAfter,
       'Deletes the result files so long after their creation, if that is sooner.',
     ),
   },
@@ -371,10 +368,7 @@ export const RetryBatch = object('RetryBatch', {
       description: 'Only lines that failed with one of these error codes.',
     }),
   ),
-  message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
-  model: maybeText('Only lines of this model.'),
-  entity: maybeText('Only lines of this entity.'),
-  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
+  ...LINE_FILTER,
   line: Type.Optional(
     Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
   ),

@@ -110,7 +110,7 @@ export const UploadObject = object(
 
 export type UploadObject = Static<typeof UploadObject>
 
-const ExpiresAfter = Type.Object(
+export const ExpiresAfter = Type.Object(
   { anchor: Type.Literal('created_at'), seconds: Type.Integer({ minimum: 1, maximum: 10 ** 10 }) },
   { additionalProperties: false },
 )

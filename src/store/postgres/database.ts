@@ -31,15 +31,15 @@ export function answeringPool(pool: Pool): PostgresPool {
   const connect = async (): Promise<PostgresPoolClient> => {
     const client = await pool.connect()
     let unanswered: Error | null = null
-    function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
-    function query(cursor: never): never
-    function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
-      if (unanswered) return Promise.reject(unanswered)
-      return client.query(text, bindable(parameters)).catch((error: unknown) => {
+    const query = queryBy(async (text, parameters) => {
+      if (unanswered) throw unanswered
+      try {
+        return await client.query(text, parameters)
+      } catch (error) {
         if (isUnanswered(error)) unanswered = error
         throw error
-      })
-    }
+      }
+    })
     return { query, release: (discard) => client.release(unanswered ?? discard) }
   }
   return { options: pool.options, connect, end: () => pool.end() }
@@ -47,29 +47,33 @@ export function answeringPool(pool: Pool): PostgresPool {
 
 /** For single statements that change nothing, each of which may be asked again on another connection. */
 export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
-  const client: PostgresPoolClient = {
-    // The types of Kysely's port overload this with cursors, which nobody here opens.
-    query: reading(pool, patience),
-    release() {},
-  }
+  const query = queryBy(async (text, parameters) => {
+    try {
+      return await withRetries(patience, () => pool.query(text, parameters), untilAvailable)
+    } catch (error) {
+      throw outageFailure(error)
+    }
+  })
+  const client: PostgresPoolClient = { query, release() {} }
   return { options: pool.options, connect: async () => client, end: async () => {} }
 }
 
-function reading(pool: Pool, patience: RetryPlan): PostgresPoolClient['query'] {
+/**
+ * Servers and callers may say what no text of the database can hold. The types of Kysely's port overload this with
+ * cursors, which nobody here opens.
+ */
+function queryBy(
+  ask: (text: string, parameters: unknown[]) => Promise<unknown>,
+): PostgresPoolClient['query'] {
   function query<R>(text: string, parameters: ReadonlyArray<unknown>): Promise<PostgresQueryResult<R>>
   function query(cursor: never): never
-  function query(text: string, parameters?: ReadonlyArray<unknown>): unknown {
-    const ask = (): Promise<unknown> => pool.query(text, bindable(parameters))
-    return withRetries(patience, ask, untilAvailable).catch((error: unknown) => {
-      throw outageFailure(error)
-    })
+  function query(text: string, parameters: ReadonlyArray<unknown> = []): unknown {
+    return ask(
+      text,
+      parameters.map((value) => (typeof value === 'string' ? storableText(value) : value)),
+    )
   }
   return query
-}
-
-/** Servers and callers may say what no text of the database can hold. */
-function bindable(parameters: readonly unknown[] = []): unknown[] {
-  return parameters.map((value) => (typeof value === 'string' ? storableText(value) : value))
 }
 
 function untilAvailable(error: unknown): Remedy {
