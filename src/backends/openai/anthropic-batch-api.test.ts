@@ -155,6 +155,12 @@ test('whether a batch is there is undecided while one of as many requests goes o
   await assert.rejects(api.find(wanted), UndecidedBatch)
   answers[LIST] = list(batch('of-another', { processing: 2 }), batch('smaller', { processing: 1 }))
   assert.deepEqual(await api.find(wanted), [])
+  for (const content of [undefined, '', 'no JSON\n']) {
+    answers = { [LIST]: list(batch('unreadable', { succeeded: 2 })), [resultsOf('unreadable')]: content }
+    await assert.rejects(api.find(wanted), UndecidedBatch)
+  }
+  answers[LIST] = list(batch('without-results', { succeeded: 2 }, { results_url: null }))
+  assert.deepEqual(await api.find(wanted), [])
   const old = { created_at: new Date(NOW - 48 * 3_600_000).toISOString() }
   answers[LIST] = list(batch('old', { processing: 2 }, old))
   assert.deepEqual(await api.find(wanted), [])

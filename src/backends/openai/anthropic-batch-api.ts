@@ -84,9 +84,11 @@ export class AnthropicBatchApi implements BatchApi {
       if (listed === null) return null
       const batch = this.#seen(listed)
       if (batch === null || countsOf(listed).total !== line_count) continue
-      if (batch.ended === null) undecided.push(batch.id)
-      else if (batch.output_file_id !== null && (await this.#nameOf(batch.id, signal)) === name)
-        found.push({ at: createdMs(listed) ?? -found.length, batch })
+      // One that has ended without results is none that could be recorded.
+      const ended = batch.output_file_id
+      const batchName = ended === null ? undefined : await this.#nameOf(ended, signal)
+      if (batchName === name) found.push({ at: createdMs(listed) ?? -found.length, batch })
+      else if (batchName === undefined && (batch.ended === null || ended !== null)) undecided.push(batch.id)
     }
     if (found.length === 0 && undecided.length > 0) {
       const others = await taken(undecided)
@@ -99,25 +101,21 @@ export class AnthropicBatchApi implements BatchApi {
     return oldestFirst(found)
   }
 
-  /** The name that the results of a batch carry; null where they carry none. */
-  async #nameOf(id: string, signal?: AbortSignal): Promise<string | null> {
+  /** The name that the results of a batch carry; null where they carry none, undefined where they cannot be read now. */
+  async #nameOf(id: string, signal?: AbortSignal): Promise<string | null | undefined> {
     const known = this.#names.get(id)
     if (known !== undefined) return known
-    let name: string | null = null
     try {
       for await (const line of this.lines(id, signal)) {
         const read = readResultLine(line, '/v1/messages')
         if (read === null) continue
-        name = read.batch
-        break
+        if (this.#names.size >= NAMES_MAX) this.#names.clear()
+        this.#names.set(id, read.batch)
+        return read.batch
       }
     } catch (error) {
-      // It was deleted meanwhile.
       if (!(error instanceof BatchApiError) || !error.isGone) throw error
     }
-    if (this.#names.size >= NAMES_MAX) this.#names.clear()
-    this.#names.set(id, name)
-    return name
   }
 
   async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
