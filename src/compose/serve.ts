@@ -7,6 +7,7 @@ import type { Config } from '../config/config.ts'
 import { shownConfig } from '../config/shown-config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
+import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -207,6 +208,7 @@ async function startApi(
   onlyBatches: ReadonlySet<string> | undefined,
 ): Promise<Part & { url: string }> {
   const { store, sealed, keys } = stores
+  declareEndpoints(config.endpoints)
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
   workGauges(metrics, store, store.clock, models)
   const log = makeLog(config)
@@ -217,6 +219,7 @@ async function startApi(
   })
   const streamingValidation = new StreamingValidation({
     limits: config.limits,
+    endpoints: config.endpoints,
     clock: systemClock,
     onCrash: (err) =>
       log.warn({ err }, 'streaming validation thread crashed; files are validated after their upload'),

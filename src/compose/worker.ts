@@ -2,6 +2,7 @@
 import type { Registry } from 'prom-client'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Config } from '../config/config.ts'
+import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import type { EarlyEngine } from '../engines/engine.ts'
@@ -65,6 +66,7 @@ export function makeReloadable(
 ): { worker: Worker; reload: (config: Config) => void } {
   const { store, sealed, keys } = stores
   const { clock } = store
+  declareEndpoints(config.endpoints)
   const rules = finishRules(config)
   const models = modelsById(config.models)
   let agent: ReturnType<typeof webhookAgent> | null = null

@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
+import type { DeclaredEndpoint } from '../domain/endpoint.ts'
 import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
@@ -29,6 +30,8 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   /** That batches may take their input from and write their results to. */
   buckets: readonly BucketConfig[]
   plans: ReadonlyMap<string, Plan>
+  /** Beside those that are built in. */
+  endpoints: readonly DeclaredEndpoint[]
   /** How long creating a batch waits for a file that is being validated. */
   create: { wait_for_file_ms: number }
   models: readonly ModelConfig[]

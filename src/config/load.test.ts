@@ -35,6 +35,7 @@ function problems(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFl
 
 const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
 const upstream = (keys: string): string => `models: [{id: m, upstreams: [{${keys}}]}]`
+const endpoint = (keys: string): string => `endpoints: [{path: a, prompt: b, answer: c, ${keys}}]`
 const proxy = (keys: string): string => `auth: {proxy: {header: X-Email, ${keys}}}`
 
 const PLACE = { tier: 0, price: null, hours: [] }
@@ -61,6 +62,7 @@ describe('without a file', () => {
       rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
       auth: { proxy: null },
+      endpoints: [],
       plans: new Map([
         [
           'payg',
@@ -522,6 +524,35 @@ describe('what is refused', () => {
       upstream('type: openai, base_url: "http://h/v1", service_tier: "fl ex"'),
       'models[0].upstreams[0].service_tier: expected the name of a service tier such as flex',
     ],
+    [
+      'endpoints: [{path: /v1/embeddings, prompt: input, answer: data}]',
+      'endpoints[0].path: /v1/embeddings is built in',
+    ],
+    [
+      'endpoints: [{path: "/v1/a b", prompt: b, answer: c}]',
+      'endpoints[0].path: expected the path of an endpoint such as /v1/embeddings',
+    ],
+    [`endpoints: [{path: a, answer: b}]`, 'endpoints[0].prompt: is missing; expected a list of fields'],
+    ['endpoints: [{path: a, prompt: model, answer: c}]', 'endpoints[0].prompt: names model or stream'],
+    [
+      endpoint('usage: {input: prompt_tokens}'),
+      'endpoints[0].usage.input: expected usage. and the name of a count in the usage of the answer',
+    ],
+    [endpoint('unit: minutes'), 'endpoints[0].unit: expected one of tokens, seconds, requests'],
+    [endpoint('unit: seconds'), 'endpoints[0].usage.input: is missing; no estimate says how many seconds'],
+    [
+      endpoint('unit: requests, usage: {input: usage.a}'),
+      'endpoints[0].usage.input: excludes unit: requests, by which each answer counts as one',
+    ],
+    [
+      endpoint('projection: {output_limit: max}'),
+      'endpoints[0].projection.output_limit: needs usage.output: without it nothing is generated',
+    ],
+    [
+      'endpoints: [{path: a, prompt: b, answer: c}, {path: /v1/a, prompt: b, answer: c}]',
+      'endpoints[1].path: /v1/a is declared before',
+    ],
+    [model('endpoints: [classify]'), 'models[0].endpoints[0]: expected an endpoint: /v1/chat/completions'],
     ['auth: {proxy: {header: X-Email}}', 'auth.proxy.from: is missing; expected a list of addresses'],
     [proxy('from: 0.0.0.0/0'), 'auth.proxy.from: expected an address such as 10.0.0.7, or a network'],
     [proxy('from: [10.0.0.1, 10.0.0.0/33]'), 'auth.proxy.from[1]: expected an address such as 10.0.0.7'],

@@ -1,7 +1,7 @@
 // The kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
 import { Type } from 'typebox'
 import { durationMs, durationText } from '../domain/days.ts'
-import { ENDPOINT_PATHS, type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
+import { type EndpointPath, isEndpointPath } from '../domain/endpoint.ts'
 import { type HoursWindow, isTimeZone } from '../domain/hours.ts'
 import { picosPerToken } from '../domain/money.ts'
 import { byDefault, checked, optional, RULES, type Shape, scalar, section } from './shape.ts'
@@ -27,10 +27,13 @@ export const boolean: Shape<boolean> = scalar(Type.Boolean(), 'true or false', [
 
 /** With `/v1/` or without. */
 export const endpointPath: Shape<EndpointPath> = scalar(
-  Type.Enum(ENDPOINT_PATHS.flatMap((path) => [path, path.slice('/v1/'.length)])),
-  `an endpoint: ${ENDPOINT_PATHS.join(', ')}`,
+  Type.String({ pattern: '^[\\w./-]+$' }),
+  'the path of an endpoint such as /v1/embeddings',
   ['string'],
-  (found) => endpointPathOf(found) ?? undefined,
+  (found) => {
+    const path = `/v1/${found.replace(/^\/?(v1\/)?/, '')}`
+    return isEndpointPath(path) ? path : undefined
+  },
 )
 
 export function integer(minimum: number, maximum = Number.MAX_SAFE_INTEGER): Shape<number> {

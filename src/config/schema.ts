@@ -6,7 +6,7 @@ import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
 import { BUCKET_USES } from '../domain/bucket-url.ts'
-import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
+import { ENDPOINT_PATHS, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
@@ -570,7 +570,59 @@ export const MODELS = checked(listOf(MODEL, 'a list of models'), (models, proble
   }
 })
 
-export const CONFIG_FILE = section({
+// Endpoints beside those that are built in.
+
+/** Scanners of bodies look for few keys, in lower case. */
+const FIELD = text(/^[a-z][a-z0-9_]{0,63}$/, 'the name of a field in lower case, such as input')
+const PROMPT_FIELDS_MAX = 16
+const USAGE_COUNT = scalar(
+  Type.String({ pattern: '^usage\\.[a-z][a-z0-9_]{0,63}$' }),
+  'usage. and the name of a count in the usage of the answer, such as usage.prompt_tokens',
+  ['string'],
+  (found) =>
+    /^usage\.(?!total_tokens$|cost_usd$)[a-z][a-z0-9_]{0,63}$/.test(found)
+      ? found.slice('usage.'.length)
+      : undefined,
+)
+
+const DECLARED_ENDPOINT = checked(
+  section({
+    path: endpointPath,
+    prompt: listOf(FIELD, 'a list of fields such as [input]'),
+    answer: FIELD,
+    usage: section({ input: optional(USAGE_COUNT), output: optional(USAGE_COUNT) }),
+    unit: byDefault('tokens', oneOf(['tokens', 'seconds', 'requests'] as const)),
+    projection: section({ input: optional(integer(1, 100_000_000)), output_limit: optional(FIELD) }),
+  }),
+  ({ path, prompt, usage, unit, projection }, problem) => {
+    if (isBuiltIn(path)) problem(['path'], `${path} is built in`)
+    if (prompt.length > PROMPT_FIELDS_MAX) problem(['prompt'], `has more than ${PROMPT_FIELDS_MAX} fields`)
+    if (['model', 'stream', 'stream_options'].some((name) => prompt.includes(name)))
+      problem(['prompt'], 'names model or stream, which are read for something else')
+    if (usage.output === null && projection.output_limit !== null)
+      problem(['projection', 'output_limit'], 'needs usage.output: without it nothing is generated')
+    if (unit !== 'tokens' && usage.output !== null)
+      problem(['usage', 'output'], `excludes unit: ${unit}, which counts input alone`)
+    if (unit === 'seconds' && (usage.input === null || projection.input === null))
+      problem(
+        [usage.input === null ? 'usage' : 'projection', 'input'],
+        'is missing; no estimate says how many seconds a line has',
+      )
+    if (unit === 'requests' && (usage.input !== null || projection.input !== null))
+      problem(
+        [usage.input !== null ? 'usage' : 'projection', 'input'],
+        'excludes unit: requests, by which each answer counts as one',
+      )
+  },
+)
+
+const DECLARED_ENDPOINTS = checked(listOf(DECLARED_ENDPOINT, 'a list of endpoints'), (endpoints, problem) => {
+  for (const [i, { path }] of endpoints.entries())
+    if (endpoints.findIndex((other) => other.path === path) < i)
+      problem([i, 'path'], `${path} is declared before`)
+})
+
+const KEYS = section({
   region: byDefault('local', REGION),
   listen: section({
     host: byDefault('127.0.0.1', anyText),
@@ -597,6 +649,7 @@ export const CONFIG_FILE = section({
   }),
   plans: PLANS,
   auth: section({ proxy: optional(SIGN_IN_PROXY) }),
+  endpoints: optional(DECLARED_ENDPOINTS),
   limits: section({
     file_bytes_max: byDefault('10GiB', size(1)),
     lines_max: byDefault(10_000_000, integer(1, LINE_NUMBER_MAX)),
@@ -630,6 +683,15 @@ export const CONFIG_FILE = section({
   }),
   retention: section({ audit: byDefault('730d', duration(1)) }),
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
+})
+
+/** Models serve what is built in or declared. */
+export const CONFIG_FILE = checked(KEYS, ({ models, endpoints }, problem) => {
+  const known = [...ENDPOINT_PATHS, ...(endpoints ?? []).map(({ path }) => path)]
+  for (const [i, model] of (models ?? []).entries())
+    for (const [j, path] of (model.endpoints ?? []).entries())
+      if (!known.includes(path))
+        problem(['models', i, 'endpoints', j], `expected an endpoint: ${known.join(', ')}; found ${path}`)
 })
 
 export type ConfigFile = Static<typeof CONFIG_FILE>

@@ -49,6 +49,11 @@ export function toConfig(
     buckets: file.buckets?.map((bucket) => bucketOf(bucket, env)) ?? [],
     plans: plansOf(file.plans),
     create: { wait_for_file_ms: file.create.wait_for_file },
+    endpoints: (file.endpoints ?? []).map(({ projection, ...endpoint }) => ({
+      ...endpoint,
+      limit: projection.output_limit,
+      input_projected: projection.input,
+    })),
     models: file.models.map((model) => modelOf(model, env, cwd, created)),
     engines: machineOf(file.engines, env),
     worker: {

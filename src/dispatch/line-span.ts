@@ -1,7 +1,7 @@
 // The span of one request to a model server, as the semantic conventions of generative AI describe it. No content of a
 // request or an answer is in a span, and of what a server reports only counts and known words.
 import type { BackendResult } from '../backends/backend.ts'
-import type { EndpointPath } from '../domain/endpoint.ts'
+import { type BuiltInPath, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
 import type { Span, SpanAttributes } from '../domain/tracing.ts'
 import type { ChunkTrace } from '../results/chunk-trace.ts'
 import type { Answered } from '../results/record-line.ts'
@@ -9,7 +9,7 @@ import type { Run } from './run.ts'
 import type { Upstream } from './upstream.ts'
 
 /** `gen_ai.operation.name`; the last two have no name in the conventions. */
-const OPERATIONS: Readonly<Record<EndpointPath, string>> = {
+const OPERATIONS: Readonly<Record<BuiltInPath, string>> = {
   '/v1/chat/completions': 'chat',
   '/v1/completions': 'text_completion',
   '/v1/embeddings': 'embeddings',
@@ -33,7 +33,7 @@ export function startSpan(
 ): Span {
   const { endpoint, model, line } = run.lines[position]!
   const tries = run.triesOf(position)
-  const operation = OPERATIONS[endpoint]
+  const operation = isBuiltIn(endpoint) ? OPERATIONS[endpoint] : endpoint.slice('/v1/'.length)
   return trace.startLine({
     name: `${operation} ${model}`,
     at,

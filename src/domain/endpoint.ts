@@ -1,5 +1,6 @@
 // The endpoints that a batch may have: one table, which validation, projection, dispatch, the scan of answers, the
-// simulator and the API read. What an endpoint needs to work is a row here.
+// simulator and the API read. What an endpoint needs to work is a row here. The configuration adds rows to the table of
+// each process when the process starts.
 
 export const ENDPOINT_PATHS = [
   '/v1/chat/completions',
@@ -11,10 +12,12 @@ export const ENDPOINT_PATHS = [
   '/v1/score',
 ] as const
 
-export type EndpointPath = (typeof ENDPOINT_PATHS)[number]
+/** An endpoint that the simulator answers as well. */
+export type BuiltInPath = (typeof ENDPOINT_PATHS)[number]
+export type EndpointPath = `/v1/${string}`
 
 /** What every model serves whose configuration does not say otherwise. */
-export const DEFAULT_ENDPOINT: EndpointPath = '/v1/chat/completions'
+export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
 
 /**
  * What a field of the body is read for. Fields that the table does not name are sent unread.
@@ -54,7 +57,9 @@ export type FieldRole =
 /** What an answer of the endpoint looks like. */
 export interface AnswerShape {
   /** The member that holds what the model said, a list of objects. */
-  list: 'choices' | 'content' | 'data' | 'output' | 'results'
+  list: string
+  /** Whether that member may be any kind of JSON but null, and is not looked into. */
+  isAny?: true
   /** The member that each object of the list has, and the kinds of JSON that it may be; null for any object. */
   entry: { key: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
   /** Values of the answer's `status` under which it is one; null where it has no such member. */
@@ -76,6 +81,10 @@ export interface Endpoint {
   samples: boolean
   answer: AnswerShape
   usage: UsageNames
+  /** What is projected for the input of each line; absent: an estimate by the bytes of its prompt. */
+  inputProjected?: number
+  /** Of an endpoint that the configuration has declared before, and no longer does: its lines fail. */
+  isGone?: true
   /** Headers that requests carry beside those of every endpoint. */
   headers?: Readonly<Record<string, string>>
 }
@@ -87,6 +96,8 @@ interface UsageNames {
   output: string | null
   /** Of tokens of the prompt that `input` leaves out: those read from a cache, and those written to it. */
   cache?: { read: string; written: string }
+  /** What is counted, where that is not tokens: seconds, of which a part counts as one; or each answer counts as one. */
+  unit?: 'seconds' | 'requests'
 }
 
 const STREAM = { stream: 'stream', stream_options: 'stream' } as const
@@ -107,7 +118,7 @@ const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
 const INPUT_ONLY = { input: 'prompt_tokens', output: null }
 
-export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
+const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
   '/v1/chat/completions': {
     path: '/v1/chat/completions',
     fields: {
@@ -271,13 +282,83 @@ export const ENDPOINTS: Readonly<Record<EndpointPath, Endpoint>> = {
   },
 }
 
-/** `/v1/embeddings` as it is, or without its beginning; null for anything else. */
+// The table of this process.
+
+const TABLE = new Map<string, Endpoint>(Object.entries(BUILT_IN))
+
+/** What the configuration says of an endpoint that is not built in. */
+export interface DeclaredEndpoint {
+  path: EndpointPath
+  /** The fields that become the prompt; a body has all of them. */
+  prompt: readonly string[]
+  /** The member that an answer has. */
+  answer: string
+  usage: { input: string | null; output: string | null }
+  unit: 'tokens' | 'seconds' | 'requests'
+  /** The field with the most output that a line may have; null: none. */
+  limit: string | null
+  input_projected: number | null
+}
+
+const DEFAULT_INPUT = 'prompt_tokens'
+
+/** The table has these endpoints and those that are built in; said by the composition root before anything is read. */
+export function declareEndpoints(declared: readonly DeclaredEndpoint[]): void {
+  for (const path of endpointPaths()) if (!isBuiltIn(path)) TABLE.delete(path)
+  for (const { path, prompt, answer, usage, unit, limit, input_projected } of declared) {
+    const inputProjected = unit === 'requests' ? 1 : input_projected
+    const roles = prompt.map((name) => [name, 'prompt'] as const)
+    TABLE.set(path, {
+      path,
+      fields: {
+        ...STREAM,
+        ...Object.fromEntries(roles),
+        ...(limit !== null && { [limit]: 'limit' as const }),
+        model: 'model',
+      },
+      required: [prompt],
+      portable: { ...PORTABLE, limit: `\`${limit ?? 'max_tokens'}\`` },
+      choicesPerText: false,
+      // An address of a recording says nothing of its length.
+      templateTokensMax: Number.POSITIVE_INFINITY,
+      samples: usage.output !== null,
+      answer: { list: answer, isAny: true, entry: null, statuses: null },
+      usage: {
+        input: usage.input ?? (unit === 'tokens' ? DEFAULT_INPUT : unit),
+        output: usage.output,
+        ...(unit !== 'tokens' && { unit }),
+      },
+      ...(inputProjected !== null && { inputProjected }),
+    })
+  }
+}
+
+/** Lines that were queued under another configuration may have an endpoint that is gone. */
+export function endpointOf(path: EndpointPath): Endpoint {
+  return TABLE.get(path) ?? { ...BUILT_IN[DEFAULT_ENDPOINT], path, fields: { model: 'model' }, isGone: true }
+}
+
+/** `/v1/embeddings` as it is, or without its beginning; null for anything that is not in the table. */
 export function endpointPathOf(text: string): EndpointPath | null {
   const name = text.replace(/^\/?(v1\/)?/, '')
-  return ENDPOINT_PATHS.find((path) => path === `/v1/${name}`) ?? null
+  return TABLE.get(`/v1/${name}`)?.path ?? null
+}
+
+/** Whether `text` has the form of an endpoint's path. */
+export function isEndpointPath(text: string): text is EndpointPath {
+  return /^\/v1(\/[\w.-]+)+$/.test(text)
+}
+
+export function isBuiltIn(path: EndpointPath): path is BuiltInPath {
+  return Object.hasOwn(BUILT_IN, path)
+}
+
+export function endpointPaths(): EndpointPath[] {
+  return [...TABLE.values()].map(({ path }) => path)
 }
 
 /** `"/v1/chat/completions", "/v1/completions" or …`, for messages. */
-export const ENDPOINTS_TEXT = `${ENDPOINT_PATHS.slice(0, -1)
-  .map((path) => `"${path}"`)
-  .join(', ')} or "${ENDPOINT_PATHS.at(-1)}"`
+export function endpointsText(paths: readonly EndpointPath[] = endpointPaths()): string {
+  const quoted = paths.map((path) => `"${path}"`)
+  return `${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`
+}

@@ -1,7 +1,7 @@
 // The table of error codes. HTTP responses, lines of an error file and the details of an invalid upload all use
 // it; docs/errors.md is generated from it.
 
-import { ENDPOINTS_TEXT } from './endpoint.ts'
+import { ENDPOINT_PATHS, endpointsText } from './endpoint.ts'
 
 export const ERROR_TYPES = [
   'invalid_request_error',
@@ -319,7 +319,7 @@ export const ERRORS = {
     advice: 'Write `"method": "POST"`.',
   }),
   invalid_url: file(400, {
-    message: `\`url\` must be ${ENDPOINTS_TEXT}.`,
+    message: `\`url\` must be ${endpointsText(ENDPOINT_PATHS)}.`,
     advice: 'Write the endpoint that the line is for, such as `"url": "/v1/chat/completions"`.',
   }),
   invalid_body: file(400, {

@@ -1,7 +1,7 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
 import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
-import type { EndpointPath } from '../domain/endpoint.ts'
+import { type EndpointPath, endpointPathOf, endpointPaths } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -62,6 +62,11 @@ export function orderBatch(
         param: 'metadata.entity',
       },
     )
+  if (endpointPathOf(endpoint) !== endpoint) {
+    const known = endpointPaths().map((path) => JSON.stringify(path))
+    const message = `\`endpoint\` must be one of ${known.join(', ')}, not ${JSON.stringify(endpoint).slice(0, 100)}.`
+    throw new ApiError('invalid_request', message, { param: 'endpoint' })
+  }
   const window = offeredWindow(plan, completion_window)
   return {
     ...owner,

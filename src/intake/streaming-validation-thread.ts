@@ -1,6 +1,7 @@
 // The thread that validates uploads while they arrive, so that the event loop of the API is free for other calls.
 // Blocks are transferred without being copied, and returned after they were read.
-import { parentPort } from 'node:worker_threads'
+import { parentPort, workerData } from 'node:worker_threads'
+import { declareEndpoints } from '../domain/endpoint.ts'
 import { StreamingValidator, type ValidationLimits, type ValidFile } from './validation.ts'
 
 /** `id` names an upload. */
@@ -17,6 +18,7 @@ const IDS_BYTES_MAX = 32 * 1024 * 1024
 
 const port = parentPort
 if (port === null) throw new Error('this module is the body of a thread')
+declareEndpoints(workerData)
 const validators = new Map<number, StreamingValidator>()
 
 port.on('message', (order: ToThread) => {

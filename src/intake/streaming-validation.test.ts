@@ -141,3 +141,17 @@ test('the thread ends when no big file has come for a while', async (t) => {
   assert.equal(clock.waiting, 0)
   assert.equal((await judge(early, file(10)))?.line_count, 10)
 })
+
+test('the thread knows the endpoints that the configuration declares', async (t) => {
+  const declared = { path: '/v1/classify', prompt: ['input'], answer: 'data', unit: 'tokens' } as const
+  const rest = { usage: { input: null, output: null }, limit: null, input_projected: null }
+  const options = { limits: LIMITS, clock: testClock(), onCrash: () => assert.fail() }
+  const content = Buffer.from(file(10).toString().replaceAll('/v1/chat/completions', '/v1/classify'))
+  const verdicts: boolean[] = []
+  for (const endpoints of [[], [{ ...declared, ...rest }]]) {
+    const early = new StreamingValidation({ ...options, endpoints })
+    t.after(() => early.close())
+    verdicts.push((await judge(early, content)) !== null)
+  }
+  assert.deepEqual(verdicts, [false, true])
+})

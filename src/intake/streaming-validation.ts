@@ -6,6 +6,7 @@
 // The first large file starts the thread; it ends after an idle time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
+import type { DeclaredEndpoint } from '../domain/endpoint.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidationLimits, ValidFile } from './validation.ts'
@@ -23,6 +24,8 @@ const HEAP = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64 }
 
 interface StreamingValidationOptions {
   limits: ValidationLimits
+  /** The thread has a table of its own. */
+  endpoints?: readonly DeclaredEndpoint[]
   clock: Clock
   /** Called when the thread has crashed. */
   onCrash: (error: Error) => void
@@ -74,6 +77,7 @@ export class StreamingValidation {
       : './streaming-validation-thread.js'
     const thread = new Worker(new URL(file, import.meta.url), {
       name: 'streaming-validation',
+      workerData: this.#options.endpoints ?? [],
       resourceLimits: HEAP,
     })
     // The thread alone does not keep the process running.

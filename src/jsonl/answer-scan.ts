@@ -1,6 +1,12 @@
 // Scans the answer of a model server in place: whether it is valid, its usage, and where to insert its cost. Every byte
 // is checked, and no objects are created: the result file gets the same bytes that the server sent.
-import { type AnswerShape, ENDPOINT_PATHS, ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+import {
+  type AnswerShape,
+  DEFAULT_ENDPOINT,
+  type Endpoint,
+  type EndpointPath,
+  endpointOf,
+} from '../domain/endpoint.ts'
 import type { TokenUsage } from '../domain/money.ts'
 import { type JsonKind, JsonScanner, Names } from './json-scan.ts'
 import { type Span, setSpan } from './line-scan-span.ts'
@@ -58,14 +64,22 @@ interface Wanted {
   output: string | null
   cacheRead: string | null
   cacheWritten: string | null
+  unit: 'tokens' | 'seconds' | 'requests'
 }
 
-const WANTED = Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, wantedOf(path)])) as Readonly<
-  Record<EndpointPath, Wanted>
->
+const WANTED = new WeakMap<Endpoint, Wanted>()
 
 function wantedOf(path: EndpointPath): Wanted {
-  const { answer, usage } = ENDPOINTS[path]
+  const endpoint = endpointOf(path)
+  let wanted = WANTED.get(endpoint)
+  if (wanted === undefined) {
+    wanted = wantedFrom(endpoint)
+    WANTED.set(endpoint, wanted)
+  }
+  return wanted
+}
+
+function wantedFrom({ answer, usage }: Endpoint): Wanted {
   return {
     shape: answer,
     keys: new Names(
@@ -89,6 +103,7 @@ function wantedOf(path: EndpointPath): Wanted {
     output: usage.output,
     cacheRead: usage.cache?.read ?? null,
     cacheWritten: usage.cache?.written ?? null,
+    unit: usage.unit ?? 'tokens',
   }
 }
 
@@ -104,7 +119,7 @@ const TOKENS_MAX = 100_000_000
 
 export class AnswerScanner {
   readonly #json = new JsonScanner()
-  #wanted = WANTED[ENDPOINT_PATHS[0]]
+  #wanted = wantedOf(DEFAULT_ENDPOINT)
   readonly #content: Span = { start: 0, end: 0 }
   readonly #indexes = new Set<number>()
   #generated_bytes = 0
@@ -125,7 +140,7 @@ export class AnswerScanner {
   /** What `bytes` hold, valid UTF-8 all of it; null if that is no answer of this endpoint. */
   scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
     const json = this.#json
-    const wanted = WANTED[endpoint]
+    const wanted = wantedOf(endpoint)
     this.#wanted = wanted
     json.open(bytes, 0, bytes.length)
     if (json.kind() !== 'object') return null
@@ -168,9 +183,17 @@ export class AnswerScanner {
   /** Whether each entry is whole and has an index of its own, if any. A list with named entries has at least one. */
   #scanList(): boolean {
     const json = this.#json
-    const { entry } = this.#wanted.shape
+    const { shape, output } = this.#wanted
+    const { entry } = shape
     const start = json.at
     this.#generated_bytes = 0
+    if (shape.isAny) {
+      const kind = json.kind()
+      json.skipValue()
+      setSpan(this.#content, start, json.at)
+      if (output !== null) this.#generated_bytes = json.at - start
+      return kind !== 'null'
+    }
     this.#indexes.clear()
     const isList = json.kind() === 'array'
     let entries = 0
@@ -303,11 +326,13 @@ export class AnswerScanner {
       this.#json.skipValue()
       return null
     }
-    const value = this.#json.readNumber()
+    const read = this.#json.readNumber()
+    const value = this.#wanted.unit === 'seconds' ? Math.ceil(read) : read
     return Number.isInteger(value) && value >= 0 && value <= TOKENS_MAX ? value : null
   }
 
   #usage(): TokenUsage | null {
+    if (this.#wanted.unit === 'requests') return { prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }
     if (!this.#counts) return null
     const generates = this.#wanted.output !== null
     // Where nothing is generated, some servers report the total alone.

@@ -45,8 +45,14 @@ export function checkLine(
     const message = `The model ${quoted(body.model)} does not exist. \`GET /v1/models\` lists those that do.`
     return wireError('model_not_found', message, { param: 'model' })
   }
+  if (body.endpoint.isGone) return refuseGone(url)
   if (!model.endpoints.includes(url)) return refuseEndpoint(model, url)
   return checkRequired(body) ?? checkFields(body) ?? checkWindow(line, model)
+}
+
+function refuseGone(url: EndpointPath): WireError {
+  const message = `The configuration of the service no longer declares the endpoint ${url}. When its operator declares it again, a retry of the batch sends the line.`
+  return wireError('endpoint_not_supported', message, { param: 'url' })
 }
 
 function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError {

@@ -3,9 +3,9 @@
 // That it is given twice is a fact, too.
 import {
   DEFAULT_ENDPOINT,
-  ENDPOINTS,
   type Endpoint,
   type EndpointPath,
+  endpointOf,
   type FieldRole,
 } from '../domain/endpoint.ts'
 import { type AmbiguousKey, type JsonKind, type JsonScanner, Names } from './json-scan.ts'
@@ -257,7 +257,7 @@ export class BodyFacts {
   #setOf(path: EndpointPath): FieldSet {
     let set = this.#sets.get(path)
     if (set === undefined) {
-      set = new FieldSet(ENDPOINTS[path])
+      set = new FieldSet(endpointOf(path))
       this.#sets.set(path, set)
     }
     return set

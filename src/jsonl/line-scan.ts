@@ -1,7 +1,14 @@
 // Scans one line of an input file in a single pass over its bytes. The body is never parsed into objects: it is sent
 // upstream as the bytes that were uploaded. The scan finds their position and the few facts that checking, pricing and
 // grouping need.
-import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, ENDPOINTS_TEXT, type EndpointPath } from '../domain/endpoint.ts'
+import {
+  DEFAULT_ENDPOINT,
+  ENDPOINT_PATHS,
+  type EndpointPath,
+  endpointPathOf,
+  endpointsText,
+  isEndpointPath,
+} from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/text.ts'
 import { type JsonKind, JsonScanner, Names } from './json-scan.ts'
@@ -155,7 +162,7 @@ export class LineScanner {
           this.#method = readWord(json, METHODS) === null ? 'wrong' : 'right'
           break
         case 'url':
-          this.#url = readWord(json, URLS) ?? 'wrong'
+          this.#url = this.#readUrl()
           break
         case 'body':
           this.#body_kind = json.kind()
@@ -169,6 +176,16 @@ export class LineScanner {
           json.skipValue()
       }
     }
+  }
+
+  /** Validated lines may have an endpoint that the configuration no longer declares. */
+  #readUrl(): EndpointPath | 'wrong' {
+    const json = this.#json
+    const builtIn = readWord(json, URLS)
+    if (builtIn !== null || json.text_end <= json.text_start) return builtIn ?? 'wrong'
+    const text = json.decode(json.text_start, json.text_end, json.text_escaped)
+    const path = isEndpointPath(text) && (this.#validated || endpointPathOf(text) === text) ? text : null
+    return path ?? 'wrong'
   }
 
   #scanCustomId(): void {
@@ -200,7 +217,7 @@ export class LineScanner {
     if (this.#method === 'missing') return missing('method')
     if (this.#method === 'wrong') return fault('invalid_method', '`method` must be "POST".', 'method')
     if (this.#url === 'missing') return missing('url')
-    if (this.#url === 'wrong') return fault('invalid_url', `\`url\` must be ${ENDPOINTS_TEXT}.`, 'url')
+    if (this.#url === 'wrong') return fault('invalid_url', `\`url\` must be ${endpointsText()}.`, 'url')
     if (this.#body_kind === null) return missing('body')
     if (this.#body_kind !== 'object') {
       return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')

@@ -106,7 +106,9 @@ interface Prompt {
   inputs: number
 }
 
-export function promptOf({ found, messages }: BodyFacts): Prompt {
+export function promptOf({ endpoint, found, messages }: BodyFacts): Prompt {
+  const { inputProjected } = endpoint
+  if (inputProjected !== undefined) return { bytes: 0, exact_tokens: inputProjected, inputs: 1 }
   let bytes = -messages.media_bytes
   let exact_tokens = messages.media_parts * MEDIA_PART_TOKENS
   let inputs = 1

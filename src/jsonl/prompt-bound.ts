@@ -11,7 +11,7 @@
 //   tools. No number of bytes bounds that; the model's window does.
 //
 // Few servers report more than the bytes of a body, so only those bodies are parsed.
-import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { Span } from './line-scan-span.ts'
 
 /** The most that is known of is 48,000. */
@@ -42,7 +42,7 @@ export function promptTokensMax(
   inputs: number,
   reported: number,
 ): number {
-  const least = end - start + ENDPOINTS[path].templateTokensMax * inputs
+  const least = end - start + endpointOf(path).templateTokensMax * inputs
   if (reported <= least) return least
   const parsed: unknown = JSON.parse(bytes.toString('utf8', start, end))
   return least + beyondBytes(record(parsed), path, inputs)
@@ -50,7 +50,7 @@ export function promptTokensMax(
 
 function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: number): number {
   let tokens = 0
-  for (const [name, role] of Object.entries(ENDPOINTS[path].fields)) {
+  for (const [name, role] of Object.entries(endpointOf(path).fields)) {
     const value = body[name]
     if (value === undefined || value === null) continue
     if (role === 'messages') tokens += ofMessages(list(value))

@@ -1,7 +1,7 @@
 // Writes the two lines that are kept of a finished line, as bytes. Its result, in the output or the error file, keeps the
 // bytes of `custom_id` and of the model's answer; only the cost is inserted, since parsing and printing an answer would
 // change numbers, escapes and the order of keys. Its audit record says who, what, when, every attempt, and what it cost.
-import { ENDPOINTS, type EndpointPath } from '../domain/endpoint.ts'
+import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import { LINE_DIGITS } from '../domain/ids.ts'
 import type { TokenUsage } from '../domain/money.ts'
@@ -102,7 +102,7 @@ function writeCost(
   const isWhole = kind === 'usage' || kind === 'usage_member'
   if (isWhole) {
     // As the endpoint names the counts.
-    const { input, output } = ENDPOINTS[endpoint].usage
+    const { input, output } = endpointOf(endpoint).usage
     out.ascii('{')
     writeCount(out, input, usage.prompt_tokens)
     if (output !== null) writeCount(out, output, usage.completion_tokens)

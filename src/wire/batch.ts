@@ -1,7 +1,7 @@
 // A batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES } from '../domain/batch.ts'
-import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
 import {
@@ -47,7 +47,8 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
 
 export type Metadata = Static<typeof Metadata>
 
-const BatchEndpoint = Type.Enum([...ENDPOINT_PATHS])
+/** Those of the table, and what the configuration declares. */
+const BatchEndpoint = Type.Unsafe<EndpointPath>({ type: 'string', examples: [...ENDPOINT_PATHS] })
 const FileIdOrNull = orNull(Type.String())
 const Count = count()
 
@@ -203,7 +204,9 @@ export type BatchObject = Static<typeof BatchObject>
 const BatchRequest = object('BatchRequest', {
   custom_id: maybeText('`request-1` and so on, by its place, if it is left out.'),
   method: Type.Optional(Type.Literal('POST')),
-  url: Type.Optional(Type.Enum([...ENDPOINT_PATHS], { description: 'The `endpoint`, if it is left out.' })),
+  url: Type.Optional(
+    Type.Unsafe<EndpointPath>({ ...BatchEndpoint, description: 'The `endpoint`, if it is left out.' }),
+  ),
   body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
   metadata: maybe(Metadata),
 })
@@ -231,7 +234,8 @@ export const CreateBatch = object(
     output_url: maybeText(
       'A folder in a bucket, `s3://bucket/path/`, under a prefix that the operator lets the project write: when the batch has ended, its results are written to `ID/output.jsonl` and `ID/errors.jsonl` there.',
     ),
-    endpoint: Type.Enum([...ENDPOINT_PATHS], {
+    endpoint: Type.Unsafe<EndpointPath>({
+      ...BatchEndpoint,
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
     }),
     completion_window: text('A window of your plan: `24h`, or `4h` on enterprise.'),

@@ -1,6 +1,6 @@
 // A model as the API shows it.
 import { type Static, Type } from 'typebox'
-import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
+import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { amount, arrayOf, count, flag, object, orNull, text, timestamp } from './shape.ts'
 
 const TokensOrNull = orNull(Type.Integer({ minimum: 1 }))
@@ -19,7 +19,10 @@ export const ModelObject = object(
       structured_output: flag('Whether a strict JSON schema is enforced.'),
       tools: Type.Boolean(),
     }),
-    endpoints: arrayOf(Type.Enum([...ENDPOINT_PATHS]), 'The endpoints of batches that it serves.'),
+    endpoints: arrayOf(
+      Type.Unsafe<EndpointPath>({ type: 'string', examples: [...ENDPOINT_PATHS] }),
+      'The endpoints of batches that it serves.',
+    ),
     pricing: Type.Object({
       input_per_mtok: amount(),
       output_per_mtok: amount(),

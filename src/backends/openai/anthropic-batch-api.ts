@@ -1,7 +1,7 @@
 // Anthropic's Message Batches as a batch API. A batch carries its requests itself, has one list of results, and takes no
 // metadata: the custom_id of each request carries the batch's name, which only results show again. A batch whose creation
 // lost its answer is therefore recognised when it has ended; until then, any unknown batch of as many requests may be it.
-import { ENDPOINTS } from '../../domain/endpoint.ts'
+import { endpointOf } from '../../domain/endpoint.ts'
 import {
   type BatchApi,
   BatchApiError,
@@ -41,7 +41,7 @@ export class AnthropicBatchApi implements BatchApi {
     this.#keepFiles = options.keepFiles
     this.#calls = new BatchApiCalls(options, {
       headers: (api_key) => ({
-        ...ENDPOINTS['/v1/messages'].headers,
+        ...endpointOf('/v1/messages').headers,
         ...(api_key === null ? {} : { 'x-api-key': api_key }),
       }),
       cursor: 'after_id',

@@ -1,7 +1,7 @@
 // Any server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
 // The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
 // a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
-import { ENDPOINT_PATHS, ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
 import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
@@ -66,18 +66,16 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   const address = serverAddressOf(options.base_url)
   const proxy = options.proxy ? proxyOf(options.proxy) : null
   const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
-  const headsOf = (known: OpenAiBackendOptions): Prepared['heads'] => {
-    const head = (path: EndpointPath): Buffer => {
-      const own = Object.entries(ENDPOINTS[path].headers ?? {})
-      const headers = new Map([['content-type', 'application/json'], ...own, ...headersOf(known)])
-      return headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
-    }
-    return Object.fromEntries(ENDPOINT_PATHS.map((path) => [path, head(path)])) as Prepared['heads']
+  const headOfEndpoint = (path: EndpointPath, api_key: string | null): Buffer => {
+    const own = Object.entries(endpointOf(path).headers ?? {})
+    const known = headersOf({ ...options, api_key })
+    const headers = new Map([['content-type', 'application/json'], ...own, ...known])
+    return headOf(address, path.slice('/v1'.length), headers, proxy, 'POST')
   }
   // An answer under way may quote the key that it was asked with.
   const prepare = (api_key: string | null, previous: string | null): Prepared => ({
     api_key,
-    heads: headsOf({ ...options, api_key }),
+    heads: new Map([[DEFAULT_ENDPOINT, headOfEndpoint(DEFAULT_ENDPOINT, api_key)]]),
     secrets: secretsOf([
       api_key,
       previous,
@@ -116,7 +114,12 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   let last: { of: Buffer; project: string | null; trace: string | null; head: Buffer } | null = null
 
   function headFor({ endpoint, traceparent, project_id }: BackendCall): Buffer {
-    const of = current().heads[endpoint]
+    const { heads, api_key } = current()
+    let of = heads.get(endpoint)
+    if (of === undefined) {
+      of = headOfEndpoint(endpoint, api_key)
+      heads.set(endpoint, of)
+    }
     const project = fairness_header === null ? null : project_id
     const trace = tracesItself ? null : (traceparent ?? null)
     if (project === null && trace === null) return of
@@ -211,7 +214,8 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
 interface Prepared {
   api_key: string | null
-  heads: Readonly<Record<EndpointPath, Buffer>>
+  /** Made when the first line of an endpoint is sent. */
+  heads: Map<EndpointPath, Buffer>
   secrets: Secrets
 }
 

@@ -2,7 +2,7 @@
 // same score wherever it stands.
 
 import { hash } from 'node:crypto'
-import type { EndpointPath } from '../../domain/endpoint.ts'
+import type { BuiltInPath } from '../../domain/endpoint.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { isRecord } from '../json-record.ts'
 import { randomOfHash } from './seeded-random.ts'
@@ -26,7 +26,7 @@ import {
 } from './simulated-answer.ts'
 
 /** Each throws a SimulatedError for a request that it refuses. */
-export const ANSWERS: Readonly<Record<EndpointPath, (call: SimCall) => SimulatedAnswer>> = {
+export const ANSWERS: Readonly<Record<BuiltInPath, (call: SimCall) => SimulatedAnswer>> = {
   '/v1/chat/completions': (call) =>
     simulatedAnswer(readSimRequest(call.body, call.settings, call.random), call),
   '/v1/completions': answerCompletion,

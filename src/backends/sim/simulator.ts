@@ -1,6 +1,6 @@
 // The simulated model server without a wire: takes a request in, says what is to be answered and when. The
 // in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
-import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath, isBuiltIn } from '../../domain/endpoint.ts'
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { FaultPlan } from './fault-plan.ts'
 import { randomOf, type SeededRandom } from './seeded-random.ts'
@@ -150,6 +150,8 @@ export class Simulator {
   ): SimulatedAnswer {
     const settings = STREAMED.has(endpoint) ? this.settings : this.#unstreamed
     const call = { body, settings, random, with_usage }
+    if (!isBuiltIn(endpoint))
+      throw new SimulatedError(404, 'not_found_error', `the simulator has no ${endpoint}`, null, 404)
     const made = ANSWERS[endpoint](call)
     this.#stats.answered += 1
     this.#stats.prompt_tokens += made.prompt_tokens

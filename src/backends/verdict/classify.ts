@@ -4,7 +4,7 @@
 // blames the request, and only for what servers distinguish in text alone: request too long, unknown model, filtered
 // content. A problem of the configuration (wrong path, wrong key, empty account) is `failed`: no line is at fault.
 import { isUtf8 } from 'node:buffer'
-import { type AnswerShape, DEFAULT_ENDPOINT, ENDPOINTS, type EndpointPath } from '../../domain/endpoint.ts'
+import { type AnswerShape, DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
@@ -185,7 +185,7 @@ function classifySuccess(
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
   if (meant !== null) return classifyError(meant, error, endpoint, retry_after_ms)
-  const fault = answerFault(parsed, ENDPOINTS[endpoint].answer)
+  const fault = answerFault(parsed, endpointOf(endpoint).answer)
   return failed(status, 'upstream_invalid_response', {
     reason: `${status}, but ${fault}`,
     ...(error.message === '' ? {} : { words: error.message }),
@@ -397,6 +397,10 @@ function has(error: UpstreamError, codes: readonly string[]): boolean {
 function answerFault(value: unknown, answer: AnswerShape): string {
   if (!isRecord(value)) return 'the answer is not a JSON object'
   const entries = value[answer.list]
+  if (answer.isAny)
+    return entries === undefined || entries === null
+      ? `the answer has no ${answer.list}`
+      : 'the answer is nested too deep'
   if (!Array.isArray(entries)) return `the answer has no ${answer.list}`
   const { status, stop_reason } = value
   if (isInterrupted(stop_reason)) return `generation broke off (${stop_reason})`
