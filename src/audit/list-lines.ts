@@ -1,7 +1,7 @@
 // Browses the lines of a batch with filters, while it runs and afterwards. Chunks that cannot have a matching line, by
 // their counts or by the custom_ids in their input, are skipped; of those that can, so many are read for one page. A
 // page that ends there is short, and the next one goes on.
-import { isDamaged } from '../blobs/blobs.ts'
+import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX } from '../domain/batch.ts'
 import { errorPattern } from '../domain/batch-statistics.ts'
@@ -9,6 +9,7 @@ import { entityOf } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
+import { linesInIndex } from '../jsonl/custom-ids.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
 import {
   type FinishedLine,
@@ -32,12 +33,19 @@ interface LinesPage {
   lines: LineSummary[]
   /** The `after` of the next page; null when nothing more can follow now. */
   next: number | null
+  /** Whether an index found them, which costs little however long the batch is. */
+  isIndexed?: true
 }
 
 type Order = Required<Pick<LinesQuery, 'after' | 'limit'>> & LineFilter
 
 export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order): Promise<LinesPage> {
   const content = await readVisibleInput(ports.db, batch, ports.now)
+  const indexed = await indexedLines(ports, batch, order)
+  if (indexed) {
+    const lines = await linesAt(ports, batch, content, indexed, order)
+    return { lines, next: null, isIndexed: true }
+  }
   const lines: LineSummary[] = []
   let read = 0
   let seen = 0
@@ -46,7 +54,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     const isEnough = ++seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && mayMatch(chunk, order))
     if (isEnough) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
     if (!mayMatch(chunk, order)) continue
-    const named = await linesNamed(ports.sealed, chunk, content, order.custom_id)
+    const named = await linesNamed(ports.sealed, chunk, content, order.custom_id ?? order.search)
     const isSkipped = named?.size === 0
     read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
     if (isSkipped) continue
@@ -60,15 +68,56 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   return { lines, next: null }
 }
 
+/** The lines with the custom_id by the index of the input; undefined where there is none. */
+async function indexedLines(
+  { db, sealed, now }: ReadPorts,
+  batch: BatchRow,
+  { custom_id, after }: Order,
+): Promise<number[] | undefined> {
+  if (custom_id === undefined) return undefined
+  const index = await readVisibleInput(db, batch, now, 'ids_blob')
+  if (!index) return undefined
+  const read = (range: ByteRange): Promise<Buffer> => sealed.readAll(index.project_id, index, range)
+  try {
+    return (await linesInIndex(index.bytes, custom_id, read)).filter((line) => line > after)
+  } catch (error) {
+    // The input itself tells it too.
+    if (isDamaged(error)) return undefined
+    throw error
+  }
+}
+
+async function linesAt(
+  ports: ReadPorts,
+  batch: BatchRow,
+  content: BlobRow | undefined,
+  numbers: readonly number[],
+  order: Order,
+): Promise<LineSummary[]> {
+  const lines: LineSummary[] = []
+  for (const number of numbers) {
+    const chunk = await readChunkOfLine(ports.db, batch.id, number)
+    if (!chunk) continue
+    for await (const line of linesOfChunk(ports, batch, chunk, content, new Set([number]), order))
+      if (matchesLine(line, order)) lines.push(line)
+  }
+  return lines
+}
+
 /** Batches and lines that are looked through for one page. */
 const BATCHES_PER_SEARCH = 20
 const LINES_PER_SEARCH = 200_000
+
+interface FindPage {
+  limit: number
+  behind: string | undefined
+}
 
 /** The lines with such a custom_id of all batches of a project, the newest batch first; `behind`: a request ID. */
 export async function findLines(
   ports: ReadPorts,
   project_id: string,
-  { custom_id, limit, behind }: { custom_id: string; limit: number; behind: string | undefined },
+  { limit, behind, ...text }: Pick<LineFilter, 'custom_id' | 'search'> & FindPage,
 ): Promise<{ lines: FoundLine[]; next: string | null }> {
   const from = behind === undefined ? null : parseLineRequestId(behind)
   const begun = from && (await readBatch(ports.db, project_id, from.batchId))
@@ -80,10 +129,10 @@ export async function findLines(
   let seen = 0
   for (const batch of batches) {
     const after = batch === begun ? (from?.line ?? 0) : 0
-    const found = await listLines(ports, batch, { custom_id, after, limit: limit - lines.length })
+    const found = await listLines(ports, batch, { ...text, after, limit: limit - lines.length })
     lines.push(...found.lines.map((line) => ({ ...line, batch_id: batch.id })))
     if (found.next !== null) return { lines, next: lineRequestId(batch.id, Math.max(1, found.next)) }
-    seen += batch.total
+    if (!found.isIndexed) seen += batch.total
     const next = lineRequestId(batch.id, LINE_NUMBER_MAX)
     if (lines.length === limit || seen >= LINES_PER_SEARCH) return { lines, next }
   }
@@ -127,14 +176,15 @@ function mayMatch(chunk: ChunkRow, { status, code, message, model }: Order): boo
 type LineFilter = Omit<LinesQuery, 'after' | 'limit'>
 
 export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
-  const { status, code, message, model, entity, custom_id } = filter
+  const { status, code, message, model, entity, custom_id, search } = filter
   return (
     (status === undefined || line.status === status) &&
     (code === undefined || line.error?.code === code) &&
     (message === undefined || (line.error !== null && errorPattern(line.error.message) === message)) &&
     (model === undefined || line.model === model) &&
     (entity === undefined || line.entity === entity) &&
-    (custom_id === undefined || line.custom_id.includes(custom_id))
+    (custom_id === undefined || line.custom_id === custom_id) &&
+    (search === undefined || line.custom_id.includes(search))
   )
 }
 

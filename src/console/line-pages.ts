@@ -8,7 +8,7 @@ const PAGE = 200
 /** About 10,000 lines. */
 const PAGES_KEPT = 50
 
-export type LineFilter = Pick<LinesQuery, 'status' | 'code' | 'message' | 'model' | 'entity' | 'custom_id'>
+export type LineFilter = Pick<LinesQuery, 'status' | 'code' | 'message' | 'model' | 'entity' | 'search'>
 
 export class LinePages {
   readonly #path: string

@@ -6,7 +6,7 @@ import type { BatchObject } from '../wire/batch.ts'
 import type { FoundLine } from '../wire/batch-line.ts'
 import type { FileObject } from '../wire/file.ts'
 import type { UsageObject } from '../wire/usage.ts'
-import { get, getPage, pathWith } from './api.ts'
+import { get, getPage, pathWith, type Query } from './api.ts'
 import { later } from './browser-clock.ts'
 import { type MessageKey, t } from './i18n.ts'
 import { shownPages } from './pages.ts'
@@ -131,9 +131,13 @@ async function findBatches(search: string, signal: AbortSignal): Promise<Found[]
   return data.map(({ id, name }) => ({ kind: 'batch', to: `/batches/${id}`, text: name, note: id }))
 }
 
-async function findLines(custom_id: string, signal: AbortSignal): Promise<Found[]> {
-  const { data } = await getPage<FoundLine>('/v1/lines', { custom_id, limit: SHOWN }, { signal })
-  return data.map(({ batch_id, line, custom_id }) => {
+/** Those of exactly this custom_id, which an index finds; else those that contain it. */
+async function findLines(text: string, signal: AbortSignal): Promise<Found[]> {
+  const read = async (query: Query): Promise<FoundLine[]> =>
+    (await getPage<FoundLine>('/v1/lines', { ...query, limit: SHOWN }, { signal })).data
+  const exact = await read({ custom_id: text })
+  const lines = exact.length > 0 ? exact : await read({ search: text })
+  return lines.map(({ batch_id, line, custom_id }) => {
     return { kind: 'audit.line', to: `/batches/${batch_id}/lines/${line}`, text: custom_id, note: batch_id }
   })
 }

@@ -13,7 +13,7 @@ export type ToThread =
 
 export type FromThread = { id: number; free: ArrayBuffer } | { id: number; verdict: ValidFile | null }
 
-/** The limit for all uploads together. Larger files, of about three million lines, are validated afterwards. */
+/** The limit for all uploads together. Larger files, of about two million lines, are validated afterwards. */
 const IDS_BYTES_MAX = 32 * 1024 * 1024
 
 const port = parentPort
@@ -46,7 +46,10 @@ function hasRoom(): boolean {
 
 function answer(id: number, verdict: ValidFile | null): void {
   validators.delete(id)
-  send({ id, verdict })
+  send(
+    { id, verdict },
+    verdict?.custom_ids.map(({ buffer }) => buffer),
+  )
 }
 
 function send(message: FromThread, transfer: ArrayBuffer[] = []): void {

@@ -111,7 +111,7 @@ export async function discard(
   { content, index }: Pick<Received, 'content' | 'index'>,
 ): Promise<void> {
   await sealed.delete(content.key)
-  if (index) await sealed.delete(index.blob.key)
+  for (const { key } of index?.blobs ?? []) await sealed.delete(key)
 }
 
 /**
@@ -173,12 +173,13 @@ export async function insertUpload(
     expires_at,
     deleted_at: null,
     content_blob: content.key,
-    index_blob: index?.blob.key ?? null,
+    index_blob: index?.blobs[0].key ?? null,
+    ids_blob: index?.blobs[1].key ?? null,
     batch_id: null,
     part: null,
     source: null,
   }
-  await insertBlobs(tx, project_id, index ? [content, index.blob] : [content], now)
+  await insertBlobs(tx, project_id, [content, ...(index?.blobs ?? [])], now)
   await insertFile(tx, file)
   // A file with an index does not have to be read again.
   const large = index ? 0 : sizeClass(content.bytes)
@@ -265,7 +266,7 @@ function clip(text: string): string {
 interface StoredUpload {
   content: SealedBlob
   /** Of a file that streaming validation found valid; other files are validated afterwards. */
-  index: { blob: SealedBlob; line_count: number } | null
+  index: { blobs: readonly [index: SealedBlob, ids: SealedBlob]; line_count: number } | null
 }
 
 /** Throws what `pieces` and the store throw; then nothing is stored. */
@@ -281,7 +282,9 @@ async function storeUpload(
     const found = await validation?.verdict()
     if (!found) return null
     const json = Buffer.from(found.index_json)
-    return { blob: await sealed.put(project_id, `files/${id}/index`, [json]), line_count: found.line_count }
+    const index = await sealed.put(project_id, `files/${id}/index`, [json])
+    const ids = await sealed.put(project_id, `files/${id}/index-ids`, found.custom_ids)
+    return { blobs: [index, ids], line_count: found.line_count }
   }
   // Without an index the file is validated afterwards.
   const index = storeIndex().catch(() => null)
@@ -293,7 +296,7 @@ async function storeUpload(
     validation?.leave()
     read.resolve()
     const stored = await index
-    if (stored) await sealed.delete(stored.blob.key)
+    for (const { key } of stored?.blobs ?? []) await sealed.delete(key)
     throw error
   }
 }

@@ -55,26 +55,37 @@ async function accept(
   verdict: Extract<Validation, { ok: true }>,
 ): Promise<void> {
   const key = `files/${file.id}/index-${task.epoch}-${clock.now().toString(36)}`
-  const index: SealedBlob = await sealed.put(file.project_id, key, [
-    Buffer.from(JSON.stringify(verdict.index)),
-  ])
+  const json = Buffer.from(JSON.stringify(verdict.index))
+  const index: SealedBlob = await sealed.put(file.project_id, key, [json])
+  const ids = verdict.custom_ids && (await sealed.put(file.project_id, `${key}-ids`, verdict.custom_ids))
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
     const now = clock.now()
-    await insertBlobs(tx, file.project_id, [index], now)
-    const marked = await markProcessed(tx, file.id, { line_count: verdict.line_count, index_blob: key })
-    if (!marked) await markForDeletion(tx, [key], now)
+    const blobs = ids ? [index, ids] : [index]
+    await insertBlobs(tx, file.project_id, blobs, now)
+    const { line_count } = verdict
+    const marked = await markProcessed(tx, file.id, {
+      line_count,
+      index_blob: key,
+      ids_blob: ids?.key ?? null,
+    })
+    if (!marked)
+      await markForDeletion(
+        tx,
+        blobs.map((blob) => blob.key),
+        now,
+      )
   })
 }
 
 async function acceptIndexed(
   { store }: ValidateDeps,
   task: TaskRow,
-  { id, line_count }: FileRow,
+  { id, line_count, ids_blob }: FileRow,
   index_blob: string,
 ): Promise<void> {
   await store.write(async (tx) => {
-    if (await finishTask(tx, task)) await markProcessed(tx, id, { line_count, index_blob })
+    if (await finishTask(tx, task)) await markProcessed(tx, id, { line_count, index_blob, ids_blob })
   })
 }
 

@@ -3,9 +3,9 @@
 
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { customIdIndex, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
-import { HashSet64, hashCustomId, type IdHash, SeededHash } from './custom-ids.ts'
 import { type LineSink, LineSplitter } from './line-split.ts'
 
 interface LineError {
@@ -175,6 +175,12 @@ class FirstPass implements LineSink {
     return this.#indexer.finish()
   }
 
+  /** The index of the custom_ids; null where it would lack one. */
+  customIds(): Uint8Array<ArrayBuffer>[] | null {
+    const hash = this.#hash
+    return hash instanceof SeededHash && this.collisions === 0 ? customIdIndex(hash, this.#ids) : null
+  }
+
   line(
     bytes: Buffer,
     start: number,
@@ -194,7 +200,7 @@ class FirstPass implements LineSink {
       return
     }
     hashCustomId(line, this.#hash)
-    if (!this.#ids.add(this.#hash.lo, this.#hash.hi)) this.#addCollision(number)
+    if (!this.#ids.add(this.#hash.lo, this.#hash.hi, number)) this.#addCollision(number)
     if (this.bad.count === 0) this.#indexer.add(line, number, byte_start, byte_end)
   }
 
@@ -284,12 +290,19 @@ function shown(id: string): string {
   return JSON.stringify(id.length <= SHOWN_CHARACTERS_MAX ? id : `${id.slice(0, SHOWN_CHARACTERS_MAX)}…`)
 }
 
-// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by eight bytes
-// per custom_id, and by one row of the index per chunk. Those eight bytes are a hash: if two are equal, a second pass
+// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by twelve bytes
+// per custom_id, a hash and a line number, and by one row of the index per chunk. If two hashes are equal, a second pass
 // compares the IDs.
 
 export type Validation =
-  | { ok: true; bytes: number; line_count: number; index: FileIndex }
+  | {
+      ok: true
+      bytes: number
+      line_count: number
+      index: FileIndex
+      /** Pieces of the index of the custom_ids; null where two hashes are equal. */
+      custom_ids: Uint8Array[] | null
+    }
   | {
       ok: false
       /** Requests in the file; absent when validation stopped early. */
@@ -337,7 +350,8 @@ export async function validateContent(
   }
   // So many different IDs with equal 64-bit hashes cannot occur; the file was not read to its end.
   if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
-  return { ok: true, bytes, line_count: first.line_count, index: first.index() }
+  const { line_count } = first
+  return { ok: true, bytes, line_count, index: first.index(), custom_ids: first.customIds() }
 }
 
 async function duplicates(
@@ -382,6 +396,8 @@ export interface ValidFile {
   line_count: number
   /** The file's index, as it is stored. */
   index_json: string
+  /** Pieces of the index of the custom_ids. */
+  custom_ids: Uint8Array<ArrayBuffer>[]
 }
 
 export class StreamingValidator {
@@ -408,8 +424,9 @@ export class StreamingValidator {
   end(): ValidFile | null {
     this.#splitter.end()
     const { line_count } = this.#first
-    if (this.#inDoubt || line_count === 0) return null
-    return { line_count, index_json: JSON.stringify(this.#first.index()) }
+    const custom_ids = this.#first.customIds()
+    if (this.#inDoubt || line_count === 0 || !custom_ids) return null
+    return { line_count, index_json: JSON.stringify(this.#first.index()), custom_ids }
   }
 
   get #inDoubt(): boolean {

@@ -38,6 +38,6 @@ export async function releaseInput(tx: Writer, file_id: string, now: number): Pr
 
 async function deleteContent(tx: Writer, file: FileRow, now: number): Promise<void> {
   const fetched = fileSource(file)?.parts.map(({ blob }) => blob) ?? []
-  const keys = [file.content_blob, file.index_blob, ...fetched].filter((key) => key !== null)
+  const keys = [file.content_blob, file.index_blob, file.ids_blob, ...fetched].filter((key) => key !== null)
   await markForDeletion(tx, keys, now)
 }

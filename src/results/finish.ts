@@ -84,6 +84,7 @@ async function addResultFile(
     deleted_at: null,
     content_blob: null,
     index_blob: null,
+    ids_blob: null,
     batch_id: batch.id,
     part,
   })

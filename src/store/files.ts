@@ -9,7 +9,9 @@ import { readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-export async function insertFile(tx: Writer, file: Insertable<Schema['files']>): Promise<void> {
+type NewFile = Insertable<Schema['files']>
+
+export async function insertFile(tx: Writer, file: NewFile): Promise<void> {
   await tx.insertInto('files').values(file).execute()
 }
 
@@ -47,14 +49,15 @@ export async function readIndexBytes(
   return row?.bytes ?? 0
 }
 
-/** The content of a batch's input, for its users; workers read it to the end of the batch (readBatchInput). */
+/** The content of a batch's input, or the index of its custom_ids, for its users; workers read it to the end of the batch (readBatchInput). */
 export async function readVisibleInput(
   db: Reader,
   { project_id, input_file_id }: Pick<BatchRow, 'project_id' | 'input_file_id'>,
   now: number,
+  blob: 'content_blob' | 'ids_blob' = 'content_blob',
 ): Promise<BlobRow | undefined> {
   return await visibleFiles(db, project_id, now)
-    .innerJoin('blobs', 'blobs.key', 'files.content_blob')
+    .innerJoin('blobs', 'blobs.key', `files.${blob}`)
     .selectAll('blobs')
     .where('files.id', '=', input_file_id)
     .where('blobs.deletion_pending_since', 'is', null)
@@ -166,7 +169,7 @@ export async function listFiles(
 export async function markProcessed(
   tx: Writer,
   id: string,
-  found: { line_count: number; index_blob: string },
+  found: Pick<FileRow, 'line_count' | 'index_blob'> & Partial<Pick<FileRow, 'ids_blob'>>,
 ): Promise<boolean> {
   const result = await updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
     .set({ status: 'processed', ...found })

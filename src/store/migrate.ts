@@ -33,6 +33,7 @@ const MIGRATIONS = [
   'batch-webhooks',
   'batch-orders',
   'bucket-urls',
+  'custom-id-indexes',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

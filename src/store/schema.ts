@@ -134,6 +134,8 @@ export const TABLES = {
     content_blob: text().optional(),
     /** Chunk spans and sums by (model, entity), as validation found them. */
     index_blob: text().optional(),
+    /** The index of the custom_ids (jsonl/custom-ids.ts); null in earlier versions. */
+    ids_blob: text().optional().since(22),
     batch_id: text().optional(),
     part: text<'output' | 'error'>().optional(),
     /** JSON of FileSource (files.ts): of an input that comes from a bucket. */

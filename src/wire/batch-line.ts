@@ -53,7 +53,12 @@ export type FoundLine = Static<typeof FoundLine>
 export const FoundLineList = listOf(FoundLine, 'FoundLineList')
 
 export const FindLinesQuery = Type.Object({
-  custom_id: Type.String({ minLength: 1, description: 'Only lines whose `custom_id` contains this text.' }),
+  custom_id: Type.Optional(
+    Type.String({ minLength: 1, description: 'Only lines with this `custom_id`; an index finds them.' }),
+  ),
+  search: Type.Optional(
+    Type.String({ minLength: 1, description: 'Only lines whose `custom_id` contains this text.' }),
+  ),
   limit: Type.Optional(
     Type.Integer({ minimum: 1, maximum: 100, default: 20, description: 'How many lines at most.' }),
   ),
@@ -66,7 +71,8 @@ export const LINE_FILTER = {
   message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
   model: maybeText('Only lines of this model.'),
   entity: maybeText('Only lines of this entity.'),
-  custom_id: maybeText('Only lines whose `custom_id` contains this text.'),
+  custom_id: maybeText('Only the line with this `custom_id`; an index finds it.'),
+  search: maybeText('Only lines whose `custom_id` contains this text.'),
 }
 
 /** Unlike other lists, in the order of the input; a page may be short, and the list still goes on. */

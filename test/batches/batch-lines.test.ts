@@ -114,7 +114,7 @@ test('filters find lines by code, message, model, entity and custom_id, over man
       return JSON.stringify({ ...line(id, i % 400 === 5 ? `fail-${i}` : id, body), ...metadata })
     })
     .join('\n')
-  const { id } = await service.run(content)
+  const { id, input_file_id } = await service.run(content)
 
   assert.deepEqual(await all(service, id, '?limit=500'), ids)
   const failed = ids.filter((_, i) => i % 400 === 5 && i % 1050 !== 7)
@@ -129,7 +129,7 @@ test('filters find lines by code, message, model, entity and custom_id, over man
   )
   assert.deepEqual(await all(service, id, '?entity=team:1503'), ['line-1503'])
   assert.deepEqual(
-    await all(service, id, '?custom_id=-99'),
+    await all(service, id, '?search=-99'),
     ids.filter((one) => one.includes('-99')),
   )
   assert.deepEqual(await all(service, id, '?status=pending'), [])
@@ -139,7 +139,19 @@ test('filters find lines by code, message, model, entity and custom_id, over man
   const { audit_blob } = await chunk.where('idx', '=', 0).executeTakeFirstOrThrow()
   const records = await readBlobRow(store.read, String(audit_blob))
   await blobs.delete(records!.key)
+  assert.deepEqual(await all(service, id, '?search=line-2203'), ['line-2203'])
+  // By the index of its custom_ids, neither.
+  const index = store.read.selectFrom('files').select('ids_blob').where('id', '=', input_file_id)
+  assert.ok((await index.executeTakeFirstOrThrow()).ids_blob)
+  const later = await store.read
+    .selectFrom('chunks')
+    .select('audit_blob')
+    .where('batch_id', '=', id)
+    .where('idx', '=', 1)
+    .executeTakeFirstOrThrow()
+  await blobs.delete(String(later.audit_blob))
   assert.deepEqual(await all(service, id, '?custom_id=line-2203'), ['line-2203'])
+  assert.deepEqual(await all(service, id, '?custom_id=line-22030'), [])
   // A reader may begin anywhere.
   const middle = await page(service, id, '?after=2000&limit=2')
   assert.deepEqual(idsOf(middle), ['line-2000', 'line-2001'])
@@ -177,13 +189,25 @@ test('lines are found by custom_id however their input writes it, before and aft
       ['\t', ['tab\there', 'tab\there held']],
       ['said', []],
     ] as const)
-      assert.deepEqual(await all(service, id, `?custom_id=${encodeURIComponent(text)}`), found, text)
+      assert.deepEqual(await all(service, id, `?search=${encodeURIComponent(text)}`), found, text)
+    const own = written.flatMap((one) => [JSON.parse(`"${one}"`), JSON.parse(`"${one} held"`)])
+    for (const text of [...own, 'plai', 'said', 'held'])
+      assert.deepEqual(
+        await all(service, id, `?custom_id=${encodeURIComponent(text)}`),
+        own.filter((one) => one === text),
+        text,
+      )
   }
   await upstream.arrived(2 * written.length)
   while ((await service.get(id)).request_counts.completed < written.length);
   await finds()
   for (const answer of held) answer()
   await service.ended(id)
+  await finds()
+  // Files of earlier versions have no index of custom_ids.
+  await service.stores.store.write((tx) =>
+    tx.updateTable('files').set({ ids_blob: null }).where('id', '=', input_file_id).execute(),
+  )
   await finds()
   // Their records have it, too.
   assert.equal((await service.request('DELETE', `/v1/files/${input_file_id}`)).status, 200)
@@ -268,7 +292,7 @@ test('lines are found in all batches of the project, page by page, the newest ba
     const after: string = cursor === '' ? '' : `&starting_after=${cursor}`
     const { data, next_cursor }: List<FoundLine> = await service.json<List<FoundLine>>(
       'GET',
-      `/v1/lines?custom_id=-&limit=2${after}`,
+      `/v1/lines?search=-&limit=2${after}`,
     )
     assert.ok(data.length <= 2)
     found.push(...data.map(({ batch_id, custom_id }) => [batch_id, custom_id] as [string, string]))

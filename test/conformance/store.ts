@@ -46,6 +46,7 @@ import {
   releaseChunk,
   wakeParked,
 } from '../../src/store/chunks.ts'
+import type { Columns } from '../../src/store/columns.ts'
 import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
 import {
   insertFile,
@@ -59,7 +60,15 @@ import {
 import { overLimitUntil } from '../../src/store/limits.ts'
 import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
 import { updateRows } from '../../src/store/rows.ts'
-import type { BatchRow, FileRow, HttpRequestRow, TaskKind, TaskRow } from '../../src/store/schema.ts'
+import {
+  type BatchRow,
+  type FileRow,
+  type HttpRequestRow,
+  INDEXES,
+  TABLES,
+  type TaskKind,
+  type TaskRow,
+} from '../../src/store/schema.ts'
 import { pullBackTimes } from '../../src/store/shared-clock.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
 import {
@@ -255,13 +264,13 @@ export function storeConformance(
           .execute()
         const errors = JSON.stringify(groups)
         await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
-        for (const name of ['name', 'lines', 'failed', 'cost', 'deadline'])
-          await sql.raw(`DROP INDEX batches_by_${name}`).execute(tx)
-        const urls = ['input_url', 'output_url', 'output_url_status', 'output_url_error']
-        for (const name of ['name', 'not_run', 'run_failed', ...urls])
-          await sql.raw(`ALTER TABLE batches DROP COLUMN ${name}`).execute(tx)
-        await sql`ALTER TABLE files DROP COLUMN source`.execute(tx)
-        await sql`DELETE FROM kysely_migration WHERE name >= '0020-'`.execute(tx)
+        for (const [index, { since = 1 }] of Object.entries(INDEXES))
+          if (since >= 20) await sql.raw(`DROP INDEX ${index}`).execute(tx)
+        for (const [table, columns] of Object.entries<Columns>(TABLES))
+          for (const [column, { traits }] of Object.entries(columns))
+            if ((traits.since ?? 1) >= 20)
+              await sql.raw(`ALTER TABLE ${table} DROP COLUMN ${column}`).execute(tx)
+        await sql`DELETE FROM kysely_migration WHERE name >= '0020'`.execute(tx)
       })
       await store.migrate()
       const { name, not_run, run_failed } = (await readBatch(store.read, 'proj_a', batch.id))!
@@ -1012,6 +1021,7 @@ function file(id: string, more: Partial<FileRow> = {}): FileRow {
     deleted_at: null,
     content_blob: null,
     index_blob: null,
+    ids_blob: null,
     batch_id: null,
     part: null,
     source: null,

@@ -231,7 +231,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
     await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}?status=failed&custom_id=line-1`)
+    await visitor.open(`/console/batches/${batch.id}?status=failed&search=line-1`)
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
     const shown = await page.locator('.lines-scroll [role=row]').count()
     await page.getByRole('search').getByRole('button', { name: 'Retry these' }).click()

@@ -115,10 +115,13 @@ export function addBatches(program: Command, shell: Shell): void {
   })
 
   addList(shell, batches, 'find', {
-    description: 'find lines of all batches by a part of their custom_id, the newest batch first',
-    argument: 'a part of the custom_id',
+    description: 'find lines of all batches by their custom_id, the newest batch first',
+    argument: 'the custom_id; with a * at its end, a part of it',
     shape: FoundLine,
-    path: (text) => `/v1/lines?custom_id=${encodeURIComponent(text)}`,
+    path: (text) =>
+      text.endsWith('*')
+        ? `/v1/lines?search=${encodeURIComponent(text.slice(0, -1))}`
+        : `/v1/lines?custom_id=${encodeURIComponent(text)}`,
     columns: {
       BATCH: ({ batch_id }) => batch_id,
       LINE: ({ line }) => String(line),

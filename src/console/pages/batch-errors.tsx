@@ -72,7 +72,7 @@ export function ErrorGroups({
 
 function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all: number }): VNode {
   const show = (): void => {
-    replaceQuery({ status: 'failed', code: group.code, message: group.pattern, custom_id: null })
+    replaceQuery({ status: 'failed', code: group.code, message: group.pattern, search: null })
     document.getElementById('lines')?.scrollIntoView({ block: 'start' })
   }
   return (

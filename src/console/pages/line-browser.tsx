@@ -26,7 +26,7 @@ import { mayRetryCode } from './batch-errors.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const REFRESH_MS = 2_000
-const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'custom_id'] as const
+const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'search'] as const
 
 /** Lines as a list, or their answers as a table where the requests ask for columns. */
 export function Lines({ batch }: { batch: BatchObject }): VNode {
@@ -65,8 +65,8 @@ export function Lines({ batch }: { batch: BatchObject }): VNode {
 
 function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | null }): VNode {
   const { query } = useAddress()
-  const custom_id = useSettled(query.get('custom_id')) ?? undefined
-  const filter = { ...readFilter(query), custom_id }
+  const search = useSettled(query.get('search')) ?? undefined
+  const filter = { ...readFilter(query), search }
   const name = JSON.stringify(filter)
   const { total, completed, failed } = batch.request_counts
   const [, redraw] = useState({})
@@ -155,7 +155,7 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
     <div class="stack tight">
       <FilterBar
         filters={[
-          { name: 'custom_id', label: 'custom_id', placeholder: t('lines.searchHint') },
+          { name: 'search', label: 'custom_id', placeholder: t('lines.searchHint') },
           {
             name: 'status',
             label: t('batch.status'),

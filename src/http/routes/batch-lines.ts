@@ -53,16 +53,16 @@ export function batchLineRoutes(
   route(app, 'GET /v1/lines', {
     access: ['batches:read'],
     operation: 'findLines',
-    summary: 'Find lines of any batch by their custom_id',
+    summary: 'List lines of all batches, or find them by their custom_id',
     description:
       'The newest batch first, within a batch in the order of the input. A page may hold fewer lines than `limit`, even none, and the list still go on: `has_more` says so.',
     answer: FoundLineList,
     errors: ['cursor_not_found'],
     query: FindLinesQuery.properties,
     async handler(request, { project_id }, reply) {
-      const { custom_id, limit = FOUND_DEFAULT, starting_after: behind } = request.query
+      const { custom_id, search, limit = FOUND_DEFAULT, starting_after: behind } = request.query
       const read = await reads.open(project_id, reply.raw)
-      const order = { custom_id, limit, behind }
+      const order = { custom_id, search, limit, behind }
       const { lines, next } = await read.turn(() => findLines(ports(), project_id, order))
       return pageOf(lines, next)
     },

@@ -281,6 +281,7 @@ async function withResults(server: TestServer): Promise<FileRow> {
     deleted_at: null,
     content_blob: null,
     index_blob: null,
+    ids_blob: null,
     batch_id: batch.id,
     part: 'output',
     source: null,

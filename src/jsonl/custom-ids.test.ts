@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { HashSet64, SeededHash } from './custom-ids.ts'
+import { customIdIndex, HashSet64, linesInIndex, SeededHash } from './custom-ids.ts'
 
 fc.configureGlobal({ seed: 7 })
 
@@ -49,6 +49,48 @@ test('ids that differ little have hashes that differ', () => {
   const padded = [hash.lo, hash.hi]
   hash.read(Buffer.from('abc'), 0, 3)
   assert.notDeepEqual([hash.lo, hash.hi], padded)
+})
+
+test('an index finds every line of 100,000 by its custom_id with two small reads', async () => {
+  const hash = new SeededHash()
+  const ids = new HashSet64()
+  const add = (id: string, line: number): void => {
+    const bytes = Buffer.from(id)
+    hash.read(bytes, 0, bytes.length)
+    ids.add(hash.lo, hash.hi, line)
+  }
+  const COUNT = 100_000
+  for (let i = 1; i <= COUNT; i++) add(`row-${i}`, 2 * i)
+  const index = Buffer.concat(customIdIndex(hash, ids))
+  assert.equal(index.length, 8 + 8 * COUNT)
+  let [reads, bytes] = [0, 0]
+  const linesOf = (id: string): Promise<number[]> =>
+    linesInIndex(index.length, id, async ({ start, end }) => {
+      reads++
+      bytes += end - start
+      return index.subarray(start, end)
+    })
+  const asked = 500
+  for (let i = 0; i < asked; i++) {
+    const row = 1 + ((i * 7919) % COUNT)
+    assert.ok((await linesOf(`row-${row}`)).includes(2 * row))
+  }
+  assert.deepEqual(await linesOf(`row-${COUNT + 1}`), [])
+  assert.equal(reads, 2 * (asked + 1))
+  assert.ok(bytes / asked < 32 * 1024, `${bytes / asked} bytes a line`)
+  for (const count of [0, 1, 2, 50]) {
+    const few = new HashSet64()
+    for (let i = 1; i <= count; i++) {
+      const id = Buffer.from(`row-${i}`)
+      hash.read(id, 0, id.length)
+      few.add(hash.lo, hash.hi, i)
+    }
+    const small = Buffer.concat(customIdIndex(hash, few))
+    const read = async ({ start, end }: { start: number; end: number }): Promise<Buffer> =>
+      small.subarray(start, end)
+    for (let i = 1; i <= count; i++) assert.deepEqual(await linesInIndex(small.length, `row-${i}`, read), [i])
+    assert.deepEqual(await linesInIndex(small.length, 'none', read), [])
+  }
 })
 
 test('another seed gives other hashes', () => {

@@ -1,6 +1,6 @@
 // A 64-bit hash of a custom_id's bytes: two 32-bit lanes in the manner of MurmurHash3 with different mixing and
 // random seeds, so that a caller cannot construct IDs that collide.
-import type { InputLine } from '../jsonl/line-scan.ts'
+import type { InputLine } from './line-scan.ts'
 
 /** `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */
 export interface IdHash {
@@ -14,6 +14,10 @@ export class SeededHash implements IdHash {
   hi = 0
   #seed_lo: number
   #seed_hi: number
+
+  get seed(): Uint32Array<ArrayBuffer> {
+    return new Uint32Array([this.#seed_lo, this.#seed_hi])
+  }
 
   constructor(seed = crypto.getRandomValues(new Uint32Array(2))) {
     this.#seed_lo = seed[0] ?? 0
@@ -67,14 +71,16 @@ export function hashCustomId(line: InputLine, hash: IdHash): void {
   } else hash.read(line.bytes, line.custom_id_span.start, line.custom_id_span.end)
 }
 
-// The custom_ids that a file has used so far, in eight bytes each: a set of 64-bit hashes with open addressing in
-// typed arrays. Two IDs may have the same hash, so a hit has to be verified.
+// The custom_ids that a file has used so far, in twelve bytes each: a map of 64-bit hashes to line numbers with open
+// addressing in typed arrays. Two IDs may have the same hash, so a hit has to be verified.
 //
 // The upper bits of the hash select a shard. Each shard grows separately, so growing needs twice the memory of one
 // shard, not of the whole set.
 
 const SHARD_BITS = 6
 const SLOTS_MIN = 128
+/** Numbers in a slot. */
+const SLOT = 3
 /** Above this load factor probes become long. */
 const LOAD_MAX = 0.7
 
@@ -94,8 +100,13 @@ export class HashSet64 {
   }
 
   /** False when the set contained the hash already. */
-  add(lo: number, hi: number): boolean {
-    return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi)
+  add(lo: number, hi: number, line = 0): boolean {
+    return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi, line)
+  }
+
+  /** Entries of an index, a piece for each shard. */
+  sorted(): Uint8Array<ArrayBuffer>[] {
+    return this.#shards.map((shard) => shard.sorted())
   }
 }
 
@@ -105,8 +116,8 @@ function taken(lo: number, hi: number): number {
 }
 
 class Shard {
-  /** Per slot the low and the high half; both zero where it is free. */
-  #slots = new Uint32Array(2 * SLOTS_MIN)
+  /** Per slot the low and the high half, both zero where it is free, and the line. */
+  #slots = new Uint32Array(SLOT * SLOTS_MIN)
   #size = 0
 
   get bytes(): number {
@@ -118,37 +129,89 @@ class Shard {
     return this.#slots[at] !== 0 || this.#slots[at + 1] !== 0
   }
 
-  add(lo: number, hi: number): boolean {
+  add(lo: number, hi: number, line: number): boolean {
     const at = this.#find(lo, hi)
     if (this.#slots[at] !== 0 || this.#slots[at + 1] !== 0) return false
     this.#slots[at] = lo
     this.#slots[at + 1] = hi
+    this.#slots[at + 2] = line
     this.#size++
-    if (2 * this.#size > LOAD_MAX * this.#slots.length) this.#grow()
+    if (SLOT * this.#size > LOAD_MAX * this.#slots.length) this.#grow()
     return true
   }
 
   /** The slot that holds the hash, or the free one where it belongs. */
   #find(lo: number, hi: number): number {
     const slots = this.#slots
-    const mask = slots.length - 1
-    let at = (lo << 1) & mask
+    const mask = slots.length / SLOT - 1
+    let at = (lo & mask) * SLOT
     while ((slots[at] !== lo || slots[at + 1] !== hi) && (slots[at] !== 0 || slots[at + 1] !== 0)) {
-      at = (at + 2) & mask
+      at += SLOT
+      if (at === slots.length) at = 0
     }
     return at
+  }
+
+  sorted(): Uint8Array<ArrayBuffer> {
+    const entries = new Uint32Array(2 * this.#size)
+    let to = 0
+    for (let at = 0; at < this.#slots.length; at += SLOT) {
+      if (this.#slots[at] === 0 && this.#slots[at + 1] === 0) continue
+      entries[to++] = this.#slots[at + 2]!
+      entries[to++] = this.#slots[at + 1]!
+    }
+    new BigUint64Array(entries.buffer).sort()
+    return new Uint8Array(entries.buffer)
   }
 
   #grow(): void {
     const old = this.#slots
     this.#slots = new Uint32Array(2 * old.length)
-    for (let at = 0; at < old.length; at += 2) {
+    for (let at = 0; at < old.length; at += SLOT) {
       const lo = old[at]!
       const hi = old[at + 1]!
       if (lo === 0 && hi === 0) continue
       const free = this.#find(lo, hi)
       this.#slots[free] = lo
       this.#slots[free + 1] = hi
+      this.#slots[free + 2] = old[at + 2]!
     }
+  }
+}
+
+// The index of the custom_ids of a file: the seed of the hash (8 bytes), and an entry of 8 bytes for each line, sorted: its
+// number, then the upper half of its hash, little-endian. Hashes are spread evenly, so where one stands is known to
+// within a few standard deviations: a reader needs a small range of an index of any size.
+
+const SEED_BYTES = 8
+const ENTRY_BYTES = 8
+
+/** The pieces of the index. */
+export function customIdIndex(hash: SeededHash, ids: HashSet64): Uint8Array<ArrayBuffer>[] {
+  return [new Uint8Array(hash.seed.buffer), ...ids.sorted()]
+}
+
+/** The numbers of the lines that may have this custom_id, ascending: mostly one or none. `read` reads of an index of so many bytes. */
+export async function linesInIndex(
+  bytes: number,
+  custom_id: string,
+  read: (range: { start: number; end: number }) => Promise<Buffer>,
+): Promise<number[]> {
+  const count = (bytes - SEED_BYTES) / ENTRY_BYTES
+  const seed = await read({ start: 0, end: SEED_BYTES })
+  const hash = new SeededHash(new Uint32Array([seed.readUInt32LE(0), seed.readUInt32LE(4)]))
+  const id = Buffer.from(custom_id)
+  hash.read(id, 0, id.length)
+  const place = Math.floor((hash.hi / 2 ** 32) * count)
+  for (let reach = 64 + Math.ceil(4 * Math.sqrt(count)); ; reach *= 8) {
+    const [from, to] = [Math.max(0, place - reach), Math.min(count, place + reach)]
+    const entries = await read({ start: SEED_BYTES + from * ENTRY_BYTES, end: SEED_BYTES + to * ENTRY_BYTES })
+    const hashAt = (i: number): number => entries.readUInt32LE(i * ENTRY_BYTES + 4)
+    if (from > 0 && hashAt(0) >= hash.hi) continue
+    if (to < count && hashAt(to - from - 1) <= hash.hi) continue
+    const lines: number[] = []
+    for (let i = 0; i < to - from; i++)
+      if (hashAt(i) === hash.hi) lines.push(entries.readUInt32LE(i * ENTRY_BYTES))
+    return lines
   }
 }
