@@ -46,7 +46,6 @@ import {
   releaseChunk,
   wakeParked,
 } from '../../src/store/chunks.ts'
-import type { Columns } from '../../src/store/columns.ts'
 import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
 import {
   insertFile,
@@ -62,6 +61,7 @@ import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
 import { updateRows } from '../../src/store/rows.ts'
 import {
   type BatchRow,
+  type Column,
   type FileRow,
   type HttpRequestRow,
   INDEXES,
@@ -266,8 +266,8 @@ export function storeConformance(
         await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
         for (const [index, { since = 1 }] of Object.entries(INDEXES))
           if (since >= 20) await sql.raw(`DROP INDEX ${index}`).execute(tx)
-        for (const [table, columns] of Object.entries<Columns>(TABLES))
-          for (const [column, { traits }] of Object.entries(columns))
+        for (const [table, columns] of Object.entries(TABLES))
+          for (const [column, { traits }] of Object.entries<Column<unknown>>(columns))
             if ((traits.since ?? 1) >= 20)
               await sql.raw(`ALTER TABLE ${table} DROP COLUMN ${column}`).execute(tx)
         await sql`DELETE FROM kysely_migration WHERE name >= '0020'`.execute(tx)
