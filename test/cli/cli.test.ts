@@ -95,6 +95,15 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(err, /1 line model_not_found: /)
   })
 
+  test('a batch of a place in a bucket is one call, and names one input', async () => {
+    const create = (...more: string[]) => shell.offpeak(['batches', 'create', ...more], access)
+    for (const args of [[], ['file_1', '--input-url', 's3://data/x']])
+      assert.match((await create(...args)).err, /name one input: the ID of a file, or --input-url/)
+    const { code, err } = await create('--input-url', 's3://data/x', '--output-url', 's3://data/out/')
+    assert.equal(code, 1)
+    assert.match(err, /This project may write no bucket, not s3:\/\/data\/out\/ \(403 bucket_not_allowed,/)
+  })
+
   test('a batch in which no line can run ends with exit code 1', async () => {
     const name = await shell.input('none.jsonl', chatLine('bad', 'no-such-model'))
     const { code, err } = await shell.offpeak(['run', name], access)
