@@ -13,7 +13,7 @@ import { makeReloadable, type WorkerHooks } from '../src/compose/worker.ts'
 import type { Config } from '../src/config/config.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { shownConfig } from '../src/config/shown-config.ts'
-import { PROJECT_SCOPES } from '../src/domain/api-key.ts'
+import { PROJECT_SCOPES, type Scope } from '../src/domain/api-key.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
 import { reconcile } from '../src/ledger/reconcile.ts'
@@ -250,6 +250,11 @@ export class TestService implements AsyncDisposable {
 
   /** A key of the same project that has the scope `operator`, too. */
   async operatorKey(): Promise<string> {
+    return await this.issueKey([...PROJECT_SCOPES, 'operator'])
+  }
+
+  /** A key of the same project. */
+  async issueKey(scopes: readonly Scope[]): Promise<string> {
     const { store } = this.stores
     const own = await readKey(store.read, `key_${this.key.split('_')[2]}`)
     assert.ok(own)
@@ -258,7 +263,7 @@ export class TestService implements AsyncDisposable {
       .select('name')
       .where('id', '=', own.project_id)
       .executeTakeFirstOrThrow()
-    const order = { project, plan: 'payg', scopes: [...PROJECT_SCOPES, 'operator' as const] }
+    const order = { project, plan: 'payg', scopes }
     return (await createKey(store, store.clock, this.config.region, order)).key
   }
 

@@ -211,6 +211,10 @@ export const ERRORS = {
     message: 'The batch has already ended.',
     advice: 'Read the results of the batch; there is nothing left to cancel.',
   }),
+  batch_not_deletable: http(422, {
+    message: 'The batch has not ended yet.',
+    advice: 'Cancel the batch, and delete it when it has ended.',
+  }),
   upload_not_found: http(404, {
     message: 'There is no such upload.',
     advice: 'Check the ID against the list of uploads.',

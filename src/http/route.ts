@@ -67,6 +67,8 @@ export interface Declared {
   accepts: FastifySchema
   /** The handler gets a JSON body as the bytes that came. */
   raw?: true
+  /** The handler reads a JSON body itself, while it arrives. */
+  streams?: true
   /** The JSON may bring the lines of a batch, which are kept as bytes; the body has an empty array in their place. */
   takesLines?: true
 }
@@ -114,6 +116,8 @@ interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema>
   takesLines?: true
   /** The call makes something each time, and would do so again for a repeated key: calls with a key are rejected. */
   takesNoKey?: true
+  /** The handler gets the JSON body as a stream, in a scope whose parser leaves it one; `body` is for the reference alone. */
+  streams?: true
 }
 
 type Answer<A extends TSchema> = Promise<Static<A> | FastifyReply>
@@ -134,14 +138,14 @@ export function route<
     handler: (request: Call<Path, Q, B>, caller: Caller, reply: FastifyReply) => Answer<NoInfer<A>>
   },
 ): void {
-  const { access, params, query, body, takesLines, takesNoKey, handler, ...doc } = spec
+  const { access, params, query, body, takesLines, streams, takesNoKey, handler, ...doc } = spec
   const { methods, url } = placeOf(at)
   const names = [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
-  const accepts = {
+  const parameters = {
     params: Type.Object(params ?? Object.fromEntries(names.map((name) => [name, Type.String()]))),
     querystring: Type.Object(query ?? {}),
-    ...(body && { body }),
   }
+  const accepts = { ...parameters, ...(body && { body }) }
   app.route<Parts<Path, Q, B>>({
     method: methods,
     url,
@@ -150,8 +154,18 @@ export function route<
       return handler(request, callerOf(request), reply)
     },
     ...(takesLines && { bodyLimit: INLINE_BYTES_MAX }),
-    schema: accepts,
-    config: { declared: { methods, url, access, doc, accepts, ...(takesLines && { takesLines }) } },
+    schema: { ...parameters, ...(body && !streams && { body }) },
+    config: {
+      declared: {
+        methods,
+        url,
+        access,
+        doc,
+        accepts,
+        ...(takesLines && { takesLines }),
+        ...(streams && { streams }),
+      },
+    },
   })
 }
 

@@ -15,6 +15,7 @@ import { fileContentRoute, fileRoutes } from './routes/files.ts'
 import { keyRoutes } from './routes/keys.ts'
 import { limitRoutes } from './routes/limits.ts'
 import { liveRoute } from './routes/live.ts'
+import { messageBatchRoutes } from './routes/message-batches.ts'
 import { modelRoutes } from './routes/models.ts'
 import { configSchemaRoute, docsRoutes, openapiRoute } from './routes/openapi.ts'
 import { projectRoutes, quotaRoute } from './routes/projects.ts'
@@ -39,6 +40,7 @@ export function addRoutes(app: App, deps: RouteDependencies & { countCall: Count
   uploadRoutes(app, { ...deps, incoming })
   createBatchRoutes(app, { ...deps, idempotency, incoming, reads })
   batchRoutes(app, { ...deps, reads })
+  messageBatchRoutes(app, { ...deps, reads })
   batchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
   liveRoute(app, { ...deps, streams })
   batchLineRoutes(app, { ...deps, reads })

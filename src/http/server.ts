@@ -174,7 +174,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   traceCalls(app, deps.tracing, clock)
   app.addHook('onRequest', async (request, reply) => {
-    reply.headers(responseHeaders(request.id))
+    reply.headers(responseHeaders(request))
     if (hasBody(request)) {
       const pace = { window_ms: timeouts.bodyWindowMs, bytes_min: timeouts.bodyWindowBytes }
       watchSender(request.raw, clock, pace, () => {
@@ -196,7 +196,7 @@ export function buildServer(deps: ServerDependencies): App {
     if (!declared || !hasBody(request)) return
     const isForm = declared.doc?.form !== undefined
     checkBodyHeaders(request.headers, isForm)
-    if (isForm) return
+    if (isForm || declared.streams) return
     // A body of unknown length may be as long as it can.
     const length = request.headers['content-length']
     const bytes = Math.min(Number(length ?? JSON_BYTES_MAX), bodyLimit)

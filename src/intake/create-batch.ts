@@ -25,8 +25,11 @@ interface BatchOwner {
   language: Language
   /** The W3C trace context of the call. */
   traceparent: string | null
-  /** A file that is not validated, or did not validate, makes a batch that waits or fails, and not an error of the call. */
-  takesAnyFile: boolean
+  /**
+   * A file that is not validated, or did not validate, makes a batch that waits or fails, and not an error of the call;
+   * `pending`: only one that is not validated yet.
+   */
+  takesAnyFile: boolean | 'pending'
 }
 
 export interface BatchOrder extends BatchOwner {
@@ -103,7 +106,8 @@ export async function createBatch(
     throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
   const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
   // Also when the file was processed after its index was looked up.
-  const hasNoLines = takesAnyFile && found?.purpose === 'batch' && !projection
+  const mayLackLines = takesAnyFile && (takesAnyFile !== 'pending' || found?.status !== 'error')
+  const hasNoLines = mayLackLines && found?.purpose === 'batch' && !projection
   const file = hasNoLines ? { ...found, line_count: 0 } : usableInput(found)
   if (!projection && !hasNoLines)
     throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })

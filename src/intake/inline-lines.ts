@@ -113,9 +113,7 @@ async function* contentOf(
   let block: Buffer[] = []
   let blockBytes = 0
   for (const [i, { start, end, has, isEmpty }] of requests.entries()) {
-    const request = bytes.subarray(start, end)
-    // A string holds no line break in JSON, so it stands between two tokens.
-    for (let at = request.indexOf(LF); at !== -1; at = request.indexOf(LF, at + 1)) request[at] = SPACE
+    const request = withoutLineBreaks(bytes.subarray(start, end))
     const given = { custom_id: `request-${i + 1}`, method: 'POST', url: endpoint }
     const missing = Object.entries(given).filter(([name]) => has?.has(name) === false)
     if (missing.length === 0) block.push(request)
@@ -131,6 +129,12 @@ async function* contentOf(
     blockBytes = 0
   }
   if (block.length > 0) yield Buffer.concat(block)
+}
+
+/** The same JSON, changed where it is: a string holds no line break in JSON, so it stands between two tokens. */
+export function withoutLineBreaks(json: Buffer): Buffer {
+  for (let at = json.indexOf(LF); at !== -1; at = json.indexOf(LF, at + 1)) json[at] = SPACE
+  return json
 }
 
 function notSoMany(found: string): ApiError {

@@ -86,6 +86,20 @@ export async function readStatistics(db: Reader, batch_id: string): Promise<Batc
   return parse(row)
 }
 
+/** By ID of the batch: how many lines failed with which code. */
+export async function readErrors(
+  db: Reader,
+  batch_ids: readonly string[],
+): Promise<Map<string, Map<string, number>>> {
+  const errors = new Map<string, Map<string, number>>()
+  for (const row of await readBatchStatistics(db, batch_ids)) {
+    const counts = new Map<string, number>()
+    for (const { code, lines } of parse(row).errors) counts.set(code, (counts.get(code) ?? 0) + lines)
+    errors.set(row.batch_id, counts)
+  }
+  return errors
+}
+
 /** Points are stored without their names, since they are written with every commit: when, and the values of FIELDS. */
 interface Stored {
   interval_ms: number

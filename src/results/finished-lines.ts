@@ -197,33 +197,45 @@ const LF = 10
 
 /** The finished lines of a batch as parsed rows, in the order of the input, some at a time. */
 export async function* readResultRows(ports: ReadPorts, batch_id: string): AsyncGenerator<ResultRow[]> {
+  let rows: ResultRow[] = []
+  let size = 0
+  for await (const { line, bytes } of readResultLines(ports, batch_id, LINE_BYTES_MAX)) {
+    const row = parseResultRow(line, bytes)
+    if (row === null) throw new Error(`${batch_id} has a result line of another shape`)
+    rows.push(row)
+    size += bytes
+    if (size < BATCH_BYTES) continue
+    yield rows
+    rows = []
+    size = 0
+  }
+  if (rows.length > 0) yield rows
+}
+
+/** The same as lines without their line breaks; of one that is longer than `bytesMax`, the beginning. */
+export async function* readResultLines(
+  ports: ReadPorts,
+  batch_id: string,
+  bytesMax: number,
+): AsyncGenerator<{ line: Buffer; bytes: number }> {
   for (let after = 0, more = true; more; ) {
     const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false } as const
     const page = await readFinished(ports, batch_id, order)
-    let rows: ResultRow[] = []
-    let size = 0
-    for await (const { line, bytes } of linesOf(page.text)) {
-      const row = parseResultRow(line, bytes)
-      if (row === null) throw new Error(`${batch_id} has a result line of another shape`)
-      rows.push(row)
-      size += bytes
-      if (size < BATCH_BYTES) continue
-      yield rows
-      rows = []
-      size = 0
-    }
-    if (rows.length > 0) yield rows
+    yield* linesOf(page.text, bytesMax)
     after = page.nextAfter
     more = page.hasMore
   }
 }
 
-/** Of a line that is too long for a row, the beginning. `bytes`: of the whole line. */
-async function* linesOf(blocks: AsyncIterable<Buffer>): AsyncGenerator<{ line: Buffer; bytes: number }> {
+/** `bytes`: of the whole line. */
+async function* linesOf(
+  blocks: AsyncIterable<Buffer>,
+  bytesMax: number,
+): AsyncGenerator<{ line: Buffer; bytes: number }> {
   let begun: Buffer[] = []
   let bytes = 0
   const add = (part: Buffer): void => {
-    if (bytes <= LINE_BYTES_MAX) begun.push(part)
+    if (bytes <= bytesMax) begun.push(part)
     bytes += part.length
   }
   for await (const block of blocks) {

@@ -13,7 +13,7 @@ import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { cursorAt, cursorId, type Listed, listed, listedWhere, type Page } from './page.ts'
 import { exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
-import type { BatchRow, BlobRow, Schema } from './schema.ts'
+import { type BatchRow, type BlobRow, MESSAGE_BATCHES, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 type NewBatch = Omit<Insertable<Schema['batches']>, 'status' | 'input_filename' | 'name'>
@@ -331,6 +331,38 @@ export async function openBatchesOfInput(db: Reader, file_id: string): Promise<B
 export async function markInputDeleted(tx: Writer, ids: readonly string[], now: number): Promise<void> {
   if (ids.length === 0) return
   await updateRows(tx, 'batches', { id: ids }).set({ input_deleted_at: now }).execute()
+}
+
+/** Whether another batch has its input. */
+export async function isInputShared(db: Reader, { id, input_file_id }: BatchRow): Promise<boolean> {
+  const other = selectRows(db, 'batches', { input_file_id }).where('id', '<>', id).select('id').limit(1)
+  return (await other.executeTakeFirst()) !== undefined
+}
+
+// The batches that clients of Anthropic's API see. In the words of the index, so that SQLite finds that it serves them.
+const isMessageBatch = sql<boolean>`${sql.raw(MESSAGE_BATCHES)}`
+
+export async function readMessageBatch(
+  db: Reader,
+  project_id: string,
+  id: string,
+): Promise<BatchRow | undefined> {
+  return await selectRows(db, 'batches', { id, project_id })
+    .where(isMessageBatch)
+    .selectAll()
+    .executeTakeFirst()
+}
+
+export async function listMessageBatches(
+  db: Reader,
+  project_id: string,
+  page: Page,
+): Promise<Listed<BatchRow>> {
+  return await listed(selectRows(db, 'batches', { project_id }).where(isMessageBatch).selectAll(), 'id', page)
+}
+
+export async function deleteMessageBatch(tx: Writer, id: string, now: number): Promise<void> {
+  await updateRows(tx, 'batches', { id }).set({ deleted_at: now }).execute()
 }
 
 const PACE = [

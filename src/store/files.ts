@@ -34,6 +34,13 @@ export async function readFile(
   return await visibleFiles(db, project_id, now).selectAll().where('id', '=', id).executeTakeFirst()
 }
 
+/** By ID: until when users see these files (Unix ms). */
+export async function readExpiries(db: Reader, ids: readonly string[]): Promise<Map<string, number>> {
+  if (ids.length === 0) return new Map()
+  const rows = await selectRows(db, 'files', { id: ids }).select(['id', 'expires_at', 'deleted_at']).execute()
+  return new Map(rows.map(({ id, expires_at, deleted_at }) => [id, deleted_at ?? expires_at]))
+}
+
 /** How large the index of the project's file is; 0 where there is none. */
 export async function readIndexBytes(
   db: Reader,

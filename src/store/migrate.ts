@@ -34,6 +34,7 @@ const MIGRATIONS = [
   'batch-orders',
   'bucket-urls',
   'custom-id-indexes',
+  'message-batches',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

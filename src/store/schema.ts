@@ -220,6 +220,8 @@ export const TABLES = {
     output_url_status: text<DeliveryStatus>().optional().since(21),
     /** Why the results are not written yet, or not at all. */
     output_url_error: text().optional().since(21),
+    /** When it was deleted as a message batch. */
+    deleted_at: whole().optional().since(23),
     /** Lines that share the answer of an identical line, and what their own answers would have cost. */
     shared_lines: integer().or(0).since(17),
     saved_nanos: counter().since(17),
@@ -650,6 +652,7 @@ export type LaneReportRow = Selectable<Schema['lane_reports']>
 export type ConsoleSessionRow = Selectable<Schema['console_sessions']>
 export type BatchStatisticsRow = Selectable<Schema['batch_statistics']>
 
+export const MESSAGE_BATCHES = `endpoint = '/v1/messages' AND deleted_at IS NULL`
 const OPEN = `status IN ('validating', 'queued', 'in_progress', 'cancelling')`
 
 /** Partial ones keep what is claimed often small, however much is finished. */
@@ -676,6 +679,7 @@ export const INDEXES: Readonly<Record<string, Index>> = {
   batches_by_failed: { table: 'batches', on: 'project_id, run_failed, id', since: 20 },
   batches_by_cost: { table: 'batches', on: 'project_id, cost_nanos, id', since: 20 },
   batches_by_deadline: { table: 'batches', on: 'project_id, expires_at, id', since: 20 },
+  message_batches_listed: { table: 'batches', on: 'project_id, id', where: MESSAGE_BATCHES, since: 23 },
   chunks_ready: { table: 'chunks', on: 'project_id, deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_urgent: { table: 'chunks', on: 'deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_leased: { table: 'chunks', on: 'worker_id', where: "state = 'leased'" },

@@ -59,6 +59,13 @@ export async function checkLists(given: Store): Promise<void> {
     }
   }
   for (const path of ['/v1/live', '/v1/status']) await call(path)
+  // Clients of Anthropic's API know another form of lists.
+  const message = await server.call('POST', '/v1/messages/batches', {
+    body: { requests: [{ custom_id: 'a', params: { model: 'sim-1', max_tokens: 1, messages: [] } }] },
+  })
+  await reads.faults()
+  for (const query of ['', `?limit=1000&after_id=${message.id}`, `?before_id=${message.id}`])
+    await call(`/v1/messages/batches${query}`)
   const ids = [params.batch_id ?? '']
   await listLaterBatches(reads.store.read, server.key.project_id, { id: 'batch_0', ids, limit: 100 })
   for (const fault of await reads.faults()) faults.add(`the live feed\n  ${fault}`)

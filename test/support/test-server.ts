@@ -91,7 +91,9 @@ export class Answer {
   }
   /** `404 file_not_found`, or just `200`. */
   get outcome(): string {
-    return this.status < 400 || this.text === '' ? String(this.status) : `${this.status} ${this.error.code}`
+    if (this.status < 400 || this.text === '') return String(this.status)
+    // Clients of Anthropic's API find the code in the details.
+    return `${this.status} ${this.error.code ?? object(this.error.details).error_code}`
   }
   get id(): string {
     return String(this.json.id)
@@ -179,8 +181,8 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     ...overrides,
   }
   const app = buildServer(deps)
-  const contract = new Contract(app.routeTable)
   const url = await app.listen({ host: '127.0.0.1', port: 0 })
+  const contract = new Contract(app.routeTable)
   const issue: TestServer['issue'] = (order = {}) =>
     createKey(store, clock, 'local', { project: 'default', plan: 'payg', ...order })
   const key = await issue()

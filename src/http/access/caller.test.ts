@@ -52,3 +52,17 @@ describe('a call in the form of Azure OpenAI', () => {
     assert.deepEqual([await get({}), await get({ 'x-offpeak-compat': 'none' })], ['uploaded', 'pending'])
   })
 })
+
+test("calls of Anthropic's clients bring their key in a header of theirs, under their paths alone", () => {
+  const keyOf = (url: string, headers: Record<string, string>) => {
+    urlOfCall({ url, headers })
+    return headers.authorization
+  }
+  assert.equal(keyOf('/v1/messages/batches', { 'x-api-key': 'k' }), 'Bearer k')
+  assert.equal(keyOf('/v1/messages/batches', { 'x-api-key': 'k', authorization: 'Bearer own' }), 'Bearer own')
+  for (const url of ['/v1/batches', '/v1/messagesx', '/v1/files?x=/v1/messages'])
+    assert.equal(keyOf(url, { 'x-api-key': 'k' }), undefined, url)
+  const routed = (url: string): string => urlOfCall({ url, headers: {} })
+  assert.equal(routed('/v1/messages/batches?beta=true'), '/v1/messages/batches')
+  assert.equal(routed('/v1/messages/batches?beta=true&limit=1'), '/v1/messages/batches?limit=1')
+})

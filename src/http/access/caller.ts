@@ -10,6 +10,7 @@ import type { Plan } from '../../domain/plan.ts'
 import { namesIn } from '../../domain/text.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
 import type { KeyWithProject } from '../../store/projects.ts'
+import { isMessagesPath } from '../../wire/message-batch.ts'
 
 export interface Caller {
   project_id: string
@@ -98,21 +99,35 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
   return { region, compat }
 }
 
-// Makes the calls of Azure OpenAI's clients the calls of OpenAI's API that they stand for, before they are routed: they
-// have the same endpoints under `/openai`, the key in the header `api-key`, and a version of the API in the query.
+// Makes the calls of other clients those that they stand for, before they are routed. Azure OpenAI's have the endpoints of
+// OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the key in
+// the header `x-api-key`, and say in the query whether they are of the beta.
 
 /** Only what these clients call: whoever closes paths at a proxy has closed all other endpoints under `/v1`. */
 const AZURE_PATH =
   /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
 
-/** The URL to route. Of a call in Azure's form, the headers become those of OpenAI's clients. */
+/** The URL to route. Of a call in another form, the headers become those of OpenAI's clients. */
 export function urlOfCall({ url = '/', headers }: Pick<IncomingMessage, 'url' | 'headers'>): string {
+  if (isMessagesPath(url)) {
+    takeKey(headers, 'x-api-key')
+    const [path = '', query = ''] = url.split('?', 2)
+    return withQuery(path, query, /^beta(=|$)/)
+  }
   const [, path, query = ''] = AZURE_PATH.exec(url) ?? []
   if (path === undefined) return url
-  const key = headers['api-key']
-  if (typeof key === 'string') headers.authorization ??= `Bearer ${key}`
+  takeKey(headers, 'api-key')
   // Azure has the statuses and fields of OpenAI.
   headers['x-offpeak-compat'] ??= 'openai'
-  const rest = query.split('&').filter((pair) => !/^api-version(=|$)/.test(pair))
-  return `/v1${path}${rest.join('&') === '' ? '' : `?${rest.join('&')}`}`
+  return withQuery(`/v1${path}`, query, /^api-version(=|$)/)
+}
+
+function takeKey(headers: IncomingMessage['headers'], name: string): void {
+  const key = headers[name]
+  if (typeof key === 'string') headers.authorization ??= `Bearer ${key}`
+}
+
+function withQuery(path: string, query: string, ignored: RegExp): string {
+  const rest = query.split('&').filter((pair) => !ignored.test(pair))
+  return `${path}${rest.join('&') === '' ? '' : `?${rest.join('&')}`}`
 }

@@ -30,7 +30,7 @@ export function sendErrorOnSocket(socket: Socket, apiError: ApiError, request_id
   }
   const body = JSON.stringify({ error: apiError.toWire() })
   const headers = {
-    ...responseHeaders(request_id),
+    ...responseHeaders({ id: request_id, url: '' }),
     ...errorHeaders(apiError),
     'content-type': 'application/json; charset=utf-8',
     'content-length': String(Buffer.byteLength(body)),

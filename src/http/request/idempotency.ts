@@ -30,6 +30,7 @@ const ROUTES = [
   'POST /v1/files',
   'POST /v1/limits',
   'POST /v1/batches/{batch_id}/retry',
+  'POST /v1/messages/batches',
 ] as const
 
 export const IdempotencyHeaders = Type.Object({

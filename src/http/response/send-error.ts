@@ -3,6 +3,7 @@ import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
 import { BlobStoreFailed } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
+import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 
 /** The one error with a header of its own. */
 export class MethodNotAllowed extends ApiError {
@@ -34,10 +35,16 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
   if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
   void reply
     .code(apiError.status)
-    .headers(responseHeaders(request.id))
+    .headers(responseHeaders(request))
     .headers(errorHeaders(apiError))
     .type('application/json; charset=utf-8')
-    .send({ error: { ...(request.compat === 'openai' ? { param: null } : {}), ...apiError.toWire() } })
+    .send(envelopeOf(apiError, request))
+}
+
+function envelopeOf(apiError: ApiError, { url, id, compat }: FastifyRequest): object {
+  const error = apiError.toWire()
+  if (isMessagesPath(url)) return messagesError(error, apiError.status, id)
+  return { error: { ...(compat === 'openai' ? { param: null } : {}), ...error } }
 }
 
 // Turns known exceptions of a request into an ApiError; any other exception is an internal error.
@@ -97,13 +104,14 @@ export function errorHeaders(apiError: ApiError): Record<string, string> {
 }
 
 /**
- * Headers of every response: the request ID, under our name and under the one that OpenAI clients read; no content
- * sniffing; no caching. A route may set others.
+ * Headers of every response: the request ID, under our name and under those that OpenAI's and Anthropic's clients read;
+ * no content sniffing; no caching. A route may set others.
  */
-export function responseHeaders(request_id: string): Record<string, string> {
+export function responseHeaders({ id, url }: Pick<FastifyRequest, 'id' | 'url'>): Record<string, string> {
   return {
-    'x-service-request-id': request_id,
-    'x-request-id': request_id,
+    'x-service-request-id': id,
+    'x-request-id': id,
+    ...(isMessagesPath(url) && { 'request-id': id }),
     'x-content-type-options': 'nosniff',
     'cache-control': 'no-store',
   }

@@ -1,5 +1,6 @@
-// POST /v1/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
+// POST /v1/batches, POST /v1/messages/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
 // those that come in the call, or the failed lines of a batch.
+import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, shownDedupe } from '../../domain/batch.ts'
@@ -18,6 +19,7 @@ import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import { insertFetchedFile } from '../../intake/fetch-input.ts'
 import type { Incoming } from '../../intake/incoming.ts'
+import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
 import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../intake/upload.ts'
@@ -44,10 +46,12 @@ import {
   RetryBatch,
 } from '../../wire/batch.ts'
 import type { CreateBatchWebhook } from '../../wire/event.ts'
+import { CreateMessageBatch, MessageBatch } from '../../wire/message-batch.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { type Caller, callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
+  hasIdempotencyKey,
   headerText,
   type Idempotency,
   IdempotencyHeaders,
@@ -62,6 +66,7 @@ import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
+import { showMessageBatch } from './message-batches.ts'
 import { newWebhook, showWebhook } from './webhooks.ts'
 
 const ENTITY_CHARACTERS_MAX = 512
@@ -116,6 +121,8 @@ const Query = {
 
 interface Made {
   call: IdempotentCall
+  /** The batch as the answer shows it; without it, as a batch of this API. */
+  show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
   defaults: EntityDefaults
   webhook: BatchWebhook | null
@@ -135,7 +142,9 @@ interface BatchWebhook {
 }
 
 /** A batch of lines that are not a file yet. */
-interface OfNewFile extends Omit<Made, 'input'> {
+interface OfNewFile extends Omit<Made, 'input' | 'call'> {
+  /** A function where the lines have to be stored before it is known whether the call is a repeated one. */
+  call: IdempotentCall | (() => IdempotentCall)
   /** Of the file, as far as that is known. */
   bytes: number
   storeFile: (
@@ -301,6 +310,51 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     },
   })
 
+  app.register(async (scope) => {
+    scope.removeContentTypeParser('application/json')
+    scope.addContentTypeParser('application/json', async (_request: FastifyRequest, body: Readable) => body)
+    route(scope, 'POST /v1/messages/batches', {
+      access: ['batches:write'],
+      operation: 'createMessageBatch',
+      summary: 'Create a message batch',
+      description:
+        'A batch of the endpoint `/v1/messages` with a window of 24 hours. The requests become a file (`requests.jsonl`) while they arrive; the key needs `files:write` as well. A request that cannot run is `errored` in the results; one that is no request, or has the `custom_id` of another, is an error of the call.',
+      answer: MessageBatch,
+      headers: CreateHeaders,
+      rules: { body: { properties: { requests: { minItems: 1, maxItems: 100_000 } } } },
+      errors: ['plan_lacks_feature', 'file_not_processed', 'usage_limit_exceeded', 'quota_exceeded'],
+      body: CreateMessageBatch,
+      streams: true,
+      async handler(request, caller, reply) {
+        const { headers, body } = request
+        if (!(body instanceof Readable)) throw otherBody()
+        authorize(caller, ['files:write'])
+        hasIdempotencyKey(headers)
+        const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+        request.entity = entityOf(null, null, header_entity)
+        const owner = { ...ownerOf(request, header_entity), takesAnyFile: 'pending' as const }
+        const order = { endpoint: '/v1/messages' as const, completion_window: '24h' }
+        const orderOf = (input_file_id: string) =>
+          orderBatch({ ...order, input_file_id }, owner, planOf(plans, caller))
+        orderOf('')
+        const bytes = Number(headers['content-length'] ?? 0)
+        if (bytes > MESSAGE_BODY_BYTES_MAX) throw new ApiError('payload_too_large')
+        const requests = new MessageRequests(body)
+        const form = formOfFile('requests.jsonl', requests.lines())
+        const answer = await createOfNewFile(request, {
+          call: () => idempotentCall(request, 'POST /v1/messages/batches', { requests: requests.sha256() }),
+          show: (batch) => showMessageBatch(batch, request),
+          bytes,
+          orderOf,
+          defaults: { header_entity, metadata: null },
+          webhook: null,
+          storeFile: (upload, check) => receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check),
+        })
+        return sendOnce(reply, answer)
+      },
+    })
+  })
+
   async function validated(request: FastifyRequest, file_id: string): Promise<void> {
     const { project_id } = callerOf(request)
     const isOver = async (): Promise<boolean> =>
@@ -376,7 +430,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       async (tx, now) => {
         if (insertInput) id = await insertInput(tx, now)
         const batch = await createBatch(tx, orderOf(id), projection, now)
-        const shown = showBatch(batch, viewOf(request, region))
+        const shown = made.show?.(batch) ?? showBatch(batch, viewOf(request, region))
         if (webhook === null) return JSON.stringify(shown)
         const row = { ...webhook.row, batch_id: batch.id }
         await insertWebhook(tx, row)
@@ -433,7 +487,13 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       wake()
       return id
     }
-    const answer = await commitOrDiscard(() => createOf(request, { ...made, input }), discard)
+    const { call } = made
+    const create = async (): Promise<IdempotentResponse> => {
+      if (typeof call !== 'function') return await createOf(request, { ...made, call, input })
+      const id = await input()
+      return await createOf(request, { ...made, call: call(), input: async () => id })
+    }
+    const answer = await commitOrDiscard(create, discard)
     if (answer.replayed) await discard()
     return answer
   }

@@ -7,6 +7,7 @@ import { ERRORS, type ErrorCode, wireError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
 import { STORABLE_PATTERN } from '../../domain/text.ts'
 import { ErrorEnvelope } from '../../wire/list.ts'
+import { isMessagesPath, MessagesError, messagesError } from '../../wire/message-batch.ts'
 import { CompatHeader } from '../access/caller.ts'
 import { type App, type Declared, publicRoute, type RouteDoc, type Rules } from '../route.ts'
 
@@ -120,7 +121,7 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json, links: Json
       ...(doc.partial
         ? { 206: success, 304: { description: 'Not modified', headers: requestIdHeader() } }
         : {}),
-      ...apiErrors(codesOf(declared, doc), schemas),
+      ...apiErrors(codesOf(declared, doc), schemas, url),
     },
   }
 }
@@ -210,15 +211,21 @@ function has(shape: unknown, property: string): boolean {
   return isObject(shape) && isObject(shape.properties) && Object.hasOwn(shape.properties, property)
 }
 
-function apiErrors(codes: readonly ErrorCode[], schemas: Json): Json {
+function apiErrors(codes: readonly ErrorCode[], schemas: Json, url: string): Json {
   const responses: Json = {}
   for (const [status, same] of Map.groupBy(codes, (code) => ERRORS[code].status)) {
-    const examples = same.map((code) => [code, { value: { error: wireError(code) } }])
+    const ofMessages = isMessagesPath(url)
+    const answerOf = (code: ErrorCode): object =>
+      ofMessages ? messagesError(wireError(code), status, 'req_…') : { error: wireError(code) }
+    const examples = same.map((code) => [code, { value: answerOf(code) }])
     responses[status] = {
       description: http.STATUS_CODES[status],
       headers: requestIdHeader(),
       content: {
-        [JSON_TYPE]: { schema: hoisted(ErrorEnvelope, schemas), examples: Object.fromEntries(examples) },
+        [JSON_TYPE]: {
+          schema: hoisted(ofMessages ? MessagesError : ErrorEnvelope, schemas),
+          examples: Object.fromEntries(examples),
+        },
       },
     }
   }

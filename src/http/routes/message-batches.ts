@@ -1,0 +1,297 @@
+// Anthropic's Message Batches: the batches of the endpoint `/v1/messages`, as clients of that API know them. Created at
+// create-batch.ts.
+import type { FastifyRequest } from 'fastify'
+import { Type } from 'typebox'
+import { isTerminal } from '../../domain/batch.ts'
+import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
+import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
+import { removeFile } from '../../lifecycle/remove-file.ts'
+import { cancelBatch } from '../../lifecycle/stop-batch.ts'
+import { readErrors } from '../../results/batch-statistics.ts'
+import { readResultLines } from '../../results/finished-lines.ts'
+import {
+  deleteMessageBatch,
+  isInputShared,
+  listMessageBatches,
+  readMessageBatch,
+} from '../../store/batches.ts'
+import { readExpiries, readFile } from '../../store/files.ts'
+import type { BatchRow } from '../../store/schema.ts'
+import type { Reader } from '../../store/store.ts'
+import {
+  DeletedMessageBatch,
+  MESSAGE_PAGE_DEFAULT,
+  MessageBatch,
+  MessageBatchList,
+  MessagePageQuery,
+  messagesError,
+} from '../../wire/message-batch.ts'
+import { authorize } from '../access/auth.ts'
+import type { HeavyReads } from '../response/heavy-reads.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
+
+const NO_RESULTS = 'The results of this batch were deleted, or have expired.'
+
+type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'wake'> & { reads: HeavyReads }
+
+export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads }: Deps): void {
+  route(app, 'GET /v1/messages/batches', {
+    access: ['batches:read'],
+    operation: 'listMessageBatches',
+    summary: 'List message batches',
+    description: 'Newest first: all batches of the endpoint `/v1/messages`, however they were created.',
+    answer: MessageBatchList,
+    errors: ['cursor_not_found'],
+    query: MessagePageQuery,
+    async handler(request, { project_id }) {
+      const { limit = MESSAGE_PAGE_DEFAULT, before_id, after_id } = request.query
+      if (before_id !== undefined && after_id !== undefined)
+        throw new ApiError('invalid_request', '`before_id` cannot be given beside `after_id`.', {
+          param: 'before_id',
+        })
+      const behind = before_id ?? after_id
+      if (behind !== undefined && !(await readMessageBatch(store.read, project_id, behind)))
+        throw new ApiError('cursor_not_found', undefined, {
+          param: before_id === undefined ? 'after_id' : 'before_id',
+        })
+      const order = before_id === undefined ? 'desc' : 'asc'
+      // One more than requested, to know whether there are more.
+      const { rows } = await listMessageBatches(store.read, project_id, { limit: limit + 1, order, behind })
+      const page = rows.slice(0, limit)
+      if (order === 'asc') page.reverse()
+      const data = await showMessageBatches(store.read, page, request, clock.now())
+      const ids = { first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }
+      return { data, has_more: rows.length > limit, ...ids }
+    },
+  })
+
+  route(app, 'GET /v1/messages/batches/:batch_id', {
+    access: ['batches:read'],
+    operation: 'getMessageBatch',
+    summary: 'Read a message batch',
+    answer: MessageBatch,
+    errors: ['batch_not_found'],
+    async handler(request, { project_id }) {
+      const batch = await visible(store.read, project_id, request.params.batch_id)
+      return await show(batch, request)
+    },
+  })
+
+  route(app, 'POST /v1/messages/batches/:batch_id/cancel', {
+    access: ['batches:write'],
+    operation: 'cancelMessageBatch',
+    summary: 'Cancel a message batch',
+    description: 'No further request is sent; requests in flight may finish.',
+    answer: MessageBatch,
+    errors: ['batch_not_found', 'batch_not_cancellable'],
+    async handler(request, { project_id }) {
+      const batch = await store.write(async (tx) => {
+        const { id } = await visible(tx, project_id, request.params.batch_id)
+        return await cancelBatch(tx, project_id, id, clock.now())
+      })
+      wake()
+      return await show(batch, request)
+    },
+  })
+
+  route(app, 'DELETE /v1/messages/batches/:batch_id', {
+    access: ['batches:write'],
+    operation: 'deleteMessageBatch',
+    summary: 'Delete a message batch',
+    description:
+      'Deletes its requests, unless another batch has the same input file, and its results; the key needs `files:delete` or `files:write` as well. It is no message batch any more; its counts and its cost stay at `/v1/batches`.',
+    answer: DeletedMessageBatch,
+    errors: ['batch_not_found', 'batch_not_deletable'],
+    async handler(request, caller) {
+      const { project_id } = caller
+      const now = clock.now()
+      const { id } = await store.write(async (tx) => {
+        const batch = await visible(tx, project_id, request.params.batch_id)
+        authorize(caller, ['files:delete', 'files:write'])
+        if (!isTerminal(batch.status)) throw new ApiError('batch_not_deletable')
+        const { input_file_id, output_file_id, error_file_id } = batch
+        const input = (await isInputShared(tx, batch)) ? null : input_file_id
+        for (const file_id of [output_file_id, error_file_id, input]) {
+          const file = file_id === null ? undefined : await readFile(tx, project_id, file_id, now)
+          if (file) await removeFile(tx, file, now)
+        }
+        await deleteMessageBatch(tx, batch.id, now)
+        return batch
+      })
+      wake()
+      return { id, type: 'message_batch_deleted' as const }
+    },
+  })
+
+  route(app, 'GET /v1/messages/batches/:batch_id/results', {
+    access: ['batches:read'],
+    operation: 'getMessageBatchResults',
+    summary: 'Read the results of a message batch',
+    description:
+      'A line of JSON for each request, in the order of the requests: `{"custom_id", "result": {"type": "succeeded", "message"}}`, or a result of the type `errored` with an `error`, `canceled` or `expired`. The batch must have ended.',
+    answer: Type.String(),
+    content_type: 'application/x-jsonl',
+    errors: ['batch_not_found', 'file_not_found'],
+    async handler(request, { project_id }, reply) {
+      const read = await reads.open(project_id, reply.raw)
+      const now = clock.now()
+      const batch = await visible(store.read, project_id, request.params.batch_id)
+      if (!isTerminal(batch.status))
+        throw new ApiError('invalid_request', `The batch has no results yet: it is ${batch.status}.`)
+      const [shown] = await showMessageBatches(store.read, [batch], request, now)
+      if (shown?.archived_at) throw new ApiError('file_not_found', NO_RESULTS)
+      const results = read.stream(messageResults({ db: store.read, sealed, now }, batch.id))
+      results.on('error', (error) =>
+        request.log.error({ err: error, batch_id: batch.id }, 'results broke off'),
+      )
+      return reply.type('application/x-jsonl').send(results)
+    },
+  })
+
+  async function show(batch: BatchRow, request: FastifyRequest): Promise<MessageBatch> {
+    const [shown] = await showMessageBatches(store.read, [batch], request, clock.now())
+    return found(shown, 'batch_not_found')
+  }
+}
+
+async function visible(read: Reader, project_id: string, id: string): Promise<BatchRow> {
+  return found(await readMessageBatch(read, project_id, id), 'batch_not_found')
+}
+
+async function showMessageBatches(
+  db: Reader,
+  batches: readonly BatchRow[],
+  request: FastifyRequest,
+  now: number,
+): Promise<MessageBatch[]> {
+  const ended = batches.filter(({ status }) => isTerminal(status))
+  const errors = await readErrors(
+    db,
+    ended.filter(({ failed }) => failed > 0).map(({ id }) => id),
+  )
+  const files = await readExpiries(db, ended.flatMap(resultFiles))
+  return batches.map((batch) => {
+    const gone = resultFiles(batch).map((id) => files.get(id) ?? now)
+    const archived_at = gone.length > 0 && gone.every((at) => at <= now) ? Math.max(...gone) : null
+    return showMessageBatch(batch, request, errors.get(batch.id), archived_at)
+  })
+}
+
+function resultFiles({ output_file_id, error_file_id }: BatchRow): string[] {
+  return [output_file_id, error_file_id].filter((id) => id !== null)
+}
+
+/** `errors`: how many lines failed with which code. */
+export function showMessageBatch(
+  batch: BatchRow,
+  request: FastifyRequest,
+  errors: ReadonlyMap<string, number> = new Map(),
+  archived_at: number | null = null,
+): MessageBatch {
+  const { id, status, total, completed } = batch
+  const isEnded = isTerminal(status)
+  const ended_at = batch.completed_at ?? batch.failed_at ?? batch.expired_at ?? batch.cancelled_at
+  const counts = { processing: total, succeeded: 0, errored: 0, canceled: 0, expired: 0 }
+  if (isEnded) {
+    counts.processing = 0
+    counts.succeeded = completed
+    for (const [code, lines] of errors) counts[kindOf(code)] += lines
+    // Lines that were never counted ended with their batch.
+    const rest = total - completed - counts.errored - counts.canceled - counts.expired
+    const kind = status === 'cancelled' ? 'canceled' : status === 'expired' ? 'expired' : 'errored'
+    counts[kind] += Math.max(0, rest)
+  }
+  const hasResults = isEnded && archived_at === null
+  return {
+    id,
+    type: 'message_batch',
+    processing_status: isEnded ? 'ended' : status === 'cancelling' ? 'canceling' : 'in_progress',
+    request_counts: counts,
+    created_at: rfc3339(batch.created),
+    expires_at: rfc3339(batch.expires_at),
+    ended_at: isEnded && ended_at !== null ? rfc3339(ended_at) : null,
+    cancel_initiated_at: batch.cancelling_at === null ? null : rfc3339(batch.cancelling_at),
+    archived_at: archived_at === null ? null : rfc3339(archived_at),
+    results_url: hasResults ? `${originOf(request)}/v1/messages/batches/${id}/results` : null,
+  }
+}
+
+function rfc3339(ms: number): string {
+  return new Date(ms).toISOString()
+}
+
+/** What became of a line that failed with this code. */
+function kindOf(code: string): 'errored' | 'canceled' | 'expired' {
+  if (code === 'batch_expired') return 'expired'
+  return code === 'batch_cancelled' || code === 'input_file_deleted' ? 'canceled' : 'errored'
+}
+
+/** The address at which the caller reached the service; a proxy says which it was. Empty where nothing says so. */
+function originOf({ headers, raw }: FastifyRequest): string {
+  const said = (name: string, otherwise: string | undefined): string =>
+    String(headers[name] ?? otherwise ?? '')
+      .split(',', 1)[0]
+      ?.trim() ?? ''
+  const host = said('x-forwarded-host', headers.host)
+  const scheme = said('x-forwarded-proto', 'encrypted' in raw.socket ? 'https' : 'http')
+  return /^[\w.:[\]-]+$/.test(host) && /^https?$/.test(scheme) ? `${scheme}://${host}` : ''
+}
+
+// Results, each made of a result line whose answer keeps its bytes.
+
+const PIECE_BYTES = 64 * 1024
+const LINE = new Names('id', 'custom_id', 'response', 'error')
+const RESPONSE = new Names('body')
+
+async function* messageResults(
+  ports: Parameters<typeof readResultLines>[0],
+  batch_id: string,
+): AsyncGenerator<Buffer> {
+  const json = new JsonScanner()
+  let block: Buffer[] = []
+  let bytes = 0
+  for await (const { line } of readResultLines(ports, batch_id, Number.POSITIVE_INFINITY)) {
+    block.push(...messageResult(json, line))
+    bytes += line.length
+    if (bytes < PIECE_BYTES) continue
+    yield Buffer.concat(block)
+    block = []
+    bytes = 0
+  }
+  if (block.length > 0) yield Buffer.concat(block)
+}
+
+function messageResult(json: JsonScanner, line: Buffer): Buffer[] {
+  let id = ''
+  let custom_id = line.subarray(0, 0)
+  let message: Buffer | null = null
+  let error: WireError | null = null
+  const value = (): Buffer => {
+    const start = json.at
+    json.skipValue()
+    return line.subarray(start, json.at)
+  }
+  json.open(line, 0, line.length)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const key = json.key(LINE)
+    if (key === 'id') id = JSON.parse(value().toString())
+    else if (key === 'custom_id') custom_id = value()
+    else if (key === 'error') error = JSON.parse(value().toString())
+    else if (key === 'response' && json.kind() === 'object')
+      for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
+        if (json.key(RESPONSE) === null) json.skipValue()
+        else message = value()
+      }
+    else json.skipValue()
+  }
+  const begin = Buffer.concat([Buffer.from('{"custom_id":'), custom_id, Buffer.from(',"result":')])
+  if (message !== null)
+    return [begin, Buffer.from('{"type":"succeeded","message":'), message, Buffer.from('}}\n')]
+  return [begin, Buffer.from(`${JSON.stringify(failure(error, id))}}\n`)]
+}
+
+function failure(error: WireError | null, id: string): object {
+  const told = error ?? wireError('internal_error')
+  const type = kindOf(told.code)
+  return type === 'errored' ? { type, error: messagesError(told, ERRORS[told.code].status, id) } : { type }
+}

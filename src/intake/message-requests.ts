@@ -1,0 +1,200 @@
+// The requests of a message batch, as they come in the body of the call that creates it: {"requests": [{"custom_id",
+// "params"}, …]}. Each becomes a line of an input file while the body still arrives, and `params` keeps its bytes. In memory
+// are a piece of the body and one request.
+import { createHash } from 'node:crypto'
+import { ApiError } from '../domain/errors.ts'
+import { JsonScanner, Names } from '../jsonl/json-scan.ts'
+import type { Span } from '../jsonl/line-scan-span.ts'
+import { withoutLineBreaks } from './inline-lines.ts'
+
+const REQUESTS_MAX = 100_000
+export const MESSAGE_BODY_BYTES_MAX = 256 * 1024 * 1024
+/** More than a line of a file may have. */
+const REQUEST_BYTES_MAX = 64 * 1024 * 1024
+/** How much is stored at once. */
+const BLOCK_BYTES = 256 * 1024
+
+/** Of the body in Latin-1: what stands before the first request, and behind the last. */
+const HEAD = /^(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*"requests"[ \t\r\n]*:[ \t\r\n]*\[/
+const TAIL = /^[ \t\r\n]*\}[ \t\r\n]*$/
+const AROUND_BYTES_MAX = 1024
+
+const FIELDS = new Names('custom_id', 'params')
+const KEY_CHARACTERS_MAX = 60
+const LINE_MIDDLE = Buffer.from(',"method":"POST","url":"/v1/messages","body":')
+const LINE_BEGIN = Buffer.from('{"custom_id":')
+const LINE_END = Buffer.from('}\n')
+
+const QUOTE = 0x22
+const BACKSLASH = 0x5c
+const COMMA = 0x2c
+const OPENING: readonly number[] = [0x7b, 0x5b]
+const CLOSING: readonly number[] = [0x7d, 0x5d]
+const CLOSE_BRACKET = 0x5d
+const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d]
+
+export class MessageRequests {
+  readonly #body: AsyncIterable<Buffer>
+  readonly #hash = createHash('sha256')
+  readonly #json = new JsonScanner()
+  /** Bytes before the array or behind it; null within. */
+  #around: Buffer | null = Buffer.alloc(0)
+  #isTail = false
+  /** What may follow in the array. */
+  #next: 'first' | 'request' | 'comma' = 'first'
+  /** The pieces of the request that has begun, and where it is. */
+  #open: Buffer[] = []
+  #openBytes = 0
+  #depth = 0
+  #inString = false
+  #escaped = false
+  #count = 0
+
+  constructor(body: AsyncIterable<Buffer>) {
+    this.#body = body
+  }
+
+  /** Hex, of the whole body; to be called once all lines have been read. */
+  sha256(): string {
+    return this.#hash.digest('hex')
+  }
+
+  /** To be read once. Throws invalid_json, invalid_request and payload_too_large. */
+  async *lines(): AsyncGenerator<Buffer> {
+    let bytes = 0
+    let block: Buffer[] = []
+    let blockBytes = 0
+    for await (const piece of this.#body) {
+      bytes += piece.length
+      if (bytes > MESSAGE_BODY_BYTES_MAX) throw tooLarge('The request body', MESSAGE_BODY_BYTES_MAX)
+      this.#hash.update(piece)
+      for (const request of this.#requestsIn(piece)) {
+        const line = this.#lineOf(request)
+        block.push(...line)
+        blockBytes += request.length
+      }
+      if (blockBytes < BLOCK_BYTES) continue
+      yield Buffer.concat(block)
+      block = []
+      blockBytes = 0
+    }
+    if (!this.#isTail || !TAIL.test(this.#around?.toString('latin1') ?? '')) throw otherBody()
+    if (this.#count === 0) throw notSoMany('none')
+    if (block.length > 0) yield Buffer.concat(block)
+  }
+
+  /** Those that end in `piece`. */
+  *#requestsIn(piece: Buffer): Generator<Buffer> {
+    let from = 0
+    if (this.#around !== null) {
+      this.#around = Buffer.concat([this.#around, piece])
+      const head = this.#isTail ? null : HEAD.exec(this.#around.toString('latin1', 0, AROUND_BYTES_MAX))
+      if (head === null) {
+        if (this.#around.length > AROUND_BYTES_MAX) throw otherBody()
+        return
+      }
+      piece = this.#around
+      from = head[0].length
+      this.#around = null
+    }
+    let start = from
+    for (let i = from; i < piece.length; i++) {
+      const c = piece[i]!
+      if (this.#inString) {
+        if (this.#escaped) this.#escaped = false
+        else if (c === BACKSLASH) this.#escaped = true
+        else if (c === QUOTE) this.#inString = false
+      } else if (this.#depth === 0) {
+        if (c === CLOSE_BRACKET && this.#next !== 'request') {
+          this.#isTail = true
+          this.#around = piece.subarray(i + 1)
+          if (this.#around.length > AROUND_BYTES_MAX) throw otherBody()
+          return
+        }
+        this.#step(c)
+        if (this.#depth > 0) start = i
+      } else if (c === QUOTE) this.#inString = true
+      else if (OPENING.includes(c)) this.#depth++
+      else if (CLOSING.includes(c) && --this.#depth === 0) yield this.#ended(piece.subarray(start, i + 1))
+    }
+    if (this.#depth === 0) return
+    this.#open.push(piece.subarray(start))
+    this.#openBytes += piece.length - start
+    if (this.#openBytes > REQUEST_BYTES_MAX) throw tooLarge(`\`${this.#name()}\``, REQUEST_BYTES_MAX)
+  }
+
+  /** A byte between two requests. */
+  #step(c: number): void {
+    if (BLANKS.includes(c)) return
+    if (c === COMMA && this.#next === 'comma') this.#next = 'request'
+    else if (OPENING[0] === c && this.#next !== 'comma') {
+      if (this.#count === REQUESTS_MAX) throw notSoMany(`more than ${REQUESTS_MAX}`)
+      this.#next = 'comma'
+      this.#depth = 1
+    } else throw invalid('invalid_json', this.#name(), 'must be an object, with a comma before the next one.')
+  }
+
+  #ended(last: Buffer): Buffer {
+    const request = this.#open.length === 0 ? last : Buffer.concat([...this.#open, last])
+    this.#open = []
+    this.#openBytes = 0
+    return request
+  }
+
+  #lineOf(request: Buffer): Buffer[] {
+    const json = this.#json
+    const spans: Partial<Record<'custom_id' | 'params', Span>> = {}
+    json.open(request, 0, request.length)
+    for (let more = json.beginObject(); more; more = json.nextMember()) {
+      const key = json.key(FIELDS)
+      if (key === null) {
+        const name = json.decode(json.key_start, json.key_end, json.key_escaped).slice(0, KEY_CHARACTERS_MAX)
+        throw invalid('invalid_request', `${this.#name()}.${name}`, 'is no field of a request.')
+      }
+      if (json.kind() !== (key === 'params' ? 'object' : 'string'))
+        throw invalid('invalid_request', `${this.#name()}.${key}`, `must be ${KINDS[key]}.`)
+      const start = json.at
+      json.skipValue()
+      spans[key] = { start, end: json.at }
+    }
+    json.finish()
+    if (json.fault !== null) throw invalid('invalid_json', this.#name(), `is not valid: ${json.fault.what}.`)
+    const { custom_id, params } = spans
+    if (!custom_id || !params) {
+      const missing = custom_id ? 'params' : 'custom_id'
+      throw invalid(
+        'invalid_request',
+        `${this.#name()}.${missing}`,
+        `is required; it must be ${KINDS[missing]}.`,
+      )
+    }
+    this.#count++
+    const bytesOf = ({ start, end }: Span): Buffer => withoutLineBreaks(request.subarray(start, end))
+    return [LINE_BEGIN, bytesOf(custom_id), LINE_MIDDLE, bytesOf(params), LINE_END]
+  }
+
+  #name(): string {
+    return `requests[${this.#count}]`
+  }
+}
+
+const KINDS = { custom_id: 'a string', params: 'an object' }
+
+function invalid(code: 'invalid_json' | 'invalid_request', param: string, what: string): ApiError {
+  return new ApiError(code, `\`${param}\` ${what}`, { param })
+}
+
+/** No such body, or none. */
+export function otherBody(): ApiError {
+  const message = 'The body must be {"requests": [{"custom_id": …, "params": {…}}, …]}, with no other field.'
+  return new ApiError('invalid_request', message, { param: 'requests' })
+}
+
+function notSoMany(found: string): ApiError {
+  const message = `\`requests\` must hold 1 to ${REQUESTS_MAX} requests, not ${found}.`
+  return new ApiError('invalid_request', message, { param: 'requests' })
+}
+
+function tooLarge(what: string, bytes: number): ApiError {
+  return new ApiError('payload_too_large', `${what} is larger than ${bytes} bytes.`)
+}
