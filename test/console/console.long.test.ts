@@ -653,12 +653,14 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.reload()
     await page.getByRole('heading', { name: 'What it would cost' }).waitFor()
     assert.equal(await page.getByLabel('Name').inputValue(), 'Cities')
+    await page.getByLabel('Metadata').fill('run = nightly; note=a=b;')
     await page.getByRole('button', { name: 'Create batch' }).click()
     await page.getByRole('heading', { name: 'Cities', level: 1 }).waitFor()
-    const { data } = await service.json<List<{ id: string; name: string }>>(
+    const { data } = await service.json<List<{ id: string; name: string; metadata: object }>>(
       'GET',
       '/v1/batches?search=Cities',
     )
+    assert.deepEqual(data[0]?.metadata, { name: 'Cities', run: 'nightly', note: 'a=b' })
     const { input } = await service.json<{ input: { custom_id: string; body: unknown } }>(
       'GET',
       `/v1/batches/${data[0]?.id}/lines/2`,

@@ -330,6 +330,8 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'new.start': 'Beginn',
   'new.startHint':
     'Vorher wird nichts gesendet; leer heißt sofort. Das Zeitfenster zählt trotzdem ab dem Anlegen.',
+  'new.metadata': 'Metadaten',
+  'new.metadataHint': 'Weitere Schlüssel und Werte des Batches, etwa run=nightly; owner=ana.',
   'new.entityHint': 'Ihr werden Zeilen zugeordnet, die keine eigene Entity nennen.',
   'new.create': 'Batch anlegen',
 

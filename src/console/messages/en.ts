@@ -325,6 +325,8 @@ export const messages = {
   'new.start': 'Start',
   'new.startHint':
     'Nothing is sent before; now, if it is left empty. The window counts from the creation all the same.',
+  'new.metadata': 'Metadata',
+  'new.metadataHint': 'Further keys and values of the batch, such as run=nightly; owner=ana.',
   'new.entityHint': 'Lines that name no entity of their own are attributed to it.',
   'new.create': 'Create batch',
   'usage.title': 'Usage',

@@ -138,7 +138,7 @@ type Order = Omit<CreateBatch, 'endpoint'> & { endpoint: string }
 const CHAT = '/v1/chat/completions'
 
 /** What a person chooses of a batch; texts as they are typed. */
-const CHOICES = { window: '24h', name: '', entity: '', start: '' }
+const CHOICES = { window: '24h', name: '', entity: '', start: '', metadata: '' }
 
 const DRAFT = 'offpeak.draft'
 
@@ -148,8 +148,17 @@ function readDraft(fileId: string): typeof CHOICES {
   return file === fileId ? { ...CHOICES, ...choices } : CHOICES
 }
 
-function orderOf(file: FileObject, endpoint: string, { window, name, entity, start } = CHOICES): Order {
-  const given = Object.entries({ name: name.trim(), entity: entity.trim() }).filter(([, text]) => text !== '')
+function orderOf(
+  file: FileObject,
+  endpoint: string,
+  { window, name, entity, start, metadata } = CHOICES,
+): Order {
+  const pairs = metadata.split(';').map((pair) => {
+    const [key = '', ...value] = pair.split('=')
+    return [key.trim(), value.join('=').trim()] as const
+  })
+  const fields = { ...Object.fromEntries(pairs), name: name.trim(), entity: entity.trim() }
+  const given = Object.entries(fields).filter(([key, text]) => key !== '' && text !== '')
   return {
     input_file_id: file.id,
     endpoint,
@@ -315,6 +324,13 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
             hint={t('new.startHint')}
           />
         </div>
+        <TextField
+          label={t('new.metadata')}
+          value={choices.metadata}
+          onInput={choose('metadata')}
+          placeholder="run=nightly; owner=ana"
+          hint={t('new.metadataHint')}
+        />
         <FailureNotice failure={action.failure} />
         <div class="row">
           <Button
