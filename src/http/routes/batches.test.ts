@@ -103,7 +103,11 @@ test('an invalid request gets an error with the expected and the actual value', 
   const file = await server.processedFile()
   const many = Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, 'v']))
   const cases: [object, string, string][] = [
-    [{ input_file_id: undefined }, 'input_file_id', '`input_file_id`, or `requests`, is required.'],
+    [
+      { input_file_id: undefined },
+      'input_file_id',
+      '`input_file_id`, `requests` or `input_url` is required.',
+    ],
     [{ input_file_id: 7 }, 'input_file_id', '`input_file_id` must be a string, not the number 7.'],
     [
       { endpoint: '/v1/moderations' },
