@@ -9,8 +9,14 @@ import { checkLists } from '../support/check-lists.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 
 const SUITES = [
-  ...['batches/batch-life', 'batches/batch-lines', 'batches/batch-statistics', 'batches/fairness.long'],
-  ...['batches/retry-batch', 'cli/cli-console', 'damage/crash.long', 'files/unstorable-text'],
+  ...['batches/batch-life', 'batches/batch-lines', 'batches/batch-statistics', 'batches/buckets'],
+  ...[
+    'batches/fairness.long',
+    'batches/retry-batch',
+    'cli/cli-console',
+    'damage/crash.long',
+    'files/unstorable-text',
+  ],
   ...['money/limits', 'money/limits-processes.long', 'operations/live', 'operations/webhooks'],
   ...['remote-batches/remote-batches', 'remote-batches/remote-batches.long'],
   'remote-batches/remote-webhooks.long',
