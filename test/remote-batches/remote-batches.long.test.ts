@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { BatchServer, testEachType } from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
-import { TestService, type WireLine } from '../service.ts'
+import { line, TestService, type WireLine } from '../service.ts'
 
 function config(remote: BatchServer, more = '', others = ''): string {
   return `
@@ -273,4 +273,35 @@ testEachType('chunks go to the batch API that has the fewest lines', async (type
   for (const lines of [30, 10, 10, 20]) await batchOf(lines)
   // 30; 10, 10 and 20.
   assert.deepEqual([first.batches.size, second.batches.size], [1, 3])
+})
+
+test('an Offpeak takes lines from another one as from a client of Message Batches', async () => {
+  await using server = await testUpstream()
+  const models = (upstream: string): string => `
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
+    endpoints: [/v1/messages]
+    upstreams: [${upstream}]
+worker: {flush_interval: 20ms, lease: 2s}`
+  await using cell = await TestService.start(models(`{type: openai, base_url: "${server.base_url}"}`))
+  const headers = `headers: {X-Api-Key: ${cell.key}}`
+  await using front = await TestService.start(
+    models(`{type: anthropic-batch, base_url: "${cell.url}/v1", ${headers}}`),
+    { endpoint: '/v1/messages' },
+  )
+  const batch = await front.run(
+    Array.from({ length: 40 }, (_, i) => ({
+      ...line(`l${i}`, `l${i}`, { max_tokens: 16 }),
+      url: '/v1/messages',
+    })),
+  )
+  assert.deepEqual(batch.request_counts, { total: 40, completed: 40, failed: 0 })
+  assert.equal(Math.round(batch.cost_usd * 1e9), 40 * 3000)
+  const lines = await front.lines(batch.output_file_id)
+  assert.deepEqual(
+    lines.map(({ response }) => textOf(response)),
+    Array.from({ length: 40 }, (_, i) => `l${i}`),
+  )
+  assert.equal(server.calls.length, 40)
 })
