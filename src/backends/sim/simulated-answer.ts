@@ -26,6 +26,8 @@ export interface SimCall {
   settings: SimSettings
   random: SeededRandom
   with_usage: boolean
+  /** Whether the answer misses its schema. */
+  off_schema: boolean
 }
 
 interface Choice {
@@ -117,7 +119,9 @@ export function said(
   const value =
     tool === null && format.kind === 'json'
       ? { simulated: true, answer: simulatedText(random, 12) }
-      : schemaInstance(tool ? tool.parameters : format.kind === 'schema' && format.schema, random, budget)
+      : tool === null && call.off_schema
+        ? { off_schema: true }
+        : schemaInstance(tool ? tool.parameters : format.kind === 'schema' && format.schema, random, budget)
   if (value === undefined) throw unsatisfiable(tool ? 'tools' : 'response_format')
   return cutTo(JSON.stringify(value), output_tokens_max ?? Number.POSITIVE_INFINITY)
 }

@@ -60,7 +60,7 @@ export class Simulator {
     answered: 0,
     refused: 0,
     over_capacity: 0,
-    faults: { 429: 0, 500: 0, 503: 0, hang: 0, reset: 0, garbage: 0, missing_usage: 0 },
+    faults: { 429: 0, 500: 0, 503: 0, hang: 0, reset: 0, garbage: 0, missing_usage: 0, off_schema: 0 },
     in_flight: 0,
     in_flight_max: 0,
     prompt_tokens: 0,
@@ -128,7 +128,7 @@ export class Simulator {
         return { fate: answer(after_ms, 200, garbage(random)), label: fault }
     }
     try {
-      const { text, ...tokens } = this.#answer(body, endpoint, random, fault === null)
+      const { text, ...tokens } = this.#answer(body, endpoint, random, fault)
       return { fate: { ...answer(after_ms, 200, text), tokens }, label: fault ?? 'answer' }
     } catch (error) {
       if (!(error instanceof SimulatedError)) {
@@ -146,12 +146,13 @@ export class Simulator {
     body: Uint8Array,
     endpoint: EndpointPath,
     random: SeededRandom,
-    with_usage: boolean,
+    fault: SimulatedFault | null,
   ): SimulatedAnswer {
     const settings = STREAMED.has(endpoint) ? this.settings : this.#unstreamed
-    const call = { body, settings, random, with_usage }
     if (!isBuiltIn(endpoint))
       throw new SimulatedError(404, 'not_found_error', `the simulator has no ${endpoint}`, null, 404)
+    const with_usage = fault !== 'missing_usage'
+    const call = { body, settings, random, with_usage, off_schema: fault === 'off_schema' }
     const made = ANSWERS[endpoint](call)
     this.#stats.answered += 1
     this.#stats.prompt_tokens += made.prompt_tokens

@@ -53,6 +53,7 @@ const FAULT_WORDS: Record<SimulatedFault, string> = {
   reset: 'a broken connection',
   garbage: 'an answer that is not JSON',
   missing_usage: 'an answer without usage',
+  off_schema: 'an answer that misses its JSON Schema',
 }
 
 function rateFlag(fault: SimulatedFault): string {
