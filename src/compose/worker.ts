@@ -25,6 +25,7 @@ import { traceBatch } from '../results/chunk-trace.ts'
 import { type ExportDeps, exportResults } from '../results/export.ts'
 import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
+import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
 import { bucketOpener } from './buckets.ts'
 import { replaceModels } from './control-socket.ts'
@@ -131,6 +132,7 @@ export function makeReloadable(
     flushIntervalMs: config.worker.flush_interval_ms,
     memoryBytes: config.worker.memory_bytes,
     answers,
+    checks: new SchemaChecks(),
     blobFreshMs: BLOB_FRESH_MS,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),

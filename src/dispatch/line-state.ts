@@ -14,7 +14,7 @@ export const LINE_STATES = [
   'following',
   /** Its answer is looked for among the results of an identical line. */
   'searching',
-  /** A model server has it. */
+  /** A model server has it, or its answer is being checked. */
   'in flight',
   /** Waits to be handed to a batch API. */
   'unsubmitted',

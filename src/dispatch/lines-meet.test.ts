@@ -3,9 +3,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { ANSWER, type ScriptedAttempt } from '../../test/fakes/scripted-backend.ts'
 import { linesIn } from '../../test/support/line-world.ts'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { nanosFromUsd } from '../domain/money.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { IN_FLIGHT, PAUSED, REMOTE, UNFUNDED, UNSUBMITTED } from './line-state.ts'
 import { Route } from './routes.ts'
@@ -18,6 +20,8 @@ const ERROR = { error: { message: 'a bug' } }
 
 const STEPS = [
   'answer',
+  'miss',
+  'cut',
   'fail',
   'throttle',
   'reject',
@@ -38,6 +42,16 @@ const steps = fc.array(fc.tuple(fc.constantFrom(...STEPS), fc.nat(100)), {
   maxLength: 60,
   size: 'max',
 })
+
+const SAID = {
+  answer: { message: { role: 'assistant', content: '{"said":1}' } },
+  miss: { message: { role: 'assistant', content: '{"missed":1}' } },
+  cut: { finish_reason: 'length' },
+}
+
+function isAskedAgain({ reason }: { reason?: string }): boolean {
+  return reason === 'not_schema' || reason === 'cut_off'
+}
 
 /** A line that has failed is left, and no fresh one beside it. */
 const FAILED_ALONE: [(typeof STEPS)[number], number][] = [
@@ -70,14 +84,20 @@ const FAILED_ALONE: [(typeof STEPS)[number], number][] = [
   ],
 ] as [(typeof STEPS)[number], number][]
 
-test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000 }, async () => {
+const NANOS_OF_AN_ANSWER = 5_000
+
+test(`whatever meets in ${RUNS} orders, each line ends once, and every answer is billed`, {
+  timeout: 120_000,
+}, async () => {
   await using queued = await queuedBatch({
     chunks: 2,
     lines: 5,
     dedupe: 'all',
+    reask: { max: 2, mode: 'repeat' },
     content: (line) => `${line % 2}`,
   })
   const chunks = await queued.open()
+  const seen = { again: 0 }
 
   const play = async (moves: readonly [(typeof STEPS)[number], number][]): Promise<void> => {
     const runs = chunks.map(({ claim, batch, lines, bytes }) => new Run(claim, batch, lines, bytes))
@@ -93,6 +113,13 @@ test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000
       upstreams: (server) => [server, remote],
     })
     const { lines, lane, modelServer, server, funds } = world
+    let answers = 0
+    const answer = async (attempt: ScriptedAttempt | undefined, how: keyof typeof SAID): Promise<void> => {
+      if (!attempt) return
+      answers++
+      const [choice] = ANSWER.choices
+      await attempt.respond(200, { ...ANSWER, choices: [{ ...choice, ...SAID[how] }] })
+    }
     const routes = [[modelServer, remote], [modelServer], [remote]].map((some) => new Route(some))
     for (const run of runs) {
       run.isLimited = true
@@ -105,7 +132,7 @@ test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000
       const now = world.clock.now()
       const there = run.positions(REMOTE)
       const ended = { upstream: remote, at: now, now }
-      if (step === 'answer') await attempt?.answer()
+      if (step === 'answer' || step === 'miss' || step === 'cut') await answer(attempt, step)
       else if (step === 'fail') await attempt?.respond(500, ERROR)
       else if (step === 'throttle') await attempt?.respond(429, {})
       else if (step === 'reject' && n < 20) await attempt?.respond(400, ERROR)
@@ -148,7 +175,7 @@ test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000
         for (const position of run.positions(REMOTE)) lines.place(run, position, 'it has no answer')
         lines.placeAll(run, 'the end')
       }
-      for (const attempt of [...server.inFlight]) await attempt.answer()
+      for (const attempt of [...server.inFlight]) await answer(attempt, 'answer')
       for (const run of runs)
         if (run.stopped !== null && !run.isClosed && run.count(IN_FLIGHT) === 0 && run.unfinished > 0)
           for (const position of run.positions(REMOTE)) {
@@ -158,7 +185,15 @@ test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000
           }
       await world.advance(1_000)
     }
-    for (const attempt of [...server.inFlight]) await attempt.answer()
+    for (const attempt of [...server.inFlight]) await answer(attempt, 'answer')
+    if (runs.every((run) => !run.isClosed)) {
+      const records = runs.flatMap((run) =>
+        run.lines.map((_, position) => JSON.parse(String(run.results.fieldOf(position, 'audit')))),
+      )
+      const nanos = records.reduce((sum, { cost_usd }) => sum + nanosFromUsd(cost_usd), 0)
+      assert.equal(nanos, answers * NANOS_OF_AN_ANSWER)
+      seen.again += records.filter(({ attempts }) => attempts.some(isAskedAgain)).length
+    }
     for (const run of runs) {
       if (!run.isClosed) assert.equal(new Set(run.results.fresh.positions).size, run.lines.length)
       if (!run.isClosed) lines.close(run, false)
@@ -173,4 +208,5 @@ test(`whatever meets in ${RUNS} orders, each line ends once`, { timeout: 120_000
     lane.close()
   }
   await fc.assert(fc.asyncProperty(steps, play), { numRuns: RUNS, seed: SEED, examples: [[FAILED_ALONE]] })
+  assert.ok(seen.again > RUNS / 3, `${seen.again} lines were asked again`)
 })

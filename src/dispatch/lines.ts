@@ -4,12 +4,22 @@
 // A line that waits is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
 // it; retrying, until it is due; then unsent or unsubmitted, as the tiers of its model say (routes.ts).
 import type { BackendResult } from '../backends/backend.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
-import { NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
-import { type Answered, recordAnswer, recordFailure, recordShared } from '../results/record-line.ts'
+import { repairMessages } from '../jsonl/ask-again.ts'
+import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
+import {
+  type Answered,
+  billAnswer,
+  type Earlier,
+  NO_EARLIER,
+  recordAnswer,
+  recordFailure,
+  recordShared,
+} from '../results/record-line.ts'
 import type { Entry } from './batch-lines.ts'
 import { Duplicates, isOwn } from './duplicates.ts'
 import type { EarlierAnswers } from './earlier-answers.ts'
@@ -20,6 +30,7 @@ import {
   FINISHED,
   FOLLOWING,
   IllegalTransition,
+  IN_FLIGHT,
   type LineState,
   PAUSED,
   REMOTE,
@@ -31,6 +42,7 @@ import {
 } from './line-state.ts'
 import type { Observer } from './observer.ts'
 import type { PromptLearner } from './prompt-learner.ts'
+import { type AnswerChecks, type CheckedAnswer, type Fault, Reasks } from './reasks.ts'
 import { Retries } from './retries.ts'
 import {
   type Blame,
@@ -42,9 +54,16 @@ import {
 } from './retry-policy.ts'
 import type { Run, RunStop } from './run.ts'
 import { inPromptOrder } from './shared-prefix.ts'
-import { ANSWERED, addAttempt, attemptOf, ensureTries, exhausted, ParkedTries } from './tries.ts'
+import {
+  ANSWERED,
+  addAttempt,
+  attemptOf,
+  type EndedAttempt,
+  ensureTries,
+  exhausted,
+  ParkedTries,
+} from './tries.ts'
 import type { Turn } from './turn.ts'
-import type { Upstream } from './upstream.ts'
 
 /** Not in flight, not at a batch API, and not finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
@@ -69,29 +88,19 @@ export interface LinesOptions {
   learner?: Pick<PromptLearner, 'ended'> | undefined
   /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
+  /** Who checks answers of batches that ask again. */
+  checks: AnswerChecks
+  answers?: ResponseMemory | undefined
   /** The state of a line is not what it must be: the run is to be given up. */
   onBroken: (run: Run) => void
   observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
-}
-
-/** An attempt that has ended. */
-export interface EndedAttempt {
-  upstream: Upstream
-  /** When it began and ended (Unix ms). */
-  at: number
-  now: number
-  /** The ID of the batch at the batch API that had the line. */
-  remote_batch?: string
-  /** In [0, 1), equal for lines that are to be tried again together. */
-  draw?: number
-  /** Whether the next attempt may go to the same upstream although this one missed. */
-  mayStay?: boolean
 }
 
 export class Lines {
   readonly #options: LinesOptions
   readonly #duplicates = new Duplicates()
   readonly #rejections = new LikelyRejections()
+  readonly #reasks: Reasks
   readonly #retries: Retries
   readonly #parked = new ParkedTries()
   #atRisk: ReadonlySet<string> = new Set()
@@ -99,6 +108,11 @@ export class Lines {
   constructor(options: LinesOptions) {
     this.#options = options
     this.#retries = new Retries(options.clock, (run, position) => this.place(run, position, 'it is due'))
+    this.#reasks = new Reasks({
+      checks: options.checks,
+      memory: options.answers,
+      onChecked: (checked, fault) => this.#guarded(checked.run, () => this.#checked(checked, fault)),
+    })
   }
 
   /**
@@ -146,6 +160,7 @@ export class Lines {
   /** The lease has ended: lines of other runs that followed lines of it are placed. `isParked`: it may come back. */
   close(run: Run, isParked: boolean): void {
     if (isParked) this.#parked.keep(run)
+    this.#reasks.close(run)
     const followers = this.#duplicates.close(run)
     for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
       this.#count(run, position, run.stateOf(position), -1)
@@ -189,6 +204,8 @@ export class Lines {
       const from = run.stateOf(position)
       const to = this.#placeOf(run, position, model, lane, now)
       if (to === from) continue
+      // What has cost something does not wait for long, nor without a reservation.
+      if (to !== UNSENT && to !== RETRYING && this.#standIn(run, position, now)) continue
       if (to === UNFUNDED) this.#options.turn.checkLimits()
       run.move(position, to, cause)
       if (run.batch.dedupe !== null && to !== PAUSED && to !== UNFUNDED && run.triesOf(position))
@@ -265,6 +282,9 @@ export class Lines {
 
   /** Lines of the run that no limit has been checked for, or that wait: until they are allowed, none of them is sent. */
   holdForCheck(run: Run): void {
+    this.takeKept(run)
+    // What is in flight keeps its reservation, for which there may be no room any more.
+    if (run.reask !== null) for (const position of run.positions(IN_FLIGHT)) run.setLast(position)
     run.isLimited = true
     const positions = run.positions(UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED)
     for (const position of positions) run.setAllowed(position, false)
@@ -296,7 +316,8 @@ export class Lines {
    */
   begin(run: Run, position: number, now: number): boolean {
     const { earlier, funds, turn } = this.#options
-    if (run.batch.dedupe !== null) {
+    // What a line has cost already is not shared.
+    if (run.batch.dedupe !== null && !run.triesOf(position)?.kept) {
       const isStored = (): boolean =>
         earlier !== undefined && !run.wasSearched(position) && earlier.firstOf(run, position) !== 0
       const next = this.#duplicates.turn(run, position, isStored)
@@ -309,6 +330,7 @@ export class Lines {
       if (next.kind !== 'send') return false
     }
     if (funds.covers(run, position)) return true
+    if (this.#standIn(run, position, now)) return false
     run.setAllowed(position, false)
     run.move(position, UNFUNDED, 'the reserved funds do not cover it')
     funds.fellShort(run)
@@ -351,19 +373,104 @@ export class Lines {
 
   // How lines end.
 
-  /** A server has answered the line. Returns what it cost (nano-dollars). */
+  /** A server has answered the line. Returns what it cost (nano-dollars), unless it is asked again. */
   answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
+    const tries = run.triesOf(position)
+    if (tries) this.#rejections.onAnswered(tries, attempt.upstream)
+    const asked = tries?.kept?.asked ?? 0
+    const isLast =
+      run.reask === null ||
+      asked >= run.reask.max ||
+      attempt.remote_batch !== undefined ||
+      run.isLast(position)
+    if (isLast || !run.mayMove) return this.#end(run, position, result, attempt)
+    const checked = { run, position, answered: result, attempt }
+    const fault = this.#reasks.examine(checked)
+    if (fault === 'checking') return 0
+    if (fault === null) return this.#end(run, position, result, attempt)
+    this.#askAgain(checked, fault)
+    return 0
+  }
+
+  #checked(checked: CheckedAnswer, fault: Fault | null): void {
+    const { run, position, answered, attempt } = checked
+    if (run.isClosed) return
+    if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt)
+    else this.#askAgain(checked, fault)
+  }
+
+  /** Keeps the answer, which stands if no other one comes, and asks again. */
+  #askAgain({ run, position, answered: { body, answer }, attempt }: CheckedAnswer, fault: Fault): void {
+    const { upstream, at, now } = attempt
+    const earlier = this.#earlierThan(run, position)
+    const tries = ensureTries(run, position)
+    addAttempt(tries, { ...attemptOf(upstream, ANSWERED, at, now), reason: fault.code })
+    const messages = run.reask?.mode === 'repair' ? repairMessages(fault.text, fault.message) : null
+    const asked = (tries.kept?.asked ?? 0) + 1
+    tries.kept = { body: Buffer.from(body), answer, upstream, earlier, asked, messages }
+    this.place(run, position, `its answer is asked for again: ${fault.code}`)
+  }
+
+  /** What the answers before the next one have used. */
+  #earlierThan(run: Run, position: number): Earlier {
+    const kept = run.triesOf(position)?.kept
+    if (!kept) return NO_EARLIER
+    const { answer, upstream, earlier, messages } = kept
+    const model = this.#options.models.get(run.lines[position]!.model ?? '')
+    const billed = billAnswer(run.recorded(position), answer, upstream, model, earlier)
+    return { ...billed, more_bytes: messages?.length ?? 0 }
+  }
+
+  /** Ends the line with the answer that it has, if it is asked again. */
+  #standIn(run: Run, position: number, now: number): boolean {
+    const tries = run.triesOf(position)
+    const kept = tries?.kept
+    if (!kept) return false
+    this.#record(run, position, kept, { upstream: kept.upstream, now }, tries, kept.earlier)
+    return true
+  }
+
+  /** Ends lines that are asked again, or may be, with the answers that they have; returns whether there were any. */
+  takeKept(run: Run): boolean {
+    if (run.reask === null || run.isClosed) return false
+    let found = false
+    this.#guarded(run, () => {
+      for (const { position, answered, attempt } of this.#reasks.close(run)) {
+        this.#end(run, position, answered, attempt)
+        found = true
+      }
+      for (const [position] of run.allTries())
+        if (run.stateOf(position) !== IN_FLIGHT && this.#standIn(run, position, this.#options.clock.now()))
+          found = true
+    })
+    return found
+  }
+
+  #end(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
+    const { upstream, at, now } = attempt
+    const tries = run.triesOf(position)
+    const last = attemptOf(upstream, ANSWERED, at, now, attempt.remote_batch)
+    const attempts = tries
+      ? { listed: [...tries.listed, last], omitted: tries.omitted }
+      : { listed: [last], omitted: 0 }
+    return this.#record(run, position, result, attempt, attempts, this.#earlierThan(run, position))
+  }
+
+  /** Ends the line, and those that follow it, with an answer. */
+  #record(
+    run: Run,
+    position: number,
+    result: Answered,
+    { upstream, now }: Pick<EndedAttempt, 'upstream' | 'now'>,
+    attempts: LineAttempts,
+    earlier: Earlier,
+  ): number {
     const { models, learner, funds, log } = this.#options
-    const { upstream, now } = attempt
     let followers: readonly Entry[] = []
     let cost = 0
     const line = run.lines[position]!
     const tries = run.triesOf(position)
-    if (tries) this.#rejections.onAnswered(tries, upstream)
-    const last = attemptOf(upstream, ANSWERED, attempt.at, now, attempt.remote_batch)
-    const attempts = tries
-      ? { listed: [...tries.listed, last], omitted: tries.omitted }
-      : { listed: [last], omitted: 0 }
+    if (tries) tries.kept = null
     try {
       const { cost_nanos, usage, isPromptReported } = recordAnswer(
         run.recorded(position),
@@ -372,6 +479,7 @@ export class Lines {
         attempts,
         models.get(line.model ?? ''),
         now,
+        earlier,
       )
       cost = cost_nanos
       followers = this.#duplicates.answered(run, position, result, cost)
@@ -412,6 +520,7 @@ export class Lines {
     const tries = this.#addAttempt(run, position, result, attempt)
     countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
     const { stopped } = run
+    if (stopped !== null && stopped !== 'lost' && this.#standIn(run, position, now)) return
     if (stopped === 'lost' || stopped === 'drained') {
       run.move(position, UNFUNDED, 'its run has stopped')
       return
@@ -448,6 +557,7 @@ export class Lines {
   stop(run: Run, reason: RunStop, abort: boolean): void {
     const { turn, clock } = this.#options
     run.stop(reason)
+    if (reason !== 'lost') this.takeKept(run)
     if (abort) run.abort()
     if (reason !== 'lost' && reason !== 'drained' && !run.isClosed) {
       const now = clock.now()
@@ -465,6 +575,7 @@ export class Lines {
 
   /** Fails the line, and those that follow it. */
   #failAll(run: Run, position: number, error: WireError, now: number): void {
+    if (this.#standIn(run, position, now)) return
     const from = run.sharedFrom(position)
     const followers = this.#duplicates.dissolve(run, position)
     this.#fail(run, position, error, now, 'it failed')
@@ -482,6 +593,7 @@ export class Lines {
     shared_from: SharedFrom | null = null,
     expired = error.code === 'batch_expired',
   ): void {
+    if (this.#standIn(run, position, now)) return
     const attempts = run.triesOf(position) ?? NO_ATTEMPTS
     recordFailure(run.recorded(position), error, now, { attempts, shared_from, expired })
     this.#finish(run, position, cause)

@@ -1,4 +1,5 @@
 // What is sent of a line.
+import { withMessages, withOtherSeed } from '../jsonl/ask-again.ts'
 import type { OperatorFields } from './operator-fields.ts'
 import type { Run } from './run.ts'
 
@@ -10,8 +11,16 @@ export interface BodyForm {
   readonly operatorFields: OperatorFields | null
 }
 
-/** The line's own bytes, but for the fields that the form sets. */
+/** The line's own bytes, but for the fields that the form sets, and for what has it asked again. */
 export function requestBody(run: Run, position: number, form: BodyForm): Uint8Array {
+  const body = formedBody(run, position, form)
+  const kept = run.triesOf(position)?.kept
+  if (!kept) return body
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
+  return kept.messages ? withMessages(bytes, kept.messages) : withOtherSeed(bytes, kept.asked)
+}
+
+function formedBody(run: Run, position: number, form: BodyForm): Uint8Array {
   const { modelJson, operatorFields } = form
   const { bytes } = run
   const { body, model_spans } = run.lines[position]!

@@ -2,14 +2,14 @@
 // (line-state.ts), and what belongs to the line beside it, by position. Queues, groups and timers elsewhere have entries
 // (run, position), which count only if the run says so when their turn comes.
 import { setMaxListeners } from 'node:events'
-import type { StopReason } from '../domain/batch.ts'
+import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
 import type { AttemptRecord, LineAttempts, SharedFrom } from '../results/line-record.ts'
-import type { SentLine } from '../results/record-line.ts'
+import type { Answered, Earlier, SentLine } from '../results/record-line.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import {
   COMMITTED,
@@ -29,12 +29,25 @@ import type { Upstream } from './upstream.ts'
 /** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker is shutting down. */
 export type RunStop = StopReason | 'lost' | 'drained'
 
+/** The last answer of a line that is asked again. It stands if no other one comes. */
+export interface KeptAnswer extends Answered {
+  upstream: Upstream
+  /** What the answers before it used. */
+  earlier: Earlier
+  /** How often the line is asked again, the attempt to come included. */
+  asked: number
+  /** Messages that go along with the next attempt; null: it has another seed. */
+  messages: Buffer | null
+}
+
 /** What a line was tried. */
 export interface LineTries extends LineAttempts {
   readonly count: TryCount
   listed: AttemptRecord[]
   /** Where the last attempt failed: the next one goes to another upstream if possible. */
   avoid: Upstream | null
+  /** Of a line that is asked again. */
+  kept: KeptAnswer | null
 }
 
 /** A spender and a metric that a limit caps. */
@@ -59,6 +72,8 @@ const RESERVED = 1
 const ALLOWED = 2
 /** An identical line's answer was looked for, and none was found. */
 const SEARCHED = 4
+/** Its answer is not asked for again: it was in flight when the limits were checked. */
+const LAST = 8
 
 const NOBODY: OnMove = () => {}
 
@@ -66,6 +81,7 @@ export class Run {
   readonly claim: ChunkRow
   readonly batch: BatchRow
   readonly requestIdPrefix: string
+  readonly reask: Reask | null
   readonly results: ChunkResults
   #lines: readonly ChunkLine[]
   #bytes: Buffer
@@ -113,6 +129,7 @@ export class Run {
     this.#lines = lines
     this.#bytes = bytes
     this.requestIdPrefix = lineRequestIdPrefix(batch.id)
+    this.reask = readReask(batch.reask)
     this.results = new ChunkResults(claim, lines, journalled)
     this.#states = new Uint8Array(lines.length)
     this.#flags = new Uint8Array(lines.length)
@@ -225,6 +242,14 @@ export class Run {
 
   setSearched(position: number): void {
     this.#setFlag(position, SEARCHED, true)
+  }
+
+  isLast(position: number): boolean {
+    return (this.#flags[position]! & LAST) !== 0
+  }
+
+  setLast(position: number): void {
+    this.#setFlag(position, LAST, true)
   }
 
   #setFlag(position: number, flag: number, is: boolean): void {

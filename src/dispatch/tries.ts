@@ -14,11 +14,25 @@ const ATTEMPTS_LISTED_MAX = 20
 /** Lines of parked chunks whose attempts are remembered; beyond that, the chunks that were parked first are forgotten. */
 const PARKED_LINES_MAX = 20_000
 
+/** An attempt that has ended. */
+export interface EndedAttempt {
+  upstream: Upstream
+  /** When it began and ended (Unix ms). */
+  at: number
+  now: number
+  /** The ID of the batch at the batch API that had the line. */
+  remote_batch?: string
+  /** In [0, 1), equal for lines that are to be tried again together. */
+  draw?: number
+  /** Whether the next attempt may go to the same upstream although this one missed. */
+  mayStay?: boolean
+}
+
 /** Those of a line, made with its first miss. */
 export function ensureTries(run: Run, position: number): LineTries {
   let tries = run.triesOf(position)
   if (!tries) {
-    tries = { count: noTries(), listed: [], omitted: 0, avoid: null }
+    tries = { count: noTries(), listed: [], omitted: 0, avoid: null, kept: null }
     run.setTries(position, tries)
   }
   return tries
@@ -104,7 +118,7 @@ export class ParkedTries {
       const count = stored.get(line)
       if (!count || run.isFinished(position)) continue
       const omitted = count.failures + count.throttles
-      run.setTries(position, { count, listed: [], omitted, avoid: null })
+      run.setTries(position, { count, listed: [], omitted, avoid: null, kept: null })
     }
   }
 

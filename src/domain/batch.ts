@@ -86,6 +86,23 @@ export function shownDedupe(mode: DedupeMode): true | 'force' {
   return mode === 'all' ? 'force' : true
 }
 
+/**
+ * How often an answer is asked for again that misses the JSON Schema of its request, or is cut by length: with another
+ * seed, or with the answer and what is wrong with it as messages.
+ */
+export interface Reask {
+  max: number
+  mode: (typeof REASK_MODES)[number]
+}
+
+export const REASK_MODES = ['repeat', 'repair'] as const
+export const REASKS_MAX = 5
+
+/** As a batch's row has it. */
+export function readReask(json: string | null): Reask | null {
+  return json === null ? null : JSON.parse(json)
+}
+
 // A chunk is a run of consecutive lines of one input file: the unit that the database stores, that a worker leases
 // and that is sealed into result blobs. Lines are stored in blobs only.
 

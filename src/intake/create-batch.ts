@@ -1,7 +1,7 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
 import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
-import { type EndpointPath, endpointPathOf, endpointPaths } from '../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath, endpointPathOf, endpointPaths } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -46,6 +46,8 @@ export interface BatchOrder extends BatchOwner {
   input_url: string | null
   output_url: string | null
   output_url_status: 'pending' | null
+  /** JSON of Reask. */
+  reask: string | null
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
@@ -57,6 +59,11 @@ export function orderBatch(
   const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after, dedupe } =
     request
   const { input_url, output_url } = request
+  const reask = request.reask ?? null
+  if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
+    throw new ApiError('invalid_request', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`, {
+      param: 'reask',
+    })
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
     throw new ApiError(
       'invalid_request',
@@ -85,6 +92,7 @@ export function orderBatch(
     input_url: input_url ?? null,
     output_url: output_url ?? null,
     output_url_status: output_url === undefined ? null : 'pending',
+    reask: reask && JSON.stringify(reask),
   }
 }
 

@@ -2,7 +2,7 @@
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
-import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
+import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import type { Clock } from '../domain/clock.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
@@ -310,7 +310,8 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
   const { store, clock, plans } = deps
   const { id, project_id, input_file_id, header_entity } = batch
   const metadata = batch.metadata === null ? null : JSON.parse(batch.metadata)
-  const wanted = { project_id, input_file_id, header_entity, metadata }
+  const reask = readReask(batch.reask)
+  const wanted = { project_id, input_file_id, header_entity, metadata, reask }
   const projection = await readProjection(deps, wanted)
   const quotas = plans.get((await readProject(store.read, project_id))?.plan ?? '')?.quotas
   if (!projection || !quotas)

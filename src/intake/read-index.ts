@@ -5,7 +5,7 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
-import { type BatchProjection, type EntityDefaults, projectBatch } from '../ledger/admit.ts'
+import { type BatchProjection, type ProjectionTerms, projectBatch } from '../ledger/admit.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { readFile, replaceIndex } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
@@ -69,7 +69,7 @@ interface ProjectionDeps extends IndexDeps {
 /** Null when a batch cannot read the file; createBatch throws the reason. */
 export async function readProjection(
   deps: ProjectionDeps,
-  wanted: EntityDefaults & { project_id: string; input_file_id: string },
+  wanted: ProjectionTerms & { project_id: string; input_file_id: string },
 ): Promise<BatchProjection | null> {
   const seen = await readPromptStatistics(deps.store.read)
   const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))

@@ -1,6 +1,6 @@
 // The lines of one chunk, for the plan task and the dispatcher. Bodies stay in the chunk's bytes; a line has their
 // positions.
-import type { ChunkSpan } from '../domain/batch.ts'
+import { type ChunkSpan, type Reask, readReask } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
 import type { WireError } from '../domain/errors.ts'
@@ -10,7 +10,7 @@ import { checkLine } from './check-line.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
 import { hasByteOrderMark, isBlank, LF, type Span, withoutCr } from './line-scan-span.ts'
-import { choicesOf, projectedSpend, projectTokens, promptOf } from './projection.ts'
+import { choicesOf, projectedSpend, projectTokens, promptOf, withReasks } from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -40,7 +40,7 @@ export interface ChunkLine {
   inputs: number
   /** How many answers are generated, all inputs together. */
   choices: number
-  /** Its projected spend. */
+  /** Its projected spend, of all its attempts. */
   projected: Spend
   /** Why this line cannot run; null when it can. */
   fault: WireError | null
@@ -52,6 +52,8 @@ interface BatchDefaults {
   /** JSON; null: none. */
   metadata: string | null
   header_entity: string | null
+  /** JSON; null: none. */
+  reask: string | null
 }
 
 /** The content is not what was validated. */
@@ -70,9 +72,10 @@ export function readChunkLines(
   bytes: Buffer,
   span: ChunkSpan,
   models: ReadonlyMap<string, Model>,
-  { metadata, ...batch }: BatchDefaults,
+  { metadata, reask, ...batch }: BatchDefaults,
 ): ChunkLine[] {
-  const defaults = { ...batch, metadata: metadata === null ? {} : JSON.parse(metadata) }
+  const own = metadata === null ? {} : JSON.parse(metadata)
+  const defaults = { ...batch, metadata: own, reask: readReask(reask) }
   const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
   for (const { line, start, end } of placesInChunk(bytes, span)) {
@@ -106,7 +109,10 @@ function chunkLine(
   scanned: InputLine,
   line: number,
   models: ReadonlyMap<string, Model>,
-  defaults: Omit<BatchDefaults, 'metadata'> & { metadata: Readonly<Record<string, string>> },
+  defaults: Pick<BatchDefaults, 'endpoint' | 'header_entity'> & {
+    metadata: Readonly<Record<string, string>>
+    reask: Reask | null
+  },
 ): ChunkLine {
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)
@@ -132,7 +138,7 @@ function chunkLine(
     isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
-    projected: projectedSpend(tokens, model),
+    projected: projectedSpend(withReasks(tokens, defaults.reask, 1), model),
     fault: checkLine(scanned, models, defaults.endpoint),
   }
 }

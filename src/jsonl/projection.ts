@@ -1,12 +1,13 @@
 // Projections: the most tokens that a line may use, and the sums in a file's index, from which a batch is projected
 // without reading the file. Each choice of `n` may use the whole output limit; the input counts once.
 
-import type { ChunkSpan } from '../domain/batch.ts'
+import type { ChunkSpan, Reask } from '../domain/batch.ts'
 import type { FieldRole } from '../domain/endpoint.ts'
 import type { Model } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
 import { atMost, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
+import { REPAIR_TOKENS_MAX } from './ask-again.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, Field } from './line-scan-body.ts'
 
@@ -81,6 +82,18 @@ export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
     // Each line is rounded up on its own.
     input_tokens: projectedInput(sums.input_tokens, exactTokensOf(sums), model, sums.lines - 1),
     output_tokens_max: atMost(sums.output_tokens_max_given + open),
+  }
+}
+
+/** What all attempts at such lines may use, which `reask` allows. A repair sends an answer along, and what is wrong with it. */
+export function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number): ProjectedTokens {
+  if (reask === null) return tokens
+  const { max, mode } = reask
+  const { input_tokens, output_tokens_max } = tokens
+  const repair = mode === 'repair' ? output_tokens_max + lines * REPAIR_TOKENS_MAX : 0
+  return {
+    input_tokens: atMost(input_tokens + max * (input_tokens + repair)),
+    output_tokens_max: atMost(output_tokens_max + max * output_tokens_max),
   }
 }
 

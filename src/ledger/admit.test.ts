@@ -31,7 +31,7 @@ function sums(part: Partial<TokenSums>): TokenSums {
   }
 }
 
-const nobody = { metadata: null, header_entity: null }
+const nobody = { metadata: null, header_entity: null, reask: null }
 
 describe('the projection of a batch', () => {
   it('is input plus all the output that is allowed, at the price of the model', () => {
@@ -45,7 +45,7 @@ describe('the projection of a batch', () => {
   it('charges lines that name nobody to the batch’s entity, else to that of the header', () => {
     const index = { groups: [sums({}), sums({ entity: 'user:a' })], unattributed: [] }
     const entities = (metadata: Record<string, string> | null, header_entity: string | null) => [
-      ...projectBatch(index, MODELS, { metadata, header_entity }).byEntity.keys(),
+      ...projectBatch(index, MODELS, { metadata, header_entity, reask: null }).byEntity.keys(),
     ]
     assert.deepEqual(entities(null, null), ['user:a'])
     assert.deepEqual(entities(null, 'user:h'), ['user:h', 'user:a'])
@@ -57,6 +57,7 @@ describe('the projection of a batch', () => {
     const { total, byEntity, lines } = projectBatch(index, MODELS, {
       metadata: { entity: 'user:b' },
       header_entity: null,
+      reask: null,
     })
     assert.deepEqual([...byEntity.keys()], ['user:a'])
     assert.deepEqual([lines, total.tokens], [8, 30])

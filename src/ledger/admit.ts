@@ -3,13 +3,20 @@
 // transaction that creates the batch, with those limits locked, so of two batches that only fit one at a time, the
 // second is rejected.
 
+import type { Reask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
 import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
-import { type FileIndex, projectedSpend, projectSums, type TokenSums } from '../jsonl/projection.ts'
+import {
+  type FileIndex,
+  projectedSpend,
+  projectSums,
+  type TokenSums,
+  withReasks,
+} from '../jsonl/projection.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { Reader, Writer } from '../store/store.ts'
@@ -136,21 +143,22 @@ export interface BatchProjection {
   lines: number
 }
 
-/** The entity of lines that name none. */
-export interface EntityDefaults {
+/** Of a batch: the entity of lines that name none, and how often answers are asked for again. */
+export interface ProjectionTerms {
   metadata: Readonly<Record<string, string>> | null
   header_entity: string | null
+  reask: Reask | null
 }
 
 export function projectBatch(
   index: Pick<FileIndex, 'groups' | 'unattributed'>,
   models: ReadonlyMap<string, Model>,
-  defaults: EntityDefaults,
+  terms: ProjectionTerms,
 ): BatchProjection {
-  const fallback = entityOf(null, defaults.metadata, defaults.header_entity)
-  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models))
+  const fallback = entityOf(null, terms.metadata, terms.header_entity)
+  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models, terms.reask))
   // The index limits its number of entities; the entities of these lines are known when they are reserved.
-  const rest = index.unattributed.map((sums) => projectGroup(sums, null, models))
+  const rest = index.unattributed.map((sums) => projectGroup(sums, null, models, terms.reask))
   const groups = [...named, ...rest]
   const byEntity = new Map<string, Spend>()
   for (const { entity, spend } of groups) if (entity !== null) addSpend(byEntity, entity, spend)
@@ -166,9 +174,11 @@ function projectGroup(
   sums: TokenSums,
   entity: string | null,
   models: ReadonlyMap<string, Model>,
+  reask: Reask | null,
 ): ProjectedGroup {
   const model = sums.model === null ? undefined : models.get(sums.model)
-  const tokens = model ? projectSums(sums, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const once = model ? projectSums(sums, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const tokens = withReasks(once, reask, sums.lines)
   return {
     model: sums.model,
     entity,

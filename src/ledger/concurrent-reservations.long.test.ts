@@ -232,6 +232,7 @@ async function submit(
   const projection = projectBatch({ groups: [sums], unattributed: [] }, new Map([['m', model]]), {
     metadata: null,
     header_entity: null,
+    reask: null,
   })
   const fits = caps.every((cap) => {
     const spender = cap.counts(entity)

@@ -14,9 +14,10 @@ import {
   UNFUNDED,
   UNSUBMITTED,
 } from '../dispatch/line-state.ts'
-import type { EndedAttempt, Lines } from '../dispatch/lines.ts'
+import type { Lines } from '../dispatch/lines.ts'
 import type { MissedResult } from '../dispatch/retry-policy.ts'
 import type { Run } from '../dispatch/run.ts'
+import type { EndedAttempt } from '../dispatch/tries.ts'
 import type { Turn } from '../dispatch/turn.ts'
 import type { Call } from '../dispatch/upstream.ts'
 import { linesOf } from '../store/remote-batches.ts'

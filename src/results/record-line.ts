@@ -3,7 +3,7 @@
 import { dayOf } from '../domain/days.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { costNanos, FREE, type Price, type TokenUsage } from '../domain/money.ts'
+import { addTokens, costNanos, FREE, NO_TOKENS, type Price, type TokenUsage } from '../domain/money.ts'
 import { isNotRun } from '../domain/not-run.ts'
 import { boundUsage, estimateTokens, type LineBounds } from '../domain/tokens.ts'
 import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
@@ -60,6 +60,16 @@ export interface SentLine extends RecordedLine {
   bytes: Buffer
 }
 
+/** What answers that do not stand have used. */
+export interface Earlier {
+  usage: TokenUsage
+  cost_nanos: number
+  /** Bytes that the request of the answer that stands had beyond those of its line. */
+  more_bytes: number
+}
+
+export const NO_EARLIER: Earlier = { usage: NO_TOKENS, cost_nanos: 0, more_bytes: 0 }
+
 /** Of a line that was answered itself: what it used. */
 interface AnsweredLine {
   cost_nanos: number
@@ -68,27 +78,54 @@ interface AnsweredLine {
   isPromptReported: boolean
 }
 
-/**
- * Only answered lines cost anything. `model` is undefined if the configuration has dropped it; the line is then free.
- * `attempts`: all of them, the answered one last.
- */
+type BilledModel = Pick<Model, 'price' | 'context_window'> | undefined
+
+/** What an answer has used and costs, with the answers before it. */
+export function billAnswer(
+  to: SentLine,
+  answer: Answer,
+  upstream: { price: Price | null },
+  model: BilledModel,
+  earlier: Earlier,
+): Omit<Earlier, 'more_bytes'> {
+  const usage = boundedUsage(to, countedUsage(to, answer), model, earlier)
+  const cost_nanos = earlier.cost_nanos + costOf(usage, upstream, model)
+  return { usage: addTokens(earlier.usage, usage), cost_nanos }
+}
+
+function countedUsage({ line }: SentLine, { usage, generated_bytes }: Answer): TokenUsage {
+  return usage ?? estimateUsage(line.input_tokens, generated_bytes)
+}
+
+function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, earlier: Earlier): TokenUsage {
+  bound.line = to
+  bound.context_window = model?.context_window ?? null
+  bound.more_bytes = earlier.more_bytes
+  return boundUsage(counted, bound)
+}
+
+/** `model` is undefined if the configuration has dropped it: what it answers is free. */
+function costOf(usage: TokenUsage, upstream: { price: Price | null }, model: BilledModel): number {
+  const { prompt_tokens, completion_tokens, cached_tokens } = usage
+  const price = upstream.price ?? model?.price ?? FREE
+  return costNanos(prompt_tokens, completion_tokens, price, cached_tokens)
+}
+
+/** Only answered lines cost anything, and what all their answers cost. `attempts`: all of them, the answered one last. */
 export function recordAnswer(
   to: SentLine,
   { body, answer }: Answered,
   upstream: { name: string; tier: number; price: Price | null },
   attempts: LineAttempts,
-  model: Pick<Model, 'price' | 'context_window'> | undefined,
+  model: BilledModel,
   now: number,
+  earlier = NO_EARLIER,
 ): AnsweredLine {
-  const { line } = to
-  const { price, context_window } = model ?? { price: FREE, context_window: null }
-  const counted = answer.usage ?? estimateUsage(line.input_tokens, answer.generated_bytes)
-  bound.line = to
-  bound.context_window = context_window
-  const usage = boundUsage(counted, bound)
+  const counted = countedUsage(to, answer)
+  const usage = boundedUsage(to, counted, model, earlier)
   const isCorrected = usage !== counted
-  const { prompt_tokens, completion_tokens, cached_tokens } = usage
-  const cost_nanos = costNanos(prompt_tokens, completion_tokens, upstream.price ?? price, cached_tokens)
+  const billed = earlier === NO_EARLIER ? usage : addTokens(earlier.usage, usage)
+  const cost_nanos = earlier.cost_nanos + costOf(usage, upstream, model)
   const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
   writeOutput(
     to,
@@ -98,7 +135,7 @@ export function recordAnswer(
     {
       attempts,
       upstream,
-      usage,
+      usage: billed,
       usage_estimated: answer.usage === null,
       usage_reported: isRejected ? reportedUsage(body, answer) : null,
       cost_nanos,
@@ -108,7 +145,8 @@ export function recordAnswer(
     },
     null,
   )
-  return { cost_nanos, usage, isPromptReported: answer.usage?.prompt_tokens === prompt_tokens }
+  const isPromptReported = earlier === NO_EARLIER && answer.usage?.prompt_tokens === usage.prompt_tokens
+  return { cost_nanos, usage: billed, isPromptReported }
 }
 
 /** Records a line that shares the answer of an identical one: it used nothing and costs nothing. */
@@ -185,7 +223,8 @@ function writeOutput(
   )
   results.endResult()
   writeRecord(out, batch, requestIdPrefix, line, end)
-  results.end(position, ended(to, 'output', usage, cost_nanos, finished, null, false, saved_nanos), finished)
+  const all = ended(to, 'output', end.usage, cost_nanos, finished, null, false, saved_nanos)
+  results.end(position, all, finished)
 }
 
 /** More bytes than the custom_id takes in both, and the line that is shared. */
@@ -203,6 +242,7 @@ function maxBytes(text: string): number {
 class Bound implements LineBounds {
   line: SentLine | null = null
   context_window: number | null = null
+  more_bytes = 0
 
   get inputs(): number {
     return this.line!.line.inputs
@@ -218,7 +258,8 @@ class Bound implements LineBounds {
 
   promptTokensMax(reported: number): number {
     const { bytes, line } = this.line!
-    return promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported)
+    const { more_bytes } = this
+    return promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported - more_bytes) + more_bytes
   }
 }
 

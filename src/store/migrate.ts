@@ -35,6 +35,7 @@ const MIGRATIONS = [
   'bucket-urls',
   'custom-id-indexes',
   'message-batches',
+  'reask',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

@@ -227,6 +227,8 @@ export const TABLES = {
     saved_nanos: counter().since(17),
     /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
     unshared_lines: integer().or(0).since(17),
+    /** JSON of Reask: which answers are asked for again; null: none. */
+    reask: text().optional().since(24),
   },
   chunks: {
     batch_id: text().key().references('batches'),

@@ -148,10 +148,10 @@ const message = Compile(
 const FINISH_REASONS: Readonly<Record<string, string>> = { max_tokens: 'length', refusal: 'content_filter' }
 const textPart = Compile(Type.Object({ text: Type.String() }))
 
-type Answer = { text: string; finishReason: string | null } | { error: string }
+type Answer = ({ text: string } | { error: string }) & { finishReason: string | null }
 
 /** The text of a chat answer, a message or a completion; the whole body as JSON for any other endpoint. */
-function answerOf(body: unknown): Answer {
+export function answerOf(body: unknown): Answer {
   if (message.Check(body)) {
     const { stop_reason, content } = body
     const finishReason = FINISH_REASONS[stop_reason ?? ''] ?? stop_reason ?? null
@@ -164,12 +164,12 @@ function answerOf(body: unknown): Answer {
   const text = choice?.text ?? contentText(choice?.message?.content)
   if (text !== null) return { text, finishReason }
   const refusal = choice?.message?.refusal
-  if (refusal) return { error: `refused: ${refusal}` }
+  if (refusal) return { error: `refused: ${refusal}`, finishReason }
   return noText(finishReason)
 }
 
 function noText(finishReason: string | null): Answer {
-  return { error: `no_text: the answer has no text (finish_reason ${finishReason ?? 'null'})` }
+  return { error: `no_text: the answer has no text (finish_reason ${finishReason ?? 'null'})`, finishReason }
 }
 
 function contentText(content: unknown): string | null {

@@ -36,6 +36,12 @@ const LOAD_MS_MAX = 60_000
 /** As many times the CPU time of a check may pass on a busy machine before its process is killed. */
 const BUSY = 20
 
+/** CPU time that checks took, and the answers that they were of. */
+export interface SpentTime {
+  usedMs: number
+  checked: number
+}
+
 /** The processes that one process of the service has check for it. */
 export class SchemaChecks {
   readonly limits: CheckLimits
@@ -48,9 +54,9 @@ export class SchemaChecks {
     this.#queue = new ProjectQueue({ atOnce: this.limits.processes, perProject: 1 })
   }
 
-  /** The checks of one table. */
-  begin(project_id: string, schema: object): SchemaCheck {
-    return new SchemaCheck(this, project_id, schema)
+  /** The checks of one table. `spent`: of all that share one budget of time. */
+  begin(project_id: string, schema: object, spent: SpentTime = { usedMs: 0, checked: 0 }): SchemaCheck {
+    return new SchemaCheck(this, project_id, schema, spent)
   }
 
   /** Runs `act` with the project's process, in its turn. Throws when the check is closed meanwhile. */
@@ -108,12 +114,12 @@ export class SchemaCheck {
   readonly #closing = new AbortController()
   /** Why no answer is checked any more. */
   #unusable: string | null = null
-  #usedMs = 0
-  #checked = 0
+  readonly #spent: SpentTime
   /** So many answers are sent one at a time: one of them has ended the process. */
   #oneByOne = 0
 
-  constructor(checks: SchemaChecks, project_id: string, schema: object) {
+  constructor(checks: SchemaChecks, project_id: string, schema: object, spent: SpentTime) {
+    this.#spent = spent
     this.project_id = project_id
     this.#checks = checks
     this.#schema = JSON.stringify(schema)
@@ -177,19 +183,20 @@ export class SchemaCheck {
     const verdicts = (reply !== 'crashed' && reply.verdicts) || [
       `not_checked: checking the answer by the schema takes more than ${heapMib} MiB`,
     ]
-    this.#checked += verdicts.length
+    this.#spent.checked += verdicts.length
     this.#oneByOne = Math.max(0, this.#oneByOne - verdicts.length)
     return verdicts
   }
 
   async #ask(checking: CheckProcess, order: ToProcess): Promise<Reply> {
     const { tableMs, tableMsPerAnswer } = this.#checks.limits
-    const leftMs = tableMs + tableMsPerAnswer * this.#checked - this.#usedMs
+    const spent = this.#spent
+    const leftMs = tableMs + tableMsPerAnswer * spent.checked - spent.usedMs
     if (leftMs <= 0) return 'late'
     const begun = steadyClock.now()
     const reply = await checking.ask(order, leftMs * BUSY)
     // A process that crashed does not report the time that it used.
-    this.#usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
+    spent.usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
     return reply
   }
 

@@ -1,6 +1,6 @@
 // A batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
-import { BATCH_STATUSES } from '../domain/batch.ts'
+import { BATCH_STATUSES, REASK_MODES, REASKS_MAX } from '../domain/batch.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
@@ -16,6 +16,7 @@ import { LimitObject } from './limit.ts'
 import {
   amount,
   arrayOf,
+  between,
   count,
   flag,
   maybe,
@@ -71,6 +72,22 @@ const BatchUsage = object('BatchUsage', {
   output_tokens_details: Type.Object({ reasoning_tokens: Count }),
   total_tokens: Count,
 })
+
+const ReaskShape = Type.Object(
+  {
+    max: between(1, REASKS_MAX, 'How often at most.'),
+    mode: oneOf(
+      REASK_MODES,
+      '`repeat`: the same request with another `seed`. `repair`: with the answer, and what is wrong with it, as messages.',
+    ),
+  },
+  {
+    title: 'Reask',
+    additionalProperties: false,
+    description:
+      'Answers that miss the JSON Schema of `response_format`, or are cut by length, are asked for again. Each attempt is billed, and the last answer stands.',
+  },
+)
 
 /** Unix seconds. It is left out until then; for clients of OpenAI's API it is null. */
 function moment(description: string) {
@@ -162,6 +179,7 @@ export const BatchObject = object(
         { title: 'DedupeCounts', description: 'With `dedupe`: what it has done.' },
       ),
     ),
+    reask: Type.Optional(ReaskShape),
     progress: Type.Optional(Progress),
     webhook: Type.Optional(BatchWebhook),
     results: Type.Optional(
@@ -250,6 +268,7 @@ export const CreateBatch = object(
           '`true`: identical requests are sent once, where `temperature` is 0, a `seed` is given or nothing is generated. `force`: all identical requests. The other lines share the answer and cost nothing.',
       }),
     ),
+    reask: maybe(ReaskShape),
     webhook: WebhookOfBatch,
     wait: maybe(
       Type.String(),

@@ -15,6 +15,7 @@ import { LiveTraffic } from '../dispatch/live/live-traffic.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import { Pauses } from '../dispatch/pauses.ts'
 import { PromptLearner } from '../dispatch/prompt-learner.ts'
+import type { AnswerChecks } from '../dispatch/reasks.ts'
 import type { RetryPolicy } from '../dispatch/retry-policy.ts'
 import { NO_SPILL, Route, type Spill } from '../dispatch/routes.ts'
 import type { Run } from '../dispatch/run.ts'
@@ -101,6 +102,8 @@ export interface WorkerOptions {
   tasks: TaskHandlers & { plan: TaskHandler }
   /** If given, lines of no other batch are sent or ended; `wake` looks for the batches that were added. */
   onlyBatches?: ReadonlySet<string> | undefined
+  /** Checks answers by the JSON Schemas of callers. */
+  checks: AnswerChecks
   /** The maintenance tasks; every worker runs them about once a second. */
   maintenance: () => Promise<void>
   onEnded?: (batch: BatchRow) => void
@@ -175,7 +178,8 @@ export class Worker {
 
     // The ways of a line: where it goes, who sends it, how it is recorded.
     const lines = new Lines({
-      ...{ clock, random, log, models, retry, lanes, turn, funds, isPaused, learner },
+      ...{ clock, random, log, models, retry, lanes, turn, funds, isPaused, learner, answers },
+      checks: options.checks,
       earlier: new EarlierAnswers({
         ...{ store, sealed, clock, log, sessionId },
         openRun: (batch_id, idx) => this.#runs.get(`${batch_id} ${idx}`),
@@ -487,6 +491,8 @@ export class Worker {
     // A run that is being opened may have changed already; what is to be resumed of it is found first.
     if (this.#runs.get(`${batch_id} ${idx}`) !== run) return
     if (!run.isIdle || run.isParking || run.isClosed) return
+    // What its lines have cost is counted first.
+    if (this.#lines.takeKept(run)) return
     const { store, clock } = this.#options
     run.park()
     void this.#recorder.park(run, async (tx, lease) => {

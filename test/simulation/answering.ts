@@ -23,6 +23,13 @@ export const ABORTED: BackendResult = {
   reason: 'aborted',
 }
 
+/** What an answer says, and how often the line was asked before; `null` for a request without a schema. */
+export function askedBefore({ body }: BackendCall): number | null {
+  const { messages, seed = 0, response_format } = JSON.parse(Buffer.from(body).toString())
+  if (!response_format) return null
+  return messages.length > 1 ? JSON.parse(messages[1].content).asked + 1 : seed
+}
+
 /** What the body of a call asks for. */
 export function bodyOf({ body }: BackendCall): { text: string; max_tokens: number } {
   const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())

@@ -2,12 +2,14 @@
 // afterwards. They draw from a random stream of their own, so that they do not change the rest of a run.
 import { newId } from '../../src/domain/ids.ts'
 import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
+import { costNanos } from '../../src/domain/money.ts'
 import { insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import type { PlannedBatch } from './plans.ts'
+import { contentOf } from './result-checks.ts'
 import { resultLines } from './result-lines.ts'
-import { SIM_MODELS, type SimulatedRun } from './run.ts'
+import { SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
@@ -181,9 +183,21 @@ async function sentBefore(run: SimulatedRun, cap: Cap, at: number): Promise<numb
       if (!line || (cap.subject !== '' && line.entity !== cap.subject)) continue
       if (server.sentAt(line.request) >= at) continue
       const { total_tokens, cost_usd } = response.body.usage
-      sum += cap.metric === 'tokens' ? total_tokens : Math.round(cost_usd * 1e9)
+      const nanos = Math.round(cost_usd * 1e9)
+      // The usage is that of the last answer, the cost that of all.
+      const answers = contentOf(response.body).asked + 1
+      const estimated = server.unmetered.has(line.request) ? answers * total_tokens : total_tokens
+      const tokens =
+        answers === 1 ? total_tokens : Math.max(estimated, tokensOf(answers * server.prompt_tokens, nanos))
+      sum += cap.metric === 'tokens' ? tokens : nanos
     }
   return sum
+}
+
+/** What so many tokens of prompts, and the rest of an amount, come to. */
+function tokensOf(prompt_tokens: number, nanos: number): number {
+  const { price } = SIM_MODEL
+  return prompt_tokens + (nanos - costNanos(prompt_tokens, 0, price)) / costNanos(0, 1, price)
 }
 
 async function outputsOf(run: SimulatedRun, { id, read }: PlannedBatch): Promise<string[]> {

@@ -1,7 +1,7 @@
 // The lines of the input files of a run. Most are unlike all others of their batch. In some batches many are alike, within
 // and across chunks, and the same requests come in other batches and projects, byte for byte. A text says what servers make
 // of it: they refuse some, never have room for some, and batch APIs reject a whole file for some.
-import type { DedupeMode } from '../../src/domain/batch.ts'
+import { type DedupeMode, REASK_MODES, type Reask } from '../../src/domain/batch.ts'
 import type { PlannedLine } from './plans.ts'
 import { POISON } from './refused-texts.ts'
 import { SIM_MODELS } from './run.ts'
@@ -16,6 +16,7 @@ const TOXIC_CHANCE = 0.02
 /** What the lines of a batch have in common. */
 export interface BatchStyle {
   dedupe: DedupeMode | null
+  reask: Reask | null
   /** The share of its lines that ask a common request, and how many there are of these. */
   commonShare: number
   commonRequests: number
@@ -29,10 +30,12 @@ export class InputLines {
   readonly #random: SeededRandom
   /** Of what lines have in common, so that it does not change the rest of a run. */
   readonly #styles: SeededRandom
+  readonly #reasks: SeededRandom
 
   constructor(seed: number, random: SeededRandom) {
     this.#random = random
     this.#styles = seededRandom(seed + 0xd0b1e)
+    this.#reasks = seededRandom(seed + 0xa5c)
   }
 
   style(): BatchStyle {
@@ -41,11 +44,17 @@ export class InputLines {
     const hasCommon = random.chance(dedupe === null ? 0.3 : 0.95)
     return {
       dedupe,
+      reask: this.#reask(),
       commonShare: hasCommon ? random.pick([0.2, 0.6, 0.9]) : 0,
       commonRequests: random.int(1, COMMON_REQUESTS),
       model: random.chance(0.5) ? random.pick(SIM_MODELS).id : null,
       hasPoison: true,
     }
+  }
+
+  #reask(): Reask | null {
+    const random = this.#reasks
+    return random.chance(0.3) ? { max: random.int(1, 3), mode: random.pick(REASK_MODES) } : null
   }
 
   /** Line `number` of the batch `batch_name`, as it stands in the file and as it is expected to end. */
@@ -70,7 +79,10 @@ export class InputLines {
         ? { text: `l${number}${toxic}`, model: isUnknown ? drawn : (style.model ?? drawn), max_tokens }
         : commonRequest(common, style.model)
     const { text, ...rest } = asked
-    const body = { ...rest, messages: [{ role: 'user', content: text }] }
+    const format = style.reask && {
+      response_format: { type: 'json_schema', json_schema: { name: 's', schema: {} } },
+    }
+    const body = { ...rest, ...format, messages: [{ role: 'user', content: text }] }
     const custom_id = `l${number}`
     const isRepeatable = 'temperature' in rest && rest.temperature === 0
     return {

@@ -6,7 +6,7 @@ import type { BackendResult } from '../../src/backends/backend.ts'
 import type { Receiving, ResponseMemory } from '../../src/backends/response-memory.ts'
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
-import { ABORTED, type Answering, bodyOf } from './answering.ts'
+import { ABORTED, type Answering, askedBefore, bodyOf } from './answering.ts'
 import type { Machine } from './machine.ts'
 import type { Plans } from './plans.ts'
 import type { SeededRandom } from './seeded-random.ts'
@@ -30,6 +30,17 @@ export interface SentRequest {
   request: string
   /** By the clock of the machine that sent it. */
   at: number
+}
+
+interface Said {
+  content: string
+  finish_reason: 'stop' | 'length'
+  /** Whether it is not asked for again. */
+  stands: boolean
+}
+
+function plainly(content: string): Said {
+  return { content, finish_reason: 'stop', stands: true }
 }
 
 const TIMEOUT_MS = 3_000
@@ -105,7 +116,8 @@ export class ModelServer {
           this.#inFlight--
         })
       }
-      const result = this.#result(request, max_tokens, full ? 'throttles' : outcome)
+      const said = this.#said(request, askedBefore(call))
+      const result = this.#result(request, max_tokens, full ? 'throttles' : outcome, said)
       await sleep(machine.clock, full ? 5 : latencyMs, call.signal)
       const received =
         result.kind === 'answered' && this.#bodies.chance(this.#faults().largeBodies)
@@ -113,7 +125,9 @@ export class ModelServer {
           : result
       // An answer may arrive just as the caller aborts.
       const told = call.signal?.aborted && !random.chance(0.2) ? ABORTED : received
-      this.#onEnded(machine, request, told.kind)
+      // It is asked for again.
+      const isKept = told.kind === 'answered' && !said.stands
+      this.#onEnded(machine, request, isKept ? 'failed' : told.kind)
       return told
     }
   }
@@ -131,7 +145,7 @@ export class ModelServer {
 
   /** The answer to a request, as a batch API delivers it. */
   bodyOf(request: string, tokens_max: number): string {
-    return bodyText(request, this.prompt_tokens, this.#answer(request, tokens_max))
+    return bodyText(plainly(request), this.prompt_tokens, this.#answer(request, tokens_max))
   }
 
   /** Receives as many bytes as the memory for answers lets in; the last of them make up the answer. */
@@ -188,7 +202,25 @@ export class ModelServer {
     return 'answers'
   }
 
-  #result(request: string, tokens_max: number, outcome: keyof ServerFaults | 'answers'): BackendResult {
+  /** Some answers miss their schema, and some are cut. */
+  #said(request: string, asked: number | null): Said {
+    if (asked === null) return plainly(request)
+    const dice = this.#bodies.next()
+    const what = dice < 0.25 ? 'missed' : dice < 0.35 ? 'cut' : 'said'
+    this.#tally.count(`reask: ${what}, asked ${asked === 0 ? 'first' : 'again'}`)
+    return {
+      content: JSON.stringify({ [what]: request, asked }),
+      finish_reason: what === 'cut' ? 'length' : 'stop',
+      stands: what === 'said' || asked >= (this.#plans.ask(request).batch.reask?.max ?? 0),
+    }
+  }
+
+  #result(
+    request: string,
+    tokens_max: number,
+    outcome: keyof ServerFaults | 'answers',
+    said: Said,
+  ): BackendResult {
     // This line is always throttled, whatever the load.
     if (request.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
     if (request.endsWith('refuse') || request.endsWith('toxic'))
@@ -211,12 +243,12 @@ export class ModelServer {
         }
       case 'usageMissing':
         this.unmetered.add(request)
-        return answered(request, this.prompt_tokens, null)
+        return answered(said, this.prompt_tokens, null)
       case 'duplicates':
         this.#answer(request, tokens_max)
-        return answered(request, this.prompt_tokens, this.#answer(request, tokens_max))
+        return answered(said, this.prompt_tokens, this.#answer(request, tokens_max))
       default:
-        return answered(request, this.prompt_tokens, this.#answer(request, tokens_max))
+        return answered(said, this.prompt_tokens, this.#answer(request, tokens_max))
     }
   }
 
@@ -229,12 +261,16 @@ export class ModelServer {
   }
 }
 
-function answered(request: string, prompt_tokens: number, completion_tokens: number | null): BackendResult {
-  const body = Buffer.from(bodyText(request, prompt_tokens, completion_tokens))
+function answered(said: Said, prompt_tokens: number, completion_tokens: number | null): BackendResult {
+  const body = Buffer.from(bodyText(said, prompt_tokens, completion_tokens))
   return classify({ status: 200, body }, '/v1/chat/completions')
 }
 
-function bodyText(request: string, prompt_tokens: number, completion_tokens: number | null): string {
+function bodyText(
+  { content, finish_reason }: Said,
+  prompt_tokens: number,
+  completion_tokens: number | null,
+): string {
   const usage =
     completion_tokens === null
       ? null
@@ -242,7 +278,7 @@ function bodyText(request: string, prompt_tokens: number, completion_tokens: num
   const body = {
     id: 'chatcmpl-1',
     object: 'chat.completion',
-    choices: [{ index: 0, message: { role: 'assistant', content: request }, finish_reason: 'stop' }],
+    choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason }],
     ...(usage ? { usage } : {}),
   }
   return JSON.stringify(body)

@@ -455,4 +455,16 @@ export const MUTANTS: readonly Mutant[] = [
     replace: 'false',
     seed: 1_413_743,
   },
+  {
+    bug: 'a line that is asked again is billed for its last answer alone',
+    file: 'src/dispatch/lines.ts',
+    find: '    if (!kept) return NO_EARLIER\n',
+    replace: '    if (!kept || kept.asked > 0) return NO_EARLIER\n',
+  },
+  {
+    bug: 'a line is asked again once more than its batch allows',
+    file: 'src/dispatch/lines.ts',
+    find: 'asked >= run.reask.max ||',
+    replace: 'asked > run.reask.max ||',
+  },
 ]

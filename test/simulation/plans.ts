@@ -3,6 +3,7 @@
 // know its batch from the trace context of the call.
 
 import type { BackendCall } from '../../src/backends/backend.ts'
+import type { Reask } from '../../src/domain/batch.ts'
 import { bodyOf } from './answering.ts'
 
 /** One line of a batch. */
@@ -28,6 +29,8 @@ export interface PlannedBatch {
   project_id: string
   lines: readonly PlannedLine[]
   expires_at: number
+  /** Which answers are asked for again. */
+  reask: Reask | null
   /** Nothing is sent before (Unix ms); null: it may begin at once. */
   start_after: number | null
   /** Its result lines, read before its files were deleted; null while the files exist. */

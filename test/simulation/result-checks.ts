@@ -40,19 +40,53 @@ export function checkLine(
       found.push(`${line.name} failed without a cause: ${JSON.stringify(error)}`)
     return { line, isAnswered, cost_nanos, isShared }
   }
-  const said = response.body.choices[0].message.content
-  if (said !== line.request) found.push(`${line.name} asked ${line.request} and was answered ${said}`)
-  if (!isShared && !isCostOfAnAnswer(run, line, cost_nanos)) found.push(`${line.name} costs ${cost_nanos}`)
+  const { said, missed, cut, asked } = contentOf(response.body)
+  if ((said ?? missed ?? cut) !== line.request)
+    found.push(`${line.name} asked ${line.request} and was answered ${said ?? missed ?? cut}`)
+  if (asked > (planned.reask?.max ?? 0)) found.push(`${line.name} was asked again ${asked} times`)
+  if (said !== undefined && asked > 0) run.tally.count('reask: answered in the end')
+  if (!isShared && !isCostOfAnswers(run, line, asked + 1, cost_nanos))
+    found.push(`${line.name} costs ${cost_nanos}, asked ${asked + 1} times`)
   return { line, isAnswered, cost_nanos, isShared }
 }
 
-/** An answer without token counts is priced by estimate, so its cost cannot be checked here. */
-function isCostOfAnAnswer({ server, servers }: SimulatedRun, line: PlannedLine, nanos: number): boolean {
+interface Content {
+  /** The request, by whether the answer fits its schema, misses it or is cut. */
+  said?: string
+  missed?: string
+  cut?: string
+  /** How often it was asked before. */
+  asked: number
+}
+
+export function contentOf(body: { choices: readonly { message: { content: string } }[] }): Content {
+  const content = body.choices[0]?.message.content ?? ''
+  return content.startsWith('{') ? JSON.parse(content) : { said: content, asked: 0 }
+}
+
+/** An answer without token counts is priced by estimate, so its cost cannot be checked here. `count`: of its answers. */
+function isCostOfAnswers(
+  { server, servers }: SimulatedRun,
+  line: PlannedLine,
+  count: number,
+  nanos: number,
+): boolean {
   if (server.unmetered.has(line.request)) return true
-  // What is in flight while the configuration does not name the model has no price.
-  if (nanos === 0 && servers.removed.has(line.model)) return true
   const answers = server.answers.get(line.request) ?? []
-  return answers.some((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price) === nanos)
+  const costs = answers.map((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price))
+  // What is in flight while the configuration does not name the model has no price.
+  const least = servers.removed.has(line.model) ? 0 : count
+  for (let some = least; some <= count; some++) if (sumsOf(costs, some).has(nanos)) return true
+  return false
+}
+
+/** The sums of so many of the values. */
+function sumsOf(values: readonly number[], count: number): Set<number> {
+  const sums = Array.from({ length: count + 1 }, () => new Set<number>())
+  sums[0]!.add(0)
+  for (const value of values)
+    for (let some = count; some > 0; some--) for (const sum of sums[some - 1]!) sums[some]!.add(sum + value)
+  return sums[count]!
 }
 
 /** Whether something has happened in the run that explains the error. */

@@ -8,6 +8,7 @@ import { validateFile } from '../../src/intake/validate-file.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep, type SweepPace } from '../../src/maintenance/sweep.ts'
 import { Worker } from '../../src/worker/worker.ts'
+import { answerChecks } from '../fakes/answer-checks.ts'
 import type { Machine } from './machine.ts'
 import { RULES, SEALING, SIM_PLAN } from './run.ts'
 import type { SeededRandom } from './seeded-random.ts'
@@ -84,6 +85,7 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
     flushIntervalMs: underestimates ? FLUSH_MS_UNDERESTIMATED : FLUSH_MS,
     memoryBytes,
     answers,
+    checks: answerChecks(clock, () => random.int(1, 60)),
     blobFreshMs: ORPHAN_AGE_MS / 10,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: LIMITS }, task, signal),

@@ -1,6 +1,6 @@
 // What callers do in a run: they upload files, create batches and limits, cancel, pause and retry batches, pause models, and
 // delete inputs and results. The API that they call is not under test and has no faults.
-import { CHUNK_LINES_MAX, isTerminal, stopReason } from '../../src/domain/batch.ts'
+import { CHUNK_LINES_MAX, isTerminal, readReask, stopReason } from '../../src/domain/batch.ts'
 import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import { costNanos } from '../../src/domain/money.ts'
@@ -263,7 +263,8 @@ export class Workload {
     const id = newId('batch', now)
     const expires_at = now + windowMs()
     const start_after = this.#more.chance(0.08) ? now + this.#more.int(1, 8_000) : null
-    const batch = { id, project_id, expires_at, start_after, dedupe: style.dedupe, traceparent }
+    const reask = style.reask && JSON.stringify(style.reask)
+    const batch = { id, project_id, expires_at, start_after, dedupe: style.dedupe, reask, traceparent }
     const total = input.lines.length
     await this.#write(async (tx) => {
       await insertBlobs(tx, project_id, [content, indexed], now)
@@ -299,7 +300,7 @@ export class Workload {
       })
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
-    plans.add({ ...batch, name, lines: input.lines, read: null, isRetried: false })
+    plans.add({ ...batch, name, reask: style.reask, lines: input.lines, read: null, isRetried: false })
     await this.#clock.advance(1)
   }
 
@@ -384,7 +385,7 @@ export class Workload {
       project_id,
       create: (of) => {
         const lines = old.map((line, i) => ({ ...line, chunk: Math.floor(i / CHUNK_LINES_MAX) }))
-        const style = { dedupe: batch.dedupe }
+        const style = { dedupe: batch.dedupe, reask: readReask(batch.reask) }
         return this.#create(of, { style, window_ms: DAY_MS, lines, takesAnyFile: false })
       },
     })
@@ -403,7 +404,7 @@ export class Workload {
   async #create(
     { id: input_file_id, project_id }: FileRow,
     made: {
-      style: Pick<BatchStyle, 'dedupe'>
+      style: Pick<BatchStyle, 'dedupe' | 'reask'>
       window_ms: number
       lines: readonly PlannedLine[]
       takesAnyFile: boolean
@@ -417,7 +418,7 @@ export class Workload {
       name: line.name.replace(/^b\d+/, name),
       request: line.request.replace(/^b\d+/, name),
     }))
-    const { dedupe } = made.style
+    const { dedupe, reask } = made.style
     const order: BatchOrder = {
       project_id,
       key_id: 'key_simulated',
@@ -437,9 +438,10 @@ export class Workload {
       input_url: null,
       output_url: null,
       output_url_status: null,
+      reask: reask && JSON.stringify(reask),
     }
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
-    const wanted = { project_id, input_file_id, header_entity: null, metadata: null }
+    const wanted = { project_id, input_file_id, header_entity: null, metadata: null, reask }
     const projection = await readProjection(
       { store: this.#store, sealed, clock: this.#clock, models },
       wanted,
@@ -448,7 +450,7 @@ export class Workload {
       const { id, expires_at, start_after } = await this.#write((tx) =>
         createBatch(tx, order, projection, this.#clock.now()),
       )
-      plans.add({ id, name, project_id, lines, expires_at, start_after, read: null, isRetried: false })
+      plans.add({ id, name, project_id, reask, lines, expires_at, start_after, read: null, isRetried: false })
       this.#trace(`${name} is created of an uploaded file`, 'batch created of a file')
     } catch (error) {
       if (!(error instanceof ApiError)) throw error

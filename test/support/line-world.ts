@@ -11,6 +11,7 @@ import { Sender } from '../../src/dispatch/sender.ts'
 import { Turn } from '../../src/dispatch/turn.ts'
 import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
+import { answerChecks } from '../fakes/answer-checks.ts'
 import { scriptedBackend } from '../fakes/scripted-backend.ts'
 import { type BatchSize, queuedBatch, RETRY } from './queued-batch.ts'
 
@@ -40,8 +41,8 @@ export interface EndedLine {
 }
 
 export async function lineWorld(options: LineWorldOptions) {
-  const { chunks = 1, lines, dedupe, content } = options
-  const queued = await queuedBatch({ chunks, lines, dedupe, content })
+  const { chunks = 1, lines, dedupe, reask, content } = options
+  const queued = await queuedBatch({ chunks, lines, dedupe, reask, content })
   return linesIn(queued, await queued.open(), options)
 }
 
@@ -114,6 +115,7 @@ export function linesIn(
     isPaused: () => world.paused,
     onBroken: (run) => world.broken.push(run),
     earlier: options.earlier,
+    checks: answerChecks(clock),
   })
   const sender = new Sender({
     ...{ clock, lanes, lines, turn },

@@ -9,7 +9,7 @@ import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../../src/blobs/sealed.ts'
 import { FINISHED } from '../../src/dispatch/line-state.ts'
 import type { Run } from '../../src/dispatch/run.ts'
-import type { DedupeMode } from '../../src/domain/batch.ts'
+import type { DedupeMode, Reask } from '../../src/domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../src/domain/endpoint.ts'
 import { wireError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
@@ -56,6 +56,7 @@ export interface BatchSize {
   /** Lines of each chunk. */
   lines: number
   dedupe?: DedupeMode | undefined
+  reask?: Reask | undefined
   /** Of the line with this number; `l<n>` unless told. */
   content?: ((line: number) => string) | undefined
   /** The model that a line names; `m` unless told. */
@@ -126,6 +127,7 @@ export async function addQueuedBatch(
     chunks,
     lines,
     dedupe,
+    reask,
     content = (line) => `l${line}`,
     model = () => MODEL.id,
     windowMs = WINDOW_MS,
@@ -133,7 +135,9 @@ export async function addQueuedBatch(
   now: number,
 ): Promise<BatchRow> {
   const texts = Array.from({ length: chunks }, (_, idx) =>
-    Array.from({ length: lines }, (_, i) => requestLine(idx * lines + i + 1, content, model)).join(''),
+    Array.from({ length: lines }, (_, i) =>
+      requestLine(idx * lines + i + 1, content, model, reask !== undefined),
+    ).join(''),
   )
   const file_id = newId('file', now)
   const upload = await sealed.put('p', `files/${file_id}/upload`, [Buffer.from(texts.join(''))])
@@ -170,6 +174,7 @@ export async function addQueuedBatch(
       language: null,
       total: chunks * lines,
       ...(dedupe === undefined ? {} : { dedupe }),
+      reask: reask === undefined ? null : JSON.stringify(reask),
       created: now,
       expires_at: now + windowMs,
     })
@@ -193,8 +198,12 @@ function requestLine(
   line: number,
   content: (line: number) => string,
   model: (line: number) => string,
+  hasSchema: boolean,
 ): string {
-  const body = { model: model(line), messages: [{ role: 'user', content: content(line) }] }
+  const format = hasSchema && {
+    response_format: { type: 'json_schema', json_schema: { name: 's', schema: {} } },
+  }
+  const body = { model: model(line), messages: [{ role: 'user', content: content(line) }], ...format }
   return `${JSON.stringify({ custom_id: `l${line}`, method: 'POST', url: '/v1/chat/completions', body })}\n`
 }
 

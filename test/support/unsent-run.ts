@@ -24,7 +24,12 @@ export function unsentRun(given: UnsentRun): Run {
     return { prompt: { start, end: at } } as ChunkLine
   })
   const claim = { project_id, entity, deadline, idx } as ChunkRow
-  const run = new Run(claim, { id: batch_id, project_id } as BatchRow, lines, Buffer.from(prompts.join('')))
+  const run = new Run(
+    claim,
+    { id: batch_id, project_id, reask: null } as BatchRow,
+    lines,
+    Buffer.from(prompts.join('')),
+  )
   for (const position of run.positions()) run.move(position, UNSENT, 'a test begins with it')
   return run
 }

@@ -6,6 +6,7 @@ import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { Worker } from '../../src/worker/worker.ts'
+import { answerChecks } from '../fakes/answer-checks.ts'
 import { scriptedBackend } from '../fakes/scripted-backend.ts'
 import { type BatchSize, queuedBatch, RETRY, SILENT } from './queued-batch.ts'
 
@@ -87,6 +88,7 @@ export async function workerWorld(options: WorkerWorldOptions) {
     flushIntervalMs: 1_000,
     memoryBytes: options.memoryBytes ?? 1_000_000,
     answers: new ResponseMemory(1_000_000),
+    checks: answerChecks(clock),
     blobFreshMs: 120_000,
     tasks: { plan: () => assert.fail('the batch has its chunks already') },
     maintenance: async () => void (await store.write((tx) => wakeParked(tx, store.claimSql))),

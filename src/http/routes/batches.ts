@@ -1,7 +1,7 @@
 // Batches: listed, read, cancelled, paused and resumed.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, shownDedupe } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
@@ -217,6 +217,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
     ...showDedupe(batch),
+    ...showReask(batch),
     ...(batchProgress && showProgress(batchProgress)),
     ...(view.compat === 'openai' ? openaiForm(batch) : {}),
   }
@@ -297,6 +298,11 @@ function showDedupe(batch: BatchRow): Pick<BatchObject, 'dedupe' | 'dedupe_count
     dedupe: shownDedupe(batch.dedupe),
     dedupe_counts: { shared, saved_usd: usd(saved_nanos), unshared },
   }
+}
+
+function showReask({ reask }: BatchRow): Pick<BatchObject, 'reask'> {
+  const terms = readReask(reask)
+  return terms === null ? {} : { reask: terms }
 }
 
 function showProgress({ progress, waiting_reason }: BatchProgress) {

@@ -3,7 +3,7 @@
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { isTerminal, shownDedupe } from '../../domain/batch.ts'
+import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
 import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
@@ -26,8 +26,8 @@ import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../i
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import {
   type BatchProjection,
-  type EntityDefaults,
   type LimitProjection,
+  type ProjectionTerms,
   projectLimits,
 } from '../../ledger/admit.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
@@ -124,7 +124,7 @@ interface Made {
   /** The batch as the answer shows it; without it, as a batch of this API. */
   show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
-  defaults: EntityDefaults
+  defaults: ProjectionTerms
   webhook: BatchWebhook | null
   /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
   input?: () => Promise<string>
@@ -199,7 +199,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const isDryRun = request.query.dry_run === 'true'
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
-      const defaults = { header_entity, metadata: body.metadata ?? null }
+      const defaults = { header_entity, metadata: body.metadata ?? null, reask: body.reask ?? null }
       const webhook = webhookOf(caller, body.webhook)
       orderOf(input_file_id)
       if (output_url !== undefined) {
@@ -258,7 +258,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
     description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe` and `reask`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
     answer: BatchObject,
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
@@ -277,6 +277,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const { completion_window, webhook, ...which } = request.body ?? {}
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const metadata = retryMetadata(old)
+      const reask = readReask(old.reask)
       const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: false }
       const orderOf = (input_file_id: string) =>
         orderBatch(
@@ -287,6 +288,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
             metadata,
             dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
             ...(old.output_url === null ? {} : { output_url: old.output_url }),
+            reask,
           },
           owner,
           plan,
@@ -300,7 +302,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         }),
         bytes: 0,
         orderOf,
-        defaults: { header_entity: old.header_entity, metadata },
+        defaults: { header_entity: old.header_entity, metadata, reask },
         webhook: webhookOf(caller, webhook),
         storeFile: (upload, check) => uploadFailedLines(deps, old, which, upload, check),
         // One of a project at a time: each reads and writes as much as an upload.
@@ -346,7 +348,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
           show: (batch) => showMessageBatch(batch, request),
           bytes,
           orderOf,
-          defaults: { header_entity, metadata: null },
+          defaults: { header_entity, metadata: null, reask: null },
           webhook: null,
           storeFile: (upload, check) => receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check),
         })

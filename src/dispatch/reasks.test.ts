@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { ANSWER, type ScriptedAttempt } from '../../test/fakes/scripted-backend.ts'
+import { type LineWorldOptions, lineWorld } from '../../test/support/line-world.ts'
+import type { Reask } from '../domain/batch.ts'
+import { IN_FLIGHT } from './line-state.ts'
+
+const FIT = '{"said":1}'
+const MISSED = '{"missed":1}'
+/** Of an answer: three tokens of its prompt, and two. */
+const USD = 0.000005
+
+async function world(reask: Partial<Reask> = {}, more: Partial<LineWorldOptions> = {}) {
+  const made = await lineWorld({ lines: 1, reask: { max: 2, mode: 'repeat', ...reask }, ...more })
+  await made.start()
+  return made
+}
+
+/** And time for its check. */
+async function answer(
+  { server, advance }: Awaited<ReturnType<typeof world>>,
+  content: string,
+  finish_reason = 'stop',
+  checkMs = 20,
+): Promise<void> {
+  const attempt = server.inFlight[0]
+  assert.ok(attempt)
+  const message = { role: 'assistant', content }
+  await attempt.respond(200, { ...ANSWER, choices: [{ index: 0, message, finish_reason }] })
+  await advance(checkMs)
+}
+
+function sentBody(attempt: ScriptedAttempt | undefined): string {
+  assert.ok(attempt)
+  return Buffer.from(attempt.call.body).toString()
+}
+
+test('an answer that misses its schema is asked for again with another seed, and each attempt is billed', async () => {
+  await using here = await world()
+  const first = sentBody(here.server.inFlight[0])
+  await answer(here, MISSED)
+  assert.equal(sentBody(here.server.inFlight[0]), `{"seed":1,${first.slice(1)}`)
+  await answer(here, 'no JSON')
+  assert.equal(sentBody(here.server.inFlight[0]), `{"seed":2,${first.slice(1)}`)
+  await answer(here, FIT)
+  const [{ code, record, result } = assert.fail()] = here.outcomes
+  assert.equal(code, 'ok')
+  assert.match(JSON.stringify(result), /said/)
+  const reasons = record.attempts.map((one) => Object(one).reason)
+  assert.deepEqual(reasons, ['not_schema', 'not_json', undefined])
+  assert.equal(record.cost_usd, 0.000015)
+  assert.equal(record.usage?.total_tokens, 15)
+})
+
+test('after the last attempt the answer stands, whatever it is', async () => {
+  await using here = await world({ max: 1 })
+  await answer(here, FIT, 'length')
+  await answer(here, MISSED)
+  assert.equal(here.server.inFlight.length, 0)
+  assert.deepEqual(here.ended, ['l1 ok'])
+  assert.match(JSON.stringify(here.outcomes[0]?.result), /missed/)
+  assert.equal(here.outcomes[0]?.record.cost_usd, 2 * USD)
+})
+
+test('a repair sends the last answer along, and what is wrong with it', async () => {
+  await using here = await world({ mode: 'repair' })
+  const first = JSON.parse(sentBody(here.server.inFlight[0]))
+  await answer(here, MISSED)
+  await answer(here, FIT, 'length')
+  const second = JSON.parse(sentBody(here.server.inFlight[0]))
+  assert.deepEqual(second.messages.slice(0, 2), [...first.messages, { role: 'assistant', content: FIT }])
+  assert.match(second.messages[2].content, /^The answer was cut off/)
+  assert.deepEqual({ ...second, messages: first.messages }, first)
+})
+
+test('an answer stands if its line gets no other one: refused, cancelled, expired, paused or without room', async () => {
+  const ways: ((here: Awaited<ReturnType<typeof world>>) => unknown)[] = [
+    ({ server }) => server.inFlight[0]?.respond(400, { error: { message: 'no seed' } }),
+    ({ lines, run }) => lines.stop(run, 'batch_expired', true),
+    ({ lines, run }) => lines.stop(run, 'drained', true),
+    ({ lines, run, server }) => {
+      lines.stop(run, 'batch_cancelled', false)
+      return server.inFlight[0]?.respond(500, {})
+    },
+    async (here) => {
+      here.paused = true
+      await here.server.inFlight[0]?.respond(429, {})
+    },
+    async ({ lines, run, server }) => {
+      await server.inFlight[0]?.respond(429, {})
+      lines.holdForCheck(run)
+    },
+    async ({ lines, run, server, lanes }) => {
+      await server.inFlight[0]?.respond(429, {})
+      lanes.delete('m')
+      lines.modelsChanged([run])
+    },
+  ]
+  for (const [i, way] of ways.entries()) {
+    await using here = await world()
+    await answer(here, MISSED)
+    assert.deepEqual(here.ended, [])
+    await way(here)
+    await here.settled()
+    assert.deepEqual(here.ended, ['l1 ok'], `way ${i}`)
+    // A model that is gone has no price.
+    assert.equal(here.outcomes[0]?.record.cost_usd, USD, `way ${i}`)
+  }
+})
+
+test('an answer that is being checked stands when its run stops', async () => {
+  for (const reason of ['batch_cancelled', 'batch_expired', 'drained'] as const) {
+    await using here = await world()
+    await answer(here, MISSED, 'stop', 0)
+    assert.equal(here.run.count(IN_FLIGHT), 1)
+    here.lines.stop(here.run, reason, true)
+    await here.advance(50)
+    assert.deepEqual(here.ended, ['l1 ok'])
+    assert.equal(here.outcomes[0]?.record.cost_usd, USD)
+    assert.equal(here.server.sent.length, 1)
+  }
+})
+
+test('identical lines wait for the last answer, and share it', async () => {
+  await using here = await world({}, { lines: 3, dedupe: 'all', content: () => 'the same' })
+  await answer(here, MISSED)
+  assert.deepEqual(here.ended, [])
+  await answer(here, FIT)
+  assert.deepEqual(here.ended.sort(), ['l1 ok', 'l2 ok', 'l3 ok'])
+  const costs = here.outcomes.map(({ record }) => record.cost_usd).sort()
+  assert.deepEqual(costs, [0, 0, 2 * USD])
+})
+
+test('a line of a batch that asks for nothing again is not examined', async () => {
+  await using here = await lineWorld({ lines: 1 })
+  await here.start()
+  await here.server.inFlight[0]?.respond(200, {
+    ...ANSWER,
+    choices: [{ index: 0, message: { role: 'assistant', content: MISSED }, finish_reason: 'length' }],
+  })
+  await here.settled()
+  assert.deepEqual(here.ended, ['l1 ok'])
+})

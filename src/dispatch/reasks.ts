@@ -1,0 +1,166 @@
+// Which answers of a batch with `reask` are asked for again: one that is cut by length, and one that misses the JSON Schema
+// of its request. A schema is the caller's, so answers are checked in processes of their own (tables/schema-checks.ts).
+// Until an answer is checked, its line stays in flight. A check that cannot be done finds nothing wrong.
+import type { Receiving, ResponseMemory } from '../backends/response-memory.ts'
+import { schemaAsked } from '../jsonl/ask-again.ts'
+import type { Answered } from '../results/record-line.ts'
+import { answerOf } from '../tables/answer-cells.ts'
+import type { Run } from './run.ts'
+import type { EndedAttempt } from './tries.ts'
+
+/** What is wrong with an answer. */
+export interface Fault {
+  /** Without any content, for the audit record. */
+  code: 'cut_off' | 'not_json' | 'not_schema'
+  /** For the model. */
+  message: string
+  /** The answer that it is about. */
+  text: string
+}
+
+/** Checks answers, the texts of JSON values, by one JSON Schema. */
+interface AnswerCheck {
+  /** Null: nothing is wrong; `not_schema: …`: what is. */
+  verdicts: (answers: readonly string[]) => Promise<(string | null)[]>
+  close: () => void
+}
+
+/** Who checks answers by schemas. `spent`: the same for all schemas of a chunk. */
+export interface AnswerChecks {
+  begin: (project_id: string, schema: object, spent: { usedMs: number; checked: number }) => AnswerCheck
+}
+
+/** An answer that is being checked. */
+export interface CheckedAnswer {
+  run: Run
+  position: number
+  answered: Answered
+  attempt: EndedAttempt
+}
+
+interface Waiting extends CheckedAnswer, Receiving {
+  text: string
+}
+
+interface RunChecks {
+  spent: { usedMs: number; checked: number }
+  /** By the text of the schema; the one that was used last at the end. */
+  bySchema: Map<string, { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean }>
+  /** By position. */
+  waiting: Map<number, Waiting>
+}
+
+/** Schemas of a chunk that are known at once; more of them are prepared again and again. */
+const SCHEMAS_MAX = 8
+const CUT_OFF = 'The answer was cut off at its limit of tokens. Give a shorter one.'
+const NOT_JSON = 'The answer is not valid JSON, and has to follow the JSON Schema of the request.'
+const NOT_SCHEMA = 'The answer does not follow the JSON Schema of the request: '
+
+interface ReasksOptions {
+  checks: AnswerChecks
+  /** Limits the answers that wait for a check as it does all others. */
+  memory: Pick<ResponseMemory, 'received' | 'ended'> | undefined
+  onChecked: (checked: CheckedAnswer, fault: Fault | null) => void
+}
+
+export class Reasks {
+  readonly #options: ReasksOptions
+  readonly #runs = new Map<Run, RunChecks>()
+
+  constructor(options: ReasksOptions) {
+    this.#options = options
+  }
+
+  /** What is wrong with an answer; null: nothing. `checking`: `onChecked` is told later. */
+  examine(checked: CheckedAnswer): Fault | 'checking' | null {
+    const { run, position, answered } = checked
+    const told = answerOf(JSON.parse(answered.body.toString()))
+    const text = 'text' in told ? told.text : ''
+    if (told.finishReason === 'length') return { code: 'cut_off', message: CUT_OFF, text }
+    if ('error' in told) return null
+    const { start, end } = run.lines[position]!.body
+    const schema = schemaAsked(run.bytes.subarray(start, end))
+    if (schema === null) return null
+    try {
+      JSON.parse(text)
+    } catch {
+      return { code: 'not_json', message: NOT_JSON, text }
+    }
+    this.#check(checked, schema, text)
+    return 'checking'
+  }
+
+  #check({ run, position, answered, attempt }: CheckedAnswer, schema: object, text: string): void {
+    // The bytes of an answer belong to the connection that it came by.
+    const own = { ...answered, body: Buffer.from(answered.body) }
+    const waiting = { run, position, answered: own, attempt, text, pause() {}, resume() {} }
+    const checks = this.#runs.get(run) ?? {
+      spent: { usedMs: 0, checked: 0 },
+      bySchema: new Map(),
+      waiting: new Map(),
+    }
+    this.#runs.set(run, checks)
+    checks.waiting.set(position, waiting)
+    this.#options.memory?.received(waiting, own.body.length)
+    const key = JSON.stringify(schema)
+    const group = checks.bySchema.get(key) ?? {
+      check: this.#options.checks.begin(run.claim.project_id, schema, checks.spent),
+      waiting: [],
+      isBusy: false,
+    }
+    checks.bySchema.delete(key)
+    checks.bySchema.set(key, group)
+    group.waiting.push(waiting)
+    for (const [other, { check, isBusy }] of checks.bySchema) {
+      if (checks.bySchema.size <= SCHEMAS_MAX) break
+      if (isBusy || other === key) continue
+      check.close()
+      checks.bySchema.delete(other)
+    }
+    if (!group.isBusy) void this.#work(checks, group)
+  }
+
+  /** Has all that wait for one schema checked, those that come meanwhile as well. */
+  async #work(
+    checks: RunChecks,
+    group: { check: AnswerCheck; waiting: Waiting[]; isBusy: boolean },
+  ): Promise<void> {
+    group.isBusy = true
+    while (group.waiting.length > 0) {
+      const some = group.waiting.splice(0)
+      const verdicts = await group.check.verdicts(some.map(({ text }) => text)).catch(() => [])
+      for (const [i, one] of some.entries()) {
+        // Its run has stopped, and the answer stands.
+        if (checks.waiting.get(one.position) !== one) continue
+        this.#forget(checks, one)
+        const wrong = whatIsWrong(verdicts[i] ?? null)
+        const message = `${NOT_SCHEMA}${wrong}.`
+        const fault: Fault | null = wrong === null ? null : { code: 'not_schema', message, text: one.text }
+        this.#options.onChecked(one, fault)
+      }
+    }
+    group.isBusy = false
+  }
+
+  #forget(checks: RunChecks, one: Waiting): void {
+    checks.waiting.delete(one.position)
+    this.#options.memory?.ended(one)
+  }
+
+  /** Nothing of the run is checked any more: returns the answers that waited. */
+  close(run: Run): readonly CheckedAnswer[] {
+    const checks = this.#runs.get(run)
+    if (!checks) return []
+    this.#runs.delete(run)
+    const waiting = [...checks.waiting.values()]
+    for (const one of waiting) this.#forget(checks, one)
+    for (const { check } of checks.bySchema.values()) check.close()
+    return waiting
+  }
+}
+
+/** Null where nothing is, or where that is not known. */
+function whatIsWrong(verdict: string | null): string | null {
+  const prefix = 'not_schema: '
+  return verdict?.startsWith(prefix) ? verdict.slice(prefix.length) : null
+}

@@ -1,0 +1,73 @@
+// A request whose answer is asked for again: the bytes that were sent, but for another seed, or with the answer and what is
+// wrong with it as further messages.
+import { JsonScanner, Names } from './json-scan.ts'
+
+const NAMES = new Names('seed', 'messages', 'response_format')
+/** Of 32 bits with a sign, which every server takes. */
+const SEED_MAX = 2 ** 31 - 1
+/** Of the text that says what is wrong. */
+const FAULT_CHARACTERS_MAX = 1_000
+/** More than that text and the messages around it have. */
+export const REPAIR_TOKENS_MAX = 512
+
+const json = new JsonScanner()
+
+/** The JSON Schema that answers to a request have to follow; null if there is none. */
+export function schemaAsked(body: Buffer): object | null {
+  const { response_format: span } = membersOf(body)
+  if (span === undefined) return null
+  const format: unknown = JSON.parse(body.toString('utf8', span.start, span.end))
+  const schema = memberOf(memberOf(format, 'json_schema'), 'schema')
+  return memberOf(format, 'type') === 'json_schema' && typeof schema === 'object' ? schema : null
+}
+
+function memberOf(value: unknown, name: string): unknown {
+  return typeof value === 'object' && value !== null ? Reflect.get(value, name) : undefined
+}
+
+/** With a seed that none of the earlier attempts had. `asked`: how often it was asked again, this time included. */
+export function withOtherSeed(body: Buffer, asked: number): Buffer {
+  const { seed } = membersOf(body)
+  if (seed === undefined) return spliced(body, 1, 1, Buffer.from(`"seed":${asked},`))
+  const given = Number(body.toString('utf8', seed.start, seed.end))
+  const base = Number.isSafeInteger(given) && given >= 0 ? given : 0
+  return spliced(body, seed.start, seed.end, Buffer.from(String((base + asked) % SEED_MAX)))
+}
+
+/** With these further messages. */
+export function withMessages(body: Buffer, messages: Buffer): Buffer {
+  const at = (membersOf(body).messages?.end ?? 0) - 1
+  return at < 0 ? body : spliced(body, at, at, messages)
+}
+
+/** The answer, and what is wrong with it; to come behind other messages. */
+export function repairMessages(answer: string, fault: string): Buffer {
+  const content = `${fault.slice(0, FAULT_CHARACTERS_MAX)} Answer again, with the whole answer and nothing else.`
+  const messages = [
+    { role: 'assistant', content: answer },
+    { role: 'user', content },
+  ]
+  return Buffer.from(messages.map((message) => `,${JSON.stringify(message)}`).join(''))
+}
+
+interface Span {
+  start: number
+  end: number
+}
+
+/** Of the outermost object; of a member given twice, the last. */
+function membersOf(body: Buffer): { [Name in 'seed' | 'messages' | 'response_format']?: Span } {
+  const found: ReturnType<typeof membersOf> = {}
+  json.open(body, 0, body.length)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const key = json.key(NAMES)
+    const start = json.at
+    json.skipValue()
+    if (key !== null) found[key] = { start, end: json.at }
+  }
+  return found
+}
+
+function spliced(body: Buffer, start: number, end: number, by: Buffer): Buffer {
+  return Buffer.concat([body.subarray(0, start), by, body.subarray(end)])
+}
