@@ -7,9 +7,9 @@ import type { Config } from '../config/config.ts'
 import { withEngine } from '../config/upstream-models.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
-import { byteLines } from './client/request-lines.ts'
+import { byteLines, tableBytes } from '../tables/table-bytes.ts'
 import type { Environment } from './shell.ts'
-import { inputBytes } from './tables/input-bytes.ts'
+import { fileSource } from './tables/open-table.ts'
 import { Failure } from './terminal/failure.ts'
 
 const GGUF = /\.gguf$/i
@@ -146,7 +146,7 @@ async function requestNeeds(path: string): Promise<RequestNeeds> {
   const models = new Set<string>()
   let tokens = 0
   let read = 0
-  for await (const line of byteLines(inputBytes(path))) {
+  for await (const line of byteLines(tableBytes(await fileSource(path)))) {
     read += line.length
     if (read > BYTES_READ_MAX) break
     const body = bodyOf(line.toString())

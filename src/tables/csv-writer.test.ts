@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { parse } from 'csv-parse/sync'
 import fc from 'fast-check'
-import { openCsv } from '../cli/tables/csv-table.ts'
+import { fileSource } from '../cli/tables/open-table.ts'
+import { openCsv } from './csv-reader.ts'
 import { writeCsv } from './csv-writer.ts'
 import type { CsvStyle } from './table.ts'
 
@@ -113,7 +114,7 @@ test('the command line reads what it has written, guarded or not', async () => {
   await fc.assert(
     fc.asyncProperty(table, style, fc.boolean(), async ({ names, rows }, style, spreadsheet) => {
       await writeFile(path, await written(names, rows, { ...style, spreadsheet }))
-      const read = await openCsv(path, { delimiter: style.delimiter, spreadsheet })
+      const read = await openCsv(await fileSource(path), { delimiter: style.delimiter, spreadsheet })
       assert.deepEqual(
         read.columns.map(({ name }) => name),
         names,

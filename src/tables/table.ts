@@ -132,3 +132,22 @@ export abstract class Scalar {
 function hasText(value: object): boolean {
   return value instanceof Date || value instanceof Scalar
 }
+
+/** A table that cannot be read, or not be asked about; the message says where and why. */
+export class TableError extends Error {}
+
+/** A row of which no request can be made; the other rows can. */
+export class RowError extends Error {}
+
+const ROW_ID = /^row-([1-9]\d{0,14})$/
+
+/** The custom_id of a row, counted from 1. */
+export function rowId(row: number): string {
+  return `row-${row}`
+}
+
+/** The row of a custom_id that `rowId` made; null for any other. */
+export function rowOfId(custom_id: string): number | null {
+  const digits = ROW_ID.exec(custom_id)?.[1]
+  return digits === undefined ? null : Number(digits)
+}

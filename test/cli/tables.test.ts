@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test'
 import { gzipSync, zstdCompressSync } from 'node:zlib'
-import { inputBytes } from '../../src/cli/tables/input-bytes.ts'
-import { createTable, openTable } from '../../src/cli/tables/open-table.ts'
+import { createTable, fileSource, openTable } from '../../src/cli/tables/open-table.ts'
 import { cellText, type TableReader } from '../../src/tables/table.ts'
+import { tableBytes } from '../../src/tables/table-bytes.ts'
 import { offpeak, offpeakUntil } from '../fakes/offpeak.ts'
 import { type Call, completion, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService } from '../service.ts'
@@ -543,7 +543,8 @@ describe('a table', { timeout: 60_000 }, () => {
   test('that expands without end is cut off, in bytes and in what one line takes', async () => {
     await writeFile(at('bomb.csv.zst'), zstdCompressSync(Buffer.alloc(8 * 2 ** 20, 'a\n')))
     await assert.rejects(async () => {
-      for await (const block of inputBytes(at('bomb.csv.zst'), 2 ** 20)) assert.ok(block.length <= 2 ** 18)
+      for await (const block of tableBytes(await fileSource(at('bomb.csv.zst')), 2 ** 20))
+        assert.ok(block.length <= 2 ** 18)
     }, /bomb\.csv\.zst expands to more than .* GiB/)
     await writeFile(at('bomb.jsonl.gz'), gzipSync(Buffer.alloc(70 * 2 ** 20, ' '), { level: 1 }))
     const { code, err } = await run('bomb.jsonl.gz', '--prompt', '{{a}}')

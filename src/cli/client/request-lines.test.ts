@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { byteLines } from '../client/request-lines.ts'
+import { byteLines } from '../../tables/table-bytes.ts'
 import { ModelOverride } from './request-lines.ts'
 
 async function* blocksOf(...blocks: (string | Uint8Array)[]): AsyncGenerator<Buffer> {

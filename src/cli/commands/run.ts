@@ -7,6 +7,7 @@ import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
+import { tableBytes } from '../../tables/table-bytes.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import { ApiError } from '../client/client.ts'
@@ -16,9 +17,8 @@ import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags, Shell } from '../shell.ts'
-import { inputBytes } from '../tables/input-bytes.ts'
 import type { JoinedRows } from '../tables/join-answers.ts'
-import { formatOfOutput, refuseSameFile } from '../tables/open-table.ts'
+import { fileSource, formatOfOutput, refuseSameFile } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
@@ -213,7 +213,7 @@ async function requestsOf(
   if (!override && compressionOf(input) === null) return input
   await mkdir(folder, { recursive: true })
   const path = join(folder, basename(input).replace(/\.(gz|zst)$/i, ''))
-  const bytes = inputBytes(input)
+  const bytes = tableBytes(await fileSource(input))
   await pipeline(override ? override.lines(bytes) : bytes, createWriteStream(path))
   return path
 }

@@ -4,11 +4,13 @@ import { readFile } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
-import { type AnswerSchema, answerSchema } from '../../tables/answer-cells.ts'
+import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
+import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
+import type { Question } from '../../tables/row-requests.ts'
+import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
 import { formatOf, type TableReader } from '../../tables/table.ts'
-import { BadRow, firstObject } from '../tables/jsonl-table.ts'
-import { readSchema, responseFormat } from '../tables/prompt-template.ts'
-import { imageFolder, type Question } from '../tables/row-request.ts'
+import { fileSource } from '../tables/open-table.ts'
+import { imageReader } from '../tables/prepare-rows.ts'
 import { Failure } from '../terminal/failure.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 
@@ -74,7 +76,7 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
     if (asked || format === undefined) return asked
     throw new Failure(`${input} is a table; say what to ask about each row: --prompt "Classify: {{column}}"`)
   }
-  const first = await firstObject(input).catch((error: unknown) => {
+  const first = await firstObject(await fileSource(input)).catch((error: unknown) => {
     // The service names every bad line of a file of requests.
     if (error instanceof BadRow) return undefined
     throw error
@@ -147,21 +149,26 @@ interface Asked {
   schema: AnswerSchema | undefined
 }
 
-export async function askedOf(input: string, { columns }: TableReader, terms: TableTerms): Promise<Asked> {
-  const { model, prompt, prompt_file, system, image = [], param = {}, skip_empty = false } = terms
+export async function askedOf(input: string, table: TableReader, terms: TableTerms): Promise<Asked> {
+  const { model, prompt, prompt_file, system, image, param, skip_empty: skipsEmpty } = terms
   const schema = answerSchema(terms.schema) ?? undefined
   // Its library is loaded when needed: most commands ask about no rows.
-  const { columnIndex, compileTemplate } = await import('../tables/prompt-template.ts')
-  const question: Question = {
-    model,
-    prompt: compileTemplate(prompt, columns, prompt_file ?? '--prompt', input),
-    system: system === undefined ? undefined : compileTemplate(system, columns, '--system', input),
-    responseFormat: schema === undefined ? undefined : responseFormat(schema),
-    parameters: param,
-    images: image.map((name) => columnIndex(name, columns, '--image', input)),
-    folder: imageFolder(input),
-    skipsEmpty: skip_empty,
-  }
+  const { Question } = await import('../../tables/row-requests.ts')
+  const question = new Question(
+    table,
+    input,
+    {
+      model,
+      prompt,
+      system,
+      schema,
+      parameters: param,
+      images: image,
+      imageUrl: imageReader(input),
+      skipsEmpty,
+    },
+    { prompt: prompt_file ?? '--prompt', system: '--system', images: '--image', idColumn: '' },
+  )
   return { question, schema }
 }
 
@@ -193,4 +200,35 @@ function delimiter(text: string): string {
   const found = text === '\\t' || text === 'tab' ? '\t' : text
   if (found.length === 1 && !/["\r\n]/.test(found)) return found
   throw new InvalidArgumentError('Expected one character, or tab.')
+}
+
+// The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
+
+/** Reads the schema of an object from a JSON file. */
+export async function readSchema(path: string): Promise<AnswerSchema> {
+  let schema: unknown
+  try {
+    schema = JSON.parse((await readFile(path, 'utf8')).replace(/^\ufeff/, ''))
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new Failure(`${path} is not JSON: ${error.message}`)
+    throw error
+  }
+  const found = answerSchema(schema)
+  if (found === null) throw notAnObject(path)
+  const check = checkBy(found)
+  const reason = await check.whyUnusable()
+  check.close()
+  if (reason !== null) throw new Failure(`${path}: ${reason}`)
+  return found
+}
+
+/** To be closed. */
+export function checkBy({ schema }: AnswerSchema): SchemaCheck {
+  return new SchemaChecks().begin('', schema)
+}
+
+function notAnObject(path: string): Failure {
+  return new Failure(
+    `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
+  )
 }

@@ -6,12 +6,13 @@ import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { isTerminal } from '../../domain/batch.ts'
 import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
-import { type TableReader, withoutEnding } from '../../tables/table.ts'
+import type { Question } from '../../tables/row-requests.ts'
+import { rowOfId, type TableReader, withoutEnding } from '../../tables/table.ts'
+import { byteLines } from '../../tables/table-bytes.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { download, downloadResults } from '../client/download.ts'
-import { byteLines } from '../client/request-lines.ts'
 import { hashFile } from '../client/upload.ts'
 import type { Watch } from '../client/watch-batch.ts'
 import {
@@ -23,13 +24,12 @@ import {
   type Target,
 } from '../tables/join-answers.ts'
 import { openTable, writeWhole } from '../tables/open-table.ts'
-import { checkBy } from '../tables/prompt-template.ts'
-import { isLeftOut, prepareRows, type Question, rowOfId } from '../tables/row-request.ts'
+import { prepareRows } from '../tables/prepare-rows.ts'
 import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { type ProgressView, waitLine } from '../terminal/progress-view.ts'
 import { type RunOrder, type RunState, readRunState, runStatePath } from './run-batch.ts'
-import { askedOf, retriedTerms, type TableFlags, type TableTerms } from './table-question.ts'
+import { askedOf, checkBy, retriedTerms, type TableFlags, type TableTerms } from './table-question.ts'
 
 export interface TableJob {
   /** What differs from the order of a run over a file of requests. */
@@ -116,7 +116,7 @@ async function joinTable(
     columns: answerColumns(schema, terms.prefix ?? '', check),
     results: resultRows(...files),
     ...(skipped && { skipped }),
-    isEmpty: (cells: readonly unknown[]) => isLeftOut(cells, question),
+    isEmpty: (cells: readonly unknown[]) => question.leavesOut(cells),
   }
   try {
     return await joinAnswers(table, input, answers, target, terms.limit)

@@ -3,11 +3,10 @@
 import { createReadStream } from 'node:fs'
 import { type AnswerColumns, parseResultRow, type ResultRow, withCells } from '../../tables/answer-cells.ts'
 import type { WrittenRows } from '../../tables/result-table.ts'
-import type { Cell, Column, TableFormat, TableReader } from '../../tables/table.ts'
-import { byteLines } from '../client/request-lines.ts'
+import { type Cell, type Column, rowOfId, type TableFormat, type TableReader } from '../../tables/table.ts'
+import { byteLines } from '../../tables/table-bytes.ts'
 import { Failure } from '../terminal/failure.ts'
 import { createTable } from './open-table.ts'
-import { rowOfId } from './row-request.ts'
 
 export interface Target {
   path: string

@@ -1,7 +1,10 @@
 // Opens a table for reading or writing, in the format that its name says. A file that is written has a temporary name
 // until it is complete.
 
+import { openAsBlob } from 'node:fs'
 import { type FileHandle, open, realpath, rename, rm } from 'node:fs/promises'
+import type { CsvOptions } from '../../tables/csv-reader.ts'
+import { openTable as openSource } from '../../tables/open-table.ts'
 import {
   type Column,
   type CsvStyle,
@@ -12,32 +15,29 @@ import {
   type TableReader,
   type TableWriter,
 } from '../../tables/table.ts'
-import { Failure } from '../terminal/failure.ts'
-import type { CsvOptions } from './csv-table.ts'
-import { openJsonl, writeJsonl } from './jsonl-table.ts'
+import type { TableSource } from '../../tables/table-bytes.ts'
+import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
+
+export async function fileSource(path: string): Promise<TableSource> {
+  const blob = await openAsBlob(path)
+  return {
+    name: path,
+    byteLength: blob.size,
+    async slice(start, end = blob.size) {
+      // Node reads no part of a file that has no bytes.
+      if (start === end) return new ArrayBuffer(0)
+      try {
+        return await blob.slice(start, end).arrayBuffer()
+      } catch (error) {
+        throw new Failure(`${path} cannot be read; has it changed meanwhile?`, EXIT_FAILED, { cause: error })
+      }
+    },
+  }
+}
 
 /** `options`: of a CSV or TSV file. */
 export async function openTable(path: string, options: CsvOptions = {}): Promise<TableReader> {
-  const format = formatOf(path)
-  // The libraries are loaded when needed: most commands read no table.
-  switch (format) {
-    case 'csv':
-      return await (await import('./csv-table.ts')).openCsv(path, options)
-    case 'tsv': {
-      const { openCsv } = await import('./csv-table.ts')
-      const table = await openCsv(path, { ...options, delimiter: options.delimiter ?? '\t' })
-      // A CSV file with the same rows has commas.
-      return { ...table, csv: { newline: '\n', bom: false, ...table.csv, delimiter: ',' } }
-    }
-    case 'jsonl':
-      return await openJsonl(path)
-    case 'parquet':
-      return await (await import('./parquet-reader.ts')).openParquet(path)
-    case undefined:
-      throw new Failure(
-        `the name ${path} does not say a table format; it has to end with .csv, .tsv, .jsonl (each also with .gz or .zst) or .parquet`,
-      )
-  }
+  return await openSource(await fileSource(path), options)
 }
 
 /** The format of a file that is to be written. */
@@ -73,7 +73,7 @@ export async function createTable(
       })
     }
     case 'jsonl':
-      return writeJsonl(file, columns)
+      return (await import('../../tables/jsonl-table.ts')).writeJsonl(file, columns)
     case 'parquet':
       return (await import('../../tables/parquet.ts')).writeParquet(file, columns)
   }

@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { answerColumns, answerSchema, type ResultRow } from '../../tables/answer-cells.ts'
+import { openParquet } from '../../tables/parquet-reader.ts'
 import { type Cell, type Column, cellText, type TableReader } from '../../tables/table.ts'
-import { createTable, openTable } from './open-table.ts'
-import { openParquet } from './parquet-reader.ts'
+import { createTable, fileSource, openTable } from './open-table.ts'
 
 /** Written by pyarrow 26 with zstd, three rows of every common type; the second row is null where the type allows. */
 const TYPES = fileURLToPath(new URL('../../../test/fixtures/types.parquet', import.meta.url))
@@ -22,6 +22,7 @@ async function texts(table: TableReader): Promise<Record<string, string[]>> {
 
 describe('a Parquet file', () => {
   let folder: string
+  let copies = 0
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offpeak-parquet-'))
   })
@@ -31,7 +32,7 @@ describe('a Parquet file', () => {
     table: TableReader,
     columns: readonly Column[] = table.columns,
   ): Promise<TableReader> {
-    const path = join(folder, 'copy.parquet')
+    const path = join(folder, `copy-${++copies}.parquet`)
     const writer = await createTable(path, 'parquet', columns)
     for await (const row of table.rows()) await writer.write(row)
     await writer.end()
@@ -171,7 +172,7 @@ describe('a Parquet file', () => {
     const writer = await createTable(path, 'parquet', columns)
     for (let n = 0; n < count; n++) await writer.write({ cells: [n, n % 7 === 0 ? null : `text ${n}`] })
     await writer.end()
-    const table = await openParquet(path, 200_000)
+    const table = await openParquet(await fileSource(path), 200_000)
     let n = 0
     for await (const { cells } of table.rows()) {
       if (cells[0] !== BigInt(n) || cells[1] !== (n % 7 === 0 ? null : `text ${n}`))

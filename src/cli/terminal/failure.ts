@@ -6,6 +6,7 @@ import { ConfigError } from '../../config/sources.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
 import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
+import { TableError } from '../../tables/table.ts'
 
 export const EXIT_FAILED = 1
 /** The batch finished, but some of its lines failed. */
@@ -67,6 +68,7 @@ const USER_ERRORS = [
   SchemaMismatch,
   DatabaseFailure,
   AdminCommandError,
+  TableError,
 ]
 
 const FILE_ERRORS = new Map([

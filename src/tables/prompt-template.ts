@@ -1,12 +1,8 @@
 // Prompts with columns in them: Mustache templates, checked against the columns of a table before any row is read.
 // A name is a column first, whatever characters it has; then a path into a column that holds objects.
 
-import { readFile } from 'node:fs/promises'
 import Mustache from 'mustache'
-import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
-import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
-import { type Cell, type Column, cellText } from '../../tables/table.ts'
-import { Failure } from '../terminal/failure.ts'
+import { type Cell, type Column, cellText, TableError } from './table.ts'
 
 export interface Template {
   (cells: readonly Cell[]): string
@@ -14,7 +10,7 @@ export interface Template {
   columns: readonly number[]
 }
 
-/** `option` is the option that the text comes from, `path` the file of the table. */
+/** `option` is what the text comes from, `path` the name of the table. */
 export function compileTemplate(
   text: string,
   columns: readonly Column[],
@@ -59,7 +55,7 @@ function* namesOf(
 ): Generator<{ name: string; inSection: boolean }> {
   for (const [kind, name, , , inner] of tokens) {
     if (kind === '>')
-      throw new Failure(`${option} includes another template ({{> ${name}}}), which a prompt cannot`)
+      throw new TableError(`${option} includes another template ({{> ${name}}}), which a prompt cannot`)
     if (kind === 'name' || kind === '&' || kind === '#' || kind === '^') yield { name, inSection }
     if (Array.isArray(inner)) yield* namesOf(inner, option, true)
   }
@@ -80,8 +76,8 @@ export function columnIndex(name: string, columns: readonly Column[], option: st
   return found
 }
 
-function unknownColumn(name: string, columns: readonly Column[], option: string, path: string): Failure {
-  return new Failure(
+function unknownColumn(name: string, columns: readonly Column[], option: string, path: string): TableError {
+  return new TableError(
     `${option} names the column "${name}", which ${path} does not have; its columns are ${listed(columns)}`,
   )
 }
@@ -99,44 +95,6 @@ function parse(text: string, option: string): Mustache.TemplateSpans {
     return Mustache.parse(text)
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error)
-    throw new Failure(`${option} is not a valid template (${reason}); write a column as {{name}}`)
+    throw new TableError(`${option} is not a valid template (${reason}); write a column as {{name}}`)
   }
-}
-
-// The JSON Schema that answers are to follow: read from a file, and asked for as the `response_format` of requests.
-
-/** Reads the schema of an object from a JSON file. */
-export async function readSchema(path: string): Promise<AnswerSchema> {
-  let schema: unknown
-  try {
-    schema = JSON.parse((await readFile(path, 'utf8')).replace(/^\ufeff/, ''))
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new Failure(`${path} is not JSON: ${error.message}`)
-    throw error
-  }
-  const found = answerSchema(schema)
-  if (found === null) throw notAnObject(path)
-  const check = checkBy(found)
-  const reason = await check.whyUnusable()
-  check.close()
-  if (reason !== null) throw new Failure(`${path}: ${reason}`)
-  return found
-}
-
-/** To be closed. */
-export function checkBy({ schema }: AnswerSchema): SchemaCheck {
-  return new SchemaChecks().begin('', schema)
-}
-
-function notAnObject(path: string): Failure {
-  return new Failure(
-    `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
-  )
-}
-
-/** `strict` only where OpenAI's rules for it are met; other servers follow the schema either way. */
-export function responseFormat({ schema, fields }: AnswerSchema): object {
-  const closed = 'additionalProperties' in schema && schema.additionalProperties === false
-  const strict = closed && fields.every(({ required }) => required)
-  return { type: 'json_schema', json_schema: { name: 'answer', ...(strict ? { strict } : {}), schema } }
 }

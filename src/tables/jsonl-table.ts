@@ -9,12 +9,11 @@ import {
   type ListType,
   type Row,
   type Sink,
+  TableError,
   type TableReader,
   type TableWriter,
-} from '../../tables/table.ts'
-import { byteLines } from '../client/request-lines.ts'
-import { Failure } from '../terminal/failure.ts'
-import { inputBytes, inputHead, refuseUtf16 } from './input-bytes.ts'
+} from './table.ts'
+import { byteLines, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 /** More keys than this come from rows that use values as keys. */
 const COLUMNS_MAX = 10_000
@@ -24,15 +23,15 @@ const LINE_BYTES_MAX = 64 * 1024 * 1024
 const LONG_NUMBER = /\d{16}/
 
 /** A line is not a row; the others may be. */
-export class BadRow extends Failure {}
+export class BadRow extends TableError {}
 
-export async function openJsonl(path: string): Promise<TableReader> {
-  const columns = await readColumns(path)
+export async function openJsonl(source: TableSource): Promise<TableReader> {
+  const columns = await readColumns(source)
   const places = columns.map(({ name }) => name)
   return {
     columns,
     async *rows() {
-      for await (const { json, row } of readRows(path)) {
+      for await (const { json, row } of readRows(source)) {
         const cells = places.map((name) => (Object.hasOwn(row, name) ? row[name] : undefined))
         yield { cells, source: { json, cells: cells.length } }
       }
@@ -52,8 +51,8 @@ export function writeJsonl(sink: Sink, columns: readonly Column[]): TableWriter 
 }
 
 /** The first line with an object, to tell rows from requests; undefined in an empty file. */
-export async function firstObject(path: string): Promise<Record<string, unknown> | undefined> {
-  for await (const { row } of readRows(path)) return row
+export async function firstObject(source: TableSource): Promise<Record<string, unknown> | undefined> {
+  for await (const { row } of readRows(source)) return row
   return undefined
 }
 
@@ -67,46 +66,49 @@ function rowJson({ source, cells }: Row, keys: readonly string[]): string {
   return `${open}${open === '{' || added.length === 0 ? '' : ','}${added.join(',')}}`
 }
 
-async function* readRows(path: string): AsyncGenerator<{ json: string; row: Record<string, unknown> }> {
-  refuseUtf16(path, await inputHead(path, HEAD_BYTES))
+async function* readRows(
+  source: TableSource,
+): AsyncGenerator<{ json: string; row: Record<string, unknown> }> {
+  const { name } = source
+  refuseUtf16(name, await tableHead(source, HEAD_BYTES))
   const decoder = new TextDecoder('utf-8', { fatal: true })
   let number = 0
-  for await (const line of byteLines(linesBounded(path))) {
+  for await (const line of byteLines(linesBounded(source))) {
     number++
     let json: string
     try {
       json = decoder.decode(line).trim()
     } catch {
-      throw new BadRow(`${path}, line ${number} is not UTF-8 text`)
+      throw new BadRow(`${name}, line ${number} is not UTF-8 text`)
     }
     if (json === '') continue
-    yield { json, row: parseRow(path, number, json) }
+    yield { json, row: parseRow(name, number, json) }
   }
 }
 
 /** Without it, a small compressed file could be one line of any length. */
-async function* linesBounded(path: string): AsyncGenerator<Buffer> {
+async function* linesBounded(source: TableSource): AsyncGenerator<Buffer> {
   let open = 0
-  for await (const block of inputBytes(path)) {
+  for await (const block of tableBytes(source)) {
     const end = block.lastIndexOf(0x0a)
     open = end === -1 ? open + block.length : block.length - end - 1
     if (open > LINE_BYTES_MAX)
-      throw new Failure(`${path} has a line of more than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
+      throw new TableError(`${source.name} has a line of more than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
     yield block
   }
 }
 
-function parseRow(path: string, number: number, json: string): Record<string, unknown> {
+function parseRow(name: string, number: number, json: string): Record<string, unknown> {
   let row: unknown
   try {
     row = LONG_NUMBER.test(json) ? JSON.parse(json, exactNumber) : JSON.parse(json)
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error)
-    throw new BadRow(`${path}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
+    throw new BadRow(`${name}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
   }
   if (typeof row === 'object' && row !== null && !Array.isArray(row)) return { ...row }
   throw new BadRow(
-    `${path}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,
+    `${name}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,
   )
 }
 
@@ -117,13 +119,13 @@ function exactNumber(_key: string, value: unknown, context?: { source?: string }
   return /^-?\d+$/.test(source) ? BigInt(source) : value
 }
 
-async function readColumns(path: string): Promise<Column[]> {
+async function readColumns(source: TableSource): Promise<Column[]> {
   const types = new Map<string, Seen>()
-  for await (const { row } of readRows(path)) {
+  for await (const { row } of readRows(source)) {
     for (const [name, cell] of Object.entries(row)) types.set(name, widened(types.get(name), seenIn(cell)))
     if (types.size > COLUMNS_MAX)
-      throw new Failure(
-        `the rows of ${path} have more than ${COLUMNS_MAX} different keys; each key is a column`,
+      throw new TableError(
+        `the rows of ${source.name} have more than ${COLUMNS_MAX} different keys; each key is a column`,
       )
   }
   return [...types].map(([name, type]) => ({ name, type: settled(type) }))

@@ -1,7 +1,5 @@
 // Parquet files, read row group by row group; a large row group in parts, so that memory does not depend on its size.
 import {
-  type AsyncBuffer,
-  asyncBufferFromFile,
   type Compressors,
   type FileMetaData,
   parquetMetadataAsync,
@@ -9,9 +7,9 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
-import { cellOf, parquetColumn, TIME_PARSERS } from '../../tables/parquet.ts'
-import type { Column, ParquetColumn, Row, TableReader } from '../../tables/table.ts'
-import { Failure } from '../terminal/failure.ts'
+import { cellOf, parquetColumn, TIME_PARSERS } from './parquet.ts'
+import { type Column, type ParquetColumn, type Row, TableError, type TableReader } from './table.ts'
+import type { TableSource } from './table-bytes.ts'
 
 /** Decoded size of the rows that are read at once. */
 const PART_BYTES = 32 * 1024 * 1024
@@ -24,9 +22,8 @@ const compressors: Compressors = Object.fromEntries(
   ]),
 )
 
-export async function openParquet(path: string, partBytes = PART_BYTES): Promise<TableReader> {
-  const file = await asyncBufferFromFile(path)
-  const metadata = await readMetadata(path, file)
+export async function openParquet(file: TableSource, partBytes = PART_BYTES): Promise<TableReader> {
+  const metadata = await readMetadata(file)
   const columns = parquetSchema(metadata).children.map((child) => ({
     name: child.element.name,
     ...parquetColumn(child),
@@ -42,7 +39,7 @@ export async function openParquet(path: string, partBytes = PART_BYTES): Promise
         const partRows = Math.max(1, Math.ceil(groupRows / Math.max(1, parts)))
         for (let from = 0; from < groupRows; from += partRows) {
           const to = Math.min(groupRows, from + partRows)
-          yield* await readPart(path, file, stored, columns, groupStart + from, groupStart + to)
+          yield* await readPart(file, stored, columns, groupStart + from, groupStart + to)
         }
         groupStart += groupRows
       }
@@ -50,11 +47,11 @@ export async function openParquet(path: string, partBytes = PART_BYTES): Promise
   }
 }
 
-async function readMetadata(path: string, file: AsyncBuffer): Promise<FileMetaData> {
+async function readMetadata(file: TableSource): Promise<FileMetaData> {
   try {
     return await parquetMetadataAsync(file, { geoparquet: false })
   } catch (error) {
-    throw unreadable(path, error)
+    throw unreadable(file.name, error)
   }
 }
 
@@ -76,8 +73,7 @@ function withStoredTypes(
 }
 
 async function readPart(
-  path: string,
-  file: AsyncBuffer,
+  file: TableSource,
   metadata: FileMetaData,
   columns: readonly (Column & { parquet: ParquetColumn })[],
   rowStart: number,
@@ -101,12 +97,12 @@ async function readPart(
       },
     })
   } catch (error) {
-    throw unreadable(path, error)
+    throw unreadable(file.name, error)
   }
   return rows.map((values) => ({ cells: columns.map(({ parquet }, i) => cellOf(values[i], parquet)) }))
 }
 
-function unreadable(path: string, error: unknown): Failure {
+function unreadable(name: string, error: unknown): TableError {
   const reason = error instanceof Error ? error.message : String(error)
-  return new Failure(`${path} cannot be read as a Parquet file (${reason})`, undefined, { cause: error })
+  return new TableError(`${name} cannot be read as a Parquet file (${reason})`, { cause: error })
 }

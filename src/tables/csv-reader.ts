@@ -2,10 +2,9 @@
 // PostgreSQL. Whether there is a byte-order mark, CRLF and which delimiter is found out, to be kept in what is written.
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
-import { withoutGuards } from '../../tables/csv-writer.ts'
-import { type Cell, type Column, type CsvStyle, cellText, type TableReader } from '../../tables/table.ts'
-import { Failure } from '../terminal/failure.ts'
-import { inputBytes, inputHead, markedUtf16, refuseUtf16 } from './input-bytes.ts'
+import { withoutGuards } from './csv-writer.ts'
+import { type Cell, type Column, type CsvStyle, cellText, TableError, type TableReader } from './table.ts'
+import { markedUtf16, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 const BOM = '\ufeff'
 /** As much of the file as is read to see how it is written. */
@@ -21,16 +20,16 @@ export interface CsvOptions {
 }
 
 export async function openCsv(
-  path: string,
+  source: TableSource,
   { delimiter, spreadsheet = false }: CsvOptions = {},
 ): Promise<TableReader> {
-  const head = await inputHead(path, HEAD_BYTES)
+  const head = await tableHead(source, HEAD_BYTES)
   const encoding = markedUtf16(head) ?? 'utf-8'
-  if (encoding === 'utf-8') refuseUtf16(path, head)
+  if (encoding === 'utf-8') refuseUtf16(source.name, head)
   const style = styleOf(new TextDecoder(encoding, { ignoreBOM: true }).decode(head), delimiter)
   const records = (): AsyncGenerator<readonly Cell[]> =>
-    readRecords(path, encoding, style.delimiter, spreadsheet)
-  const columns = await readHeader(path, records())
+    readRecords(source, encoding, style.delimiter, spreadsheet)
+  const columns = await readHeader(source.name, records())
   return {
     columns,
     csv: style,
@@ -56,22 +55,22 @@ function styleOf(head: string, delimiter: string | undefined): CsvStyle {
   }
 }
 
-async function readHeader(path: string, records: AsyncGenerator<readonly Cell[]>): Promise<Column[]> {
+async function readHeader(name: string, records: AsyncGenerator<readonly Cell[]>): Promise<Column[]> {
   const { value, done } = await records.next()
   await records.return(undefined)
-  if (done === true) throw new Failure(`${path} is empty; its first line has to name the columns`)
+  if (done === true) throw new TableError(`${name} is empty; its first line has to name the columns`)
   const names = value.map(cellText)
-  const twice = names.find((name, i) => names.indexOf(name) !== i)
+  const twice = names.find((column, i) => names.indexOf(column) !== i)
   if (twice !== undefined) {
-    throw new Failure(
-      `${path} has two columns ${twice === '' ? 'without a name' : `named "${twice}"`}; give each column a name of its own`,
+    throw new TableError(
+      `${name} has two columns ${twice === '' ? 'without a name' : `named "${twice}"`}; give each column a name of its own`,
     )
   }
-  return names.map((name) => ({ name, type: 'string' }))
+  return names.map((column) => ({ name: column, type: 'string' }))
 }
 
 async function* readRecords(
-  path: string,
+  table: TableSource,
   encoding: string,
   delimiter: string,
   spreadsheet: boolean,
@@ -88,32 +87,32 @@ async function* readRecords(
       return spreadsheet ? withoutGuards(value, delimiter) : value
     },
   })
-  const source = Readable.from(decoded(path, encoding), { objectMode: false })
+  const source = Readable.from(decoded(table, encoding), { objectMode: false })
   source.on('error', (error) => parser.destroy(error))
   const records: Parser & AsyncIterable<readonly Cell[]> = source.pipe(parser)
   try {
     for await (const record of records) yield record
   } catch (error) {
-    throw error instanceof CsvError ? invalid(path, error) : error
+    throw error instanceof CsvError ? invalid(table.name, error) : error
   } finally {
     source.destroy()
   }
 }
 
 /** The bytes of the file as UTF-8. A file in another encoding is an error: its text would be damaged without an error. */
-async function* decoded(path: string, encoding: string): AsyncGenerator<Buffer> {
+async function* decoded(source: TableSource, encoding: string): AsyncGenerator<Buffer> {
   const decoder = new TextDecoder(encoding, { fatal: true, ignoreBOM: true })
   let read = 0
   const text = (block?: Buffer): string => {
     try {
       return block === undefined ? decoder.decode() : decoder.decode(block, { stream: true })
     } catch {
-      throw new Failure(
-        `${path} is not UTF-8 text (near byte ${read}); convert it, for example with: iconv -f WINDOWS-1252 -t UTF-8 ${path}`,
+      throw new TableError(
+        `${source.name} is not UTF-8 text (near byte ${read}); convert it, for example with: iconv -f WINDOWS-1252 -t UTF-8 ${source.name}`,
       )
     }
   }
-  for await (const block of inputBytes(path)) {
+  for await (const block of tableBytes(source)) {
     const part = text(block)
     read += block.length
     yield encoding === 'utf-8' ? block : Buffer.from(part)
@@ -132,7 +131,7 @@ const PROBLEMS: Partial<Record<string, string>> = {
   CSV_MAX_RECORD_SIZE: `a cell is larger than ${RECORD_CHARACTERS_MAX / 1024 / 1024} MiB, as if a quote was not closed; ${TWICE}`,
 }
 
-function invalid(path: string, error: CsvError): Failure {
+function invalid(name: string, error: CsvError): TableError {
   const line = typeof error.lines === 'number' ? `, line ${error.lines}` : ''
-  return new Failure(`${path}${line}: ${PROBLEMS[error.code] ?? error.message.replace(/\.$/, '')}`)
+  return new TableError(`${name}${line}: ${PROBLEMS[error.code] ?? error.message.replace(/\.$/, '')}`)
 }

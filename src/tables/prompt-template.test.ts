@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { Cell, Column } from '../../tables/table.ts'
 import { columnIndex, compileTemplate } from './prompt-template.ts'
+import type { Cell, Column } from './table.ts'
 
 const columns = (...names: string[]): Column[] => names.map((name) => ({ name, type: 'string' }))
 

@@ -1,0 +1,30 @@
+// Opens a table for reading, in the format that its name says.
+import type { CsvOptions } from './csv-reader.ts'
+import { openJsonl } from './jsonl-table.ts'
+import { formatOf, TableError, type TableReader } from './table.ts'
+import type { TableSource } from './table-bytes.ts'
+
+/** `options`: of a CSV or TSV file. */
+export async function openTable(source: TableSource, options: CsvOptions = {}): Promise<TableReader> {
+  // The libraries are loaded when needed: most tables are of one format.
+  switch (formatOf(source.name)) {
+    case 'csv':
+      return await (await import('./csv-reader.ts')).openCsv(source, options)
+    case 'tsv': {
+      const { openCsv } = await import('./csv-reader.ts')
+      const table = await openCsv(source, { ...options, delimiter: options.delimiter ?? '\t' })
+      // A CSV file with the same rows has commas.
+      return { ...table, csv: { newline: '\n', bom: false, ...table.csv, delimiter: ',' } }
+    }
+    case 'jsonl':
+      return await openJsonl(source)
+    case 'parquet':
+      return await (await import('./parquet-reader.ts')).openParquet(source)
+    case undefined:
+      throw new TableError(noFormat(source.name))
+  }
+}
+
+export function noFormat(name: string): string {
+  return `the name ${name} does not say a table format; it has to end with .csv, .tsv, .jsonl (each also with .gz or .zst) or .parquet`
+}
