@@ -18,6 +18,7 @@ const ENTRIES = [
   'compose/worker-process.ts',
   'intake/streaming-validation-thread.ts',
   'tables/schema-check-process.ts',
+  'tables/row-lines-process.ts',
 ]
 /** Loaded only when needed, or found by their files. */
 const EXTERNAL = [

@@ -9,8 +9,12 @@ export const FILE_TRANSITIONS: Record<FileStatus, readonly FileStatus[]> = {
   error: [],
 }
 
-export const FILE_PURPOSES = ['batch', 'batch_output'] as const
+export const FILE_PURPOSES = ['batch', 'batch_output', 'table'] as const
 export type FilePurpose = (typeof FILE_PURPOSES)[number]
+
+/** What callers upload: the lines of a batch, or a table of which lines are made. */
+export const UPLOAD_PURPOSES = ['batch', 'table'] as const satisfies readonly FilePurpose[]
+export type UploadPurpose = (typeof UPLOAD_PURPOSES)[number]
 
 // The statuses of an upload in parts.
 

@@ -172,7 +172,9 @@ export function usableInput(file: FileRow | undefined): FileRow {
   if (!file) throw new ApiError('file_not_found', undefined, { param })
   if (file.purpose !== 'batch') {
     const message =
-      'The file contains results. A batch needs a file that was uploaded with the purpose "batch".'
+      file.purpose === 'table'
+        ? 'The file is a table. Say in `table` what to ask about its rows.'
+        : 'The file contains results. A batch needs a file that was uploaded with the purpose "batch".'
     throw new ApiError('invalid_request', message, { param })
   }
   if (file.status !== 'processed') {

@@ -281,7 +281,7 @@ export class UploadCompletions {
     }
     const received = await receiveContent(
       this.#deps,
-      { filename: upload.filename, content: content() },
+      { filename: upload.filename, content: content(), purpose: 'batch' },
       order,
     )
     const commit = async (): Promise<FileRow | null> => {
@@ -296,7 +296,7 @@ export class UploadCompletions {
         const ended = { status: 'completed' as const, file_id: received.id }
         if (!(await endUpload(tx, id, ended, now))) return null
         await checkQuotas(tx, owner, { stored_bytes: bytes })
-        return await insertUpload(tx, { ...received, expires_at: now + keptMs }, order)
+        return await insertUpload(tx, { ...received, purpose: 'batch', expires_at: now + keptMs }, order)
       })
     }
     const file = await commitOrDiscard(commit, () => discard(sealed, received))

@@ -4,7 +4,7 @@
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError } from '../domain/errors.ts'
-import { COMPRESSION_BYTES, compressionOf } from '../domain/file.ts'
+import { COMPRESSION_BYTES, compressionOf, UPLOAD_PURPOSES, type UploadPurpose } from '../domain/file.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
 import { insertBlobs } from '../store/blobs.ts'
@@ -12,6 +12,8 @@ import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import { DatabaseFull, type Store, type Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
+import { noFormat } from '../tables/open-table.ts'
+import { formatOf } from '../tables/table.ts'
 import type { TakeBytes } from './incoming.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
 
@@ -50,6 +52,7 @@ export interface UploadDeps {
 /** A complete form: its content is stored, and no row refers to it yet. */
 interface Received extends StoredUpload {
   id: string
+  purpose: UploadPurpose
   filename: string
   /** Of the content, hex; null unless the upload asks for it. */
   digest: string | null
@@ -64,8 +67,8 @@ export async function receiveForm(
   upload: Upload,
 ): Promise<Received> {
   const { sealed } = deps
-  let received: Omit<Received, 'expires_at'> | undefined
-  let purpose: unknown
+  let received: ReceivedContent | undefined
+  let purpose: UploadPurpose | undefined
   const expiry = new ExpiresAfter()
   try {
     for await (const part of form) {
@@ -81,27 +84,43 @@ export async function receiveForm(
           `The form accepts a file in the field \`file\` only, not in \`${part.fieldname}\`.`,
         )
       if (received) throw refuse('file', 'The form contains more than one `file`. Upload one file at a time.')
-      received = await receiveContent(deps, { filename: part.filename, content: part.file }, upload)
+      const file = { filename: part.filename, content: part.file, purpose }
+      received = await receiveContent(deps, file, upload)
     }
     if (!received) throw refuse('file', '`file` is required. Send the JSONL file as a file part.')
-    if (purpose === undefined) throw refuse('purpose', '`purpose` is required; it must be "batch".')
-    return { ...received, expires_at: upload.now + Math.min(upload.retention_ms, expiry.ms) }
+    if (purpose === undefined)
+      throw refuse('purpose', '`purpose` is required; it must be "batch", or "table".')
+    if (purpose === 'table') received = await asTable(sealed, received)
+    return { ...received, purpose, expires_at: upload.now + Math.min(upload.retention_ms, expiry.ms) }
   } catch (error) {
     if (received) await discard(sealed, received)
     throw error
   }
 }
 
-/** Stores the content of a file that is to be. Throws payload_too_large, and invalid_request for compressed content. */
+type ReceivedContent = Omit<Received, 'expires_at' | 'purpose'>
+
+/** It is not validated: that its rows can be read shows when lines are made of them. Throws invalid_request. */
+async function asTable(sealed: SealedBlobs, received: ReceivedContent): Promise<ReceivedContent> {
+  if (formatOf(received.filename) === undefined) throw refuse('file', `${noFormat(received.filename)}.`)
+  // The rows of a table that came before its purpose may be valid lines.
+  for (const blob of received.index?.blobs ?? []) await sealed.delete(blob.key)
+  return { ...received, index: null }
+}
+
+/** Stores the content of a file that is to be; `purpose`: as far as it is known. Throws payload_too_large, and invalid_request for compressed content. */
 export async function receiveContent(
   deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
-  { filename, content }: { filename: string | undefined; content: AsyncIterable<Buffer> },
+  file: { filename: string | undefined; content: AsyncIterable<Buffer>; purpose?: UploadPurpose | undefined },
   upload: Upload,
-): Promise<Omit<Received, 'expires_at'>> {
+): Promise<ReceivedContent> {
+  const { filename, content, purpose } = file
   const id = newId('file', upload.now)
   const hash = upload.digest === undefined ? null : createHash(upload.digest)
-  const pieces = plain(bounded(content, upload.file_bytes_max, 'file', upload.take))
-  const stored = await storeUpload(deps, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
+  const whole = bounded(content, upload.file_bytes_max, 'file', upload.take)
+  const pieces = purpose === 'table' ? whole : plain(whole)
+  const ports = purpose === 'table' ? { sealed: deps.sealed } : deps
+  const stored = await storeUpload(ports, hash ? hashed(pieces, hash) : pieces, { ...upload, id })
   return { id, filename: safeFilename(filename), digest: hash?.digest('hex') ?? null, ...stored }
 }
 
@@ -156,17 +175,17 @@ export async function commitOrDiscard<T>(commit: () => Promise<T>, discard: () =
 
 export async function insertUpload(
   tx: Writer,
-  { id, filename, content, index, expires_at }: Received,
+  { id, purpose, filename, content, index, expires_at }: Received,
   { project_id, now }: Pick<Upload, 'project_id' | 'now'>,
 ): Promise<FileRow> {
   const file: FileRow = {
     id,
     project_id,
-    purpose: 'batch',
+    purpose,
     filename,
     bytes: content.bytes,
     line_count: index?.line_count ?? 0,
-    status: 'pending',
+    status: purpose === 'table' ? 'processed' : 'pending',
     status_details: null,
     errors: null,
     created: now,
@@ -181,6 +200,7 @@ export async function insertUpload(
   }
   await insertBlobs(tx, project_id, [content, ...(index?.blobs ?? [])], now)
   await insertFile(tx, file)
+  if (purpose === 'table') return file
   // A file with an index does not have to be read again.
   const large = index ? 0 : sizeClass(content.bytes)
   await insertTask(tx, { kind: 'validate', subject: id, project_id, large }, now)
@@ -232,12 +252,19 @@ export async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buff
 function refuseCompressed(beginning: Buffer): void {
   const compression = compressionOf(beginning)
   if (compression !== null)
-    throw refuse('file', `The file is compressed (${compression}). Upload the decompressed JSONL.`)
+    throw refuse(
+      'file',
+      `The file is compressed (${compression}). Upload the decompressed JSONL; of a table, send \`purpose\` before \`file\`.`,
+    )
 }
 
-function checkPurpose(value: unknown): 'batch' {
-  if (value === 'batch') return value
-  throw refuse('purpose', `\`purpose\` must be "batch", not ${clip(JSON.stringify(value) ?? 'nothing')}.`)
+function checkPurpose(value: unknown): UploadPurpose {
+  const purpose = UPLOAD_PURPOSES.find((name) => name === value)
+  if (purpose !== undefined) return purpose
+  throw refuse(
+    'purpose',
+    `\`purpose\` must be "batch", or "table", not ${clip(JSON.stringify(value) ?? 'nothing')}.`,
+  )
 }
 
 function notAFile(): ApiError {

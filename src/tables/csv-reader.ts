@@ -123,7 +123,7 @@ async function* decoded(source: TableSource, encoding: string): AsyncGenerator<B
 const TWICE = 'a quote inside a quoted cell is written twice'
 const PROBLEMS: Partial<Record<string, string>> = {
   CSV_RECORD_INCONSISTENT_FIELDS_LENGTH:
-    'this row has more or fewer cells than the first line; quote cells that contain the delimiter, or name another one with --delimiter',
+    'this row has more or fewer cells than the first line; quote cells that contain the delimiter, or name another delimiter',
   CSV_QUOTE_NOT_CLOSED: `a quoted cell does not end before the file does; ${TWICE}`,
   INVALID_OPENING_QUOTE:
     'a quote stands inside a cell that is not quoted; quote the cell, and write the quote twice',

@@ -14,11 +14,18 @@ import type { TableSource } from './table-bytes.ts'
 /** Decoded size of the rows that are read at once. */
 const PART_BYTES = 32 * 1024 * 1024
 
+/** Pages are a megabyte or so; one that says more may be made to fill the memory. */
+const PAGE_BYTES_MAX = 256 * 1024 * 1024
+
 /** A page without values has no bytes, which not every decompressor takes. */
 const compressors: Compressors = Object.fromEntries(
   Object.entries(every).map(([codec, decompress]) => [
     codec,
-    (input: Uint8Array, bytes: number) => (bytes === 0 ? new Uint8Array() : decompress(input, bytes)),
+    (input: Uint8Array, bytes: number) => {
+      if (bytes > PAGE_BYTES_MAX)
+        throw new Error(`a page of it expands to more than ${PAGE_BYTES_MAX / 1024 ** 2} MiB`)
+      return bytes === 0 ? new Uint8Array() : decompress(input, bytes)
+    },
   ]),
 )
 

@@ -97,6 +97,7 @@ export class Question {
   async #line(row: number, cells: readonly Cell[]): Promise<string> {
     const { model, schema, parameters } = this.#asking
     const text = this.#prompt(cells)
+    if (text.length > LINE_BYTES_MAX) throw tooLarge()
     const images = await this.#imageParts(cells)
     const content = images.length === 0 ? text : [{ type: 'text', text }, ...images]
     const body = {
@@ -110,8 +111,7 @@ export class Question {
     }
     const custom_id = this.#id === undefined ? rowId(row) : cellText(cells[this.#id])
     const line = `${JSON.stringify({ custom_id, method: 'POST', url: DEFAULT_ENDPOINT, body })}\n`
-    if (line.length > LINE_BYTES_MAX / 4 && Buffer.byteLength(line) > LINE_BYTES_MAX)
-      throw new RowError(`its request is larger than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
+    if (line.length > LINE_BYTES_MAX / 4 && Buffer.byteLength(line) > LINE_BYTES_MAX) throw tooLarge()
     return line
   }
 
@@ -125,6 +125,10 @@ export class Question {
     }
     return parts
   }
+}
+
+function tooLarge(): RowError {
+  return new RowError(`its request is larger than ${LINE_BYTES_MAX / 1024 / 1024} MiB`)
 }
 
 function checkPrepared({ rows, empty, skipped }: Prepared): void {

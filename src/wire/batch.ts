@@ -48,6 +48,9 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
 
 export type Metadata = Static<typeof Metadata>
 
+/** Of a prompt. */
+const TEMPLATE_CHARACTERS_MAX = 64 * 1024
+
 /** Those of the table, and what the configuration declares. */
 const BatchEndpoint = Type.Unsafe<EndpointPath>({ type: 'string', examples: [...ENDPOINT_PATHS] })
 const FileIdOrNull = orNull(Type.String())
@@ -234,6 +237,46 @@ const WebhookOfBatch = maybe(
   'Is sent the events of this batch, beside the webhooks of the project. The key needs `webhooks:write`.',
 )
 
+export const BatchTable = object(
+  'BatchTable',
+  {
+    model: text('Which model answers.'),
+    prompt: Type.String({
+      minLength: 1,
+      maxLength: TEMPLATE_CHARACTERS_MAX,
+      description: 'What to ask about each row: `{{column}}` is its cell (Mustache).',
+    }),
+    system: maybe(Type.String({ maxLength: TEMPLATE_CHARACTERS_MAX }), 'The system message, written alike.'),
+    schema: maybe(
+      Type.Record(Type.String(), Type.Unknown()),
+      'The JSON Schema of the answers, asked for as `response_format`: of an object with `properties`.',
+    ),
+    id_column: maybeText(
+      'The column whose cells become `custom_id`s; without it they are `row-1` and so on.',
+    ),
+    images: maybe(
+      Type.Array(Type.String(), { maxItems: 16 }),
+      'Columns with the address of an image (`https:` or `data:`), which is sent after the prompt.',
+    ),
+    parameters: maybe(
+      Type.Record(Type.String(), Type.Unknown()),
+      'Other fields of each request, such as `max_tokens`.',
+    ),
+    skip_empty: maybe(
+      Type.Boolean(),
+      'Whether rows without anything in the columns of the prompt are left out.',
+    ),
+    delimiter: maybe(
+      Type.String({ minLength: 1, maxLength: 1, pattern: '[^"\\r\\n]' }),
+      'Of a CSV file; without it, the one that its first line has most of.',
+    ),
+    limit: maybe(Type.Integer({ minimum: 1 }), 'Only so many rows, from the first.'),
+  },
+  { model: 'sim-1', prompt: 'Is this review positive? {{text}}', parameters: { max_tokens: 5 } },
+)
+
+export type BatchTable = Static<typeof BatchTable>
+
 export const CreateBatch = object(
   'CreateBatch',
   {
@@ -246,6 +289,7 @@ export const CreateBatch = object(
         'Instead of `input_file_id`: 1 to 10,000 lines, which become a file. The whole call has 32 MiB at most.',
       ),
     ),
+    table: Type.Optional(BatchTable),
     input_url: maybeText(
       'Instead of `input_file_id`: a file in a bucket, `s3://bucket/path/input.jsonl`, under a prefix that the operator lets the project read.',
     ),

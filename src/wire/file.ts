@@ -19,11 +19,11 @@ export const FileObject = object(
     object: Type.Literal('file'),
     purpose: oneOf(
       FILE_PURPOSES,
-      '`batch`: an upload. `batch_output`: results, successes and failures alike.',
+      '`batch`: lines that were uploaded. `batch_output`: results, successes and failures alike. `table`: rows that were uploaded, for `table` of a new batch.',
     ),
     filename: Type.String(),
     bytes: count(),
-    line_count: count('0 until the file has been validated.'),
+    line_count: count('0 until the file has been validated, and of a table.'),
     status: oneOf([...FILE_STATUSES, 'uploaded'], '`uploaded` is `pending` for OpenAI clients.'),
     waiting_reason: Type.Optional(
       Type.Object(

@@ -62,8 +62,12 @@ describe('the package', () => {
     const served = named.filter((path) => path.startsWith('dist/console/'))
     assert.deepEqual(named.filter((path) => !served.includes(path)).sort(), [
       ...['dist/compose/worker-process.js', 'dist/intake/streaming-validation-thread.js', 'dist/main.js'],
-      ...['dist/schema-check-process.js', 'dist/streaming-validation-thread.js'],
-      ...['dist/tables/schema-check-process.js', 'dist/worker-process.js'],
+      ...['dist/row-lines-process.js', 'dist/schema-check-process.js', 'dist/streaming-validation-thread.js'],
+      ...[
+        'dist/tables/row-lines-process.js',
+        'dist/tables/schema-check-process.js',
+        'dist/worker-process.js',
+      ],
     ])
     assert.deepEqual(served, ['dist/console/app.js'], 'all pages in one script')
     const others = inFolders.filter((path) => !path.endsWith('.js'))

@@ -5,6 +5,7 @@ import { stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { Readable } from 'node:stream'
 import { FormData } from 'undici'
+import type { UploadPurpose } from '../../domain/file.ts'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
 import { type ProgressView, uploadLine } from '../terminal/progress-view.ts'
@@ -20,13 +21,16 @@ export async function uploadInput(
   client: ApiClient,
   path: string,
   view: Pick<ProgressView, 'show'>,
+  purpose: UploadPurpose = 'batch',
 ): Promise<Uploaded> {
   const onProgress = (sent: number, total: number): void =>
     view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint))
   const found = await stat(path)
-  if (!found.isFile()) throw new Failure(`${path} is not a regular file; give the path of a JSONL file`)
+  if (!found.isFile())
+    throw new Failure(`${path} is not a regular file; give the path of a JSONL file, or of a table`)
   const input = { path, filename: basename(path), start: 0, bytes: found.size }
-  if (found.size > PART_BYTES) return await uploadInParts(client, input, onProgress)
+  // Parts are for lines.
+  if (found.size > PART_BYTES && purpose === 'batch') return await uploadInParts(client, input, onProgress)
   let hash = createHash('sha256')
   const file = await client.postForm(FileObject, '/v1/files', () => {
     let sent = 0
@@ -36,7 +40,7 @@ export async function uploadInput(
       sent += block.length
       onProgress(sent, found.size)
     })
-    return form({ purpose: 'batch', file: content })
+    return form({ purpose, file: content })
   })
   return { file, sha256: hash.digest('hex') }
 }

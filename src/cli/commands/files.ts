@@ -1,6 +1,6 @@
 // files: list, upload, download and delete files.
-import type { Command } from 'commander'
-import { FILE_PURPOSES } from '../../domain/file.ts'
+import { type Command, Option } from 'commander'
+import { FILE_PURPOSES, UPLOAD_PURPOSES, type UploadPurpose } from '../../domain/file.ts'
 import { FileObject } from '../../wire/file.ts'
 import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
@@ -13,6 +13,10 @@ import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson, writeData, writeLine } from '../terminal/terminal.ts'
+
+interface UploadFlags extends ApiFlags {
+  purpose: UploadPurpose
+}
 
 export function addFiles(program: Command, shell: Shell): void {
   const files = program.command('files').description('list, upload, download and delete files')
@@ -36,11 +40,17 @@ export function addFiles(program: Command, shell: Shell): void {
   })
 
   examples(
-    apiCommand(files, 'upload', 'upload a JSONL file and wait until it is validated')
-      .argument('<path>', 'JSONL file, one request per line')
-      .action((path: string, flags: ApiFlags) => uploadFile(shell, path, flags)),
+    apiCommand(files, 'upload', 'upload a JSONL file and wait until it is validated, or a table')
+      .argument('<path>', 'JSONL file, one request per line; or a table')
+      .addOption(
+        new Option('--purpose <purpose>', 'table: rows, which a batch is to ask about')
+          .choices(UPLOAD_PURPOSES)
+          .default('batch'),
+      )
+      .action((path: string, flags: UploadFlags) => uploadFile(shell, path, flags)),
     'offpeak files upload input.jsonl',
     'FILE=$(offpeak files upload input.jsonl)',
+    'offpeak files upload reviews.parquet --purpose table',
   )
 
   apiCommand(files, 'content', 'print the content of a file')
@@ -50,15 +60,16 @@ export function addFiles(program: Command, shell: Shell): void {
 }
 
 /** Prints the ID to stdout, for scripts. */
-async function uploadFile(shell: Shell, path: string, flags: ApiFlags): Promise<void> {
+async function uploadFile(shell: Shell, path: string, flags: UploadFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   await withApi(shell, flags, async ({ client, watch }) => {
-    const { file } = await uploadInput(client, path, watch.view)
+    const { file } = await uploadInput(client, path, watch.view, flags.purpose)
     const checked = await watchFile(client, file.id, watch)
     watch.view.stop()
     if (flags.json) return printJson(stdout, checked)
     writeLine(stdout, checked.id)
-    writeLine(stderr, `${counted(checked.line_count, 'line')}, ${humanBytes(checked.bytes)}`)
+    const lines = flags.purpose === 'batch' ? `${counted(checked.line_count, 'line')}, ` : ''
+    writeLine(stderr, `${lines}${humanBytes(checked.bytes)}`)
   })
 }
 

@@ -79,6 +79,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'files.purpose': 'Art',
   'files.batch': 'Eingaben',
   'files.batch_output': 'Ergebnisse',
+  'files.table': 'Tabellen',
   'files.file': 'Datei',
   'files.size': 'Größe',
   'files.created': 'Angelegt',

@@ -75,6 +75,7 @@ export const messages = {
   'files.purpose': 'Kind',
   'files.batch': 'Inputs',
   'files.batch_output': 'Results',
+  'files.table': 'Tables',
   'files.file': 'File',
   'files.size': 'Size',
   'files.created': 'Created',

@@ -20,7 +20,7 @@ import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
 const PATH = '/v1/files'
-const PURPOSES = ['batch', 'batch_output'] as const
+const PURPOSES = ['batch', 'batch_output', 'table'] as const
 const TONES = { processed: 'good', error: 'bad', pending: 'info', uploaded: 'info' } as const
 
 export function Files(): VNode {
@@ -75,7 +75,7 @@ export function Files(): VNode {
             first.reload()
           }}
         >
-          <p>{t(removed.purpose === 'batch' ? 'files.removeInput' : 'files.removeResults')}</p>
+          <p>{t(removed.purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')}</p>
         </FormDialog>
       ) : null}
     </Page>

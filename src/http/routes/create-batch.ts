@@ -22,6 +22,7 @@ import type { Incoming } from '../../intake/incoming.ts'
 import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
+import { checkTable, TableLines } from '../../intake/table-lines.ts'
 import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../intake/upload.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import {
@@ -79,7 +80,7 @@ const RESULTS_BYTES_MAX = 1024 * 1024
 /** Whoever may not read results may not send them anywhere either. */
 const READS_RESULTS = ['files:read', 'batches:read'] as const
 const NO_DRY_RUN =
-  'A dry run needs a file. Upload the lines with POST /v1/files, and give its ID as `input_file_id`.'
+  'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
 
 const CreateHeaders = Type.Object({
   ...IdempotencyHeaders.properties,
@@ -156,6 +157,7 @@ interface OfNewFile extends Omit<Made, 'input' | 'call'> {
 export function createBatchRoutes(app: App, deps: Deps): void {
   const { store, clock, idempotency, incoming, reads, region, plans, wake, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
+  const tableLines = new TableLines(deps)
   const waitingForFiles = new WaitingCalls(clock)
   const waitingForBatches = new WaitingCalls(clock)
   app.addHook('preClose', async () => {
@@ -167,7 +169,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     operation: 'createBatch',
     summary: 'Create a batch',
     description:
-      'Of a file, or of the lines in `requests`, which become a file (`requests.jsonl`), or of a file in a bucket (`input_url`), which is fetched after the answer; for both the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+      'Of a file, of the lines in `requests`, of what `table` asks about the rows of an uploaded table, or of a file in a bucket (`input_url`), which is fetched after the answer; for what is not a file yet the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
     answer: Type.Union([BatchObject, BatchEstimate]),
     headers: CreateHeaders,
     rules: { body: CREATE_BATCH_RULES },
@@ -186,14 +188,20 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const { wait = null, ...body } = request.body
       const { headers, lines } = request
       const wait_ms = wait === null ? 0 : waitMs(wait)
-      const { input_url, output_url } = body
+      const { input_url, output_url, table } = body
       const given = { input_file_id: body.input_file_id, requests: lines ?? undefined, input_url }
       const inputs = Object.entries(given).filter(([, input]) => input !== undefined)
       if (inputs.length !== 1) throw oneInput(inputs.at(-1)?.[0] ?? null)
+      if (table && body.input_file_id === undefined)
+        throw new ApiError('invalid_request', '`table` needs an `input_file_id`, that of a table.', {
+          param: 'table',
+        })
+      if (table) checkTable(table, body.endpoint)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
-      // Lines that came in the call are not sent again for a mistake in one of them.
-      const takesAnyFile = lines !== null || input_url !== undefined || request.compat === 'openai'
+      // What is not a file yet is not sent again for a mistake in one line.
+      const takesAnyFile =
+        body.input_file_id === undefined || table !== undefined || request.compat === 'openai'
       const owner = { ...ownerOf(request, header_entity), takesAnyFile }
       const plan = planOf(plans, caller)
       const isDryRun = request.query.dry_run === 'true'
@@ -217,9 +225,19 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         const answer = await createOf(request, { call, orderOf, defaults, webhook, insertInput })
         return await sendEnded(request, reply, answer, wait_ms)
       }
-      if (lines) {
+      if (table || lines) {
         authorize(caller, ['files:write'])
-        if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'requests' })
+        if (isDryRun)
+          throw new ApiError('invalid_request', NO_DRY_RUN, { param: table ? 'table' : 'requests' })
+      }
+      if (table) {
+        const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
+        const storeFile: OfNewFile['storeFile'] = (upload, check) =>
+          tableLines.upload(input_file_id, table, upload, check)
+        const made = { call, bytes: 0, orderOf, defaults, webhook, storeFile }
+        return await sendEnded(request, reply, await createOfNewFile(request, made), wait_ms)
+      }
+      if (lines) {
         const form = formOfFile('requests.jsonl', lines.content(body.endpoint))
         const { bytes, sha256: requests } = lines
         const call = idempotentCall(request, 'POST /v1/batches', { ...body, requests })

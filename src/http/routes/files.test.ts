@@ -405,7 +405,10 @@ test('files are listed newest first, by purpose', async () => {
   assert.deepEqual((await server.call('GET', '/v1/files?purpose=batch_output')).ids, [results.id])
   const wrong = await server.call('GET', '/v1/files?purpose=fine-tune')
   assert.equal(wrong.outcome, '400 invalid_request')
-  assert.equal(wrong.error.message, '`purpose` must be one of "batch", "batch_output", not "fine-tune".')
+  assert.equal(
+    wrong.error.message,
+    '`purpose` must be one of "batch", "batch_output", "table", not "fine-tune".',
+  )
 })
 
 test('a large upload is downloaded unchanged', async () => {

@@ -5,7 +5,7 @@ import { Type } from 'typebox'
 import type { ByteRange } from '../../blobs/blobs.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { FILE_PURPOSES } from '../../domain/file.ts'
+import { FILE_PURPOSES, UPLOAD_PURPOSES } from '../../domain/file.ts'
 import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
@@ -45,10 +45,11 @@ import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const UploadForm = Type.Object(
   {
-    purpose: Type.Literal('batch'),
+    purpose: oneOf(UPLOAD_PURPOSES, '`batch`: lines. `table`: rows, for `table` of a new batch.'),
     file: Type.String({
       contentMediaType: 'application/octet-stream',
-      description: 'The JSONL file.',
+      description:
+        'The JSONL file, or the table: a name that ends with `.csv`, `.tsv`, `.jsonl` (also with `.gz` or `.zst`) or `.parquet`.',
     }),
     'expires_after[anchor]': Type.Optional(Type.Literal('created_at')),
     'expires_after[seconds]': Type.Optional(
@@ -84,7 +85,7 @@ export function fileRoutes(
     operation: 'uploadFile',
     summary: 'Upload an input file',
     description:
-      'A form (`multipart/form-data`) with the fields `purpose` (`batch`) and `file` (the JSONL), in any order. `Content-Encoding` may be `gzip` or `zstd`. The file is `pending` until it has been validated.',
+      'A form (`multipart/form-data`) with the fields `purpose` and `file`, in any order. `Content-Encoding` may be `gzip` or `zstd`. The file is `pending` until it has been validated; a table is `processed` at once.',
     answer: FileObject,
     form: UploadForm,
     headers: IdempotencyHeaders,

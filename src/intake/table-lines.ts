@@ -1,0 +1,104 @@
+// The lines of a batch that asks a model about each row of an uploaded table, as a new input file.
+import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
+import { ApiError } from '../domain/errors.ts'
+import { ProjectQueue } from '../domain/project-queue.ts'
+import { readBlobRow } from '../store/blobs.ts'
+import { readFile } from '../store/files.ts'
+import type { FileRow } from '../store/schema.ts'
+import type { Writer } from '../store/store.ts'
+import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
+import { rowLines } from '../tables/row-lines.ts'
+import { TableError, withoutEnding } from '../tables/table.ts'
+import type { BatchTable } from '../wire/batch.ts'
+import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
+
+/** How many tables are read at once: each takes a process. */
+const AT_ONCE = 2
+
+const OWN_FIELDS = ['model', 'messages', 'response_format']
+
+/** Throws invalid_request for what is wrong without looking at the table. */
+export function checkTable({ parameters, schema }: BatchTable, endpoint: string): void {
+  if (endpoint !== DEFAULT_ENDPOINT)
+    throw invalid(`The rows of a table are asked about at \`${DEFAULT_ENDPOINT}\`.`, 'endpoint')
+  const own = OWN_FIELDS.find((name) => Object.hasOwn(parameters ?? {}, name))
+  if (own !== undefined)
+    throw invalid(
+      `\`table.parameters\` cannot have \`${own}\`: it is made of \`model\`, \`prompt\`, \`system\` and \`schema\`.`,
+      'table.parameters',
+    )
+  if (schema != null && answerSchema(schema) === null)
+    throw invalid(
+      `\`table.schema\` must be the schema of an object with 1 to ${FIELDS_MAX} \`properties\`.`,
+      'table.schema',
+    )
+}
+
+/** Makes files of lines from tables, one of a project at a time. */
+export class TableLines {
+  readonly #deps: UploadDeps
+  readonly #queue = new ProjectQueue({ atOnce: AT_ONCE, perProject: 1 })
+
+  constructor(deps: UploadDeps) {
+    this.#deps = deps
+  }
+
+  /** Throws file_not_found, and invalid_request where a row, or what is asked about it, makes no line; and like receiveUpload. */
+  async upload(
+    file_id: string,
+    table: BatchTable,
+    upload: Omit<Upload, 'form_bytes'>,
+    check: (tx: Writer, bytes: number) => Promise<void>,
+  ): Promise<FileRow> {
+    const { project_id, now } = upload
+    const file = await readFile(this.#deps.store.read, project_id, file_id, now)
+    if (!file) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
+    if (file.purpose !== 'table')
+      throw invalid(
+        'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
+        'input_file_id',
+      )
+    const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table))
+    return await this.#queue.run(project_id, () =>
+      receiveUpload(this.#deps, form, { ...upload, form_bytes: 0 }, check),
+    )
+  }
+
+  async *#lines({ project_id, filename, content_blob }: FileRow, table: BatchTable): AsyncGenerator<Buffer> {
+    const { store, sealed } = this.#deps
+    const { model, prompt, system, schema, id_column, images, parameters, skip_empty, delimiter, limit } =
+      table
+    const blob = content_blob === null ? undefined : await readBlobRow(store.read, content_blob)
+    if (!blob) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
+    const source = {
+      name: filename,
+      byteLength: blob.bytes,
+      async slice(start: number, end = blob.bytes): Promise<ArrayBuffer> {
+        return new Uint8Array(await sealed.readAll(project_id, blob, { start, end })).buffer
+      },
+    }
+    const asking = {
+      ...{ model, prompt, system: system ?? undefined, schema: answerSchema(schema) ?? undefined },
+      ...{
+        idColumn: id_column ?? undefined,
+        images: images ?? undefined,
+        parameters: parameters ?? undefined,
+      },
+      skipsEmpty: skip_empty ?? false,
+    }
+    try {
+      yield* rowLines(source, { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined })
+    } catch (error) {
+      throw error instanceof TableError ? invalid(sentence(error.message), 'table') : error
+    }
+  }
+}
+
+/** Messages about tables are written for a terminal, where they follow a colon. */
+function sentence(message: string): string {
+  return /[.?!]$/.test(message) ? message : `${message}.`
+}
+
+function invalid(message: string, param: string): ApiError {
+  return new ApiError('invalid_request', message, { param })
+}

@@ -1,0 +1,89 @@
+// The process that makes the request lines of a table, which callers have written: it may hold anything, and ask for any
+// time and memory. So it has a small heap, its parent can kill it, and the bytes of the table come from there, a slice at
+// a time. The lines go to standard output.
+import { once } from 'node:events'
+import { openTable } from './open-table.ts'
+import { type Asking, type Prepared, Question } from './row-requests.ts'
+import { RowError, TableError } from './table.ts'
+
+export interface TableOrder {
+  /** The name of the table: its ending says its format. */
+  name: string
+  byteLength: number
+  asking: Omit<Asking, 'imageUrl'>
+  delimiter?: string | undefined
+  /** At most so many rows. */
+  limit?: number | undefined
+}
+
+export type ToRowLines = TableOrder | { slice: number; bytes: Uint8Array }
+
+/** `slice` numbers what is asked for. `failed`: what is wrong with the table; null when all lines are written. */
+export type FromRowLines = { slice: number; start: number; end: number } | { failed: string | null }
+
+const NAMES = {
+  prompt: '`table.prompt`',
+  system: '`table.system`',
+  images: '`table.images`',
+  idColumn: '`table.id_column`',
+}
+
+const waiting = new Map<number, (bytes: Uint8Array) => void>()
+let slices = 0
+
+process.on('message', (message: ToRowLines) => {
+  if ('slice' in message) {
+    waiting.get(message.slice)?.(message.bytes)
+    waiting.delete(message.slice)
+  } else void writeLines(message).then((failed) => send({ failed }))
+})
+process.once('disconnect', () => process.exit())
+// The process that has started this one decides when it ends.
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {})
+
+function send(message: FromRowLines): void {
+  process.send?.(message)
+}
+
+async function slice(start: number, end: number): Promise<ArrayBuffer> {
+  const { promise, resolve } = Promise.withResolvers<Uint8Array>()
+  const number = slices++
+  waiting.set(number, resolve)
+  send({ slice: number, start, end })
+  return new Uint8Array(await promise).buffer
+}
+
+async function writeLines({
+  name,
+  byteLength,
+  asking,
+  delimiter,
+  limit,
+}: TableOrder): Promise<string | null> {
+  const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map() }
+  const source = { name, byteLength, slice: (start: number, end = byteLength) => slice(start, end) }
+  const imageUrl = async (place: string): Promise<string> => {
+    throw new RowError(`the image ${place} is no address; the service reads no files`)
+  }
+  try {
+    const table = await openTable(source, { delimiter })
+    const question = new Question(table, name, { ...asking, imageUrl }, NAMES)
+    for await (const line of question.lines(table, prepared, limit)) {
+      refuseSkipped(prepared)
+      if (!process.stdout.write(line)) await once(process.stdout, 'drain')
+    }
+    refuseSkipped(prepared)
+    process.stdout.end()
+    return null
+  } catch (error) {
+    const at = prepared.rows === 0 ? '' : `, row ${prepared.rows}`
+    if (error instanceof TableError) return error.message
+    return `${name}${at}: ${error instanceof Error ? error.message : String(error)}`
+  }
+}
+
+/** Here no table of answers could say what became of such a row. */
+function refuseSkipped({ skipped }: Prepared): void {
+  const [first] = skipped
+  if (first !== undefined) throw new TableError(`row ${first[0]}: ${first[1]}`)
+}

@@ -1,0 +1,85 @@
+// The request lines of a table, made by a process of their own (row-lines-process.ts), which is ended when it takes too
+// much memory, or when nothing has come of it for long.
+import { fork } from 'node:child_process'
+import { steadyClock } from '../domain/clock.ts'
+import type { FromRowLines, TableOrder } from './row-lines-process.ts'
+import { TableError } from './table.ts'
+import type { TableSource } from './table-bytes.ts'
+
+export interface RowLinesLimits {
+  /** Heap of the process in MiB. */
+  heapMib: number
+  /** A larger slice is not read: the column of a Parquet row group is one. */
+  sliceBytes: number
+  /** The process is ended when no byte has come for so long. */
+  silentMs: number
+}
+
+const LIMITS: RowLinesLimits = { heapMib: 256, sliceBytes: 64 * 1024 * 1024, silentMs: 60_000 }
+
+/** Throws a TableError, with what is wrong, and what reading `source` throws. */
+export async function* rowLines(
+  { name, byteLength, slice }: TableSource,
+  asked: Pick<TableOrder, 'asking' | 'delimiter' | 'limit'>,
+  limits: Partial<RowLinesLimits> = {},
+): AsyncGenerator<Buffer> {
+  const { heapMib, sliceBytes, silentMs } = { ...LIMITS, ...limits }
+  const file = import.meta.url.endsWith('.ts') ? './row-lines-process.ts' : './row-lines-process.js'
+  const child = fork(new URL(file, import.meta.url), {
+    // No credential of the service is in it.
+    env: {},
+    execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
+    serialization: 'advanced',
+    // What V8 says of a full heap helps nobody.
+    stdio: ['ignore', 'pipe', 'ignore', 'ipc'],
+  })
+  const ended = Promise.withResolvers<string | null>()
+  let failure: unknown
+  const fail = (error: unknown): void => {
+    failure ??= error
+    child.kill('SIGKILL')
+  }
+  const giveSlice = async (number: number, start: number, end: number): Promise<void> => {
+    if (end - start > sliceBytes)
+      throw new TableError(
+        `${name} has ${Math.ceil((end - start) / 1024 ** 2)} MiB of a column in one piece, more than ${sliceBytes / 1024 ** 2}; write it with smaller row groups`,
+      )
+    const bytes = new Uint8Array(await slice(start, end))
+    if (child.connected) child.send({ slice: number, bytes }, () => {})
+  }
+  child.on('message', (message: FromRowLines) => {
+    if ('failed' in message) {
+      ended.resolve(message.failed)
+      if (message.failed !== null) child.kill('SIGKILL')
+    } else giveSlice(message.slice, message.start, message.end).catch(fail)
+  })
+  child.once('error', fail)
+  child.once('close', () =>
+    ended.resolve(
+      `${name} cannot be read within ${heapMib} MiB: its rows, or what is asked about them, are too large`,
+    ),
+  )
+  child.send({ name, byteLength, ...asked })
+  let cancel = (): void => {}
+  const expectBytes = (): void => {
+    cancel()
+    cancel = steadyClock.after(silentMs, () =>
+      fail(new TableError(`no request of ${name} was made for ${silentMs / 1000} s`)),
+    )
+  }
+  try {
+    expectBytes()
+    const pieces: AsyncIterable<Buffer> = child.stdout!
+    for await (const piece of pieces) {
+      cancel()
+      yield piece
+      expectBytes()
+    }
+    const failed = await ended.promise
+    if (failure) throw failure
+    if (failed !== null) throw new TableError(failed)
+  } finally {
+    cancel()
+    child.kill('SIGKILL')
+  }
+}
