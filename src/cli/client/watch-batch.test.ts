@@ -40,6 +40,7 @@ describe('a batch that is watched', () => {
           metadata: {},
           cost_usd: 0,
           request_counts: { total: 10, completed, failed: 0 },
+          not_run: 0,
           ...(waiting === undefined
             ? {}
             : { waiting_reason: { code: 'model_unavailable', message: waiting } }),
