@@ -113,22 +113,23 @@ export async function createBatch(
   if (fields.start_after !== null && fields.start_after >= expires_at)
     throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
   const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
-  // Also when the file was processed after its index was looked up.
+  // A file that was validated as it came has an index before it is processed.
+  const lines = found?.status === 'processed' ? projection : null
   const mayLackLines = takesAnyFile && (takesAnyFile !== 'pending' || found?.status !== 'error')
-  const hasNoLines = mayLackLines && found?.purpose === 'batch' && !projection
+  // Also when the file was processed after its index was looked up.
+  const hasNoLines = mayLackLines && found?.purpose === 'batch' && !lines
   const file = hasNoLines ? { ...found, line_count: 0 } : usableInput(found)
-  if (!projection && !hasNoLines)
-    throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
-  await admitLines(tx, order, projection, { open_batches: 1, queued_lines: file.line_count }, now)
+  if (!lines && !hasNoLines) throw new ApiError('file_not_processed', PENDING, { param: 'input_file_id' })
+  await admitLines(tx, order, lines, { open_batches: 1, queued_lines: file.line_count }, now)
   const batch = await insertBatch(tx, {
     ...fields,
     id: newId('batch', now),
     total: file.line_count,
     created: now,
     expires_at,
-    models: projection && modelsText(projection),
+    models: lines && modelsText(lines),
   })
-  if (projection) await recordProjectedSpend(tx, batch, projection)
+  if (lines) await recordProjectedSpend(tx, batch, lines)
   // If no line can run, the plan task reads the whole file.
   const large = sizeClass(file.bytes)
   await insertTask(tx, { kind: 'plan', subject: batch.id, project_id: batch.project_id, large }, now)

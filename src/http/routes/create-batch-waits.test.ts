@@ -55,6 +55,20 @@ test('the wait has a limit', async () => {
   assert.ok(ms >= 10_000 && ms <= 10_100, `${ms} ms`)
 })
 
+test('a file that was validated as it came, but is not processed yet, makes a batch without lines', async () => {
+  await using server = await testServer()
+  const id = await server.processedFile()
+  await server.deps.store.write((tx) =>
+    tx.updateTable('files').set({ status: 'pending' }).where('id', '=', id).execute(),
+  )
+  assert.equal((await server.createBatch(id)).outcome, '422 file_not_processed')
+  const { status, json } = await server.createBatch(id, { headers: { 'x-offpeak-compat': 'openai' } })
+  assert.deepEqual(
+    [status, json.status, json.request_counts],
+    [200, 'validating', { total: 0, completed: 0, failed: 0 }],
+  )
+})
+
 test('errors that waiting cannot fix are answered at once', async () => {
   await using server = await testServer(WAIT)
   const { id } = await server.upload()
