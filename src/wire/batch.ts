@@ -76,7 +76,7 @@ const BatchUsage = object('BatchUsage', {
   total_tokens: Count,
 })
 
-const ReaskShape = Type.Object(
+export const ReaskShape = Type.Object(
   {
     max: between(1, REASKS_MAX, 'How often at most.'),
     mode: oneOf(

@@ -2,7 +2,7 @@
 // breaks on the way. The real service is what test/cli/cli.test.ts runs against.
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { buffer } from 'node:stream/consumers'
-import type { BatchStatus } from '../../src/domain/batch.ts'
+import type { BatchStatus, Reask } from '../../src/domain/batch.ts'
 import type { BatchObject } from '../../src/wire/batch.ts'
 import type { FileObject } from '../../src/wire/file.ts'
 
@@ -144,6 +144,7 @@ export class ScriptedApi {
       completion_window: string
       metadata?: Record<string, string>
       dedupe?: true | 'force'
+      reask?: Reask
     } = JSON.parse(seen.body.toString())
     const key = String(seen.headers['idempotency-key'])
     const earlier = this.#keys.get(key)
@@ -170,6 +171,7 @@ export class ScriptedApi {
       expires_at: 1_700_086_400,
       metadata: asked.metadata ?? {},
       ...(asked.dedupe === undefined ? {} : { dedupe: asked.dedupe }),
+      ...(asked.reask === undefined ? {} : { reask: asked.reask }),
     }
     this.batches.set(object.id, { object, looks: 0 })
     this.#keys.set(key, object.id)

@@ -5,7 +5,7 @@ import { createReadStream, createWriteStream } from 'node:fs'
 import { rename, rm } from 'node:fs/promises'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
-import { BATCH_SORTS, BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, isTerminal, type Reask } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
@@ -25,6 +25,7 @@ import {
   type MetadataFlags,
   metadataOf,
   pointInTime,
+  reaskOption,
   withMetadata,
 } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
@@ -33,6 +34,7 @@ import { printJson, writeData, writeLine, writeLines } from '../terminal/termina
 interface CreateFlags extends ApiFlags, MetadataFlags {
   endpoint: string
   dedupe?: DedupeFlag
+  reask?: Reask
   window: string
   idempotencyKey?: string
   notBefore?: number
@@ -70,6 +72,7 @@ export function addBatches(program: Command, shell: Shell): void {
   create
     .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
     .addOption(dedupeOption())
+    .addOption(reaskOption())
     .option('--window <duration>', 'completion window', '24h')
   withMetadata(create)
     .option(
@@ -178,6 +181,7 @@ function newBatch(file_id: string, flags: CreateFlags): object {
     completion_window: flags.window,
     ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
+    ...(flags.reask === undefined ? {} : { reask: flags.reask }),
     ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
     ...(flags.webhook === undefined ? {} : { webhook: { url: flags.webhook } }),
   }

@@ -4,12 +4,13 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { createReadStream } from 'node:fs'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { isDeepStrictEqual } from 'node:util'
 import Type, { type Static } from 'typebox'
 import { Value } from 'typebox/value'
 import { OPEN_STATUSES } from '../../domain/batch.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { byteLines } from '../../tables/table-bytes.ts'
-import { BatchObject } from '../../wire/batch.ts'
+import { BatchObject, ReaskShape } from '../../wire/batch.ts'
 import { AnyObject, type ApiClient, ApiError, adviceFor, ResultLine } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { downloadResults } from '../client/download.ts'
@@ -161,6 +162,7 @@ async function untilDone(
         completion_window: state.window,
         ...(Object.keys(state.metadata).length === 0 ? {} : { metadata: state.metadata }),
         ...(state.dedupe === undefined ? {} : { dedupe: state.dedupe }),
+        ...(state.reask === undefined ? {} : { reask: state.reask }),
       },
       { 'idempotency-key': idempotencyKey(state) },
     )
@@ -204,6 +206,7 @@ const RunState = Type.Object({
   window: Type.String(),
   metadata: Type.Record(Type.String(), Type.String()),
   dedupe: Type.Optional(Type.Union([Type.Literal(true), Type.Literal('force')])),
+  reask: Type.Optional(ReaskShape),
   input_sha256: Type.String(),
   nonce: Type.String(),
   file_id: Type.String(),
@@ -222,7 +225,7 @@ const RunState = Type.Object({
 export type RunState = Static<typeof RunState>
 
 /** The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. */
-type RunTerms = Pick<RunState, 'table' | 'target' | 'window' | 'metadata' | 'dedupe'>
+type RunTerms = Pick<RunState, 'table' | 'target' | 'window' | 'metadata' | 'dedupe' | 'reask'>
 
 /** The file that a run writes its answers to. */
 export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
@@ -237,11 +240,12 @@ export function runStatePath(output: string): string {
 }
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
-  const { target, window, metadata, dedupe, table } = terms
+  const { target, window, metadata, dedupe, reask, table } = terms
   const nonce = randomBytes(12).toString('hex')
   return {
     ...{ version: 1, target, window, metadata, input_sha256, nonce, file_id, batch_id: null },
     ...(dedupe && { dedupe }),
+    ...(reask && { reask }),
     ...(table && { table }),
   }
 }
@@ -251,15 +255,17 @@ export function sameTerms(state: RunState, terms: RunTerms): boolean {
     state.target === terms.target &&
     state.window === terms.window &&
     state.dedupe === terms.dedupe &&
+    isDeepStrictEqual(state.reask, terms.reask) &&
     metadataText(state.metadata) === metadataText(terms.metadata)
   )
 }
 
 /** Equal for every attempt to create the batch of this run, and different for every other run. */
 export function idempotencyKey(state: RunState): string {
-  const { input_sha256, window, metadata, file_id, nonce, dedupe } = state
+  const { input_sha256, window, metadata, file_id, nonce, dedupe, reask } = state
   const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
   if (dedupe !== undefined) parts.push(String(dedupe))
+  if (reask !== undefined) parts.push(JSON.stringify(reask))
   return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
 }
 

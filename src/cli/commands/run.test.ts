@@ -154,7 +154,7 @@ describe('offpeak run against a service', () => {
     })
   })
 
-  test('window, metadata, entity, name and dedupe reach the batch', async () => {
+  test('window, metadata, entity, name, dedupe and reask reach the batch', async () => {
     await offpeak(
       ...[
         'run',
@@ -167,6 +167,7 @@ describe('offpeak run against a service', () => {
         'user:42',
         '--name',
         'nightly',
+        ...['--reask', '2:repair'],
         '--dedupe',
       ],
     )
@@ -174,6 +175,7 @@ describe('offpeak run against a service', () => {
     assert.equal(batch?.completion_window, '4h')
     assert.deepEqual(batch?.metadata, { tags: 'a=b', name: 'nightly', entity: 'user:42' })
     assert.equal(batch?.dedupe, true)
+    assert.deepEqual(batch?.reask, { max: 2, mode: 'repair' })
   })
 
   test('429, 503 and broken connections are retried, not before Retry-After', async () => {

@@ -5,7 +5,7 @@ import { access, mkdir } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
-import { isTerminal } from '../../domain/batch.ts'
+import { isTerminal, type Reask } from '../../domain/batch.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { tableBytes } from '../../tables/table-bytes.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
@@ -27,6 +27,7 @@ import {
   examples,
   type MetadataFlags,
   metadataOf,
+  reaskOption,
   withConfig,
   withJson,
   withMetadata,
@@ -74,6 +75,7 @@ interface RunFlags extends ConfigFlags, MetadataFlags, TableFlags, EngineFlags {
   errors?: string
   window?: string
   dedupe?: DedupeFlag
+  reask?: Reask
   upstream?: string
   upstreamKeyEnv?: string
   estimate?: boolean
@@ -93,6 +95,7 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--window <duration>', 'completion window (default: 24h)')
   withMetadata(run)
     .addOption(dedupeOption())
+    .addOption(reaskOption())
     .option('--retry-failed', 'table: ask again about the rows to which the last run has no answer')
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
     .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
@@ -255,11 +258,12 @@ async function finishedRun(output: string): Promise<TableRun> {
 
 /** A retry is billed as the run is. */
 function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
-  const { window = state.window, dedupe = state.dedupe, metadata } = flags
+  const { window = state.window, dedupe = state.dedupe, reask = state.reask, metadata } = flags
   return {
     ...flags,
     window,
     ...(dedupe && { dedupe }),
+    ...(reask && { reask }),
     metadata: { ...state.metadata, ...metadata, retry_of: batch_id },
   }
 }
@@ -391,7 +395,7 @@ interface WrittenTable extends JoinedRows {
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'dedupe' | 'model' | keyof MetadataFlags>,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'dedupe' | 'reask' | 'model' | keyof MetadataFlags>,
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -404,6 +408,7 @@ export function orderFor(
     target,
     window: flags.window ?? '24h',
     ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
+    ...(flags.reask === undefined ? {} : { reask: flags.reask }),
     ...(flags.model === undefined ? {} : { model: flags.model }),
     ...job?.order,
     metadata: metadataOf(flags),

@@ -1,6 +1,7 @@
 // Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
 
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { REASK_MODES, REASKS_MAX, type Reask } from '../../domain/batch.ts'
 import { systemClock } from '../../domain/clock.ts'
 import { durationMs } from '../../domain/days.ts'
 
@@ -50,6 +51,20 @@ export function dedupeOption(): Option {
   return new Option('--dedupe [force]', text).argParser((value): DedupeFlag => {
     if (value === 'force') return value
     throw new InvalidArgumentError('Expected force or nothing; put other arguments before --dedupe.')
+  })
+}
+
+export function reaskOption(): Option {
+  const text =
+    'ask again, so often at most, for an answer that misses its schema or is cut off; with :repair the model sees what is wrong'
+  return new Option('--reask <max[:mode]>', text).argParser((value): Reask => {
+    const [max = '', mode = 'repeat'] = value.split(':')
+    const found = REASK_MODES.find((name) => name === mode)
+    if (/^[1-9]$/.test(max) && Number(max) <= REASKS_MAX && found !== undefined)
+      return { max: Number(max), mode: found }
+    throw new InvalidArgumentError(
+      `Expected a number from 1 to ${REASKS_MAX}, and maybe ${REASK_MODES.map((name) => `:${name}`).join(' or ')}.`,
+    )
   })
 }
 
