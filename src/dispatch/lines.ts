@@ -407,16 +407,20 @@ export class Lines {
     addAttempt(tries, { ...attemptOf(upstream, ANSWERED, at, now), reason: fault.code })
     const messages = run.reask?.mode === 'repair' ? repairMessages(fault.text, fault.message) : null
     const asked = (tries.kept?.asked ?? 0) + 1
-    tries.kept = { body: Buffer.from(body), answer, upstream, earlier, asked, messages }
+    const model = this.#modelOf(run, position)
+    tries.kept = { body: Buffer.from(body), answer, upstream, model, earlier, asked, messages }
     this.place(run, position, `its answer is asked for again: ${fault.code}`)
+  }
+
+  #modelOf(run: Run, position: number): Model | undefined {
+    return this.#options.models.get(run.lines[position]!.model ?? '')
   }
 
   /** What the answers before the next one have used. */
   #earlierThan(run: Run, position: number): Earlier {
     const kept = run.triesOf(position)?.kept
     if (!kept) return NO_EARLIER
-    const { answer, upstream, earlier, messages } = kept
-    const model = this.#options.models.get(run.lines[position]!.model ?? '')
+    const { answer, upstream, model, earlier, messages } = kept
     const billed = billAnswer(run.recorded(position), answer, upstream, model, earlier)
     return { ...billed, more_bytes: messages?.length ?? 0 }
   }
@@ -425,8 +429,9 @@ export class Lines {
   #standIn(run: Run, position: number, now: number): boolean {
     const tries = run.triesOf(position)
     const kept = tries?.kept
-    if (!kept) return false
-    this.#record(run, position, kept, { upstream: kept.upstream, now }, tries, kept.earlier)
+    // A line that was sent has a model; one without is not known any more, or the database rejects its results.
+    if (!kept || run.lines[position]!.model === null) return false
+    this.#record(run, position, kept, { upstream: kept.upstream, now }, tries, kept.earlier, kept.model)
     return true
   }
 
@@ -464,8 +469,9 @@ export class Lines {
     { upstream, now }: Pick<EndedAttempt, 'upstream' | 'now'>,
     attempts: LineAttempts,
     earlier: Earlier,
+    model = this.#modelOf(run, position),
   ): number {
-    const { models, learner, funds, log } = this.#options
+    const { learner, funds, log } = this.#options
     let followers: readonly Entry[] = []
     let cost = 0
     const line = run.lines[position]!
@@ -477,7 +483,7 @@ export class Lines {
         result,
         upstream,
         attempts,
-        models.get(line.model ?? ''),
+        model,
         now,
         earlier,
       )

@@ -5,6 +5,7 @@ import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
+import type { Model } from '../domain/model.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
@@ -32,6 +33,8 @@ export type RunStop = StopReason | 'lost' | 'drained'
 /** The last answer of a line that is asked again. It stands if no other one comes. */
 export interface KeptAnswer extends Answered {
   upstream: Upstream
+  /** As it was then, with its price; undefined where the configuration did not name it any more. */
+  model: Model | undefined
   /** What the answers before it used. */
   earlier: Earlier
   /** How often the line is asked again, the attempt to come included. */
