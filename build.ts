@@ -116,7 +116,8 @@ try {
 
 /** The notices of the packages that became part of dist/. */
 function licenses(inputs: readonly string[]): string {
-  const names = new Set(inputs.flatMap((path) => /^node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []))
+  // Where node_modules is a link, paths begin with the place that it leads to.
+  const names = new Set(inputs.flatMap((path) => /\bnode_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []))
   return [...names]
     .sort()
     .map((folder) => {
