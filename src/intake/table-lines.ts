@@ -58,6 +58,8 @@ export class TableLines {
         'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
         'input_file_id',
       )
+    if (file.status !== 'processed')
+      throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
     const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table))
     return await this.#queue.run(project_id, () =>
       receiveUpload(this.#deps, form, { ...upload, form_bytes: 0 }, check),

@@ -100,9 +100,8 @@ export async function receiveForm(
 
 type ReceivedContent = Omit<Received, 'expires_at' | 'purpose'>
 
-/** It is not validated: that its rows can be read shows when lines are made of them. Throws invalid_request. */
+/** It is not validated: that its rows can be read shows when lines are made of them. */
 async function asTable(sealed: SealedBlobs, received: ReceivedContent): Promise<ReceivedContent> {
-  if (formatOf(received.filename) === undefined) throw refuse('file', `${noFormat(received.filename)}.`)
   // The rows of a table that came before its purpose may be valid lines.
   for (const blob of received.index?.blobs ?? []) await sealed.delete(blob.key)
   return { ...received, index: null }
@@ -178,6 +177,8 @@ export async function insertUpload(
   { id, purpose, filename, content, index, expires_at }: Received,
   { project_id, now }: Pick<Upload, 'project_id' | 'now'>,
 ): Promise<FileRow> {
+  const isUnknown = purpose === 'table' && formatOf(filename) === undefined
+  const status = isUnknown ? 'error' : purpose === 'table' ? 'processed' : 'pending'
   const file: FileRow = {
     id,
     project_id,
@@ -185,8 +186,8 @@ export async function insertUpload(
     filename,
     bytes: content.bytes,
     line_count: index?.line_count ?? 0,
-    status: purpose === 'table' ? 'processed' : 'pending',
-    status_details: null,
+    status,
+    status_details: isUnknown ? `No table: ${noFormat(filename)}.` : null,
     errors: null,
     created: now,
     expires_at,

@@ -139,8 +139,15 @@ test('what is wrong is named before a line is sent, and nothing is left of it', 
   const binary = await table(service, 'broken.parquet', 'PAR1 nothing PAR1')
   const broken = { input_file_id: binary.id, table: { model: 'm', prompt: '{{a}}' } }
   assert.match(await refused(service, broken), /broken\.parquet cannot be read as a Parquet file/)
-  const unnamed = await uploaded(service, 'rows.txt', 'a\n1\n')
-  assert.match(((await unnamed.json()) as Failed).error.message, /does not say a table format/)
+  const unnamed = await table(service, 'rows.txt', 'a\n1\n')
+  assert.equal(unnamed.status, 'error')
+  const order = { ...ORDER, input_file_id: unnamed.id, table: { model: 'm', prompt: '{{a}}' } }
+  const answer = await service.request('POST', '/v1/batches', order)
+  assert.equal(answer.status, 422)
+  assert.match(
+    ((await answer.json()) as Failed).error.message,
+    /^No table: the name rows\.txt does not say a table format; /,
+  )
   const { data } = await service.json<{ data: WireFile[] }>('GET', '/v1/files')
   assert.deepEqual([...new Set(data.map(({ purpose }) => purpose))], ['table'])
   assert.equal(upstream.calls.length, 0)

@@ -45,16 +45,12 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
     query: MessagePageQuery,
     async handler(request, { project_id }) {
       const { limit = MESSAGE_PAGE_DEFAULT, before_id, after_id } = request.query
-      if (before_id !== undefined && after_id !== undefined)
-        throw new ApiError('invalid_request', '`before_id` cannot be given beside `after_id`.', {
-          param: 'before_id',
-        })
-      const behind = before_id ?? after_id
+      const behind = after_id ?? before_id
+      const order = behind === after_id ? 'desc' : 'asc'
       if (behind !== undefined && !(await readMessageBatch(store.read, project_id, behind)))
         throw new ApiError('cursor_not_found', undefined, {
-          param: before_id === undefined ? 'after_id' : 'before_id',
+          param: order === 'desc' ? 'after_id' : 'before_id',
         })
-      const order = before_id === undefined ? 'desc' : 'asc'
       // One more than requested, to know whether there are more.
       const { rows } = await listMessageBatches(store.read, project_id, { limit: limit + 1, order, behind })
       const page = rows.slice(0, limit)
