@@ -50,6 +50,8 @@ interface RunChecks {
   waiting: Map<number, Waiting>
 }
 
+/** A larger answer stands: parsing it would hold up the lines of all batches. */
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** Schemas of a chunk that are known at once; more of them are prepared again and again. */
 const SCHEMAS_MAX = 8
 const CUT_OFF = 'The answer was cut off at its limit of tokens. Give a shorter one.'
@@ -74,6 +76,7 @@ export class Reasks {
   /** What is wrong with an answer; null: nothing. `checking`: `onChecked` is told later. */
   examine(checked: CheckedAnswer): Fault | 'checking' | null {
     const { run, position, answered } = checked
+    if (answered.body.length > ANSWER_BYTES_MAX) return null
     const told = answerOf(JSON.parse(answered.body.toString()))
     const text = 'text' in told ? told.text : ''
     if (told.finishReason === 'length') return { code: 'cut_off', message: CUT_OFF, text }

@@ -118,6 +118,20 @@ test('a repair tells the model what is wrong, and a line that is cut is asked ag
   assert.equal(batch.cost_usd, 0.000012)
 })
 
+test('an answer that is too large to be parsed meanwhile stands', async () => {
+  const large = 'x'.repeat(4 * 1024 * 1024)
+  await using upstream = await testUpstream(({ body, response }) => {
+    const content = body.messages[0]?.content === 'Person 0' ? large : 'no JSON'
+    const choice = { index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }
+    const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }
+    send(response, 200, JSON.stringify({ id: 'c', object: 'chat.completion', choices: [choice], usage }))
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  await service.run(lines(2), { reask: { max: 1, mode: 'repeat' } })
+  const asked = upstream.calls.map(({ body }) => body.messages[0]?.content)
+  assert.deepEqual(asked.sort(), ['Person 0', 'Person 1', 'Person 1'])
+})
+
 test('what all attempts may cost is projected, and a batch without room for them is refused', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
