@@ -1,7 +1,7 @@
 // The request lines of a table, made by a process of their own (row-lines-process.ts), which is ended when it takes too
 // much memory, or when nothing has come of it for long.
-import { fork } from 'node:child_process'
 import { steadyClock } from '../domain/clock.ts'
+import { forkConfined } from './confined-process.ts'
 import type { FromRowLines, TableOrder } from './row-lines-process.ts'
 import { TableError } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
@@ -24,15 +24,7 @@ export async function* rowLines(
   limits: Partial<RowLinesLimits> = {},
 ): AsyncGenerator<Buffer> {
   const { heapMib, sliceBytes, silentMs } = { ...LIMITS, ...limits }
-  const file = import.meta.url.endsWith('.ts') ? './row-lines-process.ts' : './row-lines-process.js'
-  const child = fork(new URL(file, import.meta.url), {
-    // No credential of the service is in it.
-    env: {},
-    execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
-    serialization: 'advanced',
-    // What V8 says of a full heap helps nobody.
-    stdio: ['ignore', 'pipe', 'ignore', 'ipc'],
-  })
+  const child = forkConfined('row-lines-process', { heapMib, stdout: true })
   const ended = Promise.withResolvers<string | null>()
   let failure: unknown
   const fail = (error: unknown): void => {

@@ -2,9 +2,10 @@
 // and the number of its parts; so no schema is looked at in this process. A project that has tables open gets a process
 // of its own with a small heap, of which so many run at once, in turn. An answer has one budget of time and a table
 // another; what is not checked within them says so.
-import { type ChildProcess, fork } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
 import { steadyClock } from '../domain/clock.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
+import { forkConfined } from './confined-process.ts'
 import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
 
 export interface CheckLimits {
@@ -221,15 +222,7 @@ class CheckProcess {
   #reply: (reply: Reply) => void = () => {}
 
   constructor(heapMib: number) {
-    const file = import.meta.url.endsWith('.ts') ? './schema-check-process.ts' : './schema-check-process.js'
-    this.#child = fork(new URL(file, import.meta.url), {
-      // No credential of the service is in it.
-      env: {},
-      execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
-      serialization: 'advanced',
-      // V8's messages about a full heap are not shown.
-      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-    })
+    this.#child = forkConfined('schema-check-process', { heapMib })
     // It alone does not keep this process running.
     this.#child.unref()
     this.#child.channel?.unref()

@@ -1,0 +1,18 @@
+// Starts a process for what callers' tables and schemas ask for, which may take any time and memory: with a small heap, and
+// none of the service's credentials. Whoever starts it ends it in time.
+import { type ChildProcess, fork } from 'node:child_process'
+
+/** `file`: of this folder, without its ending. `stdout`: whether its standard output is read. */
+export function forkConfined(
+  file: string,
+  { heapMib, stdout = false }: { heapMib: number; stdout?: boolean },
+): ChildProcess {
+  const ending = import.meta.url.endsWith('.ts') ? 'ts' : 'js'
+  return fork(new URL(`./${file}.${ending}`, import.meta.url), {
+    env: {},
+    execArgv: [`--max-old-space-size=${heapMib}`, '--max-semi-space-size=4'],
+    serialization: 'advanced',
+    // V8's messages about a full heap are not shown.
+    stdio: ['ignore', stdout ? 'pipe' : 'ignore', 'ignore', 'ipc'],
+  })
+}
