@@ -46,6 +46,11 @@ function escaped(character: string): string {
   return text
 }
 
+/** Ends `text` with a full stop, so that another sentence can follow. */
+export function sentence(text: string): string {
+  return /[.!?…]$/.test(text) ? text : `${text}.`
+}
+
 /** The names of a list in JSON that are known. */
 export function namesIn<T extends string>(json: string, known: readonly T[]): T[] {
   const listed: unknown = JSON.parse(json)

@@ -2,26 +2,25 @@
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
+import { sentence } from '../domain/text.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { readFile } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
 import { rowLines } from '../tables/row-lines.ts'
-import { TableError, withoutEnding } from '../tables/table.ts'
+import { QUESTION_FIELDS, TableError, withoutEnding } from '../tables/table.ts'
 import type { BatchTable } from '../wire/batch.ts'
 import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 /** How many tables are read at once: each takes a process. */
 const AT_ONCE = 2
 
-const OWN_FIELDS = ['model', 'messages', 'response_format']
-
 /** Throws invalid_request for what is wrong without looking at the table. */
 export function checkTable({ parameters, schema }: BatchTable, endpoint: string): void {
   if (endpoint !== DEFAULT_ENDPOINT)
     throw invalid(`The rows of a table are asked about at \`${DEFAULT_ENDPOINT}\`.`, 'endpoint')
-  const own = OWN_FIELDS.find((name) => Object.hasOwn(parameters ?? {}, name))
+  const own = QUESTION_FIELDS.find((name) => Object.hasOwn(parameters ?? {}, name))
   if (own !== undefined)
     throw invalid(
       `\`table.parameters\` cannot have \`${own}\`: it is made of \`model\`, \`prompt\`, \`system\` and \`schema\`.`,
@@ -94,11 +93,6 @@ export class TableLines {
       throw error instanceof TableError ? invalid(sentence(error.message), 'table') : error
     }
   }
-}
-
-/** Messages about tables are written for a terminal, where they follow a colon. */
-function sentence(message: string): string {
-  return /[.?!]$/.test(message) ? message : `${message}.`
 }
 
 function invalid(message: string, param: string): ApiError {

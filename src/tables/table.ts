@@ -139,6 +139,9 @@ export class TableError extends Error {}
 /** A row of which no request can be made; the other rows can. */
 export class RowError extends Error {}
 
+/** The fields of a request's body that are made of what is asked about a row. */
+export const QUESTION_FIELDS: readonly string[] = ['model', 'messages', 'response_format']
+
 const ROW_ID = /^row-([1-9]\d{0,14})$/
 
 /** The custom_id of a row, counted from 1. */

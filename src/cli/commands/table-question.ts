@@ -8,7 +8,7 @@ import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
 import type { Question } from '../../tables/row-requests.ts'
 import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
-import { formatOf, type TableReader } from '../../tables/table.ts'
+import { formatOf, QUESTION_FIELDS, type TableReader } from '../../tables/table.ts'
 import { fileSource } from '../tables/open-table.ts'
 import { imageReader } from '../tables/prepare-rows.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -176,14 +176,12 @@ function list(text: string, earlier: string[] = []): string[] {
   return [...earlier, text]
 }
 
-const OWN_FIELDS = ['model', 'messages', 'response_format']
-
 /** `max_tokens=100`: a JSON value, or text. */
 function fields(text: string, earlier: Record<string, unknown> = {}): Record<string, unknown> {
   const at = text.indexOf('=')
   if (at < 1) throw new InvalidArgumentError('Expected key=value.')
   const key = text.slice(0, at)
-  if (OWN_FIELDS.includes(key))
+  if (QUESTION_FIELDS.includes(key))
     throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
   return { ...earlier, [key]: jsonOrText(text.slice(at + 1)) }
 }

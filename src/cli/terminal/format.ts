@@ -61,11 +61,6 @@ export function humanTime(seconds: number | null | undefined): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')}`
 }
 
-/** Ends `text` with a full stop, so that another sentence can follow. */
-export function sentence(text: string): string {
-  return /[.!?…]$/.test(text) ? text : `${text}.`
-}
-
 /** `1 line`, `2 lines`. */
 export function counted(count: number, noun: string): string {
   return `${humanCount(count)} ${noun}${count === 1 ? '' : 's'}`
