@@ -229,19 +229,12 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         authorize(caller, ['files:write'])
         if (isDryRun)
           throw new ApiError('invalid_request', NO_DRY_RUN, { param: table ? 'table' : 'requests' })
-      }
-      if (table) {
-        const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
-        const storeFile: OfNewFile['storeFile'] = (upload, check) =>
-          tableLines.upload(input_file_id, table, upload, check)
-        const made = { call, bytes: 0, orderOf, defaults, webhook, storeFile }
-        return await sendEnded(request, reply, await createOfNewFile(request, made), wait_ms)
-      }
-      if (lines) {
-        const form = formOfFile('requests.jsonl', lines.content(body.endpoint))
-        const { bytes, sha256: requests } = lines
-        const call = idempotentCall(request, 'POST /v1/batches', { ...body, requests })
+        const input = lines ? { requests: lines.sha256 } : { input_file_id }
+        const call = idempotentCall(request, 'POST /v1/batches', { ...body, ...input })
+        const bytes = lines?.bytes ?? 0
         const storeFile: OfNewFile['storeFile'] = async (upload, check) => {
+          if (table) return await tableLines.upload(input_file_id, table, upload, check)
+          const form = formOfFile('requests.jsonl', lines!.content(body.endpoint))
           const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
           request.freeLines()
           return file
