@@ -117,6 +117,20 @@ export function responseHeaders({ id, url }: Pick<FastifyRequest, 'id' | 'url'>)
   }
 }
 
+/** The content security policy of a page: all of it comes from here. `styles`: sources of styles beside that. */
+export function pagePolicy(styles = ''): string {
+  return [
+    "default-src 'none'",
+    "script-src 'self'",
+    `style-src 'self'${styles === '' ? '' : ` ${styles}`}`,
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ')
+}
+
 /** A filename in a header (RFC 6266): in ASCII for old clients, and exact for the others. */
 export function attachment(filename: string): string {
   const plain = filename.replace(/[^\x20-\x7e]|["\\%]/g, '_')

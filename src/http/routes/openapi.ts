@@ -9,6 +9,7 @@ import { STORABLE_PATTERN } from '../../domain/text.ts'
 import { ErrorEnvelope } from '../../wire/list.ts'
 import { isMessagesPath, MessagesError, messagesError } from '../../wire/message-batch.ts'
 import { CompatHeader } from '../access/caller.ts'
+import { pagePolicy } from '../response/send-error.ts'
 import { type App, type Declared, publicRoute, type RouteDoc, type Rules } from '../route.ts'
 
 type Json = Record<string, unknown>
@@ -326,17 +327,8 @@ const START = `SwaggerUIBundle({
 })
 `
 
-/** Inline styles are allowed because scripts set them; scripts must come from this origin. */
-const POLICY = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self' 'unsafe-inline'",
-  "img-src 'self' data:",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+/** Inline styles are allowed because scripts set them. */
+const POLICY = pagePolicy("'unsafe-inline'")
 
 const LIBRARY = [
   ['swagger-ui-bundle.js', 'text/javascript; charset=utf-8'],

@@ -3,21 +3,12 @@
 import { createReadStream } from 'node:fs'
 import { ApiError } from '../../../domain/errors.ts'
 import { consoleTokenOf } from '../../access/auth.ts'
-import { MethodNotAllowed } from '../../response/send-error.ts'
+import { MethodNotAllowed, pagePolicy } from '../../response/send-error.ts'
 import { type App, publicRoute, type RouteDependencies } from '../../route.ts'
 import { type ConsoleAssets, consoleAssets } from './assets.ts'
 
-const POLICY = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  // Pictures of prompts that are part of the prompt.
-  "img-src 'self' data:",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+/** Pictures of prompts may be part of the prompt, as `data:`. */
+const POLICY = pagePolicy()
 
 const PAGE_HEADERS = {
   'content-security-policy': POLICY,
