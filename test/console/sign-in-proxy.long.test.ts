@@ -3,14 +3,13 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
-import { folderOf, freePort, start } from '../fakes/programs.ts'
+import { folderOf, NGINX, startNginx } from '../fakes/programs.ts'
+import { freePort } from '../support/offpeak-process.ts'
 import { testServer } from '../support/test-server.ts'
 
-const NGINX = '/usr/sbin/nginx'
 const CONF = new URL('../../deploy/sign-in/nginx.conf', import.meta.url)
 
 /** Knows people by their cookie. */
@@ -42,19 +41,7 @@ async function nginx(t: TestContext, offpeak: number, proxy: number): Promise<st
     .replace('127.0.0.1:8080', `127.0.0.1:${offpeak}`)
     .replace('server 127.0.0.1:4180', `server 127.0.0.1:${proxy}`)
     .replace('listen 8443', `listen 127.0.0.1:${port}`)
-  const places = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
-  await writeFile(
-    join(folder, 'nginx.conf'),
-    `daemon off; pid ${folder}/nginx.pid; error_log ${folder}/error.log;
-events {}
-http {
-  access_log off;
-  ${places.map((name) => `${name}_temp_path ${folder}/${name};`).join(' ')}
-  ${conf}
-}
-`,
-  )
-  await start(t, NGINX, ['-c', join(folder, 'nginx.conf'), '-e', join(folder, 'error.log')], port)
+  await startNginx(t, folder, conf, port)
   return `http://127.0.0.1:${port}`
 }
 

@@ -10,11 +10,11 @@ import type { BackendResult } from '../../src/backends/backend.ts'
 import { listUpstreamModels } from '../../src/backends/openai/list-models.ts'
 import { type OpenAiBackendOptions, openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { cert, key } from '../fakes/certificate.ts'
-import { folderOf, freePort, start } from '../fakes/programs.ts'
+import { folderOf, NGINX, start, startNginx } from '../fakes/programs.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { line, TestService } from '../service.ts'
+import { freePort } from '../support/offpeak-process.ts'
 
-const NGINX = '/usr/sbin/nginx'
 const SQUID = '/usr/sbin/squid'
 const PASSWORDS = '/usr/lib/squid/basic_ncsa_auth'
 const withNginx = { skip: existsSync(NGINX) ? false : 'nginx is not installed' }
@@ -31,7 +31,6 @@ async function nginx(t: TestContext, target: string): Promise<{ port: number; st
   const [port, strictPort] = [await freePort(), await freePort()]
   await writeFile(join(folder, 'cert.pem'), cert)
   await writeFile(join(folder, 'key.pem'), key)
-  const places = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
   const server = (listen: number, more: string): string => `
     server {
       listen 127.0.0.1:${listen} ssl;
@@ -41,20 +40,10 @@ async function nginx(t: TestContext, target: string): Promise<{ port: number; st
       location /v1/ { proxy_pass ${target}; }
       location /down/ { proxy_pass http://127.0.0.1:1; }
     }`
-  await writeFile(
-    join(folder, 'nginx.conf'),
-    `daemon off; pid ${folder}/nginx.pid; error_log ${folder}/error.log;
-events {}
-http {
-  access_log off;
-  client_max_body_size 64k;
-  ${places.map((name) => `${name}_temp_path ${folder}/${name};`).join(' ')}
+  const http = `client_max_body_size 64k;
   ${server(port, '')}
-  ${server(strictPort, `ssl_client_certificate ${folder}/cert.pem; ssl_verify_client on;`)}
-}
-`,
-  )
-  await start(t, NGINX, ['-c', join(folder, 'nginx.conf'), '-e', join(folder, 'error.log')], port)
+  ${server(strictPort, `ssl_client_certificate ${folder}/cert.pem; ssl_verify_client on;`)}`
+  await startNginx(t, folder, http, port)
   return { port, strictPort }
 }
 

@@ -1,9 +1,8 @@
 // Programs of others that a test runs, such as nginx: a folder, a port and an end of their own.
-import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
-import { connect, createServer } from 'node:net'
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
@@ -15,16 +14,6 @@ export async function folderOf(t: TestContext): Promise<string> {
   await chmod(folder, 0o755)
   t.after(() => rm(folder, { recursive: true, force: true }))
   return folder
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
-  server.close()
-  await once(server, 'close')
-  return address.port
 }
 
 /** Resolves when the port accepts connections; the program ends with the test. */
@@ -49,4 +38,24 @@ export async function start(t: TestContext, program: string, args: string[], por
     if (isUp) return
     await wait(20)
   }
+}
+
+export const NGINX = '/usr/sbin/nginx'
+
+/** nginx with this in its `http` block, in a folder of its own; resolves when the port accepts connections. */
+export async function startNginx(t: TestContext, folder: string, http: string, port: number): Promise<void> {
+  const places = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+  const path = join(folder, 'nginx.conf')
+  await writeFile(
+    path,
+    `daemon off; pid ${folder}/nginx.pid; error_log ${folder}/error.log;
+events {}
+http {
+  access_log off;
+  ${places.map((name) => `${name}_temp_path ${folder}/${name};`).join(' ')}
+  ${http}
+}
+`,
+  )
+  await start(t, NGINX, ['-c', path, '-e', join(folder, 'error.log')], port)
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage } from 'node:http'
 import test, { type TestContext } from 'node:test'
+import { freePort } from '../../../test/support/offpeak-process.ts'
 import { listUpstreamModels, servedFacts } from './list-models.ts'
 
 /** A server that answers every request the same; `seen` is the last of them. */
@@ -80,13 +81,7 @@ test('a list that is longer than any is not read to its end', async (t) => {
 })
 
 test('a server that is not there is named', async () => {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
-  server.close()
-  await once(server, 'close')
-  const base_url = `http://127.0.0.1:${address.port}/v1`
+  const base_url = `http://127.0.0.1:${await freePort()}/v1`
   await assert.rejects(
     listUpstreamModels(base_url),
     /GET http:\/\/127.*\/v1\/models got no answer .*ECONNREFUSED/,
