@@ -107,7 +107,10 @@ async function asTable(sealed: SealedBlobs, received: ReceivedContent): Promise<
   return { ...received, index: null }
 }
 
-/** Stores the content of a file that is to be; `purpose`: as far as it is known. Throws payload_too_large, and invalid_request for compressed content. */
+/**
+ * Stores the content of a file that is to be; `purpose`: as far as it is known. Throws payload_too_large, and
+ * invalid_request for compressed content that is no table.
+ */
 export async function receiveContent(
   deps: Pick<UploadDeps, 'sealed' | 'streamingValidation'>,
   file: { filename: string | undefined; content: AsyncIterable<Buffer>; purpose?: UploadPurpose | undefined },

@@ -1,6 +1,7 @@
 // A request whose answer is asked for again: the bytes that were sent, but for another seed, or with the answer and what is
 // wrong with it as further messages.
 import { JsonScanner, Names } from './json-scan.ts'
+import type { Span } from './line-scan-span.ts'
 
 const NAMES = new Names('seed', 'messages', 'response_format')
 /** Of 32 bits with a sign, which every server takes. */
@@ -48,11 +49,6 @@ export function repairMessages(answer: string, fault: string): Buffer {
     { role: 'user', content },
   ]
   return Buffer.from(messages.map((message) => `,${JSON.stringify(message)}`).join(''))
-}
-
-interface Span {
-  start: number
-  end: number
 }
 
 /** Of the outermost object; of a member given twice, the last. */
