@@ -4,7 +4,7 @@
 import { setTimeout as wait } from 'node:timers/promises'
 import type { SeededRandom } from '../simulation/seeded-random.ts'
 
-/** No answer for so long, though somebody tries all the time, is an outage. */
+/** No answer for so long, though somebody tries all the time, is an outage; times the run's patience. */
 export const OUTAGE_MS_MAX = 15_000
 const RETRY_MS = 100
 const CALL_MS_MAX = 10_000
@@ -49,6 +49,8 @@ export interface BatchClientOptions {
   random: SeededRandom
   /** For how long the whole machine has stood still, in ms; nobody answers meanwhile. */
   stillMs: () => number
+  /** Multiplies the times after which a call counts as unanswered: 1 on a quiet machine. */
+  patience: number
   onFault: (problem: string) => void
 }
 
@@ -136,6 +138,7 @@ export class BatchClient {
     body?: object | FormData,
     headers: Record<string, string> = {},
   ): Promise<Answer> {
+    const { patience } = this.#options
     const form = body instanceof FormData
     const begun = performance.now() - this.#options.stillMs()
     const took = (): number => performance.now() - begun - this.#options.stillMs()
@@ -144,7 +147,7 @@ export class BatchClient {
       try {
         const response = await fetch(this.#options.url + path, {
           method,
-          signal: AbortSignal.timeout(CALL_MS_MAX),
+          signal: AbortSignal.timeout(CALL_MS_MAX * patience),
           headers: {
             authorization: `Bearer ${this.#wishes.key}`,
             ...(body === undefined || form ? {} : { 'content-type': 'application/json' }),
@@ -164,7 +167,7 @@ export class BatchClient {
       }
       this.retried++
       await wait(RETRY_MS)
-      if (took() > OUTAGE_MS_MAX + CALL_MS_MAX) {
+      if (took() > (OUTAGE_MS_MAX + CALL_MS_MAX) * patience) {
         this.#options.onFault(`${method} ${path} got no answer for too long; the last was: ${last}`)
         throw new Error('the service is gone')
       }

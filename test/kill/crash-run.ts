@@ -38,6 +38,8 @@ export interface CrashOptions {
   store: 'sqlite' | 'postgres'
   /** How many cycles lie between two moments of rest. */
   rest_every: number
+  /** Multiplies the times after which a start, a call or a stop counts as failed; a busy machine needs more than 1. */
+  patience: number
   tell: (line: string) => void
 }
 
@@ -174,6 +176,7 @@ class CrashRun implements AsyncDisposable {
           url: run.#url,
           random: seededRandom(options.seed * 31 + run.#clients.length),
           stillMs: () => run.#still.total_ms,
+          patience: options.patience,
           onFault: (problem) => run.#violate(problem),
         }),
       )
@@ -203,7 +206,8 @@ class CrashRun implements AsyncDisposable {
     await Promise.all(working)
     const stop = await this.#serviceProcesses.stop()
     if (stop.codes.some((code) => code !== 0)) this.#violate(`stopping ended with ${stop.codes.join(', ')}`)
-    if (stop.ms > STOP_MS_MAX + this.#still.total_ms) this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
+    if (stop.ms > STOP_MS_MAX * this.#options.patience + this.#still.total_ms)
+      this.#violate(`stopping took ${Math.round(stop.ms)} ms`)
     const batches = this.#clients.flatMap((client) => client.batches)
     if (this.#violations.length === 0)
       for (const problem of await ofStores(this.#config, batches, CAP_USD * 1e9)) this.#violate(problem)
@@ -216,7 +220,8 @@ class CrashRun implements AsyncDisposable {
     if (sent_again.count > sent_again.in_flight)
       this.#violate(`${sent_again.count} lines were sent again, and ${sent_again.in_flight} were in flight`)
     const silence_ms = this.#sendLog.longestGapMs(killEvents)
-    if (silence_ms > OUTAGE_MS_MAX) this.#violate(`the model server was left alone for ${silence_ms} ms`)
+    if (silence_ms > OUTAGE_MS_MAX * this.#options.patience)
+      this.#violate(`the model server was left alone for ${silence_ms} ms`)
     const byStatus: Record<string, number> = {}
     for (const { status } of batches) byStatus[status] = (byStatus[status] ?? 0) + 1
     return {
@@ -265,11 +270,12 @@ class CrashRun implements AsyncDisposable {
 
   async #ready(started: readonly ServiceProcess[]): Promise<void> {
     const begun = performance.now()
-    const late = wait(READY_MS_MAX, 'late', { ref: false })
+    const ready_ms_max = READY_MS_MAX * this.#options.patience
+    const late = wait(ready_ms_max, 'late', { ref: false })
     // A `serve` that has exited because its worker crashed too often is started again later.
     const all = Promise.allSettled(started.map(({ process }) => process.ready))
     if ((await Promise.race([all, late])) === 'late')
-      this.#violate(`${started.map(({ role }) => role).join(', ')} not ready after ${READY_MS_MAX} ms`)
+      this.#violate(`${started.map(({ role }) => role).join(', ')} not ready after ${ready_ms_max} ms`)
     const [first] = this.#clients
     const { status } = (await first?.ask('GET', '/readyz')) ?? { status: 0 }
     if (status !== 200) this.#violate(`GET /readyz: ${status}`)
@@ -337,7 +343,7 @@ class CrashRun implements AsyncDisposable {
   /** Nothing new is ordered and nothing killEvents until every batch has ended; then each is judged. */
   async #rest(): Promise<void> {
     for (const client of this.#clients) client.pause()
-    const until = performance.now() + REST_MS_MAX
+    const until = performance.now() + REST_MS_MAX * this.#options.patience
     while (this.#clients.some(({ open }) => open.length > 0) && this.#violations.length === 0) {
       if (performance.now() > until) {
         const open = this.#clients.flatMap((client) => client.open)

@@ -1,4 +1,4 @@
-// npm run crash -- --cycles N [--seed S] [--store sqlite|postgres]
+// npm run crash -- --cycles N [--seed S] [--store sqlite|postgres] [--patience N]
 // Kills the real processes N times while they work, and holds what they leave behind to what is promised. Prints a
 // table; ends with exit code 1 if a promise was broken, and names the seed.
 import { parseArgs } from 'node:util'
@@ -11,6 +11,8 @@ const { values } = parseArgs({
     store: { type: 'string', default: 'sqlite' },
     /** Cycles between two moments of rest, at which everything is judged. */
     rest: { type: 'string', default: '25' },
+    /** Multiplies the times after which a start, a call or a stop counts as failed; for a busy machine. */
+    patience: { type: 'string', default: '1' },
   },
 })
 const print = (line: string): void => void process.stdout.write(`${line}\n`)
@@ -20,7 +22,8 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => pr
 
 const seed = Number(values.seed)
 const cycles = Number(values.cycles)
-const report = await crashRun({ cycles, seed, store, rest_every: Number(values.rest), tell: print })
+const [rest_every, patience] = [Number(values.rest), Number(values.patience)]
+const report = await crashRun({ cycles, seed, store, rest_every, patience, tell: print })
 const counted = (counts: Record<string, number>): string =>
   Object.entries(counts)
     .sort(([, a], [, b]) => b - a)

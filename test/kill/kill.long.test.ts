@@ -9,7 +9,7 @@ test('processes that are killed repeatedly violate no invariant', {
   skip: !existsSync('/proc/self/stat'),
 }, async (context) => {
   const tell = (line: string): void => context.diagnostic(line)
-  const report = await crashRun({ cycles: 4, seed: 1, store: 'sqlite', rest_every: 4, tell })
+  const report = await crashRun({ cycles: 4, seed: 1, store: 'sqlite', rest_every: 4, patience: 1, tell })
   assert.deepEqual(report.violations, [])
   assert.ok(report.lines > 0 && report.calls >= report.sent_again.count)
 })
