@@ -11,6 +11,7 @@ import {
   zstdDecompress,
   zstdDecompressSync,
 } from 'node:zlib'
+import { largeBuffer, reuseBuffer } from '../domain/free-buffer.ts'
 import type { Source } from './blobs.ts'
 import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 import { mapAhead } from './map-ahead.ts'
@@ -128,8 +129,8 @@ interface PlainFrame {
   bytes: Buffer
   /** Whether no other frame follows, nor comes before. */
   sole: boolean
-  /** To be filled again once the frame is sealed; null where the bytes are the source's own. */
-  buffer: Buffer | null
+  /** Whether the bytes are a copy, whose memory is used again once the frame is sealed. */
+  isCopy: boolean
 }
 
 /**
@@ -144,13 +145,10 @@ export async function* sealFrames(
   yield cipher.header.raw
   const { frame_bytes } = cipher.header
   const payloadBytes: number[] = []
-  const free: Buffer[] = []
   let bytes = 0
   let sole = false
   const plainFrames =
-    Symbol.asyncIterator in source
-      ? copyFrames(source, frame_bytes, () => free.pop() ?? Buffer.allocUnsafeSlow(frame_bytes))
-      : cutFrames(source, frame_bytes)
+    Symbol.asyncIterator in source ? copyFrames(source, frame_bytes) : cutFrames(source, frame_bytes)
   const frames = mapAhead(plainFrames, FRAMES_AHEAD, async (plain) => ({
     plain,
     small: await compress(plain.bytes),
@@ -158,10 +156,10 @@ export async function* sealFrames(
   for await (const { plain, small } of frames) {
     const payload = small ?? plain.bytes
     const sealed = cipher.seal(payloadBytes.length, payload, { last: plain.sole, zstd: small !== null })
-    if (plain.buffer) free.push(plain.buffer)
-    yield* sealed
     payloadBytes.push(payload.length)
     bytes += plain.bytes.length
+    if (plain.isCopy) reuseBuffer(plain.bytes)
+    yield* sealed
     sole = plain.sole
   }
   if (!sole)
@@ -177,7 +175,6 @@ export async function* sealFrames(
 async function* copyFrames(
   source: AsyncIterable<Uint8Array>,
   frame_bytes: number,
-  take: () => Buffer,
 ): AsyncGenerator<PlainFrame, void, undefined> {
   let buffer: Buffer | null = null
   let filled = 0
@@ -186,18 +183,18 @@ async function* copyFrames(
     for (let at = 0; at < piece.length; ) {
       if (buffer !== null && filled === frame_bytes) {
         sole = false
-        yield { bytes: buffer, sole, buffer }
+        yield { bytes: buffer, sole, isCopy: true }
         buffer = null
         filled = 0
       }
-      buffer ??= take()
+      buffer ??= largeBuffer(frame_bytes)
       const part = piece.subarray(at, at + frame_bytes - filled)
       buffer.set(part, filled)
       filled += part.length
       at += part.length
     }
   }
-  yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, buffer }
+  yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, isCopy: buffer !== null }
 }
 
 /** The same of pieces that are at hand: what lies within one of them is not copied. */
@@ -214,7 +211,7 @@ function* cutFrames(
       const cut = frame_bytes - heldBytes
       held.push(rest.subarray(0, cut))
       sole = false
-      yield { bytes: joined(held), sole, buffer: null }
+      yield joined(held, frame_bytes, sole)
       held = []
       heldBytes = 0
       rest = rest.subarray(cut)
@@ -223,9 +220,13 @@ function* cutFrames(
     held.push(rest)
     heldBytes += rest.length
   }
-  yield { bytes: joined(held), sole, buffer: null }
+  yield joined(held, heldBytes, sole)
 }
 
-function joined(pieces: Buffer[]): Buffer {
-  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces)
+function joined(pieces: readonly Buffer[], length: number, sole: boolean): PlainFrame {
+  if (pieces.length === 1) return { bytes: pieces[0]!, sole, isCopy: false }
+  const bytes = largeBuffer(length)
+  let at = 0
+  for (const piece of pieces) at += piece.copy(bytes, at)
+  return { bytes, sole, isCopy: true }
 }

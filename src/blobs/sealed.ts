@@ -1,7 +1,7 @@
 // Encryption at rest over any blob store: content reaches the store only encrypted, and altered content is detected when
 // it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
 import { randomBytes } from 'node:crypto'
-import { freeBuffer } from '../domain/free-buffer.ts'
+import { freeBuffer, largeBuffer } from '../domain/free-buffer.ts'
 import { type Blobs, type ByteRange, cutRange, type Source } from './blobs.ts'
 import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
 import type { MasterKey } from './master-key.ts'
@@ -99,8 +99,12 @@ class Sealing {
     const [only] = parts
     // A little of a frame must not keep all of it.
     if (parts.length === 1 && only && only.length * 2 >= only.buffer.byteLength) return only
-    const all = Buffer.concat(parts)
-    for (const part of parts) freeBuffer(part)
+    const all = largeBuffer(parts.reduce((sum, { length }) => sum + length, 0))
+    let at = 0
+    for (const part of parts) {
+      at += part.copy(all, at)
+      freeBuffer(part)
+    }
     return all
   }
 

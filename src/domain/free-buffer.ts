@@ -1,5 +1,14 @@
-// Frees the memory of a buffer at once. To V8 a buffer of a megabyte is an object of a few bytes: it leaves hundreds of
-// them to its next collection of the whole heap, or collects the heap again and again because of them.
+// Frees the memory of a buffer at once, or keeps it for the next. To V8 a buffer of a megabyte is an object of a few bytes:
+// it leaves hundreds of them to its next collection of the whole heap, or collects the heap again and again because of them.
+// The allocator maps each large one anew, and each of its pages costs a fault.
+
+/** Kept at most, all together. */
+const SPARE_BYTES_MAX = 4 * 1024 * 1024
+/** Sizes are multiples of this, so that the memory of one buffer suits another that is a little longer; the allocator maps no smaller one. */
+const STEP_BYTES = 256 * 1024
+
+const spares: ArrayBuffer[] = []
+let spareBytes = 0
 
 /**
  * Frees the memory that `view` is a view of; `view`, and all others of it, are empty afterwards. The caller knows that
@@ -7,9 +16,34 @@
  * stay as they are.
  */
 export function freeBuffer(view: Uint8Array): void {
+  ownMemory(view)?.transfer(0)
+}
+
+/** A buffer of `bytes` with any content, from memory that `reuseBuffer` kept if there is some of that size. */
+export function largeBuffer(bytes: number): Buffer {
+  if (bytes < STEP_BYTES) return Buffer.allocUnsafeSlow(bytes)
+  const at = spares.findIndex(({ byteLength }) => byteLength >= bytes && byteLength <= bytes + STEP_BYTES)
+  const [spare] = at === -1 ? [] : spares.splice(at, 1)
+  spareBytes -= spare?.byteLength ?? 0
+  const memory = spare ?? Buffer.allocUnsafeSlow(STEP_BYTES * Math.ceil(bytes / STEP_BYTES)).buffer
+  return Buffer.from(memory, 0, bytes)
+}
+
+/** As `freeBuffer`, but the memory may become that of a later `largeBuffer`. */
+export function reuseBuffer(view: Uint8Array): void {
+  const memory = ownMemory(view)
+  if (memory === null) return
+  const isKept = memory.byteLength >= STEP_BYTES && spareBytes + memory.byteLength <= SPARE_BYTES_MAX
+  if (isKept) {
+    spareBytes += memory.byteLength
+    spares.push(memory.transfer())
+  } else memory.transfer(0)
+}
+
+/** Null for one that others use as well. */
+function ownMemory(view: Uint8Array): ArrayBuffer | null {
   const { buffer } = view
   // An empty buffer has no memory, and is often one that others use as well.
-  if (!(buffer instanceof ArrayBuffer) || view.byteLength === 0) return
-  const isOwn = view.byteLength === buffer.byteLength || buffer.byteLength > 2 * Buffer.poolSize
-  if (isOwn) buffer.transfer(0)
+  if (!(buffer instanceof ArrayBuffer) || view.byteLength === 0) return null
+  return view.byteLength === buffer.byteLength || buffer.byteLength > 2 * Buffer.poolSize ? buffer : null
 }

@@ -335,12 +335,11 @@ export class ChunkResults {
     return bytes
   }
 
-  /** Copies a field of a line that is in memory; returns its bytes. */
-  copyField(position: number, field: 'result' | 'audit', to: Buffer, at: number): number {
+  /** Copies a field of a line that is in memory, from its byte `from` on, as far as `to` has room; returns how many bytes. */
+  copyField(position: number, field: 'result' | 'audit', from: number, to: Buffer, at: number): number {
     const start = this.#fieldStart(position, field)
-    const bytes = this.fieldBytes(position, field)
-    this.#slabs[this.#blob[position]!]!.bytes.copy(to, at, start, start + bytes)
-    return bytes
+    const { bytes } = this.#slabs[this.#blob[position]!]!
+    return bytes.copy(to, at, start + from, start + this.fieldBytes(position, field))
   }
 
   #fieldStart(position: number, field: 'result' | 'audit'): number {

@@ -1,7 +1,8 @@
 // Seals a chunk: writes its results in input order into one output, one error and one audit blob; the audit blob ends
 // with an index (line-index.ts). Results are streamed from journals. Empty blobs are not written.
+import { FRAME_BYTES } from '../blobs/frame-cipher.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { freeBuffer } from '../domain/free-buffer.ts'
+import { largeBuffer, reuseBuffer } from '../domain/free-buffer.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
 import type { ChunkResults } from './chunk-results.ts'
 import { encodeLineIndex } from './line-index.ts'
@@ -15,9 +16,6 @@ export interface SealedChunk {
 }
 
 type Source = Iterable<Buffer> | AsyncIterable<Buffer>
-
-/** As much as a frame of a blob takes. */
-const PIECE_BYTES = 256 * 1024
 
 /**
  * Writes the blobs of a chunk under keys of this attempt, once every line has a result. Throws BlobMissing or BlobDamaged
@@ -54,7 +52,7 @@ export async function sealChunk(
     errors.length === 0 ? null : put('error', rows(errors, 'result')),
     put('audit', rows(all, 'audit', index)),
   ])
-  for (const piece of pieces) freeBuffer(piece)
+  for (const piece of pieces) reuseBuffer(piece)
   return {
     seal: {
       output_blob: output?.key ?? null,
@@ -69,7 +67,7 @@ export async function sealChunk(
   }
 }
 
-/** Fields that are in memory, gathered into `pieces`: a view of each would be an object for each line. */
+/** Fields that are in memory, gathered into `pieces`, each but the last a frame: a view of each would be an object for each line. */
 function* copied(
   results: ChunkResults,
   positions: readonly number[],
@@ -78,23 +76,25 @@ function* copied(
   pieces: Buffer[],
 ): Generator<Buffer> {
   let left = results.bytesOf(positions, field)
-  const newPiece = (bytesMin: number): Buffer => {
-    const piece = Buffer.allocUnsafeSlow(Math.max(bytesMin, Math.min(left, PIECE_BYTES)))
-    pieces.push(piece)
-    return piece
-  }
-  let piece = newPiece(0)
+  let piece: Buffer = NOTHING
   let at = 0
   for (const position of positions) {
     const bytes = results.fieldBytes(position, field)
-    if (at + bytes > piece.length) {
-      if (at > 0) yield piece.subarray(0, at)
-      left -= at
-      at = 0
-      piece = newPiece(bytes)
+    for (let done = 0; done < bytes; ) {
+      if (at === piece.length) {
+        if (at > 0) yield piece
+        piece = largeBuffer(Math.min(left, FRAME_BYTES))
+        pieces.push(piece)
+        left -= piece.length
+        at = 0
+      }
+      const copied = results.copyField(position, field, done, piece, at)
+      done += copied
+      at += copied
     }
-    at += results.copyField(position, field, piece, at)
   }
-  if (at > 0) yield piece.subarray(0, at)
+  if (at > 0) yield piece
   if (tail !== null) yield tail
 }
+
+const NOTHING = Buffer.alloc(0)

@@ -25,7 +25,7 @@ import { Turn, type TurnEnd } from '../dispatch/turn.ts'
 import type { Upstream } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
-import { freeBuffer } from '../domain/free-buffer.ts'
+import { reuseBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -542,7 +542,7 @@ export class Worker {
     const isUnread = how === 'sealed' && run.isIdle && !run.isAborted
     this.#lines.close(run, how === 'parked')
     if (isUnread) {
-      freeBuffer(bytes)
+      reuseBuffer(bytes)
       results.free()
     }
     // By the time the worker learns that it has parked the chunk, it may have claimed it again.
