@@ -34,6 +34,7 @@ function sum(numbers: readonly number[]): number {
 for (const [name, latency_ms] of [
   ['alike', even()],
   ['uneven', uneven()],
+  ['many at once', () => 200],
 ] as const) {
   test(`the limit reaches 256 slots within a second where answers are ${name}`, () => {
     let filled = Number.POSITIVE_INFINITY

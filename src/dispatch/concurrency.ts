@@ -59,6 +59,8 @@ export class ConcurrencyLimit {
   #wasFull = false
   #growAt = 0
   #answeredAt: number | null = null
+  /** Whether the limit was reached when the first answer of this millisecond came: many come at once, before the next is sent. */
+  #answeredFull = false
   /** Failures of calls that were sent before this moment lower the limit no further. */
   #failureCountedAt = Number.NEGATIVE_INFINITY
 
@@ -102,12 +104,12 @@ export class ConcurrencyLimit {
 
   /** The call was answered, or its content was rejected: in both cases the upstream had capacity for it. */
   onAnswered(sent: Sent, now: number): void {
-    const isFull = this.#inFlight >= this.#limit
+    if (now !== this.#answeredAt) this.#answeredFull = this.#inFlight >= this.#limit
+    this.#answeredAt = now
     this.#inFlight--
     this.#failing = false
-    this.#answeredAt = now
     const latencyMs = now - sent.sentAt
-    if (isFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
+    if (this.#answeredFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
     if (this.#plateau.onAnswered(sent.cohort!, sent.inFlight, latencyMs)) this.#backToProven(sent, now)
     else if (--this.#roundLeft <= 0) this.#endRound(now)
   }

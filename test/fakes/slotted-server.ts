@@ -79,7 +79,8 @@ export function serveSlots(server: SlottedServer, until: number): Served {
       served.answered[worker]!++
       agenda.add(now + TRANSPORT_MS, () => {
         limits[worker]!.onAnswered(sent, now)
-        fill(worker)
+        // As in a worker, which sends once for all answers of a turn.
+        agenda.add(now, () => fill(worker))
       })
       queue.shift()?.()
     })
