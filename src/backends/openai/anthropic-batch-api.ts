@@ -14,42 +14,25 @@ import {
 import { idInBatch, readResultLine, unfinished } from '../batch-api/result-line.ts'
 import { isRecord } from '../json-record.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
-import { notUnderstood } from './batch-api-failure.ts'
-import { dialectOf } from './http-batch-api.ts'
-import { createdMs, seenBatch } from './seen-batch.ts'
+import { createdMs } from './seen-batch.ts'
 
-interface AnthropicBatchApiOptions extends BatchApiCallsOptions {
-  keepFiles: boolean
-}
-
-const PATH = '/messages/batches'
 /** Of batches that have ended, it is remembered whose they are. */
 const NAMES_MAX = 10_000
 
-export class AnthropicBatchApi implements BatchApi {
-  readonly listPath = PATH
+export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
   readonly lineMetadata = false
-  readonly pollMsMin: number
-  readonly settleMs: number
-  readonly #keepFiles: boolean
-  readonly #calls: BatchApiCalls
   readonly #names = new Map<string, string | null>()
 
-  constructor(options: AnthropicBatchApiOptions) {
-    this.pollMsMin = dialectOf(options.base_url).pollMsMin
-    this.settleMs = 2 * options.timeout_ms
-    this.#keepFiles = options.keepFiles
-    this.#calls = new BatchApiCalls(options, {
+  constructor(options: BatchApiCallsOptions) {
+    super(options, {
+      path: '/messages/batches',
       headers: (api_key) => ({
         ...endpointOf('/v1/messages').headers,
         ...(api_key === null ? {} : { 'x-api-key': api_key }),
       }),
       cursor: 'after_id',
+      shape: shapeOf,
     })
-  }
-
-  hasList(): Promise<boolean> {
-    return this.#calls.hasList(PATH)
   }
 
   async upload(): Promise<null> {
@@ -60,18 +43,8 @@ export class AnthropicBatchApi implements BatchApi {
     return null
   }
 
-  async create({ name, requests }: NewBatch, signal?: AbortSignal): Promise<SeenBatch> {
-    const headers = {
-      'content-type': 'application/json',
-      // For another Offpeak.
-      'idempotency-key': name,
-      'idempotency-mode': 'replay',
-    }
-    const body = bodyOf(name, requests())
-    const { json } = await this.#calls.call('POST', PATH, { body, headers, signal })
-    const seen = this.#seen(json)
-    if (seen === null) throw notUnderstood('a created batch without an ID')
-    return seen
+  create({ name, requests }: NewBatch, signal?: AbortSignal): Promise<SeenBatch> {
+    return this.createBatch(name, bodyOf(name, requests()), signal)
   }
 
   async find(
@@ -80,9 +53,9 @@ export class AnthropicBatchApi implements BatchApi {
   ): Promise<SeenBatch[] | null> {
     const found: { at: number; batch: SeenBatch }[] = []
     const undecided: string[] = []
-    for await (const listed of this.#calls.batchesSince(PATH, since, signal)) {
+    for await (const listed of this.batchesSince(since, signal)) {
       if (listed === null) return null
-      const batch = this.#seen(listed)
+      const batch = this.seen(listed)
       if (batch === null || countsOf(listed).total !== line_count) continue
       // One that has ended without results is none that could be recorded.
       const ended = batch.output_file_id
@@ -118,51 +91,27 @@ export class AnthropicBatchApi implements BatchApi {
     }
   }
 
-  async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
-    const { status, json } = await this.#calls.call('GET', pathOf(id), { signal, or: [404] })
-    if (status === 404) return null
-    const seen = this.#seen(json)
-    if (seen === null) throw notUnderstood('something else than a batch')
-    return seen
-  }
-
-  async cancel(id: string, signal?: AbortSignal): Promise<void> {
-    // A batch that has ended is refused, in whatever words.
-    await this.#calls.call('POST', `${pathOf(id)}/cancel`, { signal, or: [400, 404, 409, 422] })
-  }
-
   /** A batch is its own file of results: their address is known, so the one that it names is not called. */
   lines(id: string, signal?: AbortSignal): AsyncIterable<Buffer> {
-    return this.#calls.lines(`${pathOf(id)}/results`, signal)
+    return this.linesAt(`${this.pathOf(id)}/results`, signal)
   }
 
-  async remove(id: string): Promise<void> {
-    if (this.#keepFiles) return
-    await this.#calls.call('DELETE', pathOf(id), { or: [404] })
-  }
-
-  close(): Promise<void> {
-    return this.#calls.close()
-  }
-
-  /** Read as a batch of the other batch APIs. */
-  #seen(json: unknown): SeenBatch | null {
-    if (!isRecord(json)) return null
-    const { id, processing_status, results_url } = json
-    const { total, succeeded, errored, canceled, expired } = countsOf(json)
-    const ended = expired > 0 ? 'expired' : canceled > 0 ? 'canceled' : 'completed'
-    const batch = {
-      id,
-      status: processing_status === 'ended' ? ended : processing_status,
-      request_counts: { total, completed: succeeded, failed: errored },
-      output_file_id: typeof results_url === 'string' ? id : null,
-    }
-    return seenBatch(batch, (text) => this.#calls.redact(text))
+  remove(id: string): Promise<void> {
+    return this.removeAt(this.pathOf(id))
   }
 }
 
-function pathOf(id: string): string {
-  return `${PATH}/${encodeURIComponent(id)}`
+/** With the field names of OpenAI. */
+function shapeOf(batch: Record<string, unknown>): Record<string, unknown> {
+  const { id, processing_status, results_url } = batch
+  const { total, succeeded, errored, canceled, expired } = countsOf(batch)
+  const ended = expired > 0 ? 'expired' : canceled > 0 ? 'canceled' : 'completed'
+  return {
+    id,
+    status: processing_status === 'ended' ? ended : processing_status,
+    request_counts: { total, completed: succeeded, failed: errored },
+    output_file_id: typeof results_url === 'string' ? id : null,
+  }
 }
 
 function countsOf({ request_counts: counts }: Record<string, unknown>) {

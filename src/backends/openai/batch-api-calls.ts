@@ -1,14 +1,15 @@
-// Calls of batch APIs over HTTP. Each has a time limit and reads no more than a bound; redirects are followed to results
-// alone, and nowhere but to the addresses that the configuration names.
+// Batch APIs over HTTP: the calls that all of them have. Each call has a time limit and reads no more than a bound;
+// redirects are followed to results alone, and nowhere but to the addresses that the configuration names.
+
+import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
+import { steadyClock } from '../../domain/clock.ts'
 import type { BatchApiError, SeenBatch } from '../batch-api/batch-api.ts'
 import { isRecord, parsedJson } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
-import { brokenCall, notUnderstood, refusedCall } from './batch-api-failure.ts'
-import { KeyFile } from './key-file.ts'
-import { atLeastSpeed, ERROR_BYTES_MAX, JSON_BYTES_MAX, linesOf, readText } from './read-body.ts'
-import { createdMs } from './seen-batch.ts'
-import { type ServerAddress, serverAddressOf } from './server-address.ts'
+import { brokenCall, notUnderstood, refusedCall, tooSlow } from './batch-api-failure.ts'
+import { createdMs, seenBatch } from './seen-batch.ts'
+import { KeyFile, type ServerAddress, serverAddressOf } from './server-address.ts'
 
 export interface BatchApiCallsOptions {
   base_url: string
@@ -21,15 +22,21 @@ export interface BatchApiCallsOptions {
   timeout_ms: number
   /** Origins beside its own that it may redirect to for results. */
   resultsFrom: readonly string[]
+  /** Whether files stay at the batch API. */
+  keepFiles: boolean
   now: () => number
 }
 
 /** How a batch API wants its calls. */
 interface CallForm {
+  /** Of the list of its batches. */
+  path: string
   /** Of every call, by names in lower case; a configured header wins. The key is null where there is none. */
   headers: (api_key: string | null) => Readonly<Record<string, string>>
   /** The parameter of a list that names the last entry of the page before. */
   cursor: string
+  /** A batch with the field names of OpenAI, where the batch API has others. */
+  shape?: (batch: Record<string, unknown>) => Record<string, unknown>
 }
 
 const PAGE = 100
@@ -56,7 +63,7 @@ interface CallOptions {
   or?: readonly number[]
 }
 
-export class BatchApiCalls {
+export abstract class BatchApiCalls {
   readonly #options: BatchApiCallsOptions
   readonly #form: CallForm
   readonly #address: ServerAddress
@@ -66,9 +73,16 @@ export class BatchApiCalls {
   #elsewhere: Promise<Dispatcher> | null = null
   readonly #keyFile: KeyFile | null
 
+  readonly listPath: string
+  readonly settleMs: number
+  protected readonly dialect: BatchApiDialect
+
   constructor(options: BatchApiCallsOptions, form: CallForm) {
     this.#options = options
     this.#form = form
+    this.listPath = form.path
+    this.settleMs = 2 * options.timeout_ms
+    this.dialect = dialectOf(options.base_url)
     this.#address = serverAddressOf(options.base_url)
     this.#keyFile = options.api_key_file === null ? null : new KeyFile(options.api_key_file)
   }
@@ -78,21 +92,65 @@ export class BatchApiCalls {
     await (await this.#elsewhere)?.destroy()
   }
 
+  get pollMsMin(): number {
+    return this.dialect.pollMsMin
+  }
+
   /** Whether batches can be listed; throws as any call does. */
-  async hasList(path: string): Promise<boolean> {
-    const { value } = await this.pages(path, {}).next()
+  async hasList(): Promise<boolean> {
+    const { value } = await this.pages(this.listPath, {}).next()
     return Array.isArray(value)
   }
 
+  async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
+    const { status, json } = await this.call('GET', this.pathOf(id), { signal, or: [404] })
+    return status === 404 ? null : this.#batch(json, 'something else than a batch')
+  }
+
+  async cancel(id: string, signal?: AbortSignal): Promise<void> {
+    // A batch that has ended is refused, in whatever words.
+    await this.call('POST', `${this.pathOf(id)}/cancel`, { signal, or: [400, 404, 409, 422] })
+  }
+
+  protected async createBatch(name: string, body: Buffer, signal?: AbortSignal): Promise<SeenBatch> {
+    const headers = {
+      'content-type': 'application/json',
+      // For another Offpeak.
+      'idempotency-key': name,
+      'idempotency-mode': 'replay',
+    }
+    const { json } = await this.call('POST', this.listPath, { body, headers, signal })
+    return this.#batch(json, 'a created batch without an ID')
+  }
+
+  protected async removeAt(path: string): Promise<void> {
+    if (!this.#options.keepFiles) await this.call('DELETE', path, { or: [404] })
+  }
+
+  protected pathOf(id: string): string {
+    return `${this.listPath}/${encodeURIComponent(id)}`
+  }
+
+  /** Null for something that is no batch. */
+  protected seen(json: unknown): SeenBatch | null {
+    const { shape } = this.#form
+    return seenBatch(shape && isRecord(json) ? shape(json) : json, (text) => this.redact(text))
+  }
+
+  #batch(json: unknown, otherwise: string): SeenBatch {
+    const batch = this.seen(json)
+    if (batch === null) throw notUnderstood(otherwise)
+    return batch
+  }
+
   /** The batches of a list that are not older than `since` (Unix ms); null for a list that is not there. */
-  async *batchesSince(
-    path: string,
+  protected async *batchesSince(
     since: number,
     signal?: AbortSignal,
   ): AsyncGenerator<Record<string, unknown> | null> {
     const isOld = (batch: Record<string, unknown>): boolean =>
       (createdMs(batch) ?? Number.POSITIVE_INFINITY) < since - SKEW_MS
-    for await (const page of this.pages(path, {}, signal)) {
+    for await (const page of this.pages(this.listPath, {}, signal)) {
       if (page === null) return yield null
       for (const listed of page) if (!isOld(listed)) yield listed
       const times = page.map(createdMs)
@@ -102,7 +160,7 @@ export class BatchApiCalls {
   }
 
   /** The lines of a file of results. */
-  async *lines(path: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
+  protected async *linesAt(path: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
@@ -154,7 +212,7 @@ export class BatchApiCalls {
   }
 
   /** Null for a list that is not there. A page that does not end is the last one. */
-  async *pages(
+  protected async *pages(
     path: string,
     query: Readonly<Record<string, string>>,
     signal?: AbortSignal,
@@ -180,7 +238,11 @@ export class BatchApiCalls {
   }
 
   /** The answer of a call that succeeded, or that was answered with one of the statuses `or`. */
-  async call(method: 'GET' | 'POST' | 'DELETE', path: string, options: CallOptions): Promise<Answer> {
+  protected async call(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    options: CallOptions,
+  ): Promise<Answer> {
     const answer = await this.#send(method, path, options)
     const { statusCode: status, body } = answer
     if (status >= 300 && !options.or?.includes(status)) throw await this.#refused(answer)
@@ -216,7 +278,7 @@ export class BatchApiCalls {
     }
   }
 
-  redact(text: string): string {
+  protected redact(text: string): string {
     return secretsOf([this.#key(), ...Object.values(this.#options.headers)]).redact(text)
   }
 
@@ -255,4 +317,147 @@ export function oldestFirst(found: readonly { at: number; batch: SeenBatch }[]):
     .toReversed()
     .sort((a, b) => a.at - b.at)
     .map(({ batch }) => batch)
+}
+
+// Reads what servers answer beside the answers to lines: no more than a bound, no longer than a time, and no more slowly
+// than any server means.
+
+/** Of lists and single objects. */
+export const JSON_BYTES_MAX = 8 * 1024 * 1024
+/** Of errors: the rest is left unread. */
+export const ERROR_BYTES_MAX = 64 * 1024
+/** Of a file, as a mean over the longest wait. */
+const LEAST_BYTES_PER_S = 1024
+
+/** The text of a body, or its beginning: what is beyond `bytes_max` is not read. Throws after `ms_max`. */
+export async function readText(
+  body: Readable,
+  bytes_max: number,
+  ms_max: number,
+): Promise<{ text: string; isWhole: boolean }> {
+  const pieces: Uint8Array[] = []
+  let bytes = 0
+  const cancel = steadyClock.after(ms_max, () => body.destroy(tooSlow()))
+  try {
+    for await (const piece of body as AsyncIterable<Uint8Array>) {
+      pieces.push(piece.subarray(0, bytes_max - bytes))
+      bytes += piece.length
+      // Leaving the loop ends the connection.
+      if (bytes > bytes_max) break
+    }
+  } finally {
+    cancel()
+  }
+  return { text: Buffer.concat(pieces).toString(), isWhole: bytes <= bytes_max }
+}
+
+/** Passes a body on, whatever its size. Throws where it trickles; the time that its reader takes does not count. */
+export async function* atLeastSpeed(
+  body: AsyncIterable<Uint8Array>,
+  periodMs: number,
+): AsyncGenerator<Uint8Array> {
+  let waitedMs = 0
+  let bytes = 0
+  let from = steadyClock.now()
+  for await (const piece of body) {
+    waitedMs += steadyClock.now() - from
+    bytes += piece.length
+    if (waitedMs >= periodMs) {
+      if (bytes < (waitedMs / 1000) * LEAST_BYTES_PER_S) throw tooSlow()
+      waitedMs = 0
+      bytes = 0
+    }
+    yield piece
+    from = steadyClock.now()
+  }
+}
+
+// Splits a stream of bytes into lines.
+
+const LF = 0x0a
+const CR = 0x0d
+const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf])
+/** A longer line is no result; its beginning stands for it. */
+const LINE_BYTES_MAX = 64 * 1024 * 1024
+
+/** The lines that are not blank, without their line breaks and a byte order mark. */
+export async function* linesOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+  let pieces: Buffer[] = []
+  let length = 0
+  let isFirst = true
+  const take = (piece: Buffer): void => {
+    if (length < LINE_BYTES_MAX) pieces.push(piece)
+    length += piece.length
+  }
+  const end = (): Buffer | null => {
+    const bytes = Buffer.concat(pieces)
+    const line = whole(isFirst && bytes.indexOf(BYTE_ORDER_MARK) === 0 ? bytes.subarray(3) : bytes)
+    pieces = []
+    length = 0
+    isFirst = false
+    return line
+  }
+  for await (const bytes of stream) {
+    const piece = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+    let at = 0
+    for (let lf = piece.indexOf(LF); lf !== -1; lf = piece.indexOf(LF, at)) {
+      take(piece.subarray(at, lf))
+      at = lf + 1
+      const line = end()
+      if (line !== null) yield line
+    }
+    // The stream may use its memory again.
+    if (at < piece.length) take(Buffer.from(piece.subarray(at)))
+  }
+  const last = end()
+  if (last !== null) yield last
+}
+
+function whole(line: Buffer): Buffer | null {
+  const end = line.at(-1) === CR ? line.length - 1 : line.length
+  for (let at = 0; at < end; at++) if (line[at]! > 0x20) return line.subarray(0, end)
+  return null
+}
+
+// Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the
+// differences for readers.
+
+interface BatchApiDialect {
+  /** The `purpose` of uploaded files. */
+  file_purpose: string
+  upload_path: string
+  /** Fields of the upload's form beside `purpose` and `file`. */
+  upload_fields: (filename: string) => Readonly<Record<string, string>>
+  /** How long a batch is left alone between two looks at least (ms). */
+  pollMsMin: number
+}
+
+const OPENAI: BatchApiDialect = {
+  file_purpose: 'batch',
+  upload_path: '/files',
+  upload_fields: () => ({}),
+  pollMsMin: 0,
+}
+const TOGETHER: BatchApiDialect = {
+  file_purpose: 'batch-api',
+  upload_path: '/files/upload',
+  upload_fields: (file_name) => ({ file_name, file_type: 'jsonl' }),
+  // It asks for half a minute to a minute.
+  pollMsMin: 30_000,
+}
+/** Providers count looks against rate limits; their batches take minutes at least. */
+const HOSTED: BatchApiDialect = { ...OPENAI, pollMsMin: 5_000 }
+
+const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {
+  'api.openai.com': HOSTED,
+  'api.groq.com': HOSTED,
+  'api.doubleword.ai': HOSTED,
+  'api.anthropic.com': HOSTED,
+  'api.together.ai': TOGETHER,
+  'api.together.xyz': TOGETHER,
+}
+
+/** Another Offpeak, and whatever is not known, speaks as OpenAI does. */
+export function dialectOf(base_url: string): BatchApiDialect {
+  return DIALECTS[new URL(base_url).hostname] ?? OPENAI
 }

@@ -12,8 +12,8 @@ import type { TLSSocket } from 'node:tls'
 import { cert, key } from '../../../test/fakes/certificate.ts'
 import { completion } from '../../../test/fakes/upstream.ts'
 import type { BackendResult } from '../backend.ts'
-import { KeyFile } from './key-file.ts'
 import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
+import { KeyFile } from './server-address.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-connectivity-'))
 const servers: Server[] = []

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { after, before, beforeEach, test } from 'node:test'
 import { BatchApiError } from '../batch-api/batch-api.ts'
-import { dialectOf, HttpBatchApi } from './http-batch-api.ts'
+import { dialectOf } from './batch-api-calls.ts'
+import { HttpBatchApi } from './http-batch-api.ts'
 
 /** What a batch API, and a server beside it, answer to a path: a file, or where it redirects to. */
 let redirects: Record<string, string> = {}

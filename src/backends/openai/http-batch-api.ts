@@ -5,72 +5,56 @@ import type { BatchApi, BatchRequest, NewBatch, SeenBatch, WantedBatch } from '.
 import { isRecord } from '../json-record.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { notUnderstood } from './batch-api-failure.ts'
-import { createdMs, idOf, seenBatch } from './seen-batch.ts'
+import { createdMs, idOf } from './seen-batch.ts'
 
 interface HttpBatchApiOptions extends BatchApiCallsOptions {
   completion_window: string
   /** Null: as the batch API has it. */
   file_purpose: string | null
   lineMetadata: boolean
-  keepFiles: boolean
 }
 
 /** The key of its metadata that names a batch. */
 const NAME_KEY = 'offpeak_remote_batch'
 const LINE_END = Buffer.from('}\n')
 
-export class HttpBatchApi implements BatchApi {
-  readonly listPath = '/batches'
+export class HttpBatchApi extends BatchApiCalls implements BatchApi {
   readonly #options: HttpBatchApiOptions
-  readonly #calls: BatchApiCalls
-  readonly #dialect: BatchApiDialect
 
   constructor(options: HttpBatchApiOptions) {
-    this.#options = options
-    this.#dialect = dialectOf(options.base_url)
-    this.#calls = new BatchApiCalls(options, {
+    super(options, {
+      path: '/batches',
       headers: (api_key): Record<string, string> =>
         api_key === null ? {} : { authorization: `Bearer ${api_key}` },
       cursor: 'after',
     })
+    this.#options = options
   }
 
   get #purpose(): string {
-    return this.#options.file_purpose ?? this.#dialect.file_purpose
-  }
-
-  get pollMsMin(): number {
-    return this.#dialect.pollMsMin
+    return this.#options.file_purpose ?? this.dialect.file_purpose
   }
 
   get lineMetadata(): boolean {
     return this.#options.lineMetadata
   }
 
-  get settleMs(): number {
-    return 2 * this.#options.timeout_ms
-  }
-
   async upload(name: string, requests: readonly BatchRequest[], signal?: AbortSignal): Promise<string> {
-    const { upload_path, upload_fields } = this.#dialect
+    const { upload_path, upload_fields } = this.dialect
     const filename = fileName(name)
     const { FormData } = await import('undici')
     const body = new FormData()
     const fields = { purpose: this.#purpose, ...upload_fields(filename) }
     for (const [key, value] of Object.entries(fields)) body.append(key, value)
     body.append('file', new Blob([fileOf(requests)], { type: 'application/jsonl' }), filename)
-    const { json } = await this.#calls.call('POST', upload_path, { body, signal })
+    const { json } = await this.call('POST', upload_path, { body, signal })
     const id = isRecord(json) ? idOf(json.id) : null
     if (id === null) throw notUnderstood('an uploaded file without an ID')
     return id
   }
 
-  hasList(): Promise<boolean> {
-    return this.#calls.hasList(this.listPath)
-  }
-
   async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
-    for await (const page of this.#calls.pages(`/files`, { purpose: this.#purpose }, signal))
+    for await (const page of this.pages(`/files`, { purpose: this.#purpose }, signal))
       for (const { id, filename, FileName } of page ?? [])
         if ((filename ?? FileName) === fileName(name)) return idOf(id)
     return null
@@ -83,26 +67,17 @@ export class HttpBatchApi implements BatchApi {
       completion_window: this.#options.completion_window,
       metadata: { ...metadata, [NAME_KEY]: name },
     }
-    const headers = {
-      'content-type': 'application/json',
-      'idempotency-key': name,
-      'idempotency-mode': 'replay',
-    }
-    const body = Buffer.from(JSON.stringify(order))
-    const { json } = await this.#calls.call('POST', '/batches', { body, headers, signal })
-    const seen = this.#seen(json)
-    if (seen === null) throw notUnderstood('a created batch without an ID')
-    return seen
+    return await this.createBatch(name, Buffer.from(JSON.stringify(order)), signal)
   }
 
   async find({ name, file_id, since }: WantedBatch, signal?: AbortSignal): Promise<SeenBatch[] | null> {
     const found: { at: number; batch: SeenBatch }[] = []
-    for await (const listed of this.#calls.batchesSince('/batches', since, signal)) {
+    for await (const listed of this.batchesSince(since, signal)) {
       if (listed === null) return null
       const whole = await this.#whole(listed, signal)
       const { metadata, input_file_id } = whole
       const isNamed = isRecord(metadata) && metadata[NAME_KEY] === name
-      const batch = isNamed || (file_id !== null && input_file_id === file_id) ? this.#seen(whole) : null
+      const batch = isNamed || (file_id !== null && input_file_id === file_id) ? this.seen(whole) : null
       if (batch) found.push({ at: createdMs(whole) ?? -found.length, batch })
     }
     return oldestFirst(found)
@@ -112,45 +87,16 @@ export class HttpBatchApi implements BatchApi {
   async #whole(listed: Record<string, unknown>, signal?: AbortSignal): Promise<Record<string, unknown>> {
     const { id, metadata, input_file_id } = listed
     if (isRecord(metadata) || input_file_id !== undefined || typeof id !== 'string') return listed
-    const { json } = await this.#calls.call('GET', `/batches/${encodeURIComponent(id)}`, {
-      signal,
-      or: [404],
-    })
+    const { json } = await this.call('GET', this.pathOf(id), { signal, or: [404] })
     return isRecord(json) ? json : listed
   }
 
-  async read(id: string, signal?: AbortSignal): Promise<SeenBatch | null> {
-    const { status, json } = await this.#calls.call('GET', `/batches/${encodeURIComponent(id)}`, {
-      signal,
-      or: [404],
-    })
-    if (status === 404) return null
-    const seen = this.#seen(json)
-    if (seen === null) throw notUnderstood('something else than a batch')
-    return seen
-  }
-
-  async cancel(id: string, signal?: AbortSignal): Promise<void> {
-    // A batch that has ended is refused, in whatever words.
-    const or = [400, 404, 409, 422]
-    await this.#calls.call('POST', `/batches/${encodeURIComponent(id)}/cancel`, { signal, or })
-  }
-
   lines(file_id: string, signal?: AbortSignal): AsyncIterable<Buffer> {
-    return this.#calls.lines(`/files/${encodeURIComponent(file_id)}/content`, signal)
+    return this.linesAt(`/files/${encodeURIComponent(file_id)}/content`, signal)
   }
 
-  async remove(file_id: string): Promise<void> {
-    if (this.#options.keepFiles) return
-    await this.#calls.call('DELETE', `/files/${encodeURIComponent(file_id)}`, { or: [404] })
-  }
-
-  close(): Promise<void> {
-    return this.#calls.close()
-  }
-
-  #seen(json: unknown): SeenBatch | null {
-    return seenBatch(json, (text) => this.#calls.redact(text))
+  remove(file_id: string): Promise<void> {
+    return this.removeAt(`/files/${encodeURIComponent(file_id)}`)
   }
 }
 
@@ -166,47 +112,4 @@ function fileOf(requests: readonly BatchRequest[]): Buffer<ArrayBuffer> {
 
 function fileName(name: string): string {
   return `${name}.jsonl`
-}
-
-// Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the
-// differences for readers.
-
-interface BatchApiDialect {
-  /** The `purpose` of uploaded files. */
-  file_purpose: string
-  upload_path: string
-  /** Fields of the upload's form beside `purpose` and `file`. */
-  upload_fields: (filename: string) => Readonly<Record<string, string>>
-  /** How long a batch is left alone between two looks at least (ms). */
-  pollMsMin: number
-}
-
-const OPENAI: BatchApiDialect = {
-  file_purpose: 'batch',
-  upload_path: '/files',
-  upload_fields: () => ({}),
-  pollMsMin: 0,
-}
-const TOGETHER: BatchApiDialect = {
-  file_purpose: 'batch-api',
-  upload_path: '/files/upload',
-  upload_fields: (file_name) => ({ file_name, file_type: 'jsonl' }),
-  // It asks for half a minute to a minute.
-  pollMsMin: 30_000,
-}
-/** Providers count looks against rate limits; their batches take minutes at least. */
-const HOSTED: BatchApiDialect = { ...OPENAI, pollMsMin: 5_000 }
-
-const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {
-  'api.openai.com': HOSTED,
-  'api.groq.com': HOSTED,
-  'api.doubleword.ai': HOSTED,
-  'api.anthropic.com': HOSTED,
-  'api.together.ai': TOGETHER,
-  'api.together.xyz': TOGETHER,
-}
-
-/** Another Offpeak, and whatever is not known, speaks as OpenAI does. */
-export function dialectOf(base_url: string): BatchApiDialect {
-  return DIALECTS[new URL(base_url).hostname] ?? OPENAI
 }
