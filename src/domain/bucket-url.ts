@@ -1,7 +1,7 @@
 // URLs of objects in buckets, as callers give them: s3://bucket/path. The operator says which prefixes a project may use
 // (`buckets` in the configuration). A path is taken as it stands: nothing in it is decoded, and none that a server or a
 // proxy could read as another path is accepted.
-import { ApiError } from './errors.ts'
+import { ApiError, invalidParam } from './errors.ts'
 
 export const BUCKET_USES = ['read', 'write'] as const
 export type BucketUse = (typeof BUCKET_USES)[number]
@@ -47,7 +47,7 @@ export function placeOf<A extends AllowedPrefix>(
   if (name === '' || segments.some((one) => ['', '.', '..'].includes(one)) || isTooLong(key)) {
     const example = use === 'read' ? 's3://bucket/path/input.jsonl' : 's3://bucket/path/'
     const message = `\`${param}\` must be such as "${example}", without parameters, "%", and empty, "." or ".." segments.`
-    throw new ApiError('invalid_request', message, { param })
+    throw invalidParam(param, message)
   }
   const own = allowed.filter(
     ({ projects, access }) =>

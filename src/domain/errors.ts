@@ -448,3 +448,8 @@ export class ApiError extends Error {
     return wireError(this.code, this.message, this.details)
   }
 }
+
+/** An invalid_request: `message` says what is wrong with the parameter `param`. */
+export function invalidParam(param: string, message: string): ApiError {
+  return new ApiError('invalid_request', message, { param })
+}

@@ -3,7 +3,7 @@
 import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
 import { DEFAULT_ENDPOINT, type EndpointPath, endpointPathOf, endpointPaths } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Language } from '../domain/language.ts'
 import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
@@ -61,21 +61,13 @@ export function orderBatch(
   const { input_url, output_url } = request
   const reask = request.reask ?? null
   if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
-    throw new ApiError('invalid_request', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`, {
-      param: 'reask',
-    })
+    throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
-    throw new ApiError(
-      'invalid_request',
-      '`metadata.entity` is blank. Name an entity, or leave the key out.',
-      {
-        param: 'metadata.entity',
-      },
-    )
+    throw invalidParam('metadata.entity', '`metadata.entity` is blank. Name an entity, or leave the key out.')
   if (endpointPathOf(endpoint) !== endpoint) {
     const known = endpointPaths().map((path) => JSON.stringify(path))
     const message = `\`endpoint\` must be one of ${known.join(', ')}, not ${JSON.stringify(endpoint).slice(0, 100)}.`
-    throw new ApiError('invalid_request', message, { param: 'endpoint' })
+    throw invalidParam('endpoint', message)
   }
   const window = offeredWindow(plan, completion_window)
   return {
@@ -111,7 +103,7 @@ export async function createBatch(
   // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
   if (fields.start_after !== null && fields.start_after >= expires_at)
-    throw new ApiError('invalid_request', startTooLate(expires_at), { param: 'start_after' })
+    throw invalidParam('start_after', startTooLate(expires_at))
   const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
   // A file that was validated as it came has an index before it is processed.
   const lines = found?.status === 'processed' ? projection : null
@@ -176,7 +168,7 @@ export function usableInput(file: FileRow | undefined): FileRow {
       file.purpose === 'table'
         ? 'The file is a table. Say in `table` what to ask about its rows.'
         : 'The file contains results. A batch needs a file that was uploaded with the purpose "batch".'
-    throw new ApiError('invalid_request', message, { param })
+    throw invalidParam(param, message)
   }
   if (file.status !== 'processed') {
     const message =
@@ -194,8 +186,7 @@ function offeredWindow(plan: Plan, text: string): Exclude<ReturnType<typeof wind
   if (typeof window === 'object') return window
   const offered = plan.completion_windows.map((one) => `"${one.text}"`).join(' or ')
   const param = 'completion_window'
-  if (window === 'invalid')
-    throw new ApiError('invalid_request', `\`completion_window\` must be ${offered}.`, { param })
+  if (window === 'invalid') throw invalidParam(param, `\`completion_window\` must be ${offered}.`)
   const message = `The plan "${plan.name}" does not include this completion window. Use ${offered}; the operator of the service adds others to \`plans.${plan.name}.completion_windows\` in the configuration.`
   throw new ApiError('plan_lacks_feature', message, { param })
 }

@@ -3,7 +3,7 @@
 // line break between lines only, so those within a request become blanks.
 import { createHash } from 'node:crypto'
 import type { EndpointPath } from '../domain/endpoint.ts'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, invalidParam } from '../domain/errors.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 import { hasByteOrderMark, LF } from '../jsonl/line-scan-span.ts'
 
@@ -139,5 +139,5 @@ export function withoutLineBreaks(json: Buffer): Buffer {
 
 function notSoMany(found: string): ApiError {
   const message = `\`requests\` must hold 1 to ${INLINE_LINES_MAX} requests, not ${found}. A file may have more: upload it with POST /v1/files.`
-  return new ApiError('invalid_request', message, { param: 'requests' })
+  return invalidParam('requests', message)
 }

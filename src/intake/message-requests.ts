@@ -2,7 +2,7 @@
 // "params"}, …]}. Each becomes a line of an input file while the body still arrives, and `params` keeps its bytes. In memory
 // are a piece of the body and one request.
 import { createHash } from 'node:crypto'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, invalidParam } from '../domain/errors.ts'
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { Span } from '../jsonl/line-scan-span.ts'
 import { withoutLineBreaks } from './inline-lines.ts'
@@ -187,12 +187,12 @@ function invalid(code: 'invalid_json' | 'invalid_request', param: string, what: 
 /** No such body, or none. */
 export function otherBody(): ApiError {
   const message = 'The body must be {"requests": [{"custom_id": …, "params": {…}}, …]}, with no other field.'
-  return new ApiError('invalid_request', message, { param: 'requests' })
+  return invalidParam('requests', message)
 }
 
 function notSoMany(found: string): ApiError {
   const message = `\`requests\` must hold 1 to ${REQUESTS_MAX} requests, not ${found}.`
-  return new ApiError('invalid_request', message, { param: 'requests' })
+  return invalidParam('requests', message)
 }
 
 function tooLarge(what: string, bytes: number): ApiError {

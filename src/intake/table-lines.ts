@@ -1,6 +1,6 @@
 // The lines of a batch that asks a model about each row of an uploaded table, as a new input file.
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, invalidParam } from '../domain/errors.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
 import { sentence } from '../domain/text.ts'
 import { readBlobRow } from '../store/blobs.ts'
@@ -19,17 +19,17 @@ const AT_ONCE = 2
 /** Throws invalid_request for what is wrong without looking at the table. */
 export function checkTable({ parameters, schema }: BatchTable, endpoint: string): void {
   if (endpoint !== DEFAULT_ENDPOINT)
-    throw invalid(`The rows of a table are asked about at \`${DEFAULT_ENDPOINT}\`.`, 'endpoint')
+    throw invalidParam('endpoint', `The rows of a table are asked about at \`${DEFAULT_ENDPOINT}\`.`)
   const own = QUESTION_FIELDS.find((name) => Object.hasOwn(parameters ?? {}, name))
   if (own !== undefined)
-    throw invalid(
-      `\`table.parameters\` cannot have \`${own}\`: it is made of \`model\`, \`prompt\`, \`system\` and \`schema\`.`,
+    throw invalidParam(
       'table.parameters',
+      `\`table.parameters\` cannot have \`${own}\`: it is made of \`model\`, \`prompt\`, \`system\` and \`schema\`.`,
     )
   if (schema != null && answerSchema(schema) === null)
-    throw invalid(
-      `\`table.schema\` must be the schema of an object with 1 to ${FIELDS_MAX} \`properties\`.`,
+    throw invalidParam(
       'table.schema',
+      `\`table.schema\` must be the schema of an object with 1 to ${FIELDS_MAX} \`properties\`.`,
     )
 }
 
@@ -53,9 +53,9 @@ export class TableLines {
     const file = await readFile(this.#deps.store.read, project_id, file_id, now)
     if (!file) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
     if (file.purpose !== 'table')
-      throw invalid(
-        'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
+      throw invalidParam(
         'input_file_id',
+        'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
       )
     if (file.status !== 'processed')
       throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
@@ -90,11 +90,7 @@ export class TableLines {
     try {
       yield* rowLines(source, { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined })
     } catch (error) {
-      throw error instanceof TableError ? invalid(sentence(error.message), 'table') : error
+      throw error instanceof TableError ? invalidParam('table', sentence(error.message)) : error
     }
   }
-}
-
-function invalid(message: string, param: string): ApiError {
-  return new ApiError('invalid_request', message, { param })
 }

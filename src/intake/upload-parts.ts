@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
-import { ApiError, ERRORS, isErrorCode } from '../domain/errors.ts'
+import { ApiError, ERRORS, invalidParam, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
@@ -308,8 +308,7 @@ export class UploadCompletions {
   async #partBlobs(upload: UploadRow, part_ids: readonly string[]): Promise<SealedBlob[]> {
     const { read } = this.#deps.store
     const param = 'part_ids'
-    if (new Set(part_ids).size < part_ids.length)
-      throw new ApiError('invalid_request', '`part_ids` names a part twice.', { param })
+    if (new Set(part_ids).size < part_ids.length) throw invalidParam(param, '`part_ids` names a part twice.')
     const blobs: SealedBlob[] = []
     for (const id of part_ids) {
       const part = await readUploadPart(read, upload.id, id)

@@ -3,7 +3,7 @@
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { ApiError } from '../domain/errors.ts'
+import { ApiError, invalidParam } from '../domain/errors.ts'
 import { COMPRESSION_BYTES, compressionOf, UPLOAD_PURPOSES, type UploadPurpose } from '../domain/file.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
@@ -79,17 +79,18 @@ export async function receiveForm(
         continue
       }
       if (part.fieldname !== 'file')
-        throw refuse(
+        throw invalidParam(
           part.fieldname,
           `The form accepts a file in the field \`file\` only, not in \`${part.fieldname}\`.`,
         )
-      if (received) throw refuse('file', 'The form contains more than one `file`. Upload one file at a time.')
+      if (received)
+        throw invalidParam('file', 'The form contains more than one `file`. Upload one file at a time.')
       const file = { filename: part.filename, content: part.file, purpose }
       received = await receiveContent(deps, file, upload)
     }
-    if (!received) throw refuse('file', '`file` is required. Send the JSONL file as a file part.')
+    if (!received) throw invalidParam('file', '`file` is required. Send the JSONL file as a file part.')
     if (purpose === undefined)
-      throw refuse('purpose', '`purpose` is required; it must be "batch", or "table".')
+      throw invalidParam('purpose', '`purpose` is required; it must be "batch", or "table".')
     if (purpose === 'table') received = await asTable(sealed, received)
     return { ...received, purpose, expires_at: upload.now + Math.min(upload.retention_ms, expiry.ms) }
   } catch (error) {
@@ -256,7 +257,7 @@ export async function* plain(source: AsyncIterable<Buffer>): AsyncGenerator<Buff
 function refuseCompressed(beginning: Buffer): void {
   const compression = compressionOf(beginning)
   if (compression !== null)
-    throw refuse(
+    throw invalidParam(
       'file',
       `The file is compressed (${compression}). Upload the decompressed JSONL; of a table, send \`purpose\` before \`file\`.`,
     )
@@ -265,25 +266,21 @@ function refuseCompressed(beginning: Buffer): void {
 function checkPurpose(value: unknown): UploadPurpose {
   const purpose = UPLOAD_PURPOSES.find((name) => name === value)
   if (purpose !== undefined) return purpose
-  throw refuse(
+  throw invalidParam(
     'purpose',
     `\`purpose\` must be "batch", or "table", not ${clip(JSON.stringify(value) ?? 'nothing')}.`,
   )
 }
 
 function notAFile(): ApiError {
-  return refuse('file', '`file` must be sent as a file, with a filename, not as a plain field.')
+  return invalidParam('file', '`file` must be sent as a file, with a filename, not as a plain field.')
 }
 
 function unknownField(name: string): ApiError {
-  return refuse(
+  return invalidParam(
     clip(name),
     `\`${clip(name)}\` is not a field of this form. The form has the fields \`purpose\`, \`file\`, \`expires_after[anchor]\` and \`expires_after[seconds]\`.`,
   )
-}
-
-function refuse(param: string, message: string): ApiError {
-  return new ApiError('invalid_request', message, { param })
 }
 
 function clip(text: string): string {
@@ -377,7 +374,7 @@ class ExpiresAfter {
 }
 
 function badExpiry(param: string, problem: string): ApiError {
-  return refuse(param, `\`${param}\` ${problem}.`)
+  return invalidParam(param, `\`${param}\` ${problem}.`)
 }
 
 // The filename of an upload is shown to users and sent in headers, so folders, line breaks, control characters and

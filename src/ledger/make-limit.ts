@@ -1,5 +1,5 @@
 // Checks a request for a limit and converts it to a row.
-import { ApiError } from '../domain/errors.ts'
+import { invalidParam } from '../domain/errors.ts'
 import type { LimitMetric } from '../domain/limit.ts'
 import { NANOS_PER_USD, nanosFromUsd } from '../domain/money.ts'
 import type { LimitChange } from '../store/limits.ts'
@@ -40,14 +40,14 @@ function subjectOf({ scope, entity, entity_type }: CreateLimit): string {
   const given = { entity: entity ?? null, entity_type: entity_type ?? null }
   for (const name of ['entity', 'entity_type'] as const) {
     if (given[name] !== null && name !== scope)
-      refuse(name, `\`${name}\` does not go with the scope "${scope}".`)
+      throw invalidParam(name, `\`${name}\` does not go with the scope "${scope}".`)
   }
   if (scope === 'project') return ''
   const subject = given[scope]?.trim() ?? null
-  if (subject === '') refuse(scope, `\`${scope}\` is blank.`)
-  if (subject === null) refuse(scope, `\`${scope}\` is required with the scope "${scope}".`)
+  if (subject === '') throw invalidParam(scope, `\`${scope}\` is blank.`)
+  if (subject === null) throw invalidParam(scope, `\`${scope}\` is required with the scope "${scope}".`)
   if (scope === 'entity_type' && /[:/_]/.test(subject))
-    refuse(scope, '`entity_type` is what stands before the first ":", "/" or "_" of an entity.')
+    throw invalidParam(scope, '`entity_type` is what stands before the first ":", "/" or "_" of an entity.')
   return subject
 }
 
@@ -57,25 +57,24 @@ const USD_MIN = 1 / NANOS_PER_USD
 /** Nano-dollars or tokens. */
 function unitsOf(metric: LimitMetric, amount: number): number {
   if (metric === 'tokens') {
-    if (!Number.isSafeInteger(amount)) refuse('amount', '`amount` must be a whole number of tokens.')
+    if (!Number.isSafeInteger(amount))
+      throw invalidParam('amount', '`amount` must be a whole number of tokens.')
     return amount
   }
-  if (amount > 0 && amount < USD_MIN) refuse('amount', '`amount` must be 0, or at least 0.000000001 USD.')
+  if (amount > 0 && amount < USD_MIN)
+    throw invalidParam('amount', '`amount` must be 0, or at least 0.000000001 USD.')
   try {
     return nanosFromUsd(amount)
   } catch {
-    return refuse('amount', '`amount` must be an amount in USD below 9 million.')
+    throw invalidParam('amount', '`amount` must be an amount in USD below 9 million.')
   }
 }
 
 function fractions(notify_at: readonly number[]): readonly number[] {
   if (!notify_at.every((fraction) => fraction > 0 && fraction <= 1))
-    refuse('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
+    throw invalidParam('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
   const ascending = [...new Set(notify_at)].sort((a, b) => a - b)
-  if (ascending.length < notify_at.length) refuse('notify_at', '`notify_at` must name each fraction once.')
+  if (ascending.length < notify_at.length)
+    throw invalidParam('notify_at', '`notify_at` must name each fraction once.')
   return ascending
-}
-
-function refuse(param: string, message: string): never {
-  throw new ApiError('invalid_request', message, { param })
 }

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { Webhook, WebhookVerificationError } from 'standardwebhooks'
 import type { KeyBox } from '../blobs/wrap-key.ts'
-import { ApiError } from '../domain/errors.ts'
+import { invalidParam } from '../domain/errors.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
 const SECRET_BYTES = 32
@@ -31,7 +31,7 @@ function chosenSecret(text: string): Buffer {
   if (SECRET.test(text)) return Buffer.from(text.slice('whsec_'.length), 'base64')
   const message =
     '`webhook.secret` must be `whsec_` and the base64 of 32 bytes, such as `openssl rand -base64 32` prints. Leave it out to get one.'
-  throw new ApiError('invalid_request', message, { param: 'webhook.secret' })
+  throw invalidParam('webhook.secret', message)
 }
 
 /** The secrets that sign at `now` (Unix ms): the current one, and the previous one during a rotation. */

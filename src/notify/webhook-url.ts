@@ -1,7 +1,7 @@
 // Checks the URL of a webhook when it is set. The check at connect time (post-event.ts) is what keeps deliveries out
 // of private networks.
 import { BlockList, isIP } from 'node:net'
-import { ApiError } from '../domain/errors.ts'
+import { invalidParam } from '../domain/errors.ts'
 
 const URL_LENGTH_MAX = 2048
 const ALLOWING =
@@ -12,7 +12,7 @@ const ALLOWING =
  * names `param`.
  */
 export function webhookUrl(text: string, allow_private_networks: boolean, param = 'url'): string {
-  const refused = (message: string) => new ApiError('invalid_request', `\`${param}\` ${message}`, { param })
+  const refused = (message: string) => invalidParam(param, `\`${param}\` ${message}`)
   const url = URL.canParse(text) ? new URL(text) : null
   if (!url || text.length > URL_LENGTH_MAX) throw refused('must be a URL, such as https://example.com/hook.')
   if (url.protocol !== 'https:' && !(allow_private_networks && url.protocol === 'http:'))

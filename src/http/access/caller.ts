@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { COMPAT_MODES, type CompatMode, isCompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { invalidParam } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
 import { namesIn } from '../../domain/text.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
@@ -86,7 +86,7 @@ export function compatOfHeader(headers: NodeJS.Dict<string | string[]>): CompatM
   if (value === OWN) return null
   if (typeof value === 'string' && isCompatMode(value)) return value
   const known = [...COMPAT_MODES, OWN].map((mode) => `"${mode}"`).join(' or ')
-  throw new ApiError('invalid_request', `The header ${HEADER} must be ${known}.`, { param: HEADER })
+  throw invalidParam(HEADER, `The header ${HEADER} must be ${known}.`)
 }
 
 /** How objects are rendered. */

@@ -6,7 +6,7 @@ import type { FastifyRequest, FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile, type Validator } from 'typebox/compile'
 import type { TLocalizedValidationError } from 'typebox/error'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { compressionOf } from '../../domain/file.ts'
 import { storableText, unstorable } from '../../domain/text.ts'
 import { takeInlineLines } from '../../intake/inline-lines.ts'
@@ -54,13 +54,7 @@ export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): v
 export function checkNoBody({ 'content-length': length }: IncomingHttpHeaders, body: unknown): void {
   const [field] = typeof body === 'object' && body !== null ? Object.keys(body) : []
   if (field !== undefined)
-    throw new ApiError(
-      'invalid_request',
-      `\`${clipped(field)}\` is no field here. This endpoint takes no body.`,
-      {
-        param: clipped(field),
-      },
-    )
+    throw invalidParam(clipped(field), `\`${clipped(field)}\` is no field here. This endpoint takes no body.`)
   if ((body ?? null) !== null && typeof body !== 'object')
     throw new ApiError('invalid_request', 'This endpoint takes no body.')
   if (body === undefined && Number(length ?? 0) > EMPTY_BODY_BYTES)
@@ -162,7 +156,7 @@ function textFault(value: unknown, path: readonly string[], seen = { fields: 0, 
     const why = unstorable(value)
     if (why === null) return null
     const param = path.join('.')
-    return new ApiError('invalid_request', `\`${param}\` ${why}.`, { param })
+    return invalidParam(param, `\`${param}\` ${why}.`)
   }
   if (typeof value !== 'object' || value === null) return null
   if (path.length >= DEPTH_MAX)
@@ -177,7 +171,7 @@ function textFault(value: unknown, path: readonly string[], seen = { fields: 0, 
     const why = unstorable(key)
     if (why !== null) {
       const param = path.length === 0 ? storableText(key) : path.join('.')
-      return new ApiError('invalid_request', `The key ${JSON.stringify(key)} ${why}.`, { param })
+      return invalidParam(param, `The key ${JSON.stringify(key)} ${why}.`)
     }
     const fault = textFault(member, [...path, key], seen)
     if (fault) return fault
@@ -208,9 +202,7 @@ function refuseMember(name: string, known: readonly string[], kind: 'field' | 'p
   const hint = OFFSETS.includes(name)
     ? ' Pages go on behind an object: pass `next_cursor` as `starting_after`.'
     : ''
-  return new ApiError('invalid_request', `\`${param}\` is no ${kind} here. ${where} ${takes}.${hint}`, {
-    param,
-  })
+  return invalidParam(param, `\`${param}\` is no ${kind} here. ${where} ${takes}.${hint}`)
 }
 
 function integersOf(schema: TSchema): string[] {
@@ -248,7 +240,7 @@ function describeMismatch(
   if (error.keyword === 'required') {
     const missing = error.params.requiredProperties[0] ?? ''
     const param = [...path(error.instancePath), missing].join('.')
-    return new ApiError('invalid_request', `\`${param}\` is required.`, { param })
+    return invalidParam(param, `\`${param}\` is required.`)
   }
   const steps = path(error.instancePath)
   const siblings = telling.filter((other) => other.instancePath === error.instancePath)
@@ -261,7 +253,7 @@ function describeMismatch(
   const isKey = error.schemaPath.endsWith('/propertyNames')
   const subject = isKey ? `The key \`${param}\`` : `\`${param}\``
   const got = isKey || (typeof found === 'object' && error.keyword !== 'type') ? '' : `, not ${shown(found)}`
-  return new ApiError('invalid_request', `${subject} must ${expectation(siblings, error)}${got}.`, { param })
+  return invalidParam(param, `${subject} must ${expectation(siblings, error)}${got}.`)
 }
 
 function expectation(

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import type { Clock } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import {
   completeIdempotencyKey,
   dropIdempotencyKey,
@@ -179,16 +179,14 @@ export function hasIdempotencyKey(headers: IdempotentCall['headers']): boolean {
 export function refuseIdempotencyKey(headers: IdempotentCall['headers']): void {
   for (const name of ['Idempotency-Key', 'Idempotency-Mode'])
     if (headers[name.toLowerCase()] !== undefined)
-      throw new ApiError('invalid_request', `The header ${name} is not supported by this endpoint.`, {
-        param: name,
-      })
+      throw invalidParam(name, `The header ${name} is not supported by this endpoint.`)
 }
 
 function termsOf(headers: IdempotentCall['headers']): Terms {
   const mode = headers['idempotency-mode']
   if (mode !== undefined && mode !== 'implicit' && mode !== 'replay') {
     const message = 'The header Idempotency-Mode must be "implicit" or "replay".'
-    throw new ApiError('invalid_request', message, { param: 'Idempotency-Mode' })
+    throw invalidParam('Idempotency-Mode', message)
   }
   return {
     key: headerText(headers, 'Idempotency-Key', KEY_CHARACTERS_MAX),
@@ -226,7 +224,7 @@ export function headerText(
   const text = decoded(raw).trim()
   if (text.length === 0 || text.length > charactersMax) {
     const message = `The header ${name} must have 1 to ${charactersMax} characters, not ${text.length}.`
-    throw new ApiError('invalid_request', message, { param: name })
+    throw invalidParam(name, message)
   }
   return text
 }

@@ -1,6 +1,6 @@
 // GET /v1/batches/{batch_id}/results
 import { Type } from 'typebox'
-import { ApiError } from '../../domain/errors.ts'
+import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
@@ -42,9 +42,7 @@ export function batchResultsRoute(
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
       const [param] = Object.keys(paging)
       if (format !== 'jsonl' && param !== undefined)
-        throw new ApiError('invalid_request', `\`${param}\` pages JSONL; a table is read as a whole.`, {
-          param,
-        })
+        throw invalidParam(param, `\`${param}\` pages JSONL; a table is read as a whole.`)
       const read = await reads.open(project_id, reply.raw)
       const ports = { db: store.read, sealed, now: clock.now() }
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)

@@ -8,7 +8,7 @@ import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { negotiateLanguage } from '../../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
@@ -193,9 +193,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const inputs = Object.entries(given).filter(([, input]) => input !== undefined)
       if (inputs.length !== 1) throw oneInput(inputs.at(-1)?.[0] ?? null)
       if (table && body.input_file_id === undefined)
-        throw new ApiError('invalid_request', '`table` needs an `input_file_id`, that of a table.', {
-          param: 'table',
-        })
+        throw invalidParam('table', '`table` needs an `input_file_id`, that of a table.')
       if (table) checkTable(table, body.endpoint)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
@@ -217,7 +215,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       if (input_url !== undefined) {
         authorize(caller, ['files:write'])
         checkPlace(caller, 'read', input_url)
-        if (isDryRun) throw new ApiError('invalid_request', NO_DRY_RUN, { param: 'input_url' })
+        if (isDryRun) throw invalidParam('input_url', NO_DRY_RUN)
         const { project_id } = caller
         const call = idempotentCall(request, 'POST /v1/batches', body)
         const file = { project_id, url: input_url, retention_ms: plan.file_retention_ms }
@@ -227,8 +225,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       }
       if (table || lines) {
         authorize(caller, ['files:write'])
-        if (isDryRun)
-          throw new ApiError('invalid_request', NO_DRY_RUN, { param: table ? 'table' : 'requests' })
+        if (isDryRun) throw invalidParam(table ? 'table' : 'requests', NO_DRY_RUN)
         const input = lines ? { requests: lines.sha256 } : { input_file_id }
         const call = idempotentCall(request, 'POST /v1/batches', { ...body, ...input })
         const bytes = lines?.bytes ?? 0
@@ -243,8 +240,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         return await sendEnded(request, reply, answer, wait_ms)
       }
       if (isDryRun) {
-        if (wait !== null)
-          throw new ApiError('invalid_request', 'A dry run has no end to wait for.', { param: 'wait' })
+        if (wait !== null) throw invalidParam('wait', 'A dry run has no end to wait for.')
         const { project_id } = caller
         await validated(request, input_file_id)
         const projection = await oneAtATime(project_id, input_file_id, () =>
@@ -523,7 +519,7 @@ function waitMs(text: string): number {
   const ms = durationMs(text)
   if (ms !== null && ms <= WAIT_MS_MAX) return ms
   const message = `\`wait\` must be a duration up to "${durationText(WAIT_MS_MAX)}", such as "30s", not ${JSON.stringify(text.slice(0, 60))}.`
-  throw new ApiError('invalid_request', message, { param: 'wait' })
+  throw invalidParam('wait', message)
 }
 
 /** `second`: an input that was given beside another one; null: none was given. */
@@ -532,7 +528,7 @@ function oneInput(second: string | null): ApiError {
     second === null
       ? '`input_file_id`, `requests` or `input_url` is required.'
       : `\`${second}\` cannot be given as well: a batch has one input.`
-  return new ApiError('invalid_request', message, { param: second ?? 'input_file_id' })
+  return invalidParam(second ?? 'input_file_id', message)
 }
 
 function ownerOf(request: FastifyRequest, header_entity: string | null) {

@@ -3,7 +3,7 @@
 import { createKey } from '../../admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { namesIn } from '../../domain/text.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } from '../../store/projects.ts'
@@ -63,8 +63,7 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
           'missing_scope',
           `A key cannot give a scope that it has not itself: ${lacking.map((scope) => `\`${scope}\``).join(', ')}.`,
         )
-      if (scopes.length === 0)
-        throw new ApiError('invalid_request', 'Name the `scopes` of the new key.', { param: 'scopes' })
+      if (scopes.length === 0) throw invalidParam('scopes', 'Name the `scopes` of the new key.')
       const project_id = request.body.project_id ?? caller.project_id
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
       const quotas = plans.get(plan)?.quotas

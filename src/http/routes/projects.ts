@@ -1,7 +1,7 @@
 // /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET /v1/quotas:
 // what the plan of the own project allows, and how much of it is used.
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
@@ -105,7 +105,7 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   function planNamed(name: string): string {
     if (plans.has(name)) return name
     const known = [...plans.keys()].map((plan) => `"${plan}"`).join(' or ')
-    throw new ApiError('invalid_request', `\`plan\` must be ${known}.`, { param: 'plan' })
+    throw invalidParam('plan', `\`plan\` must be ${known}.`)
   }
 
   function showProject({ id, name, plan, created }: ProjectRow): ProjectObject {

@@ -1,7 +1,7 @@
 // Uploads in parts, of which a file is made.
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import type { Incoming } from '../../intake/incoming.ts'
 import type { FormPart } from '../../intake/upload.ts'
 import {
@@ -148,7 +148,7 @@ export function uploadRoutes(
           if (part.type !== 'file') throw refuse(part, 'must be sent as a file, with a filename.')
           added = await addPart({ store, sealed }, owner, upload, part.file, take, now)
         }
-        if (!added) throw new ApiError('invalid_request', '`data` is required.', { param: 'data' })
+        if (!added) throw invalidParam('data', '`data` is required.')
         return showUploadPart(added)
       })
     },
@@ -235,7 +235,7 @@ export function uploadRoutes(
 
 function refuse({ fieldname }: FormPart, why: string): ApiError {
   const param = fieldname.slice(0, 60)
-  return new ApiError('invalid_request', `\`${param}\` ${why}`, { param })
+  return invalidParam(param, `\`${param}\` ${why}`)
 }
 
 /** `file`: of a completed upload, while there is one. */

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream'
 import { type Static, type TObject, Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { invalidParam } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import {
   addUsageSums,
@@ -69,7 +69,7 @@ async function collected(
     if (!(error instanceof TooManyGroups)) throw error
     const message =
       'There are too many groups for one report. Ask for fewer days or entities, or for `format=csv` with groups by `entity`.'
-    throw new ApiError('invalid_request', message, { param: 'group_by' })
+    throw invalidParam('group_by', message)
   }
   return groups
 }
@@ -107,7 +107,7 @@ function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageF
   const from_day = start === undefined ? undefined : dayFrom('start', start, Math.floor)
   const to_day = end === undefined ? undefined : dayFrom('end', end, Math.ceil)
   if (from_day !== undefined && to_day !== undefined && to_day < from_day)
-    throw new ApiError('invalid_request', '`end` must not lie before `start`.', { param: 'end' })
+    throw invalidParam('end', '`end` must not lie before `start`.')
   return {
     filter: { project_id, entity: entity?.trim(), entity_type: entity_type?.trim(), from_day, to_day },
     by: columns(group_by),
@@ -117,8 +117,7 @@ function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageF
 /** A time within a day stands for the whole day, as start and as end. */
 function dayFrom(param: 'start' | 'end', text: string, round: (days: number) => number): number {
   const day = /^\d{1,11}$/.test(text) ? round((Number(text) * 1000) / DAY_MS) : parseDay(text)
-  if (day === null || day > LAST_DAY)
-    throw new ApiError('invalid_request', `\`${param}\` must be ${DAY_FORM}.`, { param })
+  if (day === null || day > LAST_DAY) throw invalidParam(param, `\`${param}\` must be ${DAY_FORM}.`)
   return day
 }
 
@@ -131,10 +130,9 @@ function columns(group_by: string | undefined): UsageColumn[] {
   const names = group_by.split(',').map((name) => name.trim())
   const unknown = names.find((name) => !USAGE_GROUPS.some((group) => group === name))
   if (unknown !== undefined)
-    throw new ApiError(
-      'invalid_request',
+    throw invalidParam(
+      'group_by',
       `\`group_by\` must hold any of ${USAGE_GROUPS.join(', ')}, not ${JSON.stringify(unknown.slice(0, 40))}.`,
-      { param: 'group_by' },
     )
   return USAGE_COLUMNS.filter((column) => names.includes(column))
 }

@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { hashConsoleToken, makeConsoleToken } from '../../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../../domain/clock.ts'
-import { ApiError } from '../../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../../domain/errors.ts'
 import {
   deleteConsoleSession,
   hasConsoleLink,
@@ -62,7 +62,7 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
       requireConsoleHeader(request.headers)
       const { api_key, link } = request.body
       if ((api_key === undefined) === (link === undefined))
-        throw new ApiError('invalid_request', 'Give `api_key` or `link`.', { param: 'api_key' })
+        throw invalidParam('api_key', 'Give `api_key` or `link`.')
       const now = clock.now()
       const { token, token_sha256 } = makeConsoleToken()
       const replaced = consoleTokenOf(request.headers.cookie)
