@@ -1,7 +1,9 @@
 // Creates a worker from the configuration: its tasks, its maintenance and its upstreams.
 import type { Registry } from 'prom-client'
 import { ResponseMemory } from '../backends/response-memory.ts'
-import type { Config } from '../config/config.ts'
+import type { Objects, OpenBucket } from '../blobs/objects.ts'
+import type { BucketConfig, Config } from '../config/config.ts'
+import { placeOf } from '../domain/bucket-url.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
@@ -27,7 +29,6 @@ import type { FinishRules } from '../results/finish.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
-import { bucketOpener } from './buckets.ts'
 import { replaceModels } from './control-socket.ts'
 import { Discovery, type DiscoveryOptions, resolveBySystem } from './discovery.ts'
 import { openStores, register, type Stores } from './stores.ts'
@@ -223,5 +224,20 @@ export async function startWorker(config: Config, log: Log, hooks: WorkerHooks):
       await worker.stop()
       await Promise.all([stores.store.close(), tracing?.close()])
     },
+  }
+}
+
+// Opens the buckets that the configuration lets projects use, as they are needed. One that is configured no more is
+// not used any more.
+
+/** `buckets`: as configured just now. */
+export function bucketOpener(buckets: () => readonly BucketConfig[]): OpenBucket {
+  const opened = new WeakMap<BucketConfig, Objects>()
+  return async (project, use, url) => {
+    const { bucket, key } = placeOf(buckets(), project, use, url)
+    const { S3Objects } = await import('../blobs/s3/s3-objects.ts')
+    const objects = opened.get(bucket) ?? new S3Objects(bucket)
+    opened.set(bucket, objects)
+    return { objects, key }
   }
 }

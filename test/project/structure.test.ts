@@ -59,7 +59,6 @@ const MAY_TELL_TIME = new Map([
     'the clock of the database, which decides on leases: SQLite runs in this process',
   ],
   ['src/backends/http1/connection.ts', 'a real socket times out in real time; Retry-After may be a date'],
-  ['src/backends/http1/reachability.ts', 'a real server is unreachable in real time'],
   ['src/console/browser-clock.ts', 'the clock and the timers of a browser'],
   ['src/backends/http1/http-pool.ts', 'how long a real connection has been idle'],
 ])

@@ -4,8 +4,7 @@ import { type AddressInfo, createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
 import { ResponseMemory } from '../response-memory.ts'
 import { Exchange, type Exchanged } from './exchange.ts'
-import { HttpPool } from './http-pool.ts'
-import { tryTcp } from './reachability.ts'
+import { HttpPool, tryTcp } from './http-pool.ts'
 
 const EVERY_MS = 2
 

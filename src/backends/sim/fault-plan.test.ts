@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { hash } from 'node:crypto'
 import test from 'node:test'
-import { FaultPlan } from './fault-plan.ts'
 import { simSettings } from './sim-options.ts'
+import { FaultPlan } from './simulator.ts'
 
 const faults = { 429: 0.1, 500: 0.05, hang: 0.05 }
 const requests = Array.from({ length: 5000 }, (_, i) => hash('sha256', `request ${i}`))

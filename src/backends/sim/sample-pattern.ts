@@ -1,8 +1,9 @@
 // Generates a string that a regular expression matches. The pattern is read, never run, so one
 // written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
 // quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
-import type { GenerationBudget } from './generation-budget.ts'
+
 import type { SeededRandom } from './seeded-random.ts'
+import type { GenerationBudget } from './sim-request.ts'
 
 type Part = { kind: 'chars'; chars: string } | { kind: 'group'; options: Repeat[][] }
 

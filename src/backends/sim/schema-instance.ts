@@ -5,9 +5,9 @@
 // value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
 // array, without the property).
 import { isRecord } from '../json-record.ts'
-import { GenerationBudget } from './generation-budget.ts'
 import { samplePattern } from './sample-pattern.ts'
 import type { SeededRandom } from './seeded-random.ts'
+import { GenerationBudget } from './sim-request.ts'
 
 const DEPTH_GENEROUS = 3
 const DEPTH_MAX = 12

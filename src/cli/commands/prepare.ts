@@ -4,12 +4,11 @@ import type { Command } from 'commander'
 import { withoutEnding } from '../../tables/table.ts'
 import type { Shell } from '../shell.ts'
 import { openTable, refuseSameFile } from '../tables/open-table.ts'
-import { prepareRows } from '../tables/prepare-rows.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
 import { printJson, writeLine } from '../terminal/terminal.ts'
-import { askedOf, isTable, type TableFlags, tableTerms, withTable } from './table-question.ts'
+import { askedOf, isTable, prepareRows, type TableFlags, tableTerms, withTable } from './table-question.ts'
 import { showRows } from './table-run.ts'
 
 interface PrepareFlags extends TableFlags {

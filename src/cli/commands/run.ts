@@ -47,6 +47,7 @@ import { appliesTo, capText } from './limits.ts'
 import { checkModel, modelNames } from './models.ts'
 import {
   explained,
+  lockRun,
   outputOf,
   type RunOrder,
   type RunReport,
@@ -56,7 +57,6 @@ import {
   runBatch,
   runStatePath,
 } from './run-batch.ts'
-import { lockRun } from './run-lock.ts'
 import { hasPrompt, isTable, type TableFlags, tableOnly, tableTerms, withTable } from './table-question.ts'
 import {
   lastTableRun,

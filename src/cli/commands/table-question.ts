@@ -1,17 +1,17 @@
 // The question about each row of a table: the options of run and prepare, and their values as the state of a run stores
 // them, so that a retry asks the same without its options.
 import { readFile } from 'node:fs/promises'
+import { dirname, extname, resolve } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
 import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
-import type { Question } from '../../tables/row-requests.ts'
+import type { Prepared, Question } from '../../tables/row-requests.ts'
 import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
-import { formatOf, QUESTION_FIELDS, type TableReader } from '../../tables/table.ts'
-import { fileSource } from '../tables/open-table.ts'
-import { imageReader } from '../tables/prepare-rows.ts'
-import { Failure } from '../terminal/failure.ts'
+import { formatOf, QUESTION_FIELDS, RowError, type TableReader } from '../../tables/table.ts'
+import { fileSource, writeWhole } from '../tables/open-table.ts'
+import { Failure, Interrupted } from '../terminal/failure.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 
 /** The options with the content of the files that they name. */
@@ -229,4 +229,60 @@ function notAnObject(path: string): Failure {
   return new Failure(
     `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
   )
+}
+
+// Makes the file of a batch's request lines from the rows of a table. A row of which none can be made is skipped, and its
+// error goes into the table of answers.
+
+interface PrepareOptions {
+  /** At most this many rows, from the first; all if not given. */
+  limit?: number | undefined
+  signal: AbortSignal
+  onRow(rows: number): void
+}
+
+export async function prepareRows(
+  table: TableReader,
+  question: Question,
+  path: string,
+  { limit, signal, onRow }: PrepareOptions,
+): Promise<Prepared> {
+  const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map() }
+  async function* lines(): AsyncGenerator<string> {
+    for await (const line of question.lines(table, prepared, limit)) {
+      yield line
+      onRow(prepared.rows)
+      if (signal.aborted) throw new Interrupted()
+    }
+  }
+  await writeWhole(path, lines())
+  return prepared
+}
+
+const IMAGE_TYPES = new Map([
+  ['.png', 'image/png'],
+  ['.jpg', 'image/jpeg'],
+  ['.jpeg', 'image/jpeg'],
+  ['.gif', 'image/gif'],
+  ['.webp', 'image/webp'],
+])
+
+/** Reads the image at a path from the folder of the table. Throws RowError. */
+export function imageReader(table: string): (place: string) => Promise<string> {
+  const folder = dirname(resolve(table))
+  return async (place) => {
+    const type = IMAGE_TYPES.get(extname(place).toLowerCase())
+    if (type === undefined)
+      throw new RowError(
+        `the image ${place} is not a ${[...IMAGE_TYPES.keys()].join(', ')} file or an address`,
+      )
+    try {
+      return `data:${type};base64,${(await readFile(resolve(folder, place))).toString('base64')}`
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+      throw new RowError(
+        code === 'ENOENT' ? `there is no image ${place}` : `the image ${place} cannot be read (${code})`,
+      )
+    }
+  }
 }

@@ -24,12 +24,18 @@ import {
   type Target,
 } from '../tables/join-answers.ts'
 import { openTable, writeWhole } from '../tables/open-table.ts'
-import { prepareRows } from '../tables/prepare-rows.ts'
 import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { type ProgressView, waitLine } from '../terminal/progress-view.ts'
 import { type RunOrder, type RunState, readRunState, runStatePath } from './run-batch.ts'
-import { askedOf, checkBy, retriedTerms, type TableFlags, type TableTerms } from './table-question.ts'
+import {
+  askedOf,
+  checkBy,
+  prepareRows,
+  retriedTerms,
+  type TableFlags,
+  type TableTerms,
+} from './table-question.ts'
 
 export interface TableJob {
   /** What differs from the order of a run over a file of requests. */

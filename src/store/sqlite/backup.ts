@@ -5,8 +5,7 @@ import { existsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
-import { makeOwnFile } from './database.ts'
-import { codeOf, withFailureMessage } from './database-failure.ts'
+import { codeOf, makeOwnFile, withFailureMessage } from './database.ts'
 
 /** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
 const ALL_PAGES = 2 ** 31 - 1

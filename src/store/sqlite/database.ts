@@ -1,11 +1,11 @@
 // node:sqlite behind the shape that Kysely's SQLite driver expects. Statements are kept prepared, since
 // the worker runs the same few hundred times a second.
-
-import { closeSync, fchmodSync, openSync } from 'node:fs'
+import { closeSync, fchmodSync, openSync, statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
 import { storableText } from '../../domain/text.ts'
-import { codeOf, UnbindableValue, withFailureMessage } from './database-failure.ts'
+import { DatabaseDamaged, DatabaseFailure, DatabaseFull, StatementRejected } from '../store.ts'
 
 /** Below it, SQLite had a bug that could corrupt a database in WAL mode. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const
@@ -15,7 +15,7 @@ const STATEMENTS_KEPT_MAX = 500
 /** How a connection commits. */
 export interface CommitSettings {
   synchronous: 'FULL' | 'NORMAL'
-  /** How long the thread stands still for the lock of another writer before it is withFailureMessage that there is one. */
+  /** How long the thread stands still for the lock of another writer. */
   busy_timeout_ms: number
   /** How long the write-ahead log may become before this connection copies it into the database, in pages. */
   checkpoint_pages: number
@@ -149,4 +149,67 @@ export function lockFile(path: string): { release(): void } | null {
     throw error
   }
   return { release: () => db.close() }
+}
+
+// Turns errors of SQLite that its file or disk causes into messages that name the file and what to do.
+// Result codes: https://www.sqlite.org/rescode.html
+
+const DAMAGED = {
+  what: 'is damaged',
+  advice: 'Stop the service and restore the database from a backup; "offpeak doctor" says what is damaged.',
+}
+const IO_ERROR = 10
+const FULL = { what: 'cannot grow: its disk is full', advice: 'Free space there.' }
+/** With less, SQLite cannot make the files beside the database, and says no more than that it failed. */
+const FREE_BYTES_MIN = 128 * 1024
+const FAILURES = new Map<number, { what: string; advice: string }>([
+  // SQLITE_READONLY
+  [8, { what: 'may not be written to', advice: 'Make the file, its folder and the disk writable.' }],
+  [IO_ERROR, { what: 'cannot be read or written', advice: 'The disk fails: look into the system log.' }],
+  // SQLITE_CORRUPT
+  [11, DAMAGED],
+  // SQLITE_FULL
+  [13, FULL],
+  // SQLITE_CANTOPEN
+  [14, { what: 'cannot be opened', advice: 'Its folder must exist and be writable for this user.' }],
+  // SQLITE_NOTADB
+  [26, DAMAGED],
+])
+
+/** Runs `work` on the database at `path`. */
+export function withFailureMessage<T>(path: string, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    const code = codeOf(error)
+    const failure = code === IO_ERROR && isDiskFull(path) ? FULL : FAILURES.get(code)
+    if (!failure || !(error instanceof Error)) throw error
+    const Failure = failure === DAMAGED ? DatabaseDamaged : failure === FULL ? DatabaseFull : DatabaseFailure
+    throw new Failure(`${path} ${failure.what} (${error.message})`, failure.advice, error)
+  }
+}
+
+function isDiskFull(path: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path))
+    return bavail * bsize < FREE_BYTES_MIN
+  } catch {
+    return false
+  }
+}
+
+/** Result codes of errors that lie in the data of a statement: TOOBIG, CONSTRAINT, MISMATCH, RANGE. */
+const DATA_ERRORS = new Set([18, 19, 20, 25])
+
+/** The error as the port names it. A value that cannot be bound is no value of SQLite. */
+export function asRejected(error: unknown): unknown {
+  const isData = DATA_ERRORS.has(codeOf(error)) || error instanceof UnbindableValue
+  return isData ? new StatementRejected(error) : error
+}
+
+export class UnbindableValue extends TypeError {}
+
+/** The primary result code: extended ones keep theirs in higher bits. */
+export function codeOf(error: unknown): number {
+  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0
 }

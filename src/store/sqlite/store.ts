@@ -22,8 +22,15 @@ import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, Writes } from '../store.ts'
-import { type CommitSettings, forKysely, makeOwnFile, openDatabase, UNHURRIED } from './database.ts'
-import { asRejected, codeOf } from './database-failure.ts'
+import {
+  asRejected,
+  type CommitSettings,
+  codeOf,
+  forKysely,
+  makeOwnFile,
+  openDatabase,
+  UNHURRIED,
+} from './database.ts'
 
 /** Result code of SQLite: another connection has the lock. */
 const SQLITE_BUSY = 5
