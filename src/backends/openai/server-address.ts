@@ -1,5 +1,5 @@
-// How a server is addressed: its base URL and its key. People configure a base URL (`http://127.0.0.1:8000/v1`, with or without a slash at its end, with a
-// query where a host wants one, as Azure does) taken apart into what an HTTP client needs.
+// How a server is addressed: its base URL and its key. People configure a base URL as `http://127.0.0.1:8000/v1`, with
+// or without a slash at its end, with a query where a host wants one, as Azure does.
 
 import { readFileSync, statSync } from 'node:fs'
 import type { Target } from '../http1/connection.ts'
