@@ -2,6 +2,7 @@
 // The order of steps prevents a race: a service opens its session before it looks for the mark of the admin command, and
 // the admin command sets the mark before it looks for sessions.
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
+import { ExplainedError } from '../domain/errors.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
 import {
   deleteProperty,
@@ -81,7 +82,7 @@ function parseFreeze(text: string): Freeze {
 }
 
 /** Work on a whole database that cannot go on; the message says why and what to do. */
-export class AdminCommandError extends Error {
+export class AdminCommandError extends ExplainedError {
   constructor(message: string) {
     super(message)
     this.name = 'AdminCommandError'

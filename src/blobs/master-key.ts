@@ -5,6 +5,7 @@ import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } 
 import { constants } from 'node:fs'
 import { link, mkdir, open, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
+import { ExplainedError } from '../domain/errors.ts'
 
 const KEY_BYTES = 32
 /** 64 characters of base64 and room for a line break are far below this. */
@@ -19,7 +20,7 @@ export interface MasterKey {
 }
 
 /** There is no usable master key. The message names the source and the fix, and never contains text of the key. */
-export class MasterKeyError extends Error {
+export class MasterKeyError extends ExplainedError {
   constructor(message: string, cause?: unknown) {
     super(message, { cause })
     this.name = 'MasterKeyError'

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'
+import { ExplainedError } from '../domain/errors.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 
 /** The keys and indexes that lead to a value: `['models', 0, 'id']`. */
@@ -115,7 +116,7 @@ function hasRange(node: unknown): node is { range: readonly [number, ...unknown[
 // All problems of a configuration at once, so that the operator can fix them together.
 
 /** Thrown before anything is started; its message is meant for the operator and holds no secrets. */
-export class ConfigError extends Error {
+export class ConfigError extends ExplainedError {
   /** One sentence each, beginning with the place: file and line, variable or flag, then the key. */
   readonly problems: readonly string[]
 

@@ -413,11 +413,14 @@ export function wireError(code: ErrorCode, message?: string, details: ErrorDetai
   return { type: row.type, code, message: message ?? row.message, ...details }
 }
 
+/** An error whose message tells its reader what is wrong, where, and how to fix it. Commands print no more than that. */
+export class ExplainedError extends Error {}
+
 /**
  * An error that is returned to the caller. Any other error that is thrown is a mistake of the service: it is logged,
  * and the caller gets `internal_error` without its text.
  */
-export class ApiError extends Error {
+export class ApiError extends ExplainedError {
   readonly code: ErrorCode
   readonly details: ErrorDetails
   /** Seconds for `Retry-After`, where they are known. */

@@ -1,6 +1,7 @@
 // The SQL port. An adapter opens connections and says how its database locks and tells the time; every
 // query lives in this folder, one file per family of tables, and reads the same for all databases.
 import type { Kysely, RawBuilder, Transaction } from 'kysely'
+import { ExplainedError } from '../domain/errors.ts'
 import type { Schema } from './schema.ts'
 
 /** For functions that only read; a Writer is a Reader too. */
@@ -51,7 +52,7 @@ export interface Store {
 }
 
 /** The database was written by a newer Offpeak, by a development version, or by another program. */
-export class SchemaMismatch extends Error {
+export class SchemaMismatch extends ExplainedError {
   constructor(problem: string, advice: string) {
     super(`${problem} ${advice}`)
     this.name = 'SchemaMismatch'
@@ -59,7 +60,7 @@ export class SchemaMismatch extends Error {
 }
 
 /** The database or its storage has failed: the message says what is wrong, and `advice` what to do. */
-export class DatabaseFailure extends Error {
+export class DatabaseFailure extends ExplainedError {
   /** Without its subject, the database. */
   readonly problem: string
   readonly advice: string

@@ -1,5 +1,6 @@
 // Tables in every format: named columns, and rows of cells in their order.
 import type { SchemaElement } from 'hyparquet'
+import { ExplainedError } from '../domain/errors.ts'
 
 /** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
 export type Cell = unknown
@@ -134,7 +135,7 @@ function hasText(value: object): boolean {
 }
 
 /** A table that cannot be read, or not be asked about; the message says where and why. */
-export class TableError extends Error {}
+export class TableError extends ExplainedError {}
 
 /** A row of which no request can be made; the other rows can. */
 export class RowError extends Error {}

@@ -1,12 +1,7 @@
 // Errors of commands: the message for the user, and the exit code.
 
-import { AdminCommandError } from '../../admin/database-freeze.ts'
-import { MasterKeyError } from '../../blobs/master-key.ts'
-import { ConfigError } from '../../config/sources.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
-import { DatabaseFailure, SchemaMismatch } from '../../store/store.ts'
-import { TableError } from '../../tables/table.ts'
 
 export const EXIT_FAILED = 1
 /** The batch finished, but some of its lines failed. */
@@ -16,8 +11,8 @@ export const EXIT_NOT_SENT = 4
 /** The exit code by which shells report SIGINT. */
 export const EXIT_INTERRUPTED = 130
 
-/** An error whose message says what is wrong, where, and how to fix it. */
-export class Failure extends Error {
+/** A command fails for a reason that its user can do something about. */
+export class Failure extends ExplainedError {
   readonly exitCode: number
 
   constructor(message: string, exitCode: number = EXIT_FAILED, options?: ErrorOptions) {
@@ -46,7 +41,7 @@ export function exitCode(error: unknown): number {
 }
 
 function sentence(error: unknown): string {
-  if (USER_ERRORS.some((kind) => error instanceof kind)) return message(error)
+  if (error instanceof ExplainedError) return error.message
   // A folder is made with those above it: what is missing then could not be made, as on a file system that is read-only.
   if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
     return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
@@ -58,18 +53,6 @@ function sentence(error: unknown): string {
     return `this machine does not have this address (${message(error)}); choose another --host`
   return `unexpected error: ${message(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
 }
-
-/** Errors whose messages are written for the user. */
-const USER_ERRORS = [
-  Failure,
-  ConfigError,
-  ApiError,
-  MasterKeyError,
-  SchemaMismatch,
-  DatabaseFailure,
-  AdminCommandError,
-  TableError,
-]
 
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],
