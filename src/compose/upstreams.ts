@@ -7,16 +7,16 @@ import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
-import type {
-  BatchApiUpstream as BatchApiConfig,
-  Config,
-  EngineConfig,
-  LiveConfig,
-  ModelConfig,
-  OpenAiUpstream,
-  UpstreamConfig,
+import {
+  addressOf,
+  type BatchApiUpstream as BatchApiConfig,
+  type Config,
+  type EngineConfig,
+  type LiveConfig,
+  type ModelConfig,
+  type OpenAiUpstream,
+  type UpstreamConfig,
 } from '../config/config.ts'
-import { addressOf } from '../config/settings.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Spill } from '../dispatch/routes.ts'
 import { ModelServer, type Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'

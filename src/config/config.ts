@@ -237,3 +237,8 @@ interface OpenAiClient extends UpstreamBase {
 export function apiKeyPath({ data_dir }: { data_dir: string }, compat: CompatMode | null = null): string {
   return join(data_dir, compat === null ? 'api-key' : `api-key-${compat}`)
 }
+
+/** A base URL as a name: host, port and path. */
+export function addressOf(baseUrl: string): string {
+  return baseUrl.replace(/^https?:\/\//, '').replace(/\?.*$/, '')
+}

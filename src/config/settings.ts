@@ -6,14 +6,15 @@ import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { dearest, FREE, type Price } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
-import type {
-  BucketConfig,
-  Config,
-  EngineConfig,
-  LiveConfig,
-  ModelConfig,
-  TracingConfig,
-  UpstreamConfig,
+import {
+  addressOf,
+  type BucketConfig,
+  type Config,
+  type EngineConfig,
+  type LiveConfig,
+  type ModelConfig,
+  type TracingConfig,
+  type UpstreamConfig,
 } from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
 import { BUILT_IN_PLANS, type ConfigFile, MESSAGES, machineOf, metricsUrl } from './schema.ts'
@@ -261,11 +262,6 @@ function engineOf({
     idle_timeout_ms: idle_timeout,
     memory_bytes: memory,
   }
-}
-
-/** A base URL as a name: host, port and path. */
-export function addressOf(baseUrl: string): string {
-  return baseUrl.replace(/^https?:\/\//, '').replace(/\?.*$/, '')
 }
 
 /** Two upstreams of one model may be alike; their names must not be. */

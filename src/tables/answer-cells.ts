@@ -1,18 +1,10 @@
 // Reads result lines and makes their cells: the answer, or a cell for each field of the schema, and the error.
-import Type from 'typebox'
-import { Compile } from 'typebox/compile'
-import { Value } from 'typebox/value'
+import { isRecord } from '../domain/json-record.ts'
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
 
 // The JSON Schema that answers follow: a column for each field.
-
-const ObjectSchema = Type.Object({
-  properties: Type.Record(Type.String(), Type.Unknown(), { minProperties: 1 }),
-  required: Type.Optional(Type.Array(Type.String())),
-  additionalProperties: Type.Optional(Type.Unknown()),
-})
 
 interface AnswerField extends Column {
   required: boolean
@@ -30,10 +22,11 @@ export const FIELDS_MAX = 1_000
 
 /** Null where it is not the schema of an object with properties, or has more of them than FIELDS_MAX. */
 export function answerSchema(schema: unknown): AnswerSchema | null {
-  if (!Value.Check(ObjectSchema, schema)) return null
-  const { properties } = schema
-  if (Object.keys(properties).length > FIELDS_MAX) return null
-  const required = new Set(schema.required)
+  if (!isRecord(schema) || !isRecord(schema.properties)) return null
+  const { properties, required: names = [] } = schema
+  const count = Object.keys(properties).length
+  if (count === 0 || count > FIELDS_MAX || !Array.isArray(names) || !names.every(isText)) return null
+  const required = new Set(names)
   const fields = Object.entries(properties).map(([name, field]) => ({
     name,
     type: typeOf(field),
@@ -52,19 +45,17 @@ function typeOf(field: unknown, level = 0): ColumnType {
   if (kinds.length === 1 && kind === 'array' && level < LIST_LEVELS_MAX)
     return { items: typeOf(itemsOf(field), level + 1) }
   // An enum often has no type.
-  const choices: unknown =
-    typeof field === 'object' && field !== null && 'enum' in field ? field.enum : undefined
-  return Array.isArray(choices) && choices.every((choice) => typeof choice === 'string') ? 'string' : 'json'
+  const choices = isRecord(field) ? field.enum : undefined
+  return Array.isArray(choices) && choices.every(isText) ? 'string' : 'json'
 }
 
 /** The schema of every item, if there is one. */
 function itemsOf(field: unknown): unknown {
-  const isObject = typeof field === 'object' && field !== null
-  return isObject && 'items' in field && !('prefixItems' in field) ? field.items : undefined
+  return isRecord(field) && !('prefixItems' in field) ? field.items : undefined
 }
 
 function kindsOf(field: unknown): readonly unknown[] {
-  const type = typeof field === 'object' && field !== null && 'type' in field ? field.type : undefined
+  const type = isRecord(field) ? field.type : undefined
   return Array.isArray(type) ? type : type === undefined ? [] : [type]
 }
 
@@ -126,40 +117,59 @@ export async function* withCells(
   }
 }
 
-const Choice = Type.Object({
-  message: Type.Optional(
-    Type.Object({
-      content: Type.Optional(Type.Unknown()),
-      refusal: Type.Optional(Type.Union([Type.String(), Type.Null()])),
-    }),
-  ),
-  text: Type.Optional(Type.String()),
-  finish_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
-})
-const choices = Compile(Type.Object({ choices: Type.Array(Choice, { minItems: 1 }) }))
-const message = Compile(
-  Type.Object({
-    type: Type.Literal('message'),
-    content: Type.Array(Type.Unknown()),
-    stop_reason: Type.Optional(Type.Union([Type.String(), Type.Null()])),
-  }),
-)
+/** What of a chat answer or a completion becomes cells. */
+interface Choice {
+  message?: { content?: unknown; refusal?: string | null }
+  text?: string
+  finish_reason?: string | null
+}
+
+function isChoice(value: unknown): value is Choice {
+  if (!isRecord(value) || !isTextIfAny(value.finish_reason)) return false
+  const { message, text } = value
+  if (text !== undefined && !isText(text)) return false
+  return message === undefined || (isRecord(message) && isTextIfAny(message.refusal))
+}
+
+/** The choices of an answer that is one of these; null of any other. */
+function choicesOf(body: Record<string, unknown>): readonly Choice[] | null {
+  const { choices } = body
+  return Array.isArray(choices) && choices.length > 0 && choices.every(isChoice) ? choices : null
+}
+
+interface Message {
+  content: readonly unknown[]
+  stop_reason?: string | null
+}
+
+function isMessage(body: Record<string, unknown>): body is Record<string, unknown> & Message {
+  return body.type === 'message' && Array.isArray(body.content) && isTextIfAny(body.stop_reason)
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string'
+}
+
+function isTextIfAny(value: unknown): value is string | null | undefined {
+  return value === undefined || value === null || isText(value)
+}
+
 /** Words of Anthropic's API for finish reasons that a cell speaks of. */
 const FINISH_REASONS: Readonly<Record<string, string>> = { max_tokens: 'length', refusal: 'content_filter' }
-const textPart = Compile(Type.Object({ text: Type.String() }))
 
 type Answer = ({ text: string } | { error: string }) & { finishReason: string | null }
 
 /** The text of a chat answer, a message or a completion; the whole body as JSON for any other endpoint. */
 export function answerOf(body: unknown): Answer {
-  if (message.Check(body)) {
+  if (isRecord(body) && isMessage(body)) {
     const { stop_reason, content } = body
     const finishReason = FINISH_REASONS[stop_reason ?? ''] ?? stop_reason ?? null
     const text = contentText(content)
     return text === null ? noText(finishReason) : { text, finishReason }
   }
-  if (!choices.Check(body)) return { text: cellJson(body), finishReason: null }
-  const [choice] = body.choices
+  const choices = isRecord(body) ? choicesOf(body) : null
+  if (choices === null) return { text: cellJson(body), finishReason: null }
+  const [choice] = choices
   const finishReason = choice?.finish_reason ?? null
   const text = choice?.text ?? contentText(choice?.message?.content)
   if (text !== null) return { text, finishReason }
@@ -175,7 +185,7 @@ function noText(finishReason: string | null): Answer {
 function contentText(content: unknown): string | null {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return null
-  const texts = content.flatMap((part) => (textPart.Check(part) ? [part.text] : []))
+  const texts = content.flatMap((part) => (isRecord(part) && isText(part.text) ? [part.text] : []))
   return texts.length === 0 ? null : texts.join('')
 }
 
@@ -229,19 +239,20 @@ function notAnObject({ text, finishReason }: { text: string; finishReason: strin
 // A line of an output or error file, as tables read it.
 
 /** Other fields stay unread. */
-const ResultLine = Type.Object({
-  id: Type.String(),
-  custom_id: Type.String(),
-  response: Type.Optional(
-    Type.Union([Type.Object({ status_code: Type.Number(), body: Type.Unknown() }), Type.Null()]),
-  ),
-  error: Type.Optional(
-    Type.Union([Type.Object({ code: Type.String(), message: Type.String() }), Type.Null()]),
-  ),
-})
-export type ResultRow = Type.Static<typeof ResultLine>
+export interface ResultRow {
+  id: string
+  custom_id: string
+  response?: { status_code: number; body: unknown } | null
+  error?: { code: string; message: string } | null
+}
 
-const resultLine = Compile(ResultLine)
+function isResultRow(row: unknown): row is ResultRow {
+  if (!isRecord(row) || !isText(row.id) || !isText(row.custom_id)) return false
+  const { response = null, error = null } = row
+  const isAnswer = isRecord(response) && typeof response.status_code === 'number' && 'body' in response
+  const isError = isRecord(error) && isText(error.code) && isText(error.message)
+  return (response === null || isAnswer) && (error === null || isError)
+}
 
 /** A longer line may take a hundred times as much memory when it is parsed, and fits into no cell. */
 export const LINE_BYTES_MAX = 4 * 1024 * 1024
@@ -253,7 +264,7 @@ const NAMES = new Names('id', 'custom_id')
  */
 export function parseResultRow(line: Buffer, bytes = line.length): ResultRow | null {
   const row: unknown = bytes > LINE_BYTES_MAX ? headOf(line, bytes) : JSON.parse(line.toString())
-  return resultLine.Check(row) ? row : null
+  return isResultRow(row) ? row : null
 }
 
 /** The IDs of the line, which are its first members, and what a table says instead of the rest. */

@@ -2,9 +2,9 @@
 // bytes: it is found in the line, not parsed and printed again.
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import type { BackendResult } from '../backend.ts'
-import { isRecord } from '../json-record.ts'
 import { classify } from '../verdict/classify.ts'
 
 const KEYS = new Names('custom_id', 'response', 'error', 'result')

@@ -2,6 +2,7 @@
 // metadata: the custom_id of each request carries the batch's name, which only results show again. A batch whose creation
 // lost its answer is therefore recognised when it has ended; until then, any unknown batch of as many requests may be it.
 import { endpointOf } from '../../domain/endpoint.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import {
   type BatchApi,
   BatchApiError,
@@ -12,7 +13,6 @@ import {
   type WantedBatch,
 } from '../batch-api/batch-api.ts'
 import { idInBatch, readResultLine, unfinished } from '../batch-api/result-line.ts'
-import { isRecord } from '../json-record.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { createdMs } from './seen-batch.ts'
 

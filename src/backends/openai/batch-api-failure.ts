@@ -1,8 +1,8 @@
 // Turns a failed call to a batch API into what it means for its lines, for callers, and for operators.
 import type { Dispatcher } from 'undici'
+import { isRecord } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
-import { isRecord } from '../json-record.ts'
 import { MESSAGE_LENGTH_MAX, readUpstreamError } from '../verdict/upstream-error.ts'
 
 const NOT_CONNECTED = [

@@ -1,8 +1,9 @@
 // A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
 // far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
 // as well, some redirect to where results lie. seen-batch.ts has those of a batch.
+
+import { isRecord } from '../../domain/json-record.ts'
 import type { BatchApi, BatchRequest, NewBatch, SeenBatch, WantedBatch } from '../batch-api/batch-api.ts'
-import { isRecord } from '../json-record.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { notUnderstood } from './batch-api-failure.ts'
 import { createdMs, idOf } from './seen-batch.ts'

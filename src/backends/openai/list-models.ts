@@ -1,7 +1,7 @@
 // Lists the models that a server offers, with their endpoints, context windows and base models.
 import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { proxyOf } from '../http1/proxy.ts'
-import { isRecord, parsedJson } from '../json-record.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { headersOf, serverAddressOf } from './server-address.ts'

@@ -1,8 +1,9 @@
 // A batch as batch APIs show it. They agree on the field names; these are the deviations that are known: Together wraps a
 // created batch in `job` and writes statuses in capitals, Mistral calls statuses and files otherwise, times come as
 // numbers or text, and some leave metadata out of their lists.
+
+import { isRecord } from '../../domain/json-record.ts'
 import type { SeenBatch } from '../batch-api/batch-api.ts'
-import { isRecord } from '../json-record.ts'
 import { blamedByBatch, notUnderstood } from './batch-api-failure.ts'
 
 /** How a batch ended, in the words of several batch APIs. */

@@ -4,7 +4,7 @@
 // A recursive schema could go on forever: beyond DEPTH_GENEROUS only what is required is made, and where a
 // value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
 // array, without the property).
-import { isRecord } from '../json-record.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import { samplePattern } from './sample-pattern.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import { GenerationBudget } from './sim-request.ts'

@@ -1,6 +1,7 @@
 // Reads a chat-completion request as a model server would: what it asks for, or why it is refused.
+
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
-import { isRecord, parsedJson } from '../json-record.ts'
 import type { SimSettings } from './sim-options.ts'
 
 export interface SimRequest {

@@ -3,8 +3,8 @@
 
 import { hash } from 'node:crypto'
 import type { BuiltInPath } from '../../domain/endpoint.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
-import { isRecord } from '../json-record.ts'
 import { randomOfHash } from './seeded-random.ts'
 import {
   contentTokens,

@@ -6,10 +6,10 @@
 import { isUtf8 } from 'node:buffer'
 import { type AnswerShape, DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
-import { isRecord } from '../json-record.ts'
 import {
   parseBody,
   type Redact,

@@ -7,7 +7,7 @@
 //
 // The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses into
 // the body: it may be nested without limit.
-import { isRecord, parsedJson } from '../json-record.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 
 export interface UpstreamError {
   /** One line of at most MESSAGE_LENGTH_MAX characters; '' when there is none. */

@@ -5,6 +5,7 @@ import { readFile } from 'node:fs/promises'
 import { type TSchema, Type } from 'typebox'
 import { ERRORS, type ErrorCode, wireError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
+import { isRecord } from '../../domain/json-record.ts'
 import { STORABLE_PATTERN } from '../../domain/text.ts'
 import { ErrorEnvelope } from '../../wire/list.ts'
 import { isMessagesPath, MessagesError, messagesError } from '../../wire/message-batch.ts'
@@ -143,19 +144,19 @@ function requestBody(body: unknown, { form, rules }: RouteDoc, schemas: Json): J
 
 /** A body with a field that it does not name is refused. */
 function closed(schema: unknown): unknown {
-  if (!isObject(schema)) return schema
+  if (!isRecord(schema)) return schema
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map(closed) }
   return schema.type === 'object' ? { ...schema, additionalProperties: false } : schema
 }
 
 function ruled(schema: unknown, rules: Rules | undefined): unknown {
-  if (rules === undefined || !isObject(schema)) return schema
+  if (rules === undefined || !isRecord(schema)) return schema
   if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: schema.anyOf.map((part) => ruled(part, rules)) }
-  if (!isObject(schema.properties)) return schema
+  if (!isRecord(schema.properties)) return schema
   const { properties: own = {}, ...whole } = rules
   const entries = Object.entries(schema.properties).map(([name, property]) => [
     name,
-    isObject(property) ? { ...property, ...own[name] } : property,
+    isRecord(property) ? { ...property, ...own[name] } : property,
   ])
   return { ...schema, ...whole, properties: Object.fromEntries(entries) }
 }
@@ -163,7 +164,7 @@ function ruled(schema: unknown, rules: Rules | undefined): unknown {
 /** Free text of requests is text that every database stores (domain/text.ts). */
 function storable(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(storable)
-  if (!isObject(schema)) return schema
+  if (!isRecord(schema)) return schema
   if (schema.type === 'string') {
     const isFree = ['const', 'enum', 'pattern', 'format'].every((keyword) => schema[keyword] === undefined)
     return isFree ? { ...schema, pattern: STORABLE_PATTERN } : schema
@@ -175,15 +176,15 @@ function storable(schema: unknown): unknown {
 
 /** A body that may be left out is declared as one that may be null. */
 function allowsNull(schema: unknown): boolean {
-  if (!isObject(schema) || !Array.isArray(schema.anyOf)) return false
-  return schema.anyOf.some((part) => isObject(part) && part.type === 'null')
+  if (!isRecord(schema) || !Array.isArray(schema.anyOf)) return false
+  return schema.anyOf.some((part) => isRecord(part) && part.type === 'null')
 }
 
 function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schemas: Json): Json[] {
-  if (!isObject(shape) || !isObject(shape.properties)) return []
+  if (!isRecord(shape) || !isRecord(shape.properties)) return []
   const required = Array.isArray(shape.required) ? shape.required : []
   return Object.entries(shape.properties).map(([name, property]) => {
-    const { description, ...schema } = isObject(property) ? property : {}
+    const { description, ...schema } = isRecord(property) ? property : {}
     return {
       name: name === '*' ? 'model' : name,
       in: place,
@@ -209,7 +210,7 @@ function codesOf({ access, accepts }: Declared, { errors = [], form, headers }: 
 }
 
 function has(shape: unknown, property: string): boolean {
-  return isObject(shape) && isObject(shape.properties) && Object.hasOwn(shape.properties, property)
+  return isRecord(shape) && isRecord(shape.properties) && Object.hasOwn(shape.properties, property)
 }
 
 function apiErrors(codes: readonly ErrorCode[], schemas: Json, url: string): Json {
@@ -240,7 +241,7 @@ function requestIdHeader(): Json {
 /** The shape as plain JSON, in which every part that has a title is told once, among `schemas`. */
 function hoisted(shape: TSchema | unknown, schemas: Json): unknown {
   if (Array.isArray(shape)) return shape.map((part) => hoisted(part, schemas))
-  if (!isObject(shape)) return shape
+  if (!isRecord(shape)) return shape
   const plain = Object.fromEntries(
     Object.entries(shape).map(([name, part]) => [
       name,
@@ -251,10 +252,6 @@ function hoisted(shape: TSchema | unknown, schemas: Json): unknown {
   if (typeof shape.title !== 'string') return plain
   schemas[shape.title] = plain
   return { $ref: `#/components/schemas/${shape.title}` }
-}
-
-function isObject(value: unknown): value is Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 interface Operation {
@@ -289,10 +286,10 @@ function linksOf({ method, path, answer }: Operation, all: readonly Operation[])
 
 /** The value of `object` in the answer; null where it has none, or no `id`. */
 function objectOf(shape: unknown): string | null {
-  if (!isObject(shape)) return null
+  if (!isRecord(shape)) return null
   if (Array.isArray(shape.anyOf)) return shape.anyOf.map(objectOf).find((found) => found !== null) ?? null
-  const { id, object } = isObject(shape.properties) ? shape.properties : {}
-  return id !== undefined && isObject(object) && typeof object.const === 'string' ? object.const : null
+  const { id, object } = isRecord(shape.properties) ? shape.properties : {}
+  return id !== undefined && isRecord(object) && typeof object.const === 'string' ? object.const : null
 }
 
 // GET /docs: the API reference as an interactive page, which the browser renders from /openapi.json. Everything

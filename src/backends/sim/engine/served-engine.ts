@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto'
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../domain/clock.ts'
-import { isRecord } from '../../json-record.ts'
+import { isRecord } from '../../../domain/json-record.ts'
 import { errorText } from '../simulator.ts'
 import { Engine, type EngineSettings, type EngineStats } from './engine.ts'
 
