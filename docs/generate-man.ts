@@ -1,7 +1,7 @@
 // man/offpeak.1: every command with its arguments and options, from the declarations of the command line. It is part of
 // the package, and not kept in the tree.
 import { Command } from 'commander'
-import { loadCommands } from '../src/cli/program.ts'
+import { COMMANDS } from '../src/cli/program.ts'
 import { systemClock } from '../src/domain/clock.ts'
 import { launchOnly } from '../test/fakes/launch-only.ts'
 
@@ -28,7 +28,7 @@ export async function manPage(version: string): Promise<string> {
     interruption: () => new AbortController().signal,
     exit: () => {},
   }
-  for (const add of await loadCommands(undefined)) add(program, shell)
+  for (const add of COMMANDS) add(program, shell)
   const tagged = (rows: readonly (readonly [string, string])[]): string[] =>
     rows.flatMap(([tag, text]) => ['.TP', `.B ${escaped(tag)}`, escaped(text)])
   const of = (command: Command, path: string): string[] => {

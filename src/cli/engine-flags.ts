@@ -4,7 +4,6 @@ import { freemem } from 'node:os'
 import { basename, delimiter, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { Config } from '../config/config.ts'
-import { withEngine } from '../config/upstream-models.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
 import { byteLines, tableBytes } from '../tables/table-bytes.ts'
@@ -60,6 +59,8 @@ export async function runEngine(
   const file = recipe.name === 'llama.cpp' ? await modelFile(model) : null
   const needs = input === null ? { models: [], tokens: TABLE_TOKENS } : await requestNeeds(input)
   const id = file === null ? model : basename(model).replace(GGUF, '')
+  // Loaded by a run that starts a server: it brings the schema of the configuration along.
+  const { withEngine } = await import('../config/upstream-models.ts')
   return {
     model: id,
     apply(config, now) {

@@ -9,40 +9,22 @@ import { Command } from 'commander'
 import { launchOnly } from '../../test/fakes/launch-only.ts'
 import { capturedTerminal } from '../../test/fakes/terminal.ts'
 import { systemClock } from '../domain/clock.ts'
-import { loadCommands, runProgram } from './program.ts'
+import { COMMANDS, runProgram } from './program.ts'
 import type { Shell } from './shell.ts'
 
-async function namesAdded(name: string | undefined): Promise<string[]> {
-  const program = new Command('offpeak')
-  for (const add of await loadCommands(name)) add(program, shell)
-  return program.commands.map((command) => command.name())
-}
-
-test('a call of one command loads its file alone, and each command is found by its name', async () => {
-  const all = await namesAdded(undefined)
-  for (const name of all.filter((one) => one !== 'completion')) {
-    const added = await namesAdded(name)
-    assert.ok(added.includes(name), name)
-    assert.ok(added.length <= 3, `${name} loads ${added}`)
-  }
-  assert.deepEqual(await namesAdded('no-such-command'), all, 'suggestions need all names')
-  assert.deepEqual(await namesAdded('--help'), all)
-  assert.deepEqual(await namesAdded('completion'), all)
-})
-
-test('every function that adds a command is among them', async () => {
+test('every function that adds a command is called', () => {
   const folder = new URL('./commands/', import.meta.url)
   const adding = readdirSync(folder)
     .filter((file) => !file.includes('.test.'))
     .flatMap((file) => [
       ...readFileSync(new URL(file, folder), 'utf8').matchAll(/^export function add[A-Z]\w*\(program/gm),
     ])
-  assert.equal((await loadCommands(undefined)).length, adding.length)
+  assert.equal(COMMANDS.length, adding.length)
 })
 
-test('docs/ name every command and every option', async () => {
+test('docs/ name every command and every option', () => {
   const program = new Command('offpeak')
-  for (const add of await loadCommands(undefined)) add(program, shell)
+  for (const add of COMMANDS) add(program, shell)
   const pages = ['cli', 'tables', 'operations', 'configuration', 'simulator', 'endpoints', 'upgrading']
   const text = pages.map((name) => readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8'))
   const words = new Set(text.join('\n').match(/[\w-]+/g))

@@ -1,6 +1,25 @@
 // Declares every command, runs one, and turns its outcome into an exit code and an error message.
 import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
+import { addAsk } from './commands/ask.ts'
+import { addBatches, addRequests, addRetry } from './commands/batches.ts'
+import { addCompletion } from './commands/completion.ts'
+import { addConfig, addReload } from './commands/config.ts'
+import { addConsole } from './commands/console.ts'
+import { addFiles } from './commands/files.ts'
+import { addKeys } from './commands/keys.ts'
+import { addLimits, addQuotas } from './commands/limits.ts'
+import { addModels } from './commands/models.ts'
+import { addNextRound } from './commands/next-round.ts'
+import { addPlan } from './commands/plan.ts'
+import { addPrepare } from './commands/prepare.ts'
+import { addResults } from './commands/results.ts'
+import { addRun } from './commands/run.ts'
+import { addServe } from './commands/serve.ts'
+import { addSim } from './commands/sim.ts'
+import { addBackup, addDoctor, addMigrateData, addRekey } from './commands/stores.ts'
+import { addUsage } from './commands/usage.ts'
+import { addEvents, addWebhooks } from './commands/webhooks.ts'
 import type { Environment, Shell } from './shell.ts'
 import { EXIT_FAILED, exitCode, failureText } from './terminal/failure.ts'
 import { examples } from './terminal/option-values.ts'
@@ -33,7 +52,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
     },
   }
   try {
-    const program = await buildProgram(args[0], shell, options)
+    const program = buildProgram(shell, options)
     for (const command of leavesOf(program))
       command
         .option('-q, --quiet', 'print nothing but results and errors')
@@ -58,11 +77,10 @@ function leavesOf(command: Command): Command[] {
   return command.commands.flatMap((one) => (one.commands.length === 0 ? [one] : leavesOf(one)))
 }
 
-async function buildProgram(
-  name: string | undefined,
+function buildProgram(
   shell: Shell,
   { version, terminal: { stdout, stderr } }: Pick<ProgramOptions, 'version' | 'terminal'>,
-): Promise<Command> {
+): Command {
   const program = new Command('offpeak')
     .description('Batch inference on your own machines: a JSONL file in, every line answered or explained.')
     .version(version, '-v, --version', 'print the version')
@@ -77,7 +95,7 @@ async function buildProgram(
       outputError: () => {},
     })
   // A command copies the settings above when it is added.
-  for (const add of await loadCommands(name)) add(program, shell)
+  for (const add of COMMANDS) add(program, shell)
   return examples(
     program,
     'offpeak run examples/gsm8k.jsonl     # one file, start to finish',
@@ -96,44 +114,33 @@ function usageText({ message }: CommanderError): string {
   return `offpeak: ${sentence.replace(/\.$/, '')}; see "offpeak --help" or "offpeak COMMAND --help"`
 }
 
-// Loads the files of commands. A call of one command loads its file alone, which takes a fifth of the time that all of
-// them take; the help, completion, and the suggestions for a misspelt command need all.
-
-type AddCommand = (program: Command, shell: Shell) => void
-
-/** By the names of the commands that a file adds, in the order of the help. */
-const FILES: readonly [names: readonly string[], load: () => Promise<AddCommand>][] = [
-  [['serve', 'api', 'worker'], async () => (await import('./commands/serve.ts')).addServe],
-  [['run'], async () => (await import('./commands/run.ts')).addRun],
-  [['ask'], async () => (await import('./commands/ask.ts')).addAsk],
-  [['prepare'], async () => (await import('./commands/prepare.ts')).addPrepare],
-  [['results'], async () => (await import('./commands/results.ts')).addResults],
-  [['retry'], async () => (await import('./commands/batches.ts')).addRetry],
-  [['next-round'], async () => (await import('./commands/next-round.ts')).addNextRound],
-  [['console'], async () => (await import('./commands/console.ts')).addConsole],
-  [['files'], async () => (await import('./commands/files.ts')).addFiles],
-  [['batches'], async () => (await import('./commands/batches.ts')).addBatches],
-  [['requests'], async () => (await import('./commands/batches.ts')).addRequests],
-  [['models'], async () => (await import('./commands/models.ts')).addModels],
-  [['limits'], async () => (await import('./commands/limits.ts')).addLimits],
-  [['usage'], async () => (await import('./commands/usage.ts')).addUsage],
-  [['quotas'], async () => (await import('./commands/limits.ts')).addQuotas],
-  [['webhooks'], async () => (await import('./commands/webhooks.ts')).addWebhooks],
-  [['events'], async () => (await import('./commands/webhooks.ts')).addEvents],
-  [['keys'], async () => (await import('./commands/keys.ts')).addKeys],
-  [['config'], async () => (await import('./commands/config.ts')).addConfig],
-  [['reload'], async () => (await import('./commands/config.ts')).addReload],
-  [['doctor'], async () => (await import('./commands/stores.ts')).addDoctor],
-  [['plan'], async () => (await import('./commands/plan.ts')).addPlan],
-  [['backup'], async () => (await import('./commands/stores.ts')).addBackup],
-  [['rekey'], async () => (await import('./commands/stores.ts')).addRekey],
-  [['migrate-data'], async () => (await import('./commands/stores.ts')).addMigrateData],
-  [['sim'], async () => (await import('./commands/sim.ts')).addSim],
-  [['completion'], async () => (await import('./commands/completion.ts')).addCompletion],
+/** In the order of the help. */
+export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
+  addServe,
+  addRun,
+  addAsk,
+  addPrepare,
+  addResults,
+  addRetry,
+  addNextRound,
+  addConsole,
+  addFiles,
+  addBatches,
+  addRequests,
+  addModels,
+  addLimits,
+  addUsage,
+  addQuotas,
+  addWebhooks,
+  addEvents,
+  addKeys,
+  addConfig,
+  addReload,
+  addDoctor,
+  addPlan,
+  addBackup,
+  addRekey,
+  addMigrateData,
+  addSim,
+  addCompletion,
 ]
-
-/** Adds the command `name`; without one, or when there is none of that name, every command. */
-export function loadCommands(name: string | undefined): Promise<AddCommand[]> {
-  const named = FILES.filter(([names]) => name !== undefined && name !== 'completion' && names.includes(name))
-  return Promise.all((named.length > 0 ? named : FILES).map(([, load]) => load()))
-}

@@ -48,7 +48,7 @@ function escaped(character: string): string {
 
 /** Ends `text` with a full stop, so that another sentence can follow. */
 export function sentence(text: string): string {
-  return /[.!?…]$/.test(text) ? text : `${text}.`
+  return /[.!?\u2026]$/.test(text) ? text : `${text}.`
 }
 
 /** The names of a list in JSON that are known. */

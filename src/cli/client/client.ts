@@ -3,7 +3,7 @@
 // server may be restarting. An error answer becomes a message with the advice from the table of errors.
 import Type, { type Static, type TSchema } from 'typebox'
 import { Value } from 'typebox/value'
-import { Agent, type Dispatcher, type FormData } from 'undici'
+import type { Agent, Dispatcher, FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
@@ -32,7 +32,7 @@ export interface Call {
   query?: Record<string, string | number | undefined>
   headers?: Record<string, string>
   /** JSON or a form; called once per attempt. */
-  body?: (() => string | FormData) | undefined
+  body?: (() => string | Promise<FormData>) | undefined
 }
 
 const PATIENCE_MS = 300_000
@@ -40,9 +40,14 @@ const PATIENCE_MS = 300_000
 const HEADERS_TIMEOUT_MS = 60_000
 const PAGE_MAX = 100
 
+async function openAgent(): Promise<Agent> {
+  const { Agent } = await import('undici')
+  return new Agent({ headersTimeout: HEADERS_TIMEOUT_MS, bodyTimeout: HEADERS_TIMEOUT_MS })
+}
+
 export class ApiClient {
   readonly baseUrl: string
-  readonly #agent = new Agent({ headersTimeout: HEADERS_TIMEOUT_MS, bodyTimeout: HEADERS_TIMEOUT_MS })
+  #agent: Promise<Agent> | null = null
   readonly #options: ClientOptions
   #reached = false
 
@@ -66,7 +71,11 @@ export class ApiClient {
     return await this.#object(shape, { method: 'POST', path, headers, body: json })
   }
 
-  async postForm<T extends TSchema>(shape: T, path: string, form: () => FormData): Promise<Static<T>> {
+  async postForm<T extends TSchema>(
+    shape: T,
+    path: string,
+    form: () => Promise<FormData>,
+  ): Promise<Static<T>> {
     return await this.#object(shape, { method: 'POST', path, body: form })
   }
 
@@ -104,7 +113,7 @@ export class ApiClient {
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy()
+    await (await this.#agent)?.destroy()
   }
 
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
@@ -172,8 +181,10 @@ export class ApiClient {
     for (const [name, value] of Object.entries(call.query ?? {})) {
       if (value !== undefined) url.searchParams.set(name, String(value))
     }
-    const body = call.body?.()
-    return await this.#agent.request({
+    const body = await call.body?.()
+    this.#agent ??= openAgent()
+    const agent = await this.#agent
+    return await agent.request({
       origin: url.origin,
       path: url.pathname + url.search,
       method: call.method,

@@ -4,7 +4,7 @@ import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { Readable } from 'node:stream'
-import { FormData } from 'undici'
+import type { FormData } from 'undici'
 import type { UploadPurpose } from '../../domain/file.ts'
 import { FileObject, UploadObject, UploadPartObject } from '../../wire/file.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -163,7 +163,8 @@ async function hashesOf<A extends string>(
 }
 
 /** The fields in their order. */
-function form(fields: Readonly<Record<string, string | Slice>>): FormData {
+async function form(fields: Readonly<Record<string, string | Slice>>): Promise<FormData> {
+  const { FormData } = await import('undici')
   const made = new FormData()
   for (const [name, value] of Object.entries(fields)) made.set(name, value)
   return made

@@ -173,7 +173,7 @@ function written(output: Output, clock: Clock): ProgressView {
   }
   return {
     show(phase, line) {
-      const text = line(PLAIN_COLUMNS, plain).replace(/[█░]+ +/, '')
+      const text = line(PLAIN_COLUMNS, plain).replace(/[\u2588\u2591]+ +/, '')
       if (phase === lastPhase && clock.now() < dueAt) {
         unwritten = text === lastWritten ? undefined : text
         return
