@@ -68,7 +68,7 @@ export async function ensureFirstKeys(config: Config, store: OpenStore): Promise
   const missing = [null, ...COMPAT_MODES].filter((compat) => !existsSync(apiKeyPath(config, compat)))
   if (missing.length === 0) return
   if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
-  for (const compat of missing) await createFirstKey(config, store, compat)
+  await Promise.all(missing.map((compat) => createFirstKey(config, store, compat)))
 }
 
 async function createFirstKey(config: Config, store: OpenStore, compat: CompatMode | null): Promise<void> {

@@ -59,11 +59,12 @@ export async function serve(
     options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
   const load = reload && (async () => await complete(await reload()))
   const configured = await complete(given)
+  const log = makeLog(configured)
   const served = new ServedListings(configured.data_dir, systemClock)
   const asked = served.start(configured)
   if (options.role === 'worker') {
     await asked
-    return await startWorkerRole(configured, load, served)
+    return await startWorkerRole(configured, load, served, log)
   }
   // The worker processes load while this one opens the stores.
   const workers =
@@ -71,33 +72,30 @@ export async function serve(
   let session: Session | null = null
   try {
     const stores = await openStores(configured)
-    const own = await register(stores, configured, makeLog(configured))
+    const own = await register(stores, configured, log)
     session = own
     if (options.embedded?.alone) await waitUntilAlone(configured, stores, own, options)
-    await ensureFirstKeys(configured, stores.store)
     await asked
     const config = served.complete(configured)
     const models = modelsById(config.models)
     let batchApiSecrets = batchApiSecretsOf(config.models)
     let { buckets } = config
-    const tracing = await openTracing(config.tracing, 'api', makeLog(config))
+    const tracing = await openTracing(config.tracing, 'api', log)
+    // The workers open the stores while this process makes its server.
+    const working = workers?.begin(config, log, options.embedded && [])
     const [api] = await Promise.all([
-      // A service without a configuration of its own runs one command: its console is not prepared.
-      startApi(
-        config,
-        stores,
-        own,
-        workers,
-        models,
-        load !== undefined,
-        tracing,
-        () => batchApiSecrets,
-        () => buckets,
-        options.embedded && new Set(),
-      ),
-      workers?.begin(config, makeLog(config), options.embedded && []),
+      startApi({
+        ...{ config, stores, session: own, workers, models, tracing, log },
+        // A service without a configuration of its own runs one command: its console is not prepared.
+        prepareConsole: load !== undefined,
+        batchApiSecrets: () => batchApiSecrets,
+        buckets: () => buckets,
+        onlyBatches: options.embedded && new Set(),
+      }),
+      ensureFirstKeys(configured, stores.store),
+      working,
     ])
-    const unwatch = watchReload(configured, load, served, (next) => {
+    const unwatch = watchReload(configured, load, served, log, (next) => {
       replaceModels(models, next)
       batchApiSecrets = batchApiSecretsOf(next.models)
       buckets = next.buckets
@@ -195,23 +193,27 @@ const BUCKET_MEMORY = { bytes: 192 * 1024 * 1024, callBytes: 8 * 1024 * 1024 }
 
 const never = new Promise<never>(() => {})
 
-async function startApi(
-  config: Config,
-  stores: Stores,
-  session: Session,
-  workers: WorkerProcesses | null,
-  models: Map<string, Model>,
-  prepareConsole: boolean,
-  tracing: Tracing | undefined,
-  batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>,
-  buckets: () => Config['buckets'],
-  onlyBatches: ReadonlySet<string> | undefined,
-): Promise<Part & { url: string }> {
+interface ApiOptions {
+  config: Config
+  stores: Stores
+  session: Session
+  workers: WorkerProcesses | null
+  models: Map<string, Model>
+  prepareConsole: boolean
+  tracing: Tracing | undefined
+  batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>
+  buckets: () => Config['buckets']
+  onlyBatches: ReadonlySet<string> | undefined
+  log: ReturnType<typeof makeLog>
+}
+
+async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
+  const { config, stores, session, workers, models, tracing, log } = options
+  const { prepareConsole, batchApiSecrets, buckets, onlyBatches } = options
   const { store, sealed, keys } = stores
   declareEndpoints(config.endpoints)
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
   workGauges(metrics, store, store.clock, models)
-  const log = makeLog(config)
   const shutdown = new GracefulShutdown({
     clock: systemClock,
     delay_ms: config.listen.stop_delay_ms,
@@ -307,9 +309,9 @@ async function startWorkerRole(
   config: Config,
   load: Load | undefined,
   served: ServedListings,
+  log: Log,
 ): Promise<Running> {
   const complete = served.complete(config)
-  const log = makeLog(complete)
   const metrics = new ProcessRegistry('worker')
   const { worker, reload, stop } = await startWorker(complete, log, { metrics })
   const page = await showMetrics(complete, metricsPlace(complete, 'worker'), log, {
@@ -324,7 +326,7 @@ async function startWorkerRole(
       await page?.close()
     },
   }
-  const unwatch = watchReload(config, load, served, reload)
+  const unwatch = watchReload(config, load, served, log, reload)
   const stopReleasing = releaseMemoryWhenIdle()
   return running(null, [part], async () => {
     stopReleasing()
@@ -340,9 +342,9 @@ function watchReload(
   config: Config,
   load: Load | undefined,
   served: ServedListings,
+  log: Log,
   apply: (config: Config) => void,
 ): () => void {
-  const log = makeLog(config)
   let current = config
   let applied = JSON.stringify(served.complete(current).models)
   served.watch(
