@@ -12,7 +12,7 @@ const ROOT = import.meta.dirname
 const SRC = join(ROOT, 'src')
 const DIST = join(ROOT, 'dist')
 
-/** What a process or a thread starts with. */
+/** What a process or a thread starts with. Each has files of its own: a file that two share is a module more in both. */
 const ENTRIES = [
   'main.ts',
   'compose/worker-process.ts',
@@ -22,7 +22,7 @@ const ENTRIES = [
 ]
 /** Loaded only when needed, or found by their files. */
 const EXTERNAL = [
-  ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'cli-progress', 'mustache'],
+  ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'mustache'],
   ...['csv-parse', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
   // Makes the console for who runs the sources; dist/ has it.
   'esbuild',
@@ -30,10 +30,14 @@ const EXTERNAL = [
   ...['@fastify/ajv-compiler', '@fastify/fast-json-stringify-compiler', 'light-my-request'],
 ]
 
-/** Fastify and prom-client load these for what is not used here; they take 10 MiB. */
+/** Fastify and prom-client load these for what is not used here; they take 10 MiB, and a tenth of the start. */
 const unused: Plugin = {
   name: 'unused',
   setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^@opentelemetry\/api$/ }, ({ path, importer }) =>
+      importer.includes('prom-client') ? { path, namespace: 'traced' } : null,
+    )
+    onLoad({ filter: /.*/, namespace: 'traced' }, () => ({ contents: 'module.exports = {}' }))
     onResolve({ filter: /^(node:)?https?2?$/ }, ({ path, importer, kind }) => {
       const name = path.replace('node:', '')
       if (name === 'http' || kind !== 'require-call' || !importer.includes('node_modules')) return null
@@ -45,22 +49,22 @@ const unused: Plugin = {
   },
 }
 
-/** Files above it may hold no other characters. */
-const LATIN_1_BYTES = 64 * 1024
+/** For packages in CommonJS, in files that have some. */
+const REQUIRE = "import{createRequire as $r}from'node:module';const require=$r(import.meta.url);"
 
-/** All files lie side by side, so a module says by itself where in the tree it was written. */
-const places: Plugin = {
+/** A module says by itself where in the tree it was written. `folder`: of the file of which it becomes a part. */
+const places = (folder: string): Plugin => ({
   name: 'places',
   setup({ onLoad }) {
     onLoad({ filter: /\.ts$/ }, ({ path }) => {
       if (!path.startsWith(SRC)) return null
-      const place = `./${relative(SRC, path).replaceAll('\\', '/').replace(/ts$/, 'js')}`
+      const place = relative(folder, path).replaceAll('\\', '/').replace(/ts$/, 'js')
       const url = `new URL(${JSON.stringify(place)}, import.meta.url).href`
       const contents = readFileSync(path, 'utf8').replaceAll('import.meta.url', url)
       return { contents, loader: 'ts' }
     })
   },
-}
+})
 
 const esbuild = await import('esbuild').catch(() => null)
 if (esbuild === null) {
@@ -74,42 +78,41 @@ const began = new Date()
 const written = new Set<string>()
 const { files, inputs } = await buildConsole()
 for (const [path, text] of Object.entries(files)) write(`console/${path}`, text)
-const { metafile, outputFiles } = await esbuild.build({
-  entryPoints: ENTRIES.map((path) => ({
-    in: join(SRC, path),
-    out: path.replace(/^.*\//, '').replace('.ts', ''),
-  })),
-  outdir: DIST,
-  chunkNames: '[name]-[hash]',
-  bundle: true,
-  splitting: true,
-  format: 'esm',
-  platform: 'node',
-  target: 'node24',
-  minifyWhitespace: true,
-  legalComments: 'none',
-  external: EXTERNAL,
-  plugins: [places, unused],
-  metafile: true,
-  write: false,
-  logLevel: 'warning',
-  // For packages in CommonJS.
-  banner: { js: "import{createRequire as $r}from'node:module';const require=$r(import.meta.url);" },
-})
-// A character beyond Latin-1 doubles the memory of the whole file: write it as an escape.
-for (const { path, contents, text } of outputFiles) {
-  if (contents.length > LATIN_1_BYTES && /[^\0-\xff]/.test(text))
-    throw new Error(`${path} has a character beyond Latin-1`)
-  write(relative(DIST, path), text)
+for (const entry of ENTRIES) {
+  const { metafile, outputFiles } = await esbuild.build({
+    entryPoints: [join(SRC, entry)],
+    outdir: dirname(join(DIST, entry)),
+    chunkNames: '[name]-[hash]',
+    bundle: true,
+    splitting: true,
+    format: 'esm',
+    platform: 'node',
+    target: 'node24',
+    minifyWhitespace: true,
+    legalComments: 'none',
+    external: EXTERNAL,
+    plugins: [places(dirname(join(SRC, entry))), unused],
+    metafile: true,
+    write: false,
+    logLevel: 'warning',
+    banner: { js: REQUIRE },
+  })
+  for (const { path, text } of outputFiles) {
+    // It would double the memory of the whole file: write it as an escape.
+    if (/[^\0-\xff]/.test(text)) throw new Error(`${path} has a character beyond Latin-1`)
+    const own = text.replace(REQUIRE, '')
+    write(relative(DIST, path), /\brequire\b/.test(own) ? text : own)
+  }
+  inputs.push(...Object.keys(metafile.inputs))
 }
-for (const path of ENTRIES.filter((entry) => entry.includes('/'))) {
-  const flat = relative(dirname(path), path.replace(/^.*\//, '')).replace(/ts$/, 'js')
-  write(path.replace(/ts$/, 'js'), `import ${JSON.stringify(flat)}\n`)
-}
-write('LICENSES.txt', licenses([...Object.keys(metafile.inputs), ...inputs]))
+const made = [...new Set(inputs)]
+write('LICENSES.txt', licenses(made))
+// What bin/offpeak.js compares with the time of this list.
+const sources = made.filter((path) => path.startsWith('src/')).sort()
+write('sources.json', JSON.stringify(['build.ts', 'package-lock.json', ...sources]))
 for (const file of globSync('**/*.*', { cwd: DIST })) if (!written.has(file)) rmSync(join(DIST, file))
 try {
-  utimesSync(join(DIST, 'main.js'), began, began)
+  utimesSync(join(DIST, 'sources.json'), began, began)
 } catch {
   // The clone is for reading alone, and dist/ as it should be.
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Starts the command line: from the build, or in a clone whose sources have changed since, from these.
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import module from 'node:module'
 import { fileURLToPath } from 'node:url'
 
@@ -28,6 +28,12 @@ const ALLOCATOR = {
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
   MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
 }
+// What V8 has compiled, and in a clone what was left of the types, is read from the user's cache the next time, by worker
+// processes as well. It is in nobody else's reach, unlike the folder for temporary files; where it cannot be written,
+// everything is compiled anew.
+const { XDG_CACHE_HOME, HOME } = process.env
+const caches = XDG_CACHE_HOME || (HOME && `${HOME}/.cache`)
+if (caches) process.env.NODE_COMPILE_CACHE ??= `${caches}/offpeak`
 const startsService = ['serve', 'api', 'worker', 'run'].includes(process.argv[2] ?? '')
 const isStartedAnew = HEAP.every((flag) => process.execArgv.includes(flag))
 if (startsService && process.platform === 'linux' && !isStartedAnew)
@@ -36,22 +42,17 @@ if (startsService && process.platform === 'linux' && !isStartedAnew)
     [process.execPath, ...HEAP, ...process.execArgv, ...process.argv.slice(1)],
     { ...ALLOCATOR, ...process.env },
   )
-// What V8 has compiled, and in a clone what was left of the types, is read from the user's cache the next time. It is in
-// nobody else's reach, unlike the folder for temporary files; where it cannot be written, everything is compiled anew.
-const { XDG_CACHE_HOME, HOME, NODE_COMPILE_CACHE } = process.env
-const caches = XDG_CACHE_HOME || (HOME && `${HOME}/.cache`)
-if (caches && !NODE_COMPILE_CACHE) module.enableCompileCache(`${caches}/offpeak`)
-const built = new URL('../dist/main.js', import.meta.url)
-const sources = new URL('../src/', import.meta.url)
-await import(isBuilt() ? built.href : new URL('main.ts', sources).href)
+if (process.env.NODE_COMPILE_CACHE) module.enableCompileCache()
+const root = new URL('..', import.meta.url)
+await import(new URL(isBuilt() ? 'dist/main.js' : 'src/main.ts', root).href)
 
-/** A package has no sources; in a clone, dist/ is as new as `npm ci` or `npm run build`, and stale once a source has changed. */
+/** A package has no sources; in a clone, dist/ is as new as `npm ci` or `npm run build`, and stale once one of its sources has changed. */
 function isBuilt() {
-  if (!existsSync(sources)) return true
-  const changedMs = (path) => statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0
-  const builtMs = changedMs(built)
-  const root = fileURLToPath(new URL('..', import.meta.url))
-  const names = readdirSync(sources, { recursive: true }).filter((name) => !name.endsWith('.test.ts'))
-  const files = ['build.ts', 'package-lock.json', 'src', ...names.map((name) => `src/${name}`)]
-  return files.every((file) => changedMs(root + file) < builtMs)
+  if (!existsSync(new URL('src', root))) return true
+  const list = fileURLToPath(new URL('dist/sources.json', root))
+  if (!existsSync(list)) return false
+  const changedMs = (path) => statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY
+  const builtMs = changedMs(list)
+  const folder = fileURLToPath(root)
+  return JSON.parse(readFileSync(list, 'utf8')).every((file) => changedMs(folder + file) < builtMs)
 }

@@ -63,8 +63,14 @@ const MAY_TELL_TIME = new Map([
   ['src/backends/http1/http-pool.ts', 'how long a real connection has been idle'],
 ])
 
-/** Themselves loaded when needed, or by commands that start no service. */
-const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/', 'src/cli/client/']
+/** Themselves loaded when needed. */
+const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/']
+
+/** Packages that a process does not load to start: each costs milliseconds of every start, and memory for good. */
+const NOT_AT_START: Readonly<Record<string, readonly string[]>> = {
+  'src/main.ts': ['kysely', 'yaml', 'fastify', 'pino', 'prom-client'],
+  'src/compose/worker-process.ts': ['typebox', 'yaml', 'fastify', 'commander', 'cli-progress'],
+}
 
 const VAGUE_NAMES = /^(utils?|helpers?|commons?|types?|interfaces?|managers?|services?|misc|shared|lib)$/
 
@@ -114,6 +120,9 @@ function importsOf(text: string): string[] {
     [...text.matchAll(pattern)].map((match) => match[1]!),
   )
 }
+
+/** Static imports and re-exports of values. */
+const LOADING = /^(?:import|export) (?!type\b)(?:[^'";=]*? from )?'([^']+)'/gm
 
 /** `src/store/sqlite/claim.ts` is in `store`; src/main.ts and src/compose/ are the composition root. */
 function folderOf(path: string): string {
@@ -166,6 +175,31 @@ describe('the structure of src/', () => {
         .filter((line) => !MAY_LOAD.some((allowed) => line.startsWith(allowed))),
     )
     assert.deepEqual(wrong, [])
+  })
+
+  test('a process starts without packages that it does not use', () => {
+    const texts = new Map(SOURCES.map(({ path, text }) => [path, text]))
+    const loaded = new Map<string, string>()
+    const load = (path: string): void => {
+      for (const [, target = ''] of code(texts.get(path) ?? '').matchAll(LOADING)) {
+        const name = target.startsWith('.')
+          ? join(dirname(path), target)
+          : target.replace(/^([^@/]+)\/.*/, '$1')
+        if (loaded.has(name)) continue
+        loaded.set(name, path)
+        load(name)
+      }
+    }
+    for (const [entry, packages] of Object.entries(NOT_AT_START)) {
+      loaded.clear()
+      load(entry)
+      assert.ok(loaded.has('src/domain/errors.ts'), 'imports are found')
+      const wrong = packages.filter((name) => loaded.has(name))
+      assert.deepEqual(
+        wrong.map((name) => `${loaded.get(name)} loads ${name} into ${entry}`),
+        [],
+      )
+    }
   })
 
   /** Modules that a browser can run: they import nothing. They become part of its script. */
