@@ -3,9 +3,13 @@
 // for every line and any number at once, so a worker has little to do but to wait, as before a real model. Each
 // worker gets as many lines as one has alone.
 //
+// With `--latency-ms 0` a server that answers at once, in a process of its own, leaves nothing to wait for: what grows then
+// is bounded by the cores of the machine, on which the server, PostgreSQL and the API run as well.
+//
 //   node bench/workers.ts [--lines 12000] [--concurrency 256] [--latency-ms 1000] [--workers 1,2,4]
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
+import { cpus } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
@@ -16,8 +20,9 @@ import { Bench, modelAt, option, rounded, runBatch } from './harness.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
 
-/** Growth over one worker. */
+/** Growth over one worker: of lines that wait, and of lines that do not. */
 const GOALS: Readonly<Record<number, number>> = { 2: 1.97, 4: 3.9 }
+const BUSY_GOALS: Readonly<Record<number, number>> = { 2: 1.7 }
 const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 const lines = option('lines', 12_000)
@@ -41,7 +46,7 @@ writeFileSync(
   `${yaml}
 rate_limit: {requests_per_minute: 0}
 log: {level: warn}
-${modelAt(await bench.listen(upstream), concurrency)}`,
+${modelAt(latencyMs === 0 ? await bench.upstream() : await bench.listen(upstream), concurrency)}`,
 )
 const args = (role: string, data: string): string[] => [
   ...[role, '--config', config, '--data', join(bench.folder, data)],
@@ -50,22 +55,43 @@ const api = await bench.start(OFFPEAK, [...args('api', 'api'), '--port', '0'], e
 const url = api.first.replace('offpeak listening on ', '')
 const client = new BatchClient(url, readFileSync(join(bench.folder, 'api', 'api-key'), 'utf8').trim())
 
-const rows: { workers: number; 'lines/s': number; growth: number; 'lines/s without any loss': number }[] = []
+const rows: Record<string, number>[] = []
 for (const count of counts) {
   const names = Array.from({ length: count }, (_, i) => `worker-${count}-${i}`)
   const workers = await Promise.all(names.map((name) => bench.start(OFFPEAK, args('worker', name), env)))
   const file = await client.upload(await bench.lines(lines * count, 250), 50)
+  // A worker that has just started compiles its code, which says nothing of how work is shared.
+  if (latencyMs === 0) await runBatch({ client, cpu_us: api.cpu_us }, file)
+  const [before, idle] = [workers.reduce((sum, { cpu_us }) => sum + cpu_us(), 0), idleShare()]
   const { lines_per_s } = await runBatch({ client, cpu_us: api.cpu_us }, file)
+  const cpu = workers.reduce((sum, { cpu_us }) => sum + cpu_us(), 0) - before
   const growth = lines_per_s / (rows[0]?.['lines/s'] ?? lines_per_s)
-  const ideal = rounded((count * concurrency * 1000) / latencyMs)
   rows.push({
     workers: count,
     'lines/s': rounded(lines_per_s),
     growth: rounded(growth),
-    'lines/s without any loss': ideal,
+    ...(latencyMs > 0 && { 'lines/s without any loss': rounded((count * concurrency * 1000) / latencyMs) }),
+    'CPU µs/line of the workers': rounded(cpu / (lines * count)),
+    'idle share of the cores': rounded(idle()),
   })
   await Promise.all(workers.map((worker) => worker.stop()))
-  const goal = GOALS[count]
+  const goal = (latencyMs === 0 ? BUSY_GOALS : GOALS)[count]
   if (goal !== undefined) bench.figure(`growth from 1 worker to ${count}`, growth, { atLeast: goal })
 }
 console.table(rows)
+
+/** From this call to that of the result, over all cores. */
+function idleShare(): () => number {
+  const times = (): { idle: number; all: number } => {
+    const each = cpus().map((core) => core.times)
+    return {
+      idle: each.reduce((sum, { idle }) => sum + idle, 0),
+      all: each.reduce((sum, { idle, irq, nice, sys, user }) => sum + idle + irq + nice + sys + user, 0),
+    }
+  }
+  const begun = times()
+  return () => {
+    const ended = times()
+    return (ended.idle - begun.idle) / (ended.all - begun.all)
+  }
+}
