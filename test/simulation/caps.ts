@@ -2,14 +2,13 @@
 // afterwards. They draw from a random stream of their own, so that they do not change the rest of a run.
 import { newId } from '../../src/domain/ids.ts'
 import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
-import { costNanos } from '../../src/domain/money.ts'
+import { readBlobRow } from '../../src/store/blobs.ts'
 import { insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import type { PlannedBatch } from './plans.ts'
-import { contentOf } from './result-checks.ts'
 import { resultLines } from './result-lines.ts'
-import { SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
+import { SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 /** Prompt tokens that the model server counts: as estimated, and far more than estimated. */
@@ -176,28 +175,38 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
 async function sentBefore(run: SimulatedRun, cap: Cap, at: number): Promise<number> {
   const { plans, server } = run
   let sum = 0
-  for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id))
+  for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id)) {
+    const audited = await auditedTokens(run, planned)
     for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
       const line = plans.line(planned.id, custom_id)
       if (!line || (cap.subject !== '' && line.entity !== cap.subject)) continue
       if (server.sentAt(line.request) >= at) continue
-      const { total_tokens, cost_usd } = response.body.usage
-      const nanos = Math.round(cost_usd * 1e9)
-      // The usage is that of the last answer, the cost that of all.
-      const answers = contentOf(response.body).asked + 1
-      const estimated = server.unmetered.has(line.request) ? answers * total_tokens : total_tokens
-      const tokens =
-        answers === 1 ? total_tokens : Math.max(estimated, tokensOf(answers * server.prompt_tokens, nanos))
-      sum += cap.metric === 'tokens' ? tokens : nanos
+      // The usage of a result is that of the last answer, the cost that of all.
+      const tokens = audited.get(custom_id)
+      if (tokens === undefined) throw new Error(`${custom_id} of ${planned.id} has no audit record`)
+      sum += cap.metric === 'tokens' ? tokens : Math.round(response.body.usage.cost_usd * 1e9)
     }
+  }
   return sum
 }
 
-/** What so many tokens of prompts, and the rest of an amount, come to. */
-function tokensOf(prompt_tokens: number, nanos: number): number {
-  const { price } = SIM_MODEL
-  return prompt_tokens + (nanos - costNanos(prompt_tokens, 0, price)) / costNanos(0, 1, price)
+/** By custom_id, the tokens of all answers of a line. */
+async function auditedTokens(
+  { store, sealed }: SimulatedRun,
+  { id }: PlannedBatch,
+): Promise<Map<string, number>> {
+  const tokens = new Map<string, number>()
+  const chunks = store.read.selectFrom('chunks').select('audit_blob').where('batch_id', '=', id)
+  for (const { audit_blob } of await chunks.execute()) {
+    const row = audit_blob === null ? undefined : await readBlobRow(store.read, audit_blob)
+    if (!row) continue
+    const lines = String(await sealed.readAll(row.project_id, row)).split('\n')
+    // The last of them is the index.
+    for (const record of lines.slice(0, -1).map((text) => JSON.parse(text)))
+      if (record.usage) tokens.set(record.custom_id, record.usage.total_tokens)
+  }
+  return tokens
 }
 
 async function outputsOf(run: SimulatedRun, { id, read }: PlannedBatch): Promise<string[]> {
