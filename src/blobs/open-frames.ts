@@ -1,5 +1,6 @@
 // Decrypts stored blobs. A byte is yielded only after its frame was authenticated. Whether the blob is complete is known
 // only at the end of the stream, so a reader must wait for that before it relies on the whole content.
+import { freeBuffer } from '../domain/free-buffer.ts'
 import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
 import {
   type FrameCipher,
@@ -174,9 +175,11 @@ async function plain(blob: Sealed, cipher: FrameCipher, { number, head, sealed }
   const payload = cipher.open(number, head, sealed)
   const expected = Math.min(frame_bytes, blob.bytes - number * frame_bytes)
   if (head.zstd) {
-    return await expand(payload, expected).catch((cause) => {
+    const expanded = await expand(payload, expected).catch((cause) => {
       throw new BlobDamaged(blob.key, `frame ${number} does not expand: ${cause.message}`)
     })
+    freeBuffer(payload)
+    return expanded
   }
   if (payload.length !== expected)
     throw new BlobDamaged(blob.key, `frame ${number} holds ${payload.length} bytes, not ${expected}`)

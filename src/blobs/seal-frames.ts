@@ -129,8 +129,8 @@ interface PlainFrame {
   bytes: Buffer
   /** Whether no other frame follows, nor comes before. */
   sole: boolean
-  /** Whether the bytes are a copy, whose memory is used again once the frame is sealed. */
-  isCopy: boolean
+  /** Whether their memory is used again once the frame is sealed: they are a copy, or were given. */
+  isOwn: boolean
 }
 
 /**
@@ -140,6 +140,7 @@ interface PlainFrame {
 export async function* sealFrames(
   cipher: FrameCipher,
   source: Source,
+  isGiven: boolean,
   ended: (bytes: number) => void,
 ): AsyncGenerator<Buffer, void, undefined> {
   yield cipher.header.raw
@@ -148,7 +149,7 @@ export async function* sealFrames(
   let bytes = 0
   let sole = false
   const plainFrames =
-    Symbol.asyncIterator in source ? copyFrames(source, frame_bytes) : cutFrames(source, frame_bytes)
+    Symbol.asyncIterator in source ? copyFrames(source, frame_bytes) : cutFrames(source, frame_bytes, isGiven)
   const frames = mapAhead(plainFrames, FRAMES_AHEAD, async (plain) => ({
     plain,
     small: await compress(plain.bytes),
@@ -158,7 +159,7 @@ export async function* sealFrames(
     const sealed = cipher.seal(payloadBytes.length, payload, { last: plain.sole, zstd: small !== null })
     payloadBytes.push(payload.length)
     bytes += plain.bytes.length
-    if (plain.isCopy) reuseBuffer(plain.bytes)
+    if (plain.isOwn) reuseBuffer(plain.bytes)
     yield* sealed
     sole = plain.sole
   }
@@ -183,7 +184,7 @@ async function* copyFrames(
     for (let at = 0; at < piece.length; ) {
       if (buffer !== null && filled === frame_bytes) {
         sole = false
-        yield { bytes: buffer, sole, isCopy: true }
+        yield { bytes: buffer, sole, isOwn: true }
         buffer = null
         filled = 0
       }
@@ -194,14 +195,17 @@ async function* copyFrames(
       at += part.length
     }
   }
-  yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, isCopy: buffer !== null }
+  yield { bytes: buffer?.subarray(0, filled) ?? Buffer.alloc(0), sole, isOwn: buffer !== null }
 }
 
 /** The same of pieces that are at hand: what lies within one of them is not copied. */
 function* cutFrames(
   source: Iterable<Uint8Array>,
   frame_bytes: number,
+  isGiven: boolean,
 ): Generator<PlainFrame, void, undefined> {
+  /** Whether no piece was cut: then no two frames are of the same memory. */
+  let isWhole = true
   let held: Buffer[] = []
   let heldBytes = 0
   let sole = true
@@ -209,9 +213,12 @@ function* cutFrames(
     let rest = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
     while (heldBytes + rest.length > frame_bytes) {
       const cut = frame_bytes - heldBytes
-      held.push(rest.subarray(0, cut))
+      if (cut > 0) {
+        held.push(rest.subarray(0, cut))
+        isWhole = false
+      }
       sole = false
-      yield joined(held, frame_bytes, sole)
+      yield joined(held, frame_bytes, sole, isGiven && isWhole)
       held = []
       heldBytes = 0
       rest = rest.subarray(cut)
@@ -220,13 +227,13 @@ function* cutFrames(
     held.push(rest)
     heldBytes += rest.length
   }
-  yield joined(held, heldBytes, sole)
+  yield joined(held, heldBytes, sole, isGiven && isWhole)
 }
 
-function joined(pieces: readonly Buffer[], length: number, sole: boolean): PlainFrame {
-  if (pieces.length === 1) return { bytes: pieces[0]!, sole, isCopy: false }
+function joined(pieces: readonly Buffer[], length: number, sole: boolean, isOwn: boolean): PlainFrame {
+  if (pieces.length === 1) return { bytes: pieces[0]!, sole, isOwn }
   const bytes = largeBuffer(length)
   let at = 0
   for (const piece of pieces) at += piece.copy(bytes, at)
-  return { bytes, sole, isCopy: true }
+  return { bytes, sole, isOwn: true }
 }

@@ -49,13 +49,14 @@ class Sealing {
 
   /**
    * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
-   * other must not be changed once handed over.
+   * other must not be changed once handed over. `isGiven`: nobody reads those again, and their memory is used for other
+   * buffers as soon as they are sealed, if each is a frame.
    */
-  async put(project_id: string, key: string, source: Source): Promise<SealedBlob> {
+  async put(project_id: string, key: string, source: Source, isGiven = false): Promise<SealedBlob> {
     const dataKey = randomBytes(DATA_KEY_BYTES)
     const cipher = new FrameCipher(newHeader(this.#frame_bytes), dataKey, project_id, key)
     let bytes = 0
-    const stored = sealFrames(cipher, source, (total) => {
+    const stored = sealFrames(cipher, source, isGiven, (total) => {
       bytes = total
     })
     await this.#blobs.put(key, stored)

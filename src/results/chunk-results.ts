@@ -208,10 +208,9 @@ export class ChunkResults {
 
   #addSlab(bytesMin: number): void {
     const { out } = this
-    const last = out.bytes.length
-    const bytes = Buffer.allocUnsafeSlow(
-      Math.max(bytesMin, Math.min(SLAB_BYTES_MAX, Math.max(SLAB_BYTES_MIN, 2 * last))),
-    )
+    const usual = Math.min(SLAB_BYTES_MAX, Math.max(SLAB_BYTES_MIN, 2 * out.bytes.length))
+    // A slab that has room for no second line like it would be larger for nothing.
+    const bytes = Buffer.allocUnsafeSlow(2 * bytesMin > SLAB_BYTES_MAX ? bytesMin : Math.max(bytesMin, usual))
     this.#slabs.push({ bytes, lines: 0 })
     this.#keptBytes += bytes.length
     out.bytes = bytes
@@ -291,7 +290,11 @@ export class ChunkResults {
     if (slab.lines > 0) return
     this.#slabs[at] = null
     this.#keptBytes -= slab.bytes.length
-    if (slab.bytes !== this.out.bytes) return
+    if (slab.bytes === this.out.bytes) this.#endSlab()
+    freeBuffer(slab.bytes)
+  }
+
+  #endSlab(): void {
     this.out.bytes = NOTHING
     this.out.at = 0
   }
@@ -300,8 +303,7 @@ export class ChunkResults {
   free(): void {
     for (const slab of this.#slabs) if (slab) freeBuffer(slab.bytes)
     this.#slabs = []
-    this.out.bytes = NOTHING
-    this.out.at = 0
+    this.#endSlab()
   }
 
   /** Of the finished lines, in input order. */

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { writeLine } from '../../test/support/write-line.ts'
+import { ChunkResults } from './chunk-results.ts'
 import { scanRows } from './journal.ts'
 
 test('rows are found in pieces of any size; bytes after the last line break are no row', async () => {
@@ -28,4 +30,18 @@ test('rows are found in pieces of any size; bytes after the last line break are 
       },
     ),
   )
+})
+
+test('a large line takes no more memory than its bytes, and gives it back once a journal has it', () => {
+  const bytes = 41_000
+  const results = new ChunkResults(null, [{ line: 1 }, { line: 2 }])
+  for (const position of [0, 1])
+    writeLine(results, position, { part: 'output', result: Buffer.alloc(bytes), audit: Buffer.alloc(500) })
+  assert.ok(results.keptBytes < 2 * (bytes + 600), `${results.keptBytes} bytes`)
+  const journal = { key: 'journals/1', wrapped_key: '', bytes: 4 * bytes }
+  const [entry] = results.entriesOf([0])
+  assert.ok(entry && entry.length > bytes)
+  results.forget([0], journal, 0)
+  assert.equal(entry.length, 0)
+  assert.ok(results.keptBytes < bytes + 600, `${results.keptBytes} bytes`)
 })

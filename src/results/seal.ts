@@ -2,7 +2,7 @@
 // with an index (line-index.ts). Results are streamed from journals. Empty blobs are not written.
 import { FRAME_BYTES } from '../blobs/frame-cipher.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import { largeBuffer, reuseBuffer } from '../domain/free-buffer.ts'
+import { largeBuffer } from '../domain/free-buffer.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
 import type { ChunkResults } from './chunk-results.ts'
 import { encodeLineIndex } from './line-index.ts'
@@ -31,28 +31,23 @@ export async function sealChunk(
   if (results.unfinished > 0) throw new Error('a chunk with unfinished lines cannot be sealed')
   const all = Array.from({ length: results.lineCount }, (_, position) => position)
   const index = encodeLineIndex(results.sizes(all))
+  const { isInMemory } = results
   const put = async (name: string, source: Source): Promise<SealedBlob> => {
     const key = `batches/${chunk.batch_id}/${String(chunk.idx).padStart(7, '0')}-${attempt}-${name}`
-    return await sealed.put(chunk.project_id, key, source)
+    return await sealed.put(chunk.project_id, key, source, isInMemory)
   }
   const outputs = all.filter((position) => !results.isError(position))
   const errors = all.filter((position) => results.isError(position))
-  const pieces: Buffer[] = []
-  const rows = (
-    positions: readonly number[],
-    field: 'result' | 'audit',
-    tail: Buffer | null = null,
-  ): Source => {
-    if (results.isInMemory) return copied(results, positions, field, tail, pieces)
+  const rows = (positions: readonly number[], field: 'result' | 'audit', tail = NOTHING): Source => {
+    if (isInMemory) return framesOf(results, positions, field, tail)
     const spans = positions.map((position) => results.fieldOf(position, field))
-    return readSpans(sealed, tail === null ? spans : [...spans, tail])
+    return readSpans(sealed, [...spans, tail])
   }
   const [output, error, audit] = await Promise.all([
     outputs.length === 0 ? null : put('output', rows(outputs, 'result')),
     errors.length === 0 ? null : put('error', rows(errors, 'result')),
     put('audit', rows(all, 'audit', index)),
   ])
-  for (const piece of pieces) reuseBuffer(piece)
   return {
     seal: {
       output_blob: output?.key ?? null,
@@ -67,34 +62,35 @@ export async function sealChunk(
   }
 }
 
-/** Fields that are in memory, gathered into `pieces`, each but the last a frame: a view of each would be an object for each line. */
-function* copied(
+/** Fields that are in memory, copied into frames: a view of each would be an object for each line. */
+function* framesOf(
   results: ChunkResults,
   positions: readonly number[],
   field: 'result' | 'audit',
-  tail: Buffer | null,
-  pieces: Buffer[],
+  tail: Buffer,
 ): Generator<Buffer> {
-  let left = results.bytesOf(positions, field)
-  let piece: Buffer = NOTHING
+  let left = results.bytesOf(positions, field) + tail.length
+  let frame = NOTHING
   let at = 0
-  for (const position of positions) {
-    const bytes = results.fieldBytes(position, field)
+  for (let i = 0; i <= positions.length; i++) {
+    const position = positions[i]
+    const bytes = position === undefined ? tail.length : results.fieldBytes(position, field)
     for (let done = 0; done < bytes; ) {
-      if (at === piece.length) {
-        if (at > 0) yield piece
-        piece = largeBuffer(Math.min(left, FRAME_BYTES))
-        pieces.push(piece)
-        left -= piece.length
+      if (at === frame.length) {
+        if (at > 0) yield frame
+        frame = largeBuffer(Math.min(left, FRAME_BYTES))
+        left -= frame.length
         at = 0
       }
-      const copied = results.copyField(position, field, done, piece, at)
+      const copied =
+        position === undefined
+          ? tail.copy(frame, at, done)
+          : results.copyField(position, field, done, frame, at)
       done += copied
       at += copied
     }
   }
-  if (at > 0) yield piece
-  if (tail !== null) yield tail
+  if (at > 0) yield frame
 }
 
-const NOTHING = Buffer.alloc(0)
+const NOTHING: Buffer = Buffer.alloc(0)
