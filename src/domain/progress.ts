@@ -106,8 +106,9 @@ function isLate(
   return doneAt(batch, now, neededMs, hours, 'usual') > batch.expires_at
 }
 
-function doneAt(
-  { start_after }: ProgressCounters,
+/** When work of `neededMs` is done (Unix ms), within the hours of its models; infinite where that is too far ahead. */
+export function doneAt(
+  { start_after }: Pick<ProgressCounters, 'start_after'>,
   now: number,
   neededMs: number,
   hours: readonly ModelHours[],

@@ -371,6 +371,10 @@ export const BatchEstimate = object(
     object: Type.Literal('batch.estimate'),
     input_file_id: Type.String(),
     accepted: flag('Whether the limits would let the batch in now.'),
+    estimated_completion: maybe(
+      count(),
+      'Unix seconds: about when it would be done, behind the lines of open batches and at the speed of the servers of its models now, or else of the last batches of the project; null when it cannot be said.',
+    ),
     ...projected,
     groups: Type.Array(
       Type.Object({
@@ -402,6 +406,7 @@ export const BatchEstimate = object(
     object: 'batch.estimate',
     input_file_id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',
     accepted: true,
+    estimated_completion: 1767225666,
     lines: 12,
     input_tokens: 480,
     output_tokens_max: 6144,

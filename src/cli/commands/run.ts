@@ -435,6 +435,7 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
     status: batch.status,
     ...(order.model === undefined ? {} : { model: order.model }),
     request_counts: batch.request_counts,
+    not_run: batch.not_run,
     cost_usd: batch.cost_usd,
     ...(batch.dedupe_counts && { dedupe_counts: batch.dedupe_counts }),
     duration_ms: durationMs,
@@ -459,10 +460,12 @@ function printReport(
   table?: WrittenTable,
 ): void {
   const { batch, durationMs, failures } = report
-  const { completed, failed } = batch.request_counts
+  const { request_counts: counts, not_run } = batch
+  const { completed, failed } = counts
   writeLine(
     stderr,
-    `${batch.id} ${batch.status}: ${counted(completed, 'line')} answered, ${failed} failed, ` +
+    `${batch.id} ${batch.status}: ${counted(completed, 'line')} answered, ${failed - not_run} failed, ` +
+      `${not_run === 0 ? '' : `${not_run} not run, `}` +
       `${humanUsd(batch.cost_usd)}, ${humanDuration(durationMs)}`,
   )
   for (const line of explained(failures)) writeLine(stderr, line)
@@ -516,11 +519,13 @@ const HOW_TO_NAME_ONE = '; --model NAME runs the file with one of them'
 /** `names`: the models that there are. */
 function printEstimate(output: Output, estimate: BatchEstimate, names: string): void {
   const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits } = estimate
-  const { unpriced_models, unknown_models = [] } = estimate
+  const { unpriced_models, unknown_models = [], estimated_completion } = estimate
   writeLine(
     output,
     `${counted(lines, 'line')}, about ${counted(input_tokens, 'input token')}, at most ${counted(output_tokens_max, 'output token')}: at most ${humanUsd(cost_usd)}.`,
   )
+  if (estimated_completion != null)
+    writeLine(output, `It would be done at about ${humanTime(estimated_completion)} UTC.`)
   if (unpriced_models.length > 0)
     writeLine(output, `These models have no price and count as free: ${unpriced_models.join(', ')}.`)
   if (unknown_models.length > 0)

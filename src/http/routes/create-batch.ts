@@ -5,7 +5,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
 import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
-import { unixSeconds } from '../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
@@ -32,6 +32,7 @@ import {
   projectLimits,
 } from '../../ledger/admit.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
+import { expectedCompletion } from '../../progress/expected-completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
@@ -250,7 +251,16 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         if (!projection) throw new ApiError('file_not_processed')
         const limitProjections = await projectLimits(store.read, project_id, projection, clock.now())
         const shownId = shownFileId(input_file_id, viewOf(request, region))
-        return showEstimate(shownId, projection, limitProjections, deps.models)
+        const lines = new Map<string, number>()
+        for (const { model, lines: some } of projection.groups)
+          if (model !== null) lines.set(model, (lines.get(model) ?? 0) + some)
+        const start_after = body.start_after == null ? null : body.start_after * 1000
+        const planned = { project_id, start_after, lines }
+        const done = await expectedCompletion(store, planned, clock.now(), deps.models)
+        return {
+          ...showEstimate(shownId, projection, limitProjections, deps.models),
+          estimated_completion: secondsOrNull(done),
+        }
       }
       const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
       const input = async (): Promise<string> => input_file_id

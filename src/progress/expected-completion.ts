@@ -1,0 +1,81 @@
+// When a batch that is not created yet would be done, by what the servers and the open batches do now.
+
+import type { Model } from '../domain/model.ts'
+import { doneAt } from '../domain/progress.ts'
+import { listBatches, listPaces } from '../store/batches.ts'
+import type { Store } from '../store/store.ts'
+import { listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
+import { modelsOf } from './deadline-risk.ts'
+
+/** A batch as it would be created. */
+export interface PlannedBatch {
+  project_id: string
+  /** Unix ms. */
+  start_after: number | null
+  /** Its lines by model. */
+  lines: ReadonlyMap<string, number>
+}
+
+/** Lines of later deadlines go behind it. */
+const BATCHES_AHEAD_MAX = 1_000
+const RECENT_BATCHES = 20
+
+/** Unix ms; null where nothing is known of the speed of one of its models. */
+export async function expectedCompletion(
+  store: Pick<Store, 'read' | 'claimSql'>,
+  { project_id, start_after, lines }: PlannedBatch,
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<number | null> {
+  const known = [...lines].filter(([model]) => models.has(model))
+  const [workers, ahead, recent] = await Promise.all([
+    listLiveWorkers(store.read, store.claimSql),
+    linesAhead(store, now),
+    recentRates(store, project_id),
+  ])
+  const servers = workers.flatMap(({ report }) => report?.upstreams ?? [])
+  let neededMs = 0
+  for (const [model, own] of known) {
+    const rate = rateNow(servers.filter((server) => server.model === model)) ?? recent.get(model) ?? 0
+    neededMs = Math.max(neededMs, (((ahead.get(model) ?? 0) + own) / rate) * 1000)
+  }
+  if (known.length === 0 || !Number.isFinite(neededMs)) return null
+  const hours = known.flatMap(([model]) => models.get(model)?.hours ?? [])
+  const done = doneAt({ start_after }, now, neededMs, hours, 'usual')
+  return Number.isFinite(done) ? done : null
+}
+
+/** Lines a second of servers that use all their concurrency, at the latency of their last answers; null without any. */
+function rateNow(servers: readonly UpstreamReport[]): number | null {
+  const up = servers.filter(({ circuit, reachable }) => circuit === 'closed' && reachable !== false)
+  const latencies = up.flatMap(({ latency_ms }) => latency_ms ?? [])
+  if (latencies.length === 0) return null
+  const latencyMs = latencies.reduce((sum, ms) => sum + ms, 0) / latencies.length
+  const concurrency = up.reduce((sum, server) => sum + server.concurrency, 0)
+  return (concurrency / Math.max(latencyMs, 1)) * 1000
+}
+
+/** By model: the unfinished lines of open batches, those of several models for each of them. */
+async function linesAhead({ read }: Pick<Store, 'read'>, now: number): Promise<Map<string, number>> {
+  const ahead = new Map<string, number>()
+  for (const batch of await listPaces(read, BATCHES_AHEAD_MAX)) {
+    if (batch.paused_at !== null || (batch.start_after ?? now) > now) continue
+    const left = batch.total - batch.completed - batch.failed
+    for (const model of modelsOf(batch)) ahead.set(model, (ahead.get(model) ?? 0) + left)
+  }
+  return ahead
+}
+
+/** By model: the best mean rate of the project's last batches of this model alone. */
+async function recentRates({ read }: Pick<Store, 'read'>, project_id: string): Promise<Map<string, number>> {
+  const rates = new Map<string, number>()
+  const { rows } = await listBatches(read, project_id, { status: 'completed', limit: RECENT_BATCHES })
+  for (const batch of rows) {
+    const [model, ...others] = modelsOf(batch)
+    const { in_progress_at: from, completed_at: to } = batch
+    if (model === undefined || others.length > 0 || from === null || to === null) continue
+    const rate = ((batch.completed + batch.failed - batch.not_run) / Math.max(to - from, 1)) * 1000
+    rates.set(model, Math.max(rates.get(model) ?? 0, rate))
+  }
+  return rates
+}
