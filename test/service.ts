@@ -354,14 +354,17 @@ export class TestService implements AsyncDisposable {
     const { read } = this.stores.store
     for (const batch of await read.selectFrom('batches').selectAll().execute()) {
       const { points } = (await readStatistics(read, batch.id)).timeline
-      const sum = (field: 'completed' | 'failed' | 'cost_nanos'): number =>
+      const sum = (field: 'completed' | 'failed' | 'not_run' | 'cost_nanos'): number =>
         Math.min(
           Number.MAX_SAFE_INTEGER,
           points.reduce((total, point) => total + point[field], 0),
         )
-      const { completed, failed, cost_nanos } = batch
-      const counted = { completed: sum('completed'), failed: sum('failed'), cost_nanos: sum('cost_nanos') }
-      assert.deepEqual(counted, { completed, failed, cost_nanos }, `the timeline of ${batch.id}`)
+      const { completed, failed, not_run, cost_nanos } = batch
+      const counted = {
+        ...{ completed: sum('completed'), failed: sum('failed') },
+        ...{ not_run: sum('not_run'), cost_nanos: sum('cost_nanos') },
+      }
+      assert.deepEqual(counted, { completed, failed, not_run, cost_nanos }, `the timeline of ${batch.id}`)
     }
   }
 

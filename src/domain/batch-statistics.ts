@@ -64,12 +64,14 @@ export function errorPattern(message: string): string {
 export interface Finished {
   completed: number
   failed: number
+  /** Of the failed ones: never sent. */
+  not_run: number
   prompt_tokens: number
   completion_tokens: number
   cost_nanos: number
 }
 
-interface TimelinePoint extends Finished {
+export interface TimelinePoint extends Finished {
   /** Beginning of its interval, Unix ms. */
   at: number
 }
@@ -109,14 +111,40 @@ export function addToTimeline({ interval_ms, points }: Timeline, more: Finished,
   return thinned({ interval_ms, points: added.filter((point) => FIELDS.some((field) => point[field] > 0)) })
 }
 
+const HOUR_MS = 3_600_000
+
+/** The hours of the clock that end with the one of `now`, in which nothing has finished yet. */
+export function emptyHours(number: number, now: number): TimelinePoint[] {
+  const last = Math.floor(now / HOUR_MS) * HOUR_MS
+  return Array.from({ length: number }, (_, i) => ({ at: last - (number - 1 - i) * HOUR_MS, ...NOTHING }))
+}
+
+/** Adds the points of a timeline to the hours in which their intervals begin. */
+export function addToHours(hours: readonly TimelinePoint[], { points }: Timeline): void {
+  const first = hours[0]?.at ?? 0
+  for (const point of points) {
+    const hour = hours[Math.floor((point.at - first) / HOUR_MS)]
+    if (hour) for (const field of FIELDS) hour[field] = sumOf(hour[field], point[field])
+  }
+}
+
 export const NOTHING: Finished = {
   completed: 0,
   failed: 0,
+  not_run: 0,
   prompt_tokens: 0,
   completion_tokens: 0,
   cost_nanos: 0,
 }
-export const FIELDS = ['completed', 'failed', 'prompt_tokens', 'completion_tokens', 'cost_nanos'] as const
+/** In the order in which they are stored: new ones come last. */
+export const FIELDS = [
+  'completed',
+  'failed',
+  'prompt_tokens',
+  'completion_tokens',
+  'cost_nanos',
+  'not_run',
+] as const
 
 export function plus(a: Finished, b: Finished): Finished {
   const sum = { ...NOTHING }

@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import {
+  addToHours,
   addToTimeline,
   EMPTY_TIMELINE,
+  emptyHours,
   type Finished,
   POINTS_MAX,
   type Timeline,
 } from './batch-statistics.ts'
 
 const some = (completed: number): Finished => {
-  return { completed, failed: 0, prompt_tokens: 10 * completed, completion_tokens: 0, cost_nanos: completed }
+  const none = { failed: 0, not_run: 0 }
+  return { ...none, completed, prompt_tokens: 10 * completed, completion_tokens: 0, cost_nanos: completed }
 }
 
 const total = ({ points }: Timeline): number => points.reduce((sum, { completed }) => sum + completed, 0)
@@ -58,5 +61,27 @@ test('a clock that is set back adds to the newest point', () => {
   assert.deepEqual(
     timeline.points.map(({ at, completed }) => [at, completed]),
     [[50_000, 2]],
+  )
+})
+
+test('points count in the hours in which they begin, and those before are left out', () => {
+  const hourMs = 3_600_000
+  const hours = emptyHours(3, 10 * hourMs + 1)
+  let timeline = addToTimeline(EMPTY_TIMELINE, some(1), 8 * hourMs - 1)
+  for (const [lines, at] of [
+    [2, 8 * hourMs],
+    [3, 9 * hourMs - 1],
+    [4, 10 * hourMs],
+  ] as const)
+    timeline = addToTimeline(timeline, some(lines), at)
+  addToHours(hours, timeline)
+  addToHours(hours, timeline)
+  assert.deepEqual(
+    hours.map(({ at, completed, prompt_tokens }) => [at / hourMs, completed, prompt_tokens]),
+    [
+      [8, 10, 100],
+      [9, 0, 0],
+      [10, 8, 80],
+    ],
   )
 })

@@ -22,7 +22,7 @@ import { projectRoutes, quotaRoute } from './routes/projects.ts'
 import { requestRoutes } from './routes/requests.ts'
 import { healthRoutes, metricsRoute, statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
-import { usageRoute } from './routes/usage.ts'
+import { usageRoutes } from './routes/usage.ts'
 import { eventRoutes, webhookRoutes } from './routes/webhooks.ts'
 
 /** At once in one process. A download keeps a connection to a bucket open (blobs/s3/), and both keep some memory. */
@@ -52,7 +52,7 @@ export function addRoutes(app: App, deps: RouteDependencies & { countCall: Count
   statusRoutes(app, deps)
   quotaRoute(app, { ...deps, incoming, downloads, streams })
   limitRoutes(app, { ...deps, idempotency })
-  usageRoute(app, { ...deps, reads })
+  usageRoutes(app, { ...deps, reads })
   eventRoutes(app, deps)
   webhookRoutes(app, deps)
   batchApiWebhookRoute(app, deps)

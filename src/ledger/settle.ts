@@ -80,8 +80,8 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
       ...{ project_id, entity: entity ?? '', day, model: model ?? '' },
       entity_type: entityType(entity ?? '') ?? '',
     }),
-    ({ succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
-      ...{ succeeded, failed, prompt_tokens, completion_tokens, total_tokens, cost_nanos },
+    ({ succeeded, failed, not_run = 0, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
+      ...{ succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos },
     }),
   )
 }

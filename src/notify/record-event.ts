@@ -96,7 +96,8 @@ export function batchEnded(
   batch: BatchRow,
   status: 'completed' | 'failed' | 'expired' | 'cancelled',
 ): NewEvent {
-  const { id, project_id, input_file_id, output_file_id, error_file_id, total, completed, failed } = batch
+  const { id, project_id, input_file_id, output_file_id, error_file_id, total, completed, failed, not_run } =
+    batch
   const metadata: unknown = batch.metadata === null ? {} : JSON.parse(batch.metadata)
   return {
     project_id,
@@ -111,6 +112,7 @@ export function batchEnded(
       output_file_id,
       error_file_id,
       request_counts: { total, completed, failed },
+      not_run,
       cost_usd: usd(batch.cost_nanos),
       metadata,
     },

@@ -2,14 +2,17 @@
 // finished when. A batch has one row of bounded size.
 import {
   addErrorGroups,
+  addToHours,
   addToTimeline,
   EMPTY_TIMELINE,
   type ErrorGroup,
+  emptyHours,
   FIELDS,
   type Finished,
   NOTHING,
   plus,
   type Timeline,
+  type TimelinePoint,
 } from '../domain/batch-statistics.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { sumOf } from '../domain/spend.ts'
@@ -17,7 +20,7 @@ import { addShared, type Tally } from '../ledger/tally.ts'
 import type { BatchDelta } from '../store/batches.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { readBatchStatistics, writeBatchStatistics } from '../store/usage.ts'
+import { listTimelines, readBatchStatistics, writeBatchStatistics } from '../store/usage.ts'
 
 export interface StatisticsDelta {
   finished: Finished
@@ -55,7 +58,9 @@ type TallySums = Required<
 >
 
 export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
-  const finished = tallies.map((tally): Finished => ({ ...tally, completed: tally.succeeded }))
+  const finished = tallies.map(({ not_run = 0, ...tally }): Finished => {
+    return { ...tally, completed: tally.succeeded, not_run }
+  })
   return { finished: finished.reduce(plus, NOTHING), errors }
 }
 
@@ -84,6 +89,25 @@ export async function addBatchStatistics(
 export async function readStatistics(db: Reader, batch_id: string): Promise<BatchStatistics> {
   const [row] = await readBatchStatistics(db, [batch_id])
   return parse(row)
+}
+
+/**
+ * What of the project's batches finished in each of the last hours. Each hour is yielded once all is counted, which
+ * takes a piece of the timelines at a time; before that, nothing is.
+ */
+export async function* readHours(
+  db: Reader,
+  project_id: string,
+  number: number,
+  now: number,
+): AsyncGenerator<readonly TimelinePoint[]> {
+  const hours = emptyHours(number, now)
+  // A batch whose window had ended before has finished nothing since.
+  for await (const rows of listTimelines(db, project_id, hours[0]?.at ?? now)) {
+    for (const row of rows) addToHours(hours, parse({ ...row, errors: '[]' }).timeline)
+    yield []
+  }
+  yield hours
 }
 
 /** By ID of the batch: how many lines failed with which code. */

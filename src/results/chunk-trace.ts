@@ -83,7 +83,8 @@ export function traceBatch(tracing: Tracing, batch: BatchRow, at: number): void 
       'offpeak.project.id': batch.project_id,
       'offpeak.batch.status': batch.status,
       'offpeak.batch.lines.completed': batch.completed,
-      'offpeak.batch.lines.failed': batch.failed,
+      'offpeak.batch.lines.failed': batch.failed - batch.not_run,
+      'offpeak.batch.lines.not_run': batch.not_run,
       'offpeak.batch.chunks': batch.chunk_count,
     },
   })

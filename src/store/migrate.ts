@@ -36,6 +36,7 @@ const MIGRATIONS = [
   'custom-id-indexes',
   'message-batches',
   'reask',
+  'usage-not-run',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

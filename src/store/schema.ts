@@ -438,6 +438,8 @@ export const TABLES = {
     entity_type: text(),
     succeeded: whole(),
     failed: whole(),
+    /** Of the failed ones: never sent. Those of earlier versions are not counted. */
+    not_run: counter().since(25),
     prompt_tokens: whole(),
     completion_tokens: whole(),
     total_tokens: whole(),

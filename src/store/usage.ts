@@ -19,6 +19,7 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
         oc.columns(['project_id', 'entity', 'day', 'model']).doUpdateSet((eb) => ({
           succeeded: eb('usage_days.succeeded', '+', eb.ref('excluded.succeeded')),
           failed: eb('usage_days.failed', '+', eb.ref('excluded.failed')),
+          not_run: eb('usage_days.not_run', '+', eb.ref('excluded.not_run')),
           prompt_tokens: exactPlusExcluded('usage_days', 'prompt_tokens'),
           completion_tokens: exactPlusExcluded('usage_days', 'completion_tokens'),
           total_tokens: exactPlusExcluded('usage_days', 'total_tokens'),
@@ -102,6 +103,7 @@ export type UsageSums = Pick<UsageDayRow, (typeof SUMMED)[number]>
 const SUMMED = [
   'succeeded',
   'failed',
+  'not_run',
   'prompt_tokens',
   'completion_tokens',
   'total_tokens',
@@ -219,6 +221,30 @@ export async function readBatchStatistics(
 ): Promise<BatchStatisticsRow[]> {
   if (batch_ids.length === 0) return []
   return await selectRows(db, 'batch_statistics', { batch_id: batch_ids }).selectAll().execute()
+}
+
+const TIMELINES_AT_ONCE = 200
+
+/** Those of the project's batches whose windows end at this time (Unix ms) or later, so many at a time. */
+export async function* listTimelines(
+  db: Reader,
+  project_id: string,
+  expires_at: number,
+): AsyncGenerator<Pick<BatchStatisticsRow, 'batch_id' | 'timeline'>[]> {
+  for (let behind = { expires_at, id: '' }; ; ) {
+    const rows = await selectRows(db, 'batches', { project_id })
+      .leftJoin('batch_statistics', 'batch_statistics.batch_id', 'batches.id')
+      .select(['expires_at', 'id', 'batch_statistics.timeline'])
+      .where(sql<boolean>`(expires_at, id) > (${behind.expires_at}, ${behind.id})`)
+      .orderBy('expires_at')
+      .orderBy('id')
+      .limit(TIMELINES_AT_ONCE)
+      .execute()
+    yield rows.flatMap(({ id, timeline }) => (timeline === null ? [] : [{ batch_id: id, timeline }]))
+    const last = rows.at(-1)
+    if (!last || rows.length < TIMELINES_AT_ONCE) return
+    behind = last
+  }
 }
 
 /** Replaces the rows. The caller holds the rows of the batches themselves, so nobody else writes these. */

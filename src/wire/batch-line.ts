@@ -152,6 +152,7 @@ export const BatchErrors = object('BatchErrors', {
   object: Type.Literal('batch_errors'),
   batch_id: Type.String(),
   failed: count('How many lines failed: the sum of the groups and `other`.'),
+  not_run: count('Of these, the lines that were never sent.'),
   groups: arrayOf(
     Type.Object({
       code: Type.String(),
@@ -185,6 +186,7 @@ export const BatchTimeline = object('BatchTimeline', {
       at: timestamp('when the interval begins.'),
       completed: Count,
       failed: Count,
+      not_run: count('Of the failed lines, those that were never sent.'),
       prompt_tokens: Count,
       completion_tokens: Count,
       cost_usd: amount(),

@@ -1,6 +1,6 @@
 // The shape of usage and its cost in the API.
 import { type Static, Type } from 'typebox'
-import { amount, arrayOf, count, maybeText, object, orNull } from './shape.ts'
+import { amount, arrayOf, count, flag, maybeText, object, orNull, timestamp } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
@@ -12,6 +12,9 @@ export const USAGE_TOTALS = {
   lines: count('Lines that ended.'),
   succeeded: count('With a result; only these cost anything.'),
   failed: Count,
+  not_run: count(
+    'Of the failed lines, those that were never sent: they ended with their batch, or at a limit.',
+  ),
   prompt_tokens: Count,
   completion_tokens: Count,
   total_tokens: Count,
@@ -52,6 +55,7 @@ export const UsageObject = object(
     lines: 1200,
     succeeded: 1188,
     failed: 12,
+    not_run: 2,
     prompt_tokens: 96000,
     completion_tokens: 48000,
     total_tokens: 144000,
@@ -59,3 +63,29 @@ export const UsageObject = object(
   },
 )
 export type UsageObject = Static<typeof UsageObject>
+
+// What finished in each of the last hours.
+
+const { succeeded: completed, failed, not_run, prompt_tokens, completion_tokens, cost_usd } = USAGE_TOTALS
+
+export const UsageHours = object('UsageHours', {
+  object: Type.Literal('usage_hours'),
+  start: timestamp('the beginning of the first hour.'),
+  end: timestamp('now: the last hour is not over.'),
+  hours: arrayOf(
+    Type.Object({
+      at: timestamp('the beginning of the hour.'),
+      ...{ completed, failed, not_run, prompt_tokens, completion_tokens, cost_usd },
+    }),
+    'Each hour once, in order. Lines count in the hour in which the interval of the timeline of their batch begins.',
+  ),
+  reduced: arrayOf(
+    Type.Object({
+      start: timestamp('when it begins.'),
+      end: timestamp('when it ends.'),
+      closed: flag('Whether no server took lines; else their `hours` allowed fewer than at other times.'),
+    }),
+    'When the `hours` of all model servers kept lines back, by the configuration in force now.',
+  ),
+})
+export type UsageHours = Static<typeof UsageHours>

@@ -2,11 +2,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
+import type { BatchObject } from '../../src/wire/batch.ts'
+import type { EventObject } from '../../src/wire/event.ts'
+import type { List } from '../../src/wire/list.ts'
+import type { UsageHours, UsageObject } from '../../src/wire/usage.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
 interface Errors {
   failed: number
+  not_run: number
   other: number
   groups: {
     code: string
@@ -24,6 +29,7 @@ interface Timeline {
     at: number
     completed: number
     failed: number
+    not_run: number
     prompt_tokens: number
     completion_tokens: number
     cost_usd: number
@@ -76,6 +82,18 @@ test('failed lines are counted by code and message, and what finished by time, t
     timeline.states.map(({ status }) => status),
     ['validating', 'in_progress', 'completed'],
   )
+
+  const { hours, end } = await service.json<UsageHours>('GET', '/v1/usage/hours?hours=2')
+  assert.deepEqual(
+    hours.map(({ at }) => Math.floor(end / 3600) - at / 3600),
+    [1, 0],
+  )
+  const { completed, failed, not_run } = await service
+    .json<UsageObject>('GET', '/v1/usage/entities')
+    .then(({ succeeded: completed, ...usage }) => ({ completed, ...usage }))
+  for (const [name, total] of Object.entries({ completed, failed, not_run, prompt_tokens: 13_500 }))
+    assert.equal(sum(hours.map((hour) => Number(Reflect.get(hour, name)))), total, name)
+  assert.equal(sum(hours.map(({ cost_usd }) => cost_usd)).toFixed(9), batch.cost_usd.toFixed(9))
 })
 
 test('a batch in which no line can run tells why', async () => {
@@ -91,7 +109,7 @@ test('a batch in which no line can run tells why', async () => {
   )
 })
 
-test('a cancelled batch counts the lines that were not sent', async () => {
+test('lines that were never sent are told apart from those that failed, wherever lines are counted', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
   const file = await service.upload(JSON.stringify(line('a')))
@@ -100,11 +118,29 @@ test('a cancelled batch counts the lines that were not sent', async () => {
   await service.json('POST', `/v1/batches/${id}/cancel`)
   await service.restartWorker()
   await service.ended(id)
-  const { groups } = await errorsOf(service, id)
+  const errors = await errorsOf(service, id)
   assert.deepEqual(
-    groups.map(({ code, lines, retryable }) => [code, lines, retryable]),
+    errors.groups.map(({ code, lines, retryable }) => [code, lines, retryable]),
     [['batch_cancelled', 1, true]],
   )
+  const { points } = await service.json<Timeline>('GET', `/v1/batches/${id}/timeline`)
+  const { hours } = await service.json<UsageHours>('GET', '/v1/usage/hours?hours=1')
+  const usage = await service.json<UsageObject>('GET', '/v1/usage/entities')
+  const { data: events } = await service.json<List<EventObject>>('GET', '/v1/events')
+  const { request_counts, not_run } = await service.json<BatchObject>('GET', `/v1/batches/${id}`)
+  assert.deepEqual([request_counts, not_run], [{ total: 1, completed: 0, failed: 1 }, 1])
+  assert.deepEqual(
+    [errors, ...points, ...hours, usage].map(({ failed, not_run }) => [failed, not_run]),
+    [
+      [1, 1],
+      [1, 1],
+      [1, 1],
+      [1, 1],
+    ],
+  )
+  assert.equal(events[0]?.data.not_run, 1)
+  const csv = await (await service.request('GET', '/v1/usage/entities?format=csv')).text()
+  assert.match(csv, /^lines,succeeded,failed,not_run,.*\r?\n1,0,1,1,/)
 })
 
 test('lines that failed under an earlier version are other ones, and other projects see nothing', async () => {
@@ -120,6 +156,7 @@ test('lines that failed under an earlier version are other ones, and other proje
     object: 'batch_errors',
     batch_id: batch.id,
     failed: 1,
+    not_run: 0,
     groups: [],
     other: 1,
   })

@@ -77,6 +77,7 @@ test('the end of a batch reaches a receiver that verifies it, and is the event t
     output_file_id: batch.output_file_id,
     error_file_id: null,
     request_counts: { total: 2, completed: 2, failed: 0 },
+    not_run: 0,
     cost_usd: 0.000006,
     metadata: { entity: 'user:1' },
   })

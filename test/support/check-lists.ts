@@ -58,7 +58,7 @@ export async function checkLists(given: Store): Promise<void> {
         for (const place of placesOf(accepts, last)) await call(`${path}?${needed}&${query}&${place}`, key)
     }
   }
-  for (const path of ['/v1/live', '/v1/status']) await call(path)
+  for (const path of ['/v1/live', '/v1/status', '/v1/usage/hours']) await call(path)
   // Clients of Anthropic's API know another form of lists.
   const message = await server.call('POST', '/v1/messages/batches', {
     body: { requests: [{ custom_id: 'a', params: { model: 'sim-1', max_tokens: 1, messages: [] } }] },

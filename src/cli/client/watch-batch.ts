@@ -55,13 +55,14 @@ const STALLED_MS = 30_000
 
 /** `stillMs`: for how long no line has finished. */
 export function progressOf(batch: BatchObject, stillMs = 0): BatchProgress {
-  const { status, request_counts: counts, cost_usd } = batch
+  const { status, request_counts: counts, not_run: notRun, cost_usd } = batch
   const { total, completed, failed } = counts
   return {
     status,
     total,
-    done: completed + failed,
-    failed,
+    done: completed + failed - notRun,
+    failed: failed - notRun,
+    notRun,
     cost_usd,
     rate: null,
     tokenRate: null,

@@ -129,8 +129,8 @@ async function nameOthers(
   const others = (await Promise.all(lists)).flat().filter(({ id }) => id !== own)
   if (others.length === 0) return
   view.message('Unfinished batches of other runs, which this run does not answer:')
-  for (const { id, status, request_counts: counts, expires_at } of others.slice(0, NAMED_MAX)) {
-    const done = `${counts.completed + counts.failed} of ${counted(counts.total, 'line')} done`
+  for (const { id, status, request_counts: counts, not_run, expires_at } of others.slice(0, NAMED_MAX)) {
+    const done = `${counts.completed + counts.failed - not_run} of ${counted(counts.total, 'line')} done`
     view.message(`  ${id}  ${status}, ${done}, window until ${humanTime(expires_at)} UTC`)
   }
   if (others.length > NAMED_MAX)

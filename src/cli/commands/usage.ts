@@ -101,11 +101,12 @@ function printTotals(
   usage: UsageObject,
   { start, end }: { start: string; end?: string | undefined },
 ): void {
-  const { lines, succeeded, failed, total_tokens, cost_usd } = usage
+  const { lines, succeeded, failed, not_run, total_tokens, cost_usd } = usage
+  const unsent = not_run === 0 ? '' : `, ${humanCount(not_run)} not run`
   const period = end === undefined ? `Since ${start}` : `From ${start} to before ${end}`
   writeLine(
     output,
-    `${period}: ${counted(lines, 'line')} (${humanCount(succeeded)} succeeded, ${humanCount(failed)} failed), ${counted(total_tokens, 'token')}, ${humanUsd(cost_usd)}`,
+    `${period}: ${counted(lines, 'line')} (${humanCount(succeeded)} succeeded, ${humanCount(failed - not_run)} failed${unsent}), ${counted(total_tokens, 'token')}, ${humanUsd(cost_usd)}`,
   )
 }
 
@@ -114,11 +115,19 @@ function printGroups(output: Output, rows: NonNullable<UsageObject['groups']>, b
   writeLine(output, '')
   printTable(
     output,
-    ['COST', 'LINES', 'FAILED', 'TOKENS', ...columns.map((name) => name.toUpperCase().replace('_', ' '))],
+    [
+      'COST',
+      'LINES',
+      'FAILED',
+      'NOT RUN',
+      'TOKENS',
+      ...columns.map((name) => name.toUpperCase().replace('_', ' ')),
+    ],
     rows.map((row) => [
       humanUsd(row.cost_usd),
       humanCount(row.lines),
-      humanCount(row.failed),
+      humanCount(row.failed - row.not_run),
+      humanCount(row.not_run),
       humanCount(row.total_tokens),
       ...columns.map((name) => row[name] ?? '-'),
     ]),

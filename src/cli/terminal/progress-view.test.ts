@@ -9,6 +9,7 @@ const half: BatchProgress = {
   total: 1319,
   done: 660,
   failed: 2,
+  notRun: 0,
   cost_usd: 0.0432,
   rate: 312.4,
   tokenRate: null,

@@ -16,6 +16,8 @@ export interface BatchProgress {
   total: number
   done: number
   failed: number
+  /** Lines that ended without having been sent; they are neither done nor failed. */
+  notRun: number
   cost_usd: number
   /** Lines a second; null when unknown. */
   rate: number | null
@@ -37,13 +39,14 @@ export function percent(done: number, total: number): number {
 }
 
 export function batchLine(progress: BatchProgress, columns: number, paint: Paint): string {
-  const { status, total, done, failed, cost_usd, rate, tokenRate, leftMs } = progress
+  const { status, total, done, failed, notRun, cost_usd, rate, tokenRate, leftMs } = progress
   const moving = status === 'in_progress' || status === 'cancelling'
   // The most important part first.
   const parts = [
     `${String(percent(done, total)).padStart(3)}%`,
     `${humanCount(done)}/${counted(total, 'line')}`,
     ...(failed > 0 ? [`${humanCount(failed)} failed`] : []),
+    ...(notRun > 0 ? [`${humanCount(notRun)} not run`] : []),
     ...(moving && rate !== null && rate > 0 ? [humanRate(rate)] : []),
     ...(moving && tokenRate !== null && tokenRate > 0
       ? [`${humanCount(Math.round(tokenRate))} tokens/s`]

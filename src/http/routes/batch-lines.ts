@@ -128,6 +128,7 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
         object: 'batch_errors',
         batch_id: batch.id,
         failed: Math.max(batch.failed, known),
+        not_run: batch.not_run,
         groups,
         other: Math.max(0, batch.failed - known),
       }

@@ -15,6 +15,7 @@ function row(project_id: string, entity: string, day: string, more: Partial<Usag
     entity_type: entityType(entity) ?? '',
     succeeded: 2,
     failed: 1,
+    not_run: 0,
     prompt_tokens: 20,
     completion_tokens: 10,
     total_tokens: 30,
@@ -53,6 +54,7 @@ test('without groups, usage is one object with the totals of the project', async
     lines: 15,
     succeeded: 10,
     failed: 5,
+    not_run: 0,
     prompt_tokens: 100,
     completion_tokens: 50,
     total_tokens: 150,
@@ -148,10 +150,10 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
   const rows = csv.text.split('\r\n')
   assert.equal(
     rows[0],
-    'entity,day,lines,succeeded,failed,prompt_tokens,completion_tokens,total_tokens,cost_usd',
+    'entity,day,lines,succeeded,failed,not_run,prompt_tokens,completion_tokens,total_tokens,cost_usd',
   )
   assert.equal(rows.filter((one) => one.startsWith('user:')).length, many.length)
-  const sums = '2026-11-01,3,2,1,20,10,30,0.000000007'
+  const sums = '2026-11-01,3,2,1,0,20,10,30,0.000000007'
   for (const cell of [`'=1+1`, `'+1`, `-1`, `'@x`, '"\'\tx"', '"""q"",r"', '"a\nb"'])
     assert.ok(csv.text.includes(`\r\n${cell},${sums}\r\n`), cell)
   const total = await server.call('GET', '/v1/usage/entities?format=csv')
