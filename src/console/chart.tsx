@@ -28,12 +28,34 @@ interface ChartProps {
   height?: number
   /** Bars of this width in seconds; else areas. */
   barS?: number
+  /** Times that are marked behind the series. */
+  shades?: readonly ChartShade[]
 }
 
-export function Chart({ label, times, series, show, height = 200, barS }: ChartProps): VNode {
+interface ChartShade {
+  title: string
+  /** Unix seconds. */
+  start: number
+  end: number
+  opacity: number
+}
+
+const DAY_S = 86_400
+
+const NO_SHADES: readonly ChartShade[] = []
+
+export function Chart({
+  label,
+  times,
+  series,
+  show,
+  height = 200,
+  barS,
+  shades = NO_SHADES,
+}: ChartProps): VNode {
   const frame = useRef<HTMLDivElement>(null)
   const chart = useRef<uPlot | null>(null)
-  const shape = JSON.stringify([series.map(({ title, color }) => [title, color]), height, barS])
+  const shape = JSON.stringify([series.map(({ title, color }) => [title, color]), height, barS, shades])
   const data = [[...times], ...series.map(({ values }) => [...values])] as uPlot.AlignedData
   const latest = useRef(data)
   latest.current = data
@@ -46,7 +68,9 @@ export function Chart({ label, times, series, show, height = 200, barS }: ChartP
       const { default: UPlot } = await import('uplot')
       if (ended) return
       chart.current?.destroy()
-      chart.current = new UPlot(options(UPlot, element, series, show, height, barS), latest.current, element)
+      const { hooks, ...rest } = options(UPlot, element, series, show, height, barS)
+      const drawClear = [(plot: uPlot) => shade(plot, shades, colorOf(element, '--line'))]
+      chart.current = new UPlot({ ...rest, hooks: { ...hooks, drawClear } }, latest.current, element)
     }
     // Where its module cannot be loaded because the service is gone, it is drawn once that answers again.
     const tryToDraw = (): Promise<unknown> => draw().catch(() => fetchApi('GET', '/healthz').catch(() => {}))
@@ -68,18 +92,36 @@ export function Chart({ label, times, series, show, height = 200, barS }: ChartP
   return (
     <figure class="chart">
       <div ref={frame} role="img" aria-label={label} style={{ minHeight: `${height}px` }} />
-      {series.length > 1 ? (
+      {series.length > 1 || shades.length > 0 ? (
         <figcaption class="legend">
-          {series.map(({ title, color }) => (
-            <span class="legend-item" key={title}>
-              <i style={{ background: `var(${color})` }} />
-              {title}
-            </span>
-          ))}
+          {[...series.map(({ title, color }) => ({ title, color, opacity: 1 })), ...legendOf(shades)].map(
+            ({ title, color, opacity }) => (
+              <span class="legend-item" key={title}>
+                <i style={{ background: `var(${color})`, opacity }} />
+                {title}
+              </span>
+            ),
+          )}
         </figcaption>
       ) : null}
     </figure>
   )
+}
+
+function legendOf(shades: readonly ChartShade[]): { title: string; color: string; opacity: number }[] {
+  const titles = new Map(shades.map(({ title, opacity }) => [title, opacity]))
+  return [...titles].map(([title, opacity]) => ({ title, color: '--line', opacity }))
+}
+
+function shade({ ctx, bbox, valToPos }: uPlot, shades: readonly ChartShade[], color: string): void {
+  ctx.save()
+  ctx.fillStyle = color
+  for (const { start, end, opacity } of shades) {
+    const [from, to] = [valToPos(start, 'x', true), valToPos(end, 'x', true)]
+    ctx.globalAlpha = opacity
+    ctx.fillRect(from, bbox.top, to - from, bbox.height)
+  }
+  ctx.restore()
 }
 
 /** A custom property may name two colours; the browser says which of them holds here. */
@@ -105,23 +147,28 @@ function options(
     ticks: { show: false },
     font: `${FONT_PX}px ${getComputedStyle(element).fontFamily}`,
   }
+  const isByDay = barS !== undefined && barS >= DAY_S
   const time = new Intl.DateTimeFormat(currentLocale(), {
     hour: '2-digit',
     minute: '2-digit',
-    second: '2-digit',
+    ...(barS ? {} : { second: '2-digit' }),
   })
   const day = new Intl.DateTimeFormat(currentLocale(), { month: 'short', day: 'numeric', timeZone: 'UTC' })
-  const at = (seconds: number): string => (barS ? day : time).format(seconds * 1000)
+  const at = (seconds: number): string => (isByDay ? day : time).format(seconds * 1000)
   return {
     width: element.clientWidth,
     height,
-    padding: [10, 4, 0, 0],
+    // The last hour's label stands under the end of the chart.
+    padding: [10, barS && !isByDay ? 20 : 4, 0, 0],
     // Days are those of the UTC calendar.
-    ...(barS ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
+    ...(isByDay ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
     legend: { show: false },
     scales: {
-      x: barS ? { range: (_, min, max) => [min - barS * 0.6, max + barS * 0.6] } : {},
+      // Bars of days stand over their day, and those of hours behind their beginning.
+      x: barS
+        ? { range: (_, min, max) => (isByDay ? [min - barS * 0.6, max + barS * 0.6] : [min, max + barS]) }
+        : {},
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
     },
     axes: [
@@ -139,7 +186,7 @@ function options(
           fill: barS ? color : color.replace(/^rgb\((.*)\)$/, 'rgba($1, 0.16)'),
           points: { show: false },
           ...(barS && UPlot.paths.bars
-            ? { paths: UPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) }
+            ? { paths: UPlot.paths.bars({ size: [0.72, 40], radius: 0.12, align: isByDay ? 0 : 1 }) }
             : {}),
         }
       }),

@@ -10,7 +10,7 @@ import { adviceOn, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Loaded } from '../parts/loaded.tsx'
 import { Section } from '../parts/page.tsx'
-import { lineCounts } from '../parts/status.tsx'
+import { failedText, lineCounts } from '../parts/status.tsx'
 import { Words } from '../parts/text.tsx'
 import { type Resource, useResource } from '../resource.ts'
 import { replaceQuery } from '../router.ts'
@@ -50,12 +50,8 @@ export function ErrorGroups({
   errors: Resource<BatchErrors | null>
 }): VNode {
   const { failed, notRun } = lineCounts(batch)
-  const counts = [
-    failed > 0 ? t('errors.lines', { n: failed }) : null,
-    notRun > 0 ? t('errors.notRun', { n: notRun }) : null,
-  ]
   return (
-    <Section title={t('errors.title')} aside={counts.filter((text) => text !== null).join(' · ')}>
+    <Section title={t('errors.title')} aside={failedText(failed, notRun)}>
       <Loaded resource={errors} rows={2}>
         {(data) => (
           <ul class="error-groups">

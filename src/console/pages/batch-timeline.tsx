@@ -8,6 +8,7 @@ import { Chart, type ChartSeries } from '../chart.tsx'
 import { duration, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended } from '../live.ts'
+import { Choice } from '../parts/button.tsx'
 import { Section } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet } from '../resource.ts'
@@ -28,13 +29,12 @@ export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
   const data = timeline.data
   if (!data) return null
   const choice = (
-    <div class="seg" role="group" aria-label={t('timeline.measure')}>
-      {MEASURES.map((name) => (
-        <button type="button" aria-pressed={name === measure} onClick={() => setMeasure(name)}>
-          {t(`timeline.${name}` satisfies MessageKey)}
-        </button>
-      ))}
-    </div>
+    <Choice
+      label={t('timeline.measure')}
+      options={MEASURES.map((name) => [name, t(`timeline.${name}`)] as const)}
+      value={measure}
+      choose={setMeasure}
+    />
   )
   const { times, series } = seriesOf(data, measure)
   return (
@@ -85,18 +85,17 @@ function seriesOf(
         },
       ],
     }
-  const anyFailed = points.some((point) => point.failed > 0)
+  const failed = ({ failed, not_run }: BatchTimeline['points'][number]): number => failed - not_run
+  const anyFailed = points.some((point) => failed(point) > 0)
   return {
     times,
     series: [
       {
         title: t('timeline.finished'),
         color: '--accent',
-        values: values((point) => point.completed + point.failed),
+        values: values((point) => point.completed + failed(point)),
       },
-      ...(anyFailed
-        ? [{ title: t('batch.failedLines'), color: '--fill-bad', values: values((point) => point.failed) }]
-        : []),
+      ...(anyFailed ? [{ title: t('batch.failedLines'), color: '--fill-bad', values: values(failed) }] : []),
     ],
   }
 }

@@ -9,12 +9,13 @@ import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
 import { isObject } from '../exact-json.ts'
 import { compact, count, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import { Choice } from '../parts/button.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Answer } from '../parts/messages.tsx'
 import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { Badge, BatchStatus, lineCounts } from '../parts/status.tsx'
+import { Badge, BatchStatus, failedText, lineCounts } from '../parts/status.tsx'
 import { VirtualRows } from '../parts/virtual-rows.tsx'
 import { useResource } from '../resource.ts'
 import { readResults } from '../results.ts'
@@ -120,17 +121,15 @@ function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
           <Section
             title={t('lines.title')}
             aside={
-              <div class="seg" role="group" aria-label={t('compare.show')}>
-                {options.map((name) => (
-                  <button
-                    type="button"
-                    aria-pressed={(wanted ?? '') === name}
-                    onClick={() => replaceQuery({ show: name })}
-                  >
-                    {name === '' ? t('compare.different') : name === 'all' ? t('all') : t(`compare.${name}`)}
-                  </button>
-                ))}
-              </div>
+              <Choice
+                label={t('compare.show')}
+                options={options.map((name) => [
+                  name,
+                  name === '' ? t('compare.different') : name === 'all' ? t('all') : t(`compare.${name}`),
+                ])}
+                value={options.find((name) => name === wanted) ?? ''}
+                choose={(show) => replaceQuery({ show })}
+              />
             }
           >
             {shown.length === 0 ? <Empty title={t('compare.none')} /> : <Pairs pairs={shown} />}
@@ -151,7 +150,7 @@ function BatchCard({
   other: BatchObject
 }): VNode {
   const { cost_usd, usage } = batch
-  const counts = lineCounts(batch)
+  const { total, failed, notRun } = lineCounts(batch)
   const against = (mine: number, others: number): string | null =>
     others === 0 ? null : t('compare.against', { share: percent(mine, others) })
   const tokens = usage?.total_tokens ?? 0
@@ -179,8 +178,10 @@ function BatchCard({
           },
           {
             title: t('batch.failedLines'),
-            value: count(counts.failed),
-            note: t('batch.ofTotal', { total: counts.total, share: percent(counts.failed, counts.total) }),
+            value: count(failed),
+            note: [t('batch.ofTotal', { total, share: percent(failed, total) }), failedText(0, notRun)]
+              .filter((text) => text !== '')
+              .join(' · '),
           },
         ]}
       />

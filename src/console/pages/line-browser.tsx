@@ -11,6 +11,7 @@ import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
+import { Choice } from '../parts/button.tsx'
 import { FilterChip } from '../parts/field.tsx'
 import { anyOf, FilterBar, useSettled } from '../parts/filters.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
@@ -42,17 +43,15 @@ export function Lines({ batch }: { batch: BatchObject }): VNode {
   )
   const asTable = query.get('view') === 'answers' && columns.data !== null
   const choice = columns.data ? (
-    <div class="seg" role="group" aria-label={t('lines.view')}>
-      {(['lines', 'answers'] as const).map((view) => (
-        <button
-          type="button"
-          aria-pressed={asTable === (view === 'answers')}
-          onClick={() => replaceQuery({ view: view === 'answers' ? view : null })}
-        >
-          {t(view === 'answers' ? 'lines.answers' : 'lines.title')}
-        </button>
-      ))}
-    </div>
+    <Choice
+      label={t('lines.view')}
+      options={[
+        ['', t('lines.title')],
+        ['answers', t('lines.answers')],
+      ]}
+      value={asTable ? 'answers' : ''}
+      choose={(view) => replaceQuery({ view })}
+    />
   ) : null
   return asTable && columns.data ? (
     <Section title={t('lines.answers')} id="lines" aside={choice}>

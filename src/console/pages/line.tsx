@@ -10,7 +10,7 @@ import { isObject, parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId, usd, usdExact } from '../format.ts'
 import { adviceOn, type MessageKey, t } from '../i18n.ts'
 import type { LineFilter } from '../line-pages.ts'
-import { CopyButton, LinkButton } from '../parts/button.tsx'
+import { Choice, CopyButton, LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { Loaded } from '../parts/loaded.tsx'
@@ -140,13 +140,15 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
   const response = isObject(result?.response) ? result.response : null
   const [asWritten, setAsWritten] = useState(false)
   const choice = (
-    <div class="seg" role="group" aria-label={t('line.form')}>
-      {[false, true].map((written) => (
-        <button type="button" aria-pressed={asWritten === written} onClick={() => setAsWritten(written)}>
-          {t(written ? 'line.written' : 'line.formatted')}
-        </button>
-      ))}
-    </div>
+    <Choice
+      label={t('line.form')}
+      options={[
+        ['formatted', t('line.formatted')],
+        ['written', t('line.written')],
+      ]}
+      value={asWritten ? 'written' : 'formatted'}
+      choose={(form) => setAsWritten(form === 'written')}
+    />
   )
   return (
     <div class="stack wide">

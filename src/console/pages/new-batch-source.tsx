@@ -4,9 +4,9 @@ import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ModelObject } from '../../wire/model.ts'
 import { fillPrompt, readTable, unknownColumns } from '../csv-rows.ts'
-import { type MessageKey, t } from '../i18n.ts'
+import { t } from '../i18n.ts'
 import { brokenAt } from '../json-place.ts'
-import { Button } from '../parts/button.tsx'
+import { Button, Choice } from '../parts/button.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 
@@ -29,13 +29,12 @@ export function BatchSource(props: SourceProps): VNode {
   return (
     <div class="stack">
       <div>
-        <div class="seg" role="group" aria-label={t('new.source')}>
-          {SOURCES.map((name) => (
-            <button type="button" aria-pressed={name === source} onClick={() => setSource(name)}>
-              {t(`new.${name}` satisfies MessageKey)}
-            </button>
-          ))}
-        </div>
+        <Choice
+          label={t('new.source')}
+          options={SOURCES.map((name) => [name, t(`new.${name}`)] as const)}
+          value={source}
+          choose={setSource}
+        />
       </div>
       <Form {...props} key={source} />
     </div>

@@ -9,7 +9,7 @@ import type { ModelObject } from '../../wire/model.ts'
 import type { QuotasObject } from '../../wire/project.ts'
 import { fetchApi, get, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
-import { bytes, compact, count, percent, usd, usdExact } from '../format.ts'
+import { bytes, compact, count, duration, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
@@ -361,6 +361,7 @@ function windowMs(text: string): number | null {
 type Group = BatchEstimate['groups'][number]
 
 function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
+  const at = estimate.estimated_completion
   const columns: Column<Group>[] = [
     {
       title: t('line.model'),
@@ -388,6 +389,12 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
         <Figures
           figures={[
             { title: t('new.atMost'), value: usd(estimate.cost_usd), exact: usdExact(estimate.cost_usd) },
+            {
+              title: t('overview.doneAt'),
+              value: at == null ? '–' : <Time at={at} short />,
+              note:
+                at == null ? t('new.speedUnknown') : t('batch.left', { time: duration(at * 1000 - now()) }),
+            },
             { title: t('lines.title'), value: count(estimate.lines) },
             { title: t('new.inputTokens'), value: compact(estimate.input_tokens) },
             { title: t('new.outputTokens'), value: compact(estimate.output_tokens_max) },

@@ -1,19 +1,20 @@
 // The first page: what is broken, what will be late, how much is to do, and what it costs.
 
 import type { ComponentChildren, VNode } from 'preact'
-import { useEffect } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { DeliveryObject, WebhookObject } from '../../wire/event.ts'
 import type { LimitObject } from '../../wire/limit.ts'
 import type { List } from '../../wire/list.ts'
 import type { LiveUpdate, ServiceStatus } from '../../wire/status.ts'
-import type { UsageObject } from '../../wire/usage.ts'
+import type { UsageHours, UsageObject } from '../../wire/usage.ts'
 import { get } from '../api.ts'
 import { every, now } from '../browser-clock.ts'
-import { compact, count, duration, usd, usdExact } from '../format.ts'
+import { Chart } from '../chart.tsx'
+import { compact, count, duration, perSecond, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended, latest, speedOf, useLive } from '../live.ts'
-import { LinkButton } from '../parts/button.tsx'
+import { Choice, LinkButton } from '../parts/button.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -30,6 +31,8 @@ import { serversDown } from './servers.tsx'
 import { isFailing } from './webhooks.tsx'
 
 const POLL_MS = 5_000
+const HOURS_POLL_MS = 60_000
+const HOUR_S = 3_600
 const NEWEST = 8
 const WEBHOOKS_MAX = 20
 const CAPS_SHOWN = 4
@@ -41,11 +44,13 @@ export function Overview(): VNode {
   const limits = useResource(readCaps, [])
   const webhooks = useResource(readFailingWebhooks, [])
   const { batches: pushed } = useLive()
+  const lastDay = useResource(readHours, [])
   useEffect(() => every(POLL_MS, status.reload), [])
+  useEffect(() => every(HOURS_POLL_MS, lastDay.reload), [])
   const known = new Map([...(live.data?.batches ?? []), ...pushed.values()].map((batch) => [batch.id, batch]))
   const open = [...known.values()].map((batch) => latest(batch, pushed)).filter((batch) => !ended(batch))
   const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
-  const failed = [live, newest, status, limits, webhooks].find(({ failure }) => failure)
+  const failed = [live, newest, status, limits, webhooks, lastDay].find(({ failure }) => failure)
   const isRead = [live, newest, status, limits, webhooks].every(({ data }) => data !== null)
   return (
     <Page
@@ -66,6 +71,7 @@ export function Overview(): VNode {
             <>
               <Late open={open} />
               <Work open={open} />
+              {lastDay.data ? <LastDay usage={lastDay.data} /> : null}
               <Spend caps={limits.data} />
               <Section
                 title={t('overview.newest')}
@@ -257,14 +263,80 @@ function Work({ open }: { open: readonly BatchObject[] }): VNode {
   )
 }
 
+async function readHours(signal: AbortSignal): Promise<UsageHours | null> {
+  if (!may('usage:read') && !may('limits:read')) return null
+  return await get<UsageHours>('/v1/usage/hours', {}, { signal })
+}
+
+type Hour = UsageHours['hours'][number]
+
+const linesOf = ({ completed, failed, not_run }: Hour): number => completed + failed - not_run
+const tokensOf = ({ prompt_tokens, completion_tokens }: Hour): number => prompt_tokens + completion_tokens
+
+/** What each hour is shown by; lines and tokens a second. */
+const MEASURES = {
+  lines: { of: linesOf, show: perSecond, isRate: true },
+  tokens: { of: tokensOf, show: perSecond, isRate: true },
+  cost: { of: ({ cost_usd }: Hour) => cost_usd, show: usd, isRate: false },
+}
+const MEASURE_NAMES = ['lines', 'tokens', 'cost'] as const
+
+/** The last 24 hours in one picture, with the times in which servers took no lines or fewer. */
+function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNode {
+  const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('lines')
+  const { of, show, isRate } = MEASURES[measure]
+  const sum = (value: (hour: Hour) => number): number => hours.reduce((all, hour) => all + value(hour), 0)
+  /** The last hour is not over. */
+  const secondsOf = ({ at }: Hour): number => (isRate ? Math.max(1, Math.min(HOUR_S, end - at)) : 1)
+  const options = MEASURE_NAMES.map((name) => [name, t(`timeline.${name}`)] as const)
+  const label = t(`timeline.${measure}`)
+  const figure = (title: string, value: number) => ({ title, value: compact(value), exact: count(value) })
+  const cost = sum(({ cost_usd }) => cost_usd)
+  return (
+    <Section
+      title={t('overview.lastDay')}
+      aside={<Choice label={t('timeline.measure')} options={options} value={measure} choose={setMeasure} />}
+    >
+      <div class="card stack">
+        <Figures
+          figures={[
+            figure(t('lines.title'), sum(linesOf)),
+            figure(t('line.usage'), sum(tokensOf)),
+            { title: t('batch.cost'), value: usd(cost), exact: usdExact(cost) },
+          ]}
+        />
+        <Chart
+          label={label}
+          times={hours.map(({ at }) => at)}
+          series={[
+            {
+              title: label,
+              color: '--accent',
+              values: hours.map((hour) => of(hour) / secondsOf(hour) || null),
+            },
+          ]}
+          shades={reduced.map(({ start, end, closed }) => ({
+            ...{ start, end },
+            title: t(closed ? 'overview.closed' : 'overview.reduced'),
+            opacity: closed ? 1 : 0.5,
+          }))}
+          show={show}
+          height={160}
+          barS={HOUR_S}
+        />
+      </div>
+    </Section>
+  )
+}
+
 /** What was spent this day and this month, and the caps that are fullest. */
 function Spend({ caps }: { caps: Caps | null }): VNode | null {
   if (!caps?.spent) return null
-  const figure = (title: string, { cost_usd, lines }: UsageObject) => ({
+  const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) => ({
     title,
     value: usd(cost_usd),
     exact: usdExact(cost_usd),
-    note: t('overview.lines', { n: lines }),
+    note: t('overview.lines', { n: lines - not_run }),
   })
   return (
     <Section title={t('overview.spend')} aside={<a href={href('/usage')}>{t('nav.usage')}</a>}>

@@ -15,6 +15,7 @@ import { days, type Filter, FilterBar } from '../parts/filters.tsx'
 import { Loaded } from '../parts/loaded.tsx'
 import { Empty } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
+import { failedText } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { useGet } from '../resource.ts'
 import { useAddress } from '../router.ts'
@@ -29,6 +30,8 @@ type Metric = (typeof METRICS)[number]
 const RANGES = ['month', '7', '30', '90', 'days'] as const
 const STEPS = ['day', 'week', 'month'] as const
 type Step = (typeof STEPS)[number]
+/** What of rows the table shows. */
+const SUMMED = ['lines', 'failed', 'not_run', 'total_tokens', 'cost_usd'] as const
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'
 
@@ -165,7 +168,12 @@ function Report({
       title: t('batch.failedLines'),
       minor: true,
       align: 'end',
-      cell: ([, { failed }]) => (failed === 0 ? <span class="muted">0</span> : count(failed)),
+      cell: ([, { failed, not_run }]) => (
+        <>
+          <span class={failed === not_run ? 'muted' : ''}>{count(failed - not_run)}</span>
+          {not_run > 0 ? <div class="muted small">{t('errors.notRun', { n: not_run })}</div> : null}
+        </>
+      ),
     },
     {
       title: t('line.usage'),
@@ -206,7 +214,7 @@ function Report({
             {
               title: t('lines.title'),
               value: count(usage.lines),
-              note: usage.failed > 0 ? t('errors.lines', { n: usage.failed }) : null,
+              note: failedText(usage.failed - usage.not_run, usage.not_run) || null,
             },
             {
               title: t('new.inputTokens'),
@@ -250,14 +258,8 @@ function periodOf(day: string, step: Step): string {
 
 function added(a: Row | undefined, b: Row): Row {
   if (!a) return b
-  const sum = (name: 'lines' | 'failed' | 'total_tokens' | 'cost_usd'): number => a[name] + b[name]
-  return {
-    ...a,
-    lines: sum('lines'),
-    failed: sum('failed'),
-    total_tokens: sum('total_tokens'),
-    cost_usd: sum('cost_usd'),
-  }
+  const sums = SUMMED.map((name) => [name, a[name] + b[name]])
+  return { ...a, ...Object.fromEntries(sums) }
 }
 
 /** Each series is its own amount and that of all below it, so that drawing them in order stacks them. */

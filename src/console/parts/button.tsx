@@ -48,6 +48,29 @@ interface LinkButtonProps {
   download?: boolean | string
 }
 
+/** Buttons of which one is pressed. */
+export function Choice<T extends string>({
+  label,
+  options,
+  value,
+  choose,
+}: {
+  label: string
+  options: readonly (readonly [value: T, title: string])[]
+  value: T
+  choose: (value: T) => void
+}): VNode {
+  return (
+    <div class="seg" role="group" aria-label={label}>
+      {options.map(([name, title]) => (
+        <button type="button" aria-pressed={name === value} onClick={() => choose(name)}>
+          {title}
+        </button>
+      ))}
+    </div>
+  )
+}
+
 export function LinkButton({ label, href, icon, kind = 'plain', download }: LinkButtonProps): VNode {
   return (
     <a

@@ -36,6 +36,15 @@ export function lineCounts({ request_counts, not_run: notRun }: CountFields): Li
 
 type CountFields = Pick<BatchObject, 'request_counts' | 'not_run'>
 
+/** Lines that failed, and those that were not run; empty where there are none. */
+export function failedText(failed: number, notRun: number): string {
+  const texts = [
+    ...(failed > 0 ? [t('errors.lines', { n: failed })] : []),
+    ...(notRun > 0 ? [t('errors.notRun', { n: notRun })] : []),
+  ]
+  return texts.join(' · ')
+}
+
 const LINE_TONES = { completed: 'good', failed: 'bad', pending: 'idle' } as const
 
 /** Of a line: one that was never sent did not fail at a server. */
@@ -47,20 +56,24 @@ export function LineBadge({ line: { status, attempts, error } }: { line: LineFie
   )
 }
 
-type StatusFields = Pick<BatchObject, 'status' | 'request_counts' | 'waiting_reason' | 'progress'>
+type StatusFields = CountFields & Pick<BatchObject, 'status' | 'waiting_reason' | 'progress'>
 
-function statusTone({ status, request_counts, waiting_reason, progress }: StatusFields): Tone | 'idle' {
-  const { failed, completed } = request_counts
-  if (status === 'completed') return failed === 0 ? 'good' : completed === 0 ? 'bad' : 'warn'
+function statusTone(batch: StatusFields): Tone | 'idle' {
+  const { status, waiting_reason, progress } = batch
+  const { failed, completed, notRun } = lineCounts(batch)
+  if (status === 'completed')
+    return failed + notRun === 0 ? 'good' : failed > 0 && completed === 0 ? 'bad' : 'warn'
   if (status === 'failed' || status === 'expired') return 'bad'
   if (status === 'in_progress') return waiting_reason || progress?.at_risk ? 'warn' : 'info'
   return 'idle'
 }
 
-export function statusText({ status, request_counts: { completed, failed } }: StatusFields): string {
-  if (status === 'completed' && failed > 0)
-    return t(completed === 0 ? 'status.allFailed' : 'status.partlyFailed')
-  return t(`status.${status}` satisfies MessageKey)
+export function statusText(batch: StatusFields): string {
+  const { completed, failed, notRun } = lineCounts(batch)
+  if (batch.status === 'completed' && failed > 0)
+    return t(completed + notRun === 0 ? 'status.allFailed' : 'status.partlyFailed')
+  if (batch.status === 'completed' && notRun > 0) return t('status.notAllRun')
+  return t(`status.${batch.status}` satisfies MessageKey)
 }
 
 export function BatchStatus({ batch }: { batch: StatusFields }): VNode {
