@@ -292,7 +292,8 @@ export function familyOf(pid: number | undefined): number[] {
   return [pid, ...(children === '' ? [] : children.split(' ').map(Number))]
 }
 
-function cpuOf(pid: number): number {
+/** Microseconds of CPU so far. */
+export function cpuOf(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return (Number(fields[11]) + Number(fields[12])) * TICK_US

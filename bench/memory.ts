@@ -3,13 +3,15 @@
 // a service of its own. `--program`: the bin/offpeak.js of another checkout, or of an installed package.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500] [--program bin/offpeak.js]
+//   node bench/memory.ts --lines 5000000    # some ten minutes, and 4 GB of the folder for temporary files
 import { resolve } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Bench, modelAt, option, runBatch } from './harness.ts'
 
-/** Of both processes. */
-const GOALS_MIB = { idle: 130, peak: 250 }
+/** Of both processes; the peak of up to 200,000 lines, and of more: of five million. */
+const GOALS_MIB = { idle: 130, peak: 250, largest: 280 }
+const LARGE_LINES = 200_000
 /** After it, a service has released what it needs no longer. */
 const REST_MS = 15_000
 const CLONE = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
@@ -25,7 +27,9 @@ for (const lines of sizes) rows.push(await measure(lines))
 console.table(rows)
 bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: GOALS_MIB.idle })
 for (const row of rows)
-  bench.figure(`both at the peak of ${row.lines} lines, MiB`, row['both, MiB'], { atMost: GOALS_MIB.peak })
+  bench.figure(`both at the peak of ${row.lines} lines, MiB`, row['both, MiB'], {
+    atMost: row.lines > LARGE_LINES ? GOALS_MIB.largest : GOALS_MIB.peak,
+  })
 
 async function measure(lines: number) {
   const service = await bench.service(modelAt(base_url, 1024), { program })
