@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { blamedByBatch, blamedByCall } from './batch-api-failure.ts'
+import { blamedByBatch, blamedByCall, refusedCall } from './batch-api-failure.ts'
 
 const same = (text: string): string => text
 const ID = `req_${'0123456789abcdefghijklmnopqrstuvw'}`
@@ -32,6 +32,14 @@ test('what is about timing, capacity, keys or the state of the file blames no li
       assert.equal(blamedByCall(status, [code, 'invalid_request_error'], message), null, code)
     assert.equal(blamedByBatch({ errors: { data: [{ code, message, line: 3 }] } }, same), null, code)
   }
+})
+
+test('a batch API whose account has no money left blames no line, and operators are told', () => {
+  const message = 'Your credit balance is too low to access the Anthropic API.'
+  const text = JSON.stringify({ type: 'error', error: { type: 'invalid_request_error', message } })
+  const { blamed, hadNoEffect, result } = refusedCall({ statusCode: 400, headers: {} }, text, same, 0)
+  assert.deepEqual([blamed, hadNoEffect], [null, true])
+  assert.match(JSON.stringify(result), /no quota left.*check quota and budget of the account/)
 })
 
 test('only a status that blames the request blames lines', () => {

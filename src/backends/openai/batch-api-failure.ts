@@ -3,7 +3,7 @@ import type { Dispatcher } from 'undici'
 import { isRecord } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
-import { MESSAGE_LENGTH_MAX, readUpstreamError } from '../verdict/upstream-error.ts'
+import { MESSAGE_LENGTH_MAX, readUpstreamError, saysNoFunds } from '../verdict/upstream-error.ts'
 
 const NOT_CONNECTED = [
   'ECONNREFUSED',
@@ -35,12 +35,16 @@ export function refusedCall(
   const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
   if (status === 429)
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, ...wait }, hadNoEffect)
-  const unusable = NOT_ADMITTED.includes(status)
-    ? `the batch API does not admit this service (${status})`
-    : NOT_THERE.includes(status)
-      ? `the batch API has nothing there (${status})`
-      : null
-  const operatorReason = `${reason}; check base_url and API key of the upstream`
+  const hasNoFunds = saysNoFunds(message)
+  const unusable = hasNoFunds
+    ? `the batch API has no quota left for this service (${status})`
+    : NOT_ADMITTED.includes(status)
+      ? `the batch API does not admit this service (${status})`
+      : NOT_THERE.includes(status)
+        ? `the batch API has nothing there (${status})`
+        : null
+  const toCheck = hasNoFunds ? 'quota and budget of the account behind the' : 'base_url and'
+  const operatorReason = `${reason}; check ${toCheck} API key of the upstream`
   return new BatchApiError(
     {
       kind: 'failed',
@@ -111,7 +115,7 @@ export function blamedByCall(
   codes: readonly string[],
   message: string,
 ): readonly BlamedLine[] | null {
-  if (!BLAMES_REQUEST.includes(status) || codes.some(passes)) return null
+  if (!BLAMES_REQUEST.includes(status) || codes.some(passes) || saysNoFunds(message)) return null
   return namedIn(message, message)
 }
 

@@ -1232,6 +1232,12 @@ test('errors of Anthropic and answers of its API that broke off are told apart',
   assert.equal(of(404, error('not_found_error', 'model: claude-1')), 'refused model_not_found')
   assert.equal(of(400, error('invalid_request_error', filtered)), 'refused content_filter')
   assert.equal(of(529, error('overloaded_error', 'Overloaded')), 'throttled')
+  const noFunds = [
+    'Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.',
+    'You have reached your specified API usage limits. You will regain access on 2025-07-01 at 00:00 UTC.',
+  ]
+  for (const words of noFunds)
+    assert.equal(of(400, error('invalid_request_error', words)), 'failed upstream_unavailable', words)
   assert.equal(of(200, error('overloaded_error', 'Overloaded')), 'throttled')
   const message = { type: 'message', content: [{ type: 'text', text: 'a' }] }
   assert.equal(of(200, { ...message, stop_reason: 'refusal' }), 'answered')

@@ -14,6 +14,7 @@ import {
   parseBody,
   type Redact,
   readUpstreamError,
+  saysNoFunds,
   type UpstreamError,
   upstreamErrorOf,
 } from './upstream-error.ts'
@@ -262,16 +263,17 @@ function classifyError(
 
   const said = { reason: `${status}`, ...(error.message === '' ? {} : { words: error.message }) }
   const gateway = gatewayOf(status, error)
+  const isOverQuota = status === 429 && (has(error, QUOTA_CODES) || OVER_BUDGET.test(error.message))
+  if (isOverQuota || saysNoFunds(error.message))
+    return unusable(
+      status,
+      'the server has no quota left for this service',
+      `${status}: check quota and budget of the account behind the API key of the upstream`,
+      error.message,
+      retry_after_ms,
+    )
   switch (status) {
     case 429:
-      if (has(error, QUOTA_CODES) || OVER_BUDGET.test(error.message))
-        return unusable(
-          status,
-          'the server has no quota left for this service',
-          `${status}: check quota and budget of the account behind the API key of the upstream`,
-          error.message,
-          retry_after_ms,
-        )
       return { kind: 'throttled', status, ...said, retry_after_ms, ...gateway }
     case 503:
     case 529:

@@ -25,6 +25,14 @@ export interface UpstreamError {
 /** Removes secrets from a text. */
 export type Redact = (text: string) => string
 
+/** Anthropic's words for an account without money, and for one that has reached its own limit: it sends them as a fault of the request. */
+const NO_FUNDS = /\bYour credit balance is too low\b|\bYou have reached your specified API usage limits\b/
+
+/** Whether the account behind the API key has nothing left to spend, whatever the status says. */
+export function saysNoFunds(message: string): boolean {
+  return NO_FUNDS.test(message)
+}
+
 /** Validation errors may quote the whole request back; this much of a message is kept. */
 export const MESSAGE_LENGTH_MAX = 600
 export const PARAM_LENGTH_MAX = 128
