@@ -93,7 +93,8 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
     usageKeys: new Names(
       usage.input,
       ...(usage.output === null ? [] : [usage.output]),
-      'total_tokens',
+      // Beside another unit, what a server calls tokens is something else.
+      ...(usage.unit === undefined ? ['total_tokens'] : []),
       'cost_usd',
       `${usage.input}_details`,
       ...(usage.output === null ? [] : [`${usage.output}_details`]),

@@ -1,6 +1,7 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
 
 import { dayOf } from '../domain/days.ts'
+import { endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { addTokens, costNanos, FREE, NO_TOKENS, type Price, type TokenUsage } from '../domain/money.ts'
@@ -99,7 +100,9 @@ function countedUsage({ line }: SentLine, { usage, generated_bytes }: Answer): T
 
 function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, earlier: Earlier): TokenUsage {
   bound.line = to
-  bound.context_window = model?.context_window ?? null
+  // A window is one of tokens.
+  const countsTokens = endpointOf(to.line.endpoint).usage.unit === undefined
+  bound.context_window = countsTokens ? (model?.context_window ?? null) : null
   bound.more_bytes = earlier.more_bytes
   return boundUsage(counted, bound)
 }

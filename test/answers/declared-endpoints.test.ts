@@ -89,6 +89,20 @@ test('a declared endpoint is answered by URL, with its bytes, and billed by what
   })
 })
 
+test('seconds are counted as the server reports them, whatever window and tokens the model has', async () => {
+  const path = '/v1/audio/transcriptions'
+  const usage = '{"type":"duration","seconds":3599.2,"total_tokens":20000}'
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 200, `{"text":"hello","usage":${usage}}`),
+  )
+  const withWindow = config(upstream).replace('- id: m\n', '- id: m\n    context_window: 448\n')
+  await using service = await TestService.start(withWindow)
+  const batch = await service.run(lineOf(path), { endpoint: path })
+  assert.equal(batch.cost_usd, 3.6)
+  const used = await service.json<{ total_tokens: number }>('GET', '/v1/usage/entities')
+  assert.equal(used.total_tokens, 3_600)
+})
+
 test('its lines are projected as declared, held back by caps, and shared by dedupe', async () => {
   await testing(async (service, upstream) => {
     const projected: [string, number, number][] = []
