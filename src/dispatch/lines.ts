@@ -13,6 +13,7 @@ import { repairMessages } from '../jsonl/ask-again.ts'
 import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
 import {
   type Answered,
+  type Answerer,
   billAnswer,
   type Earlier,
   NO_EARLIER,
@@ -384,7 +385,9 @@ export class Lines {
       attempt.remote_batch !== undefined ||
       run.isLast(position)
     if (isLast || !run.mayMove) return this.#end(run, position, result, attempt)
-    const checked = { run, position, answered: result, attempt }
+    const { name, tier, price } = attempt.upstream
+    const by = { upstream: { name, tier, price }, model: this.#modelOf(run, position) }
+    const checked = { run, position, answered: result, by, attempt }
     const fault = this.#reasks.examine(checked)
     if (fault === 'checking') return 0
     if (fault === null) return this.#end(run, position, result, attempt)
@@ -395,20 +398,19 @@ export class Lines {
   #checked(checked: CheckedAnswer, fault: Fault | null): void {
     const { run, position, answered, attempt } = checked
     if (run.isClosed) return
-    if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt)
+    if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt, checked.by)
     else this.#askAgain(checked, fault)
   }
 
   /** Keeps the answer, which stands if no other one comes, and asks again. */
-  #askAgain({ run, position, answered: { body, answer }, attempt }: CheckedAnswer, fault: Fault): void {
+  #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
     const { upstream, at, now } = attempt
     const earlier = this.#earlierThan(run, position)
     const tries = ensureTries(run, position)
     addAttempt(tries, { ...attemptOf(upstream, ANSWERED, at, now), reason: fault.code })
     const messages = run.reask?.mode === 'repair' ? repairMessages(fault.text, fault.message) : null
     const asked = (tries.kept?.asked ?? 0) + 1
-    const model = this.#modelOf(run, position)
-    tries.kept = { body: Buffer.from(body), answer, upstream, model, earlier, asked, messages }
+    tries.kept = { body: Buffer.from(body), answer, by, earlier, asked, messages }
     this.place(run, position, `its answer is asked for again: ${fault.code}`)
   }
 
@@ -420,8 +422,8 @@ export class Lines {
   #earlierThan(run: Run, position: number): Earlier {
     const kept = run.triesOf(position)?.kept
     if (!kept) return NO_EARLIER
-    const { answer, upstream, model, earlier, messages } = kept
-    const billed = billAnswer(run.recorded(position), answer, upstream, model, earlier)
+    const { answer, by, earlier, messages } = kept
+    const billed = billAnswer(run.recorded(position), answer, by, earlier)
     return { ...billed, more_bytes: messages?.length ?? 0 }
   }
 
@@ -431,7 +433,7 @@ export class Lines {
     const kept = tries?.kept
     // A line that was sent has a model; one without is not known any more, or the database rejects its results.
     if (!kept || run.lines[position]!.model === null) return false
-    this.#record(run, position, kept, { upstream: kept.upstream, now }, tries, kept.earlier, kept.model)
+    this.#record(run, position, kept, kept.by, now, tries, kept.earlier)
     return true
   }
 
@@ -440,8 +442,8 @@ export class Lines {
     if (run.reask === null || run.isClosed) return false
     let found = false
     this.#guarded(run, () => {
-      for (const { position, answered, attempt } of this.#reasks.close(run)) {
-        this.#end(run, position, answered, attempt)
+      for (const { position, answered, attempt, by } of this.#reasks.close(run)) {
+        this.#end(run, position, answered, attempt, by)
         found = true
       }
       for (const [position] of run.allTries())
@@ -451,14 +453,20 @@ export class Lines {
     return found
   }
 
-  #end(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
+  #end(
+    run: Run,
+    position: number,
+    result: Answered,
+    attempt: EndedAttempt,
+    by: Answerer = { upstream: attempt.upstream, model: this.#modelOf(run, position) },
+  ): number {
     const { upstream, at, now } = attempt
     const tries = run.triesOf(position)
     const last = attemptOf(upstream, ANSWERED, at, now, attempt.remote_batch)
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }
-    return this.#record(run, position, result, attempt, attempts, this.#earlierThan(run, position))
+    return this.#record(run, position, result, by, now, attempts, this.#earlierThan(run, position))
   }
 
   /** Ends the line, and those that follow it, with an answer. */
@@ -466,10 +474,10 @@ export class Lines {
     run: Run,
     position: number,
     result: Answered,
-    { upstream, now }: Pick<EndedAttempt, 'upstream' | 'now'>,
+    by: Answerer,
+    now: number,
     attempts: LineAttempts,
     earlier: Earlier,
-    model = this.#modelOf(run, position),
   ): number {
     const { learner, funds, log } = this.#options
     let followers: readonly Entry[] = []
@@ -481,9 +489,8 @@ export class Lines {
       const { cost_nanos, usage, isPromptReported } = recordAnswer(
         run.recorded(position),
         result,
-        upstream,
+        by,
         attempts,
-        model,
         now,
         earlier,
       )
@@ -495,7 +502,7 @@ export class Lines {
     } catch (error) {
       if (error instanceof IllegalTransition) throw error
       // Another attempt would fail in the same way.
-      log.error({ err: error, upstream: upstream.name }, 'an answer could not be recorded')
+      log.error({ err: error, upstream: by.upstream.name }, 'an answer could not be recorded')
       const fault = wireError('internal_error', 'The service failed to handle this attempt.')
       recordFailure(run.recorded(position), fault, now, { attempts })
       this.#finish(run, position, 'its answer could not be recorded')

@@ -121,6 +121,31 @@ test('an answer that is being checked stands when its run stops', async () => {
   }
 })
 
+test('every answer costs what it did when it came, whatever a reload changes before the line ends', async () => {
+  const dear = { input_picos: 100_000_000, output_picos: 100_000_000 }
+  const changes: ((here: Awaited<ReturnType<typeof world>>) => unknown)[] = [
+    ({ models }) => models.delete('m'),
+    ({ models }) => models.set('m', { ...models.get('m')!, price: dear }),
+    ({ modelServer }) => modelServer.setTerms({ concurrency_max: 8, price: dear }),
+  ]
+  for (const [i, change] of changes.entries()) {
+    await using checked = await world({ max: 1 })
+    await answer(checked, FIT, 'stop', 0)
+    change(checked)
+    await checked.advance(20)
+    assert.deepEqual(checked.ended, ['l1 ok'])
+    assert.equal(checked.outcomes[0]?.record.cost_usd, USD, `checked, change ${i}`)
+
+    await using kept = await world({ max: 1 })
+    await answer(kept, MISSED)
+    change(kept)
+    kept.lines.stop(kept.run, 'batch_cancelled', true)
+    await kept.settled()
+    assert.deepEqual(kept.ended, ['l1 ok'])
+    assert.equal(kept.outcomes[0]?.record.cost_usd, USD, `kept, change ${i}`)
+  }
+})
+
 test('identical lines wait for the last answer, and share it', async () => {
   await using here = await world({}, { lines: 3, dedupe: 'all', content: () => 'the same' })
   await answer(here, MISSED)

@@ -3,7 +3,7 @@
 // Until an answer is checked, its line stays in flight. A check that cannot be done finds nothing wrong.
 import type { Receiving, ResponseMemory } from '../backends/response-memory.ts'
 import { schemaAsked } from '../jsonl/ask-again.ts'
-import type { Answered } from '../results/record-line.ts'
+import type { Answered, Answerer } from '../results/record-line.ts'
 import { answerOf } from '../tables/answer-cells.ts'
 import type { Run } from './run.ts'
 import type { EndedAttempt } from './tries.ts'
@@ -35,6 +35,7 @@ export interface CheckedAnswer {
   run: Run
   position: number
   answered: Answered
+  by: Answerer
   attempt: EndedAttempt
 }
 
@@ -93,10 +94,11 @@ export class Reasks {
     return 'checking'
   }
 
-  #check({ run, position, answered, attempt }: CheckedAnswer, schema: object, text: string): void {
+  #check(checked: CheckedAnswer, schema: object, text: string): void {
+    const { run, position, answered } = checked
     // The bytes of an answer belong to the connection that it came by.
     const own = { ...answered, body: Buffer.from(answered.body) }
-    const waiting = { run, position, answered: own, attempt, text, pause() {}, resume() {} }
+    const waiting = { ...checked, answered: own, text, pause() {}, resume() {} }
     const checks = this.#runs.get(run) ?? {
       spent: { usedMs: 0, checked: 0 },
       bySchema: new Map(),

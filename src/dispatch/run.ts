@@ -5,12 +5,11 @@ import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
-import type { Model } from '../domain/model.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
 import type { AttemptRecord, LineAttempts, SharedFrom } from '../results/line-record.ts'
-import type { Answered, Earlier, SentLine } from '../results/record-line.ts'
+import type { Answered, Answerer, Earlier, SentLine } from '../results/record-line.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import {
   COMMITTED,
@@ -32,9 +31,7 @@ export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It stands if no other one comes. */
 export interface KeptAnswer extends Answered {
-  upstream: Upstream
-  /** As it was then, with its price; undefined where the configuration did not name it any more. */
-  model: Model | undefined
+  by: Answerer
   /** What the answers before it used. */
   earlier: Earlier
   /** How often the line is asked again, the attempt to come included. */

@@ -61,6 +61,13 @@ export interface SentLine extends RecordedLine {
   bytes: Buffer
 }
 
+/** Who answered, and the prices and the window of then: a reload may change them before the line ends. */
+export interface Answerer {
+  upstream: { name: string; tier: number; price: Price | null }
+  /** Undefined where the configuration did not name it any more. */
+  model: BilledModel
+}
+
 /** What answers that do not stand have used. */
 export interface Earlier {
   usage: TokenUsage
@@ -85,8 +92,7 @@ type BilledModel = Pick<Model, 'price' | 'context_window'> | undefined
 export function billAnswer(
   to: SentLine,
   answer: Answer,
-  upstream: { price: Price | null },
-  model: BilledModel,
+  { upstream, model }: Answerer,
   earlier: Earlier,
 ): Omit<Earlier, 'more_bytes'> {
   const usage = boundedUsage(to, countedUsage(to, answer), model, earlier)
@@ -118,9 +124,8 @@ function costOf(usage: TokenUsage, upstream: { price: Price | null }, model: Bil
 export function recordAnswer(
   to: SentLine,
   { body, answer }: Answered,
-  upstream: { name: string; tier: number; price: Price | null },
+  { upstream, model }: Answerer,
   attempts: LineAttempts,
-  model: BilledModel,
   now: number,
   earlier = NO_EARLIER,
 ): AnsweredLine {

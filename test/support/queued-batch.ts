@@ -214,7 +214,8 @@ export function endLines(run: Run, positions: readonly number[], part: 'output' 
   for (const position of positions) {
     const line = run.recorded(position)
     if (part === 'error') recordFailure(line, wireError('upstream_rejected'), now)
-    else if (result.kind === 'answered') recordAnswer(line, result, SERVER, NO_ATTEMPTS, MODEL, now)
+    else if (result.kind === 'answered')
+      recordAnswer(line, result, { upstream: SERVER, model: MODEL }, NO_ATTEMPTS, now)
     run.move(position, FINISHED, 'a test has ended it')
   }
 }
