@@ -30,8 +30,8 @@ export function askedBefore({ body }: BackendCall): number | null {
   return messages.length > 1 ? JSON.parse(messages[1].content).asked + 1 : seed
 }
 
-/** What the body of a call asks for. */
-export function bodyOf({ body }: BackendCall): { text: string; max_tokens: number } {
-  const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
-  return { text: String(messages[0].content), max_tokens }
+/** What the body of a call asks for, or of a request in a batch. */
+export function bodyOf({ body }: Pick<BackendCall, 'body'>): { text: string; max_tokens: number } {
+  const { messages, input, max_tokens } = JSON.parse(Buffer.from(body).toString())
+  return { text: String(messages?.[0].content ?? input), max_tokens }
 }

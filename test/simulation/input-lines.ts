@@ -2,9 +2,10 @@
 // and across chunks, and the same requests come in other batches and projects, byte for byte. A text says what servers make
 // of it: they refuse some, never have room for some, and batch APIs reject a whole file for some.
 import { type DedupeMode, REASK_MODES, type Reask } from '../../src/domain/batch.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath } from '../../src/domain/endpoint.ts'
 import type { PlannedLine } from './plans.ts'
 import { POISON } from './refused-texts.ts'
-import { SIM_MODELS } from './run.ts'
+import { SIM_ENDPOINTS, SIM_MODELS } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 export const TOKENS_MEAN = 50
@@ -15,6 +16,7 @@ const TOXIC_CHANCE = 0.02
 
 /** What the lines of a batch have in common. */
 export interface BatchStyle {
+  endpoint: EndpointPath
   dedupe: DedupeMode | null
   reask: Reask | null
   /** The share of its lines that ask a common request, and how many there are of these. */
@@ -31,20 +33,27 @@ export class InputLines {
   /** Of what lines have in common, so that it does not change the rest of a run. */
   readonly #styles: SeededRandom
   readonly #reasks: SeededRandom
+  readonly #endpoints: SeededRandom
 
   constructor(seed: number, random: SeededRandom) {
     this.#random = random
     this.#styles = seededRandom(seed + 0xd0b1e)
     this.#reasks = seededRandom(seed + 0xa5c)
+    this.#endpoints = seededRandom(seed + 0xe9d)
   }
 
   style(): BatchStyle {
     const random = this.#styles
     const dedupe = random.chance(0.45) ? random.pick(['all', 'all', 'repeatable'] as const) : null
     const hasCommon = random.chance(dedupe === null ? 0.3 : 0.95)
+    const reask = this.#reask()
+    const isOther = this.#endpoints.chance(0.7)
+    const endpoint = this.#endpoints.pick(SIM_ENDPOINTS)
     return {
+      // Chats alone are asked again.
+      endpoint: isOther && reask === null ? endpoint : DEFAULT_ENDPOINT,
       dedupe,
-      reask: this.#reask(),
+      reask,
       commonShare: hasCommon ? random.pick([0.2, 0.6, 0.9]) : 0,
       commonRequests: random.int(1, COMMON_REQUESTS),
       model: random.chance(0.5) ? random.pick(SIM_MODELS).id : null,
@@ -82,11 +91,15 @@ export class InputLines {
     const format = style.reask && {
       response_format: { type: 'json_schema', json_schema: { name: 's', schema: {} } },
     }
-    const body = { ...rest, ...format, messages: [{ role: 'user', content: text }] }
+    const { endpoint } = style
+    const prompt =
+      endpoint === '/v1/summarize' ? { input: text } : { messages: [{ role: 'user', content: text }] }
+    const body = { ...rest, ...format, ...prompt }
     const custom_id = `l${number}`
-    const isRepeatable = 'temperature' in rest && rest.temperature === 0
+    // Of a declared endpoint that generates, nobody reads a temperature.
+    const isRepeatable = endpoint !== '/v1/summarize' && 'temperature' in rest && rest.temperature === 0
     return {
-      json: JSON.stringify({ custom_id, method: 'POST', url: '/v1/chat/completions', body, metadata }),
+      json: JSON.stringify({ custom_id, method: 'POST', url: endpoint, body, metadata }),
       line: {
         custom_id,
         name: `${batch_name}/${custom_id}`,

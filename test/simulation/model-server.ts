@@ -6,6 +6,7 @@ import type { BackendResult } from '../../src/backends/backend.ts'
 import type { Receiving, ResponseMemory } from '../../src/backends/response-memory.ts'
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
+import type { EndpointPath } from '../../src/domain/endpoint.ts'
 import { ABORTED, type Answering, askedBefore, bodyOf } from './answering.ts'
 import type { Machine } from './machine.ts'
 import type { Plans } from './plans.ts'
@@ -117,7 +118,7 @@ export class ModelServer {
         })
       }
       const said = this.#said(request, askedBefore(call))
-      const result = this.#result(request, max_tokens, full ? 'throttles' : outcome, said)
+      const result = this.#result(request, max_tokens, full ? 'throttles' : outcome, said, call.endpoint)
       await sleep(machine.clock, full ? 5 : latencyMs, call.signal)
       const received =
         result.kind === 'answered' && this.#bodies.chance(this.#faults().largeBodies)
@@ -145,7 +146,8 @@ export class ModelServer {
 
   /** The answer to a request, as a batch API delivers it. */
   bodyOf(request: string, tokens_max: number): string {
-    return bodyText(plainly(request), this.prompt_tokens, this.#answer(request, tokens_max))
+    const { endpoint } = this.#plans.ask(request).batch
+    return bodyText(plainly(request), this.prompt_tokens, this.#answer(request, tokens_max), endpoint)
   }
 
   /** Receives as many bytes as the memory for answers lets in; the last of them make up the answer. */
@@ -220,7 +222,14 @@ export class ModelServer {
     tokens_max: number,
     outcome: keyof ServerFaults | 'answers',
     said: Said,
+    endpoint: EndpointPath,
   ): BackendResult {
+    const answered = (completion_tokens: number | null): BackendResult => {
+      this.#tally.count(`answered: ${endpoint}`)
+      const body = bodyText(said, this.prompt_tokens, completion_tokens, endpoint)
+      return classify({ status: 200, body: Buffer.from(body) }, endpoint)
+    }
+    const isAnthropic = endpoint === '/v1/messages'
     // This line is always throttled, whatever the load.
     if (request.endsWith('poison')) return { kind: 'throttled', status: 503, reason: 'not this one' }
     if (request.endsWith('refuse') || request.endsWith('toxic'))
@@ -233,8 +242,10 @@ export class ModelServer {
         return { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'connection reset' }
       case 'malformed':
         this.#answer(request, tokens_max)
+        if (isAnthropic) return classify({ status: 200, body: anthropicError('api_error') }, endpoint)
         return { kind: 'failed', status: 200, code: 'upstream_invalid_response', reason: 'no JSON' }
       case 'throttles':
+        if (isAnthropic) return classify({ status: 529, body: anthropicError('overloaded_error') }, endpoint)
         return {
           kind: 'throttled',
           status: 429,
@@ -243,12 +254,12 @@ export class ModelServer {
         }
       case 'usageMissing':
         this.unmetered.add(request)
-        return answered(said, this.prompt_tokens, null)
+        return answered(null)
       case 'duplicates':
         this.#answer(request, tokens_max)
-        return answered(said, this.prompt_tokens, this.#answer(request, tokens_max))
+        return answered(this.#answer(request, tokens_max))
       default:
-        return answered(said, this.prompt_tokens, this.#answer(request, tokens_max))
+        return answered(this.#answer(request, tokens_max))
     }
   }
 
@@ -261,25 +272,40 @@ export class ModelServer {
   }
 }
 
-function answered(said: Said, prompt_tokens: number, completion_tokens: number | null): BackendResult {
-  const body = Buffer.from(bodyText(said, prompt_tokens, completion_tokens))
-  return classify({ status: 200, body }, '/v1/chat/completions')
+export function anthropicError(type: string, message = 'not now'): Buffer {
+  return Buffer.from(JSON.stringify({ type: 'error', error: { type, message } }))
 }
 
+/** In the words of an endpoint. */
 function bodyText(
   { content, finish_reason }: Said,
   prompt_tokens: number,
   completion_tokens: number | null,
+  endpoint: EndpointPath,
 ): string {
-  const usage =
-    completion_tokens === null
-      ? null
-      : { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
-  const body = {
-    id: 'chatcmpl-1',
-    object: 'chat.completion',
-    choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason }],
-    ...(usage ? { usage } : {}),
+  const withUsage = (answer: object, usage: object): string =>
+    JSON.stringify(completion_tokens === null ? answer : { ...answer, usage })
+  switch (endpoint) {
+    case '/v1/messages': {
+      const answer = { type: 'message', role: 'assistant', content: [{ type: 'text', text: content }] }
+      // Most of the prompt was in a cache, or comes into one.
+      const [input_tokens, read] = [1, Math.floor(prompt_tokens / 2)]
+      const cache = {
+        cache_read_input_tokens: read,
+        cache_creation_input_tokens: prompt_tokens - read - input_tokens,
+      }
+      const usage = { input_tokens, ...cache, output_tokens: completion_tokens }
+      return withUsage({ ...answer, stop_reason: 'end_turn' }, usage)
+    }
+    case '/v1/summarize':
+      return withUsage({ summary: content }, { read: prompt_tokens, written: completion_tokens })
+    default: {
+      const choice = { index: 0, message: { role: 'assistant', content }, finish_reason }
+      const total_tokens = prompt_tokens + (completion_tokens ?? 0)
+      return withUsage(
+        { id: 'chatcmpl-1', object: 'chat.completion', choices: [choice] },
+        { prompt_tokens, completion_tokens, total_tokens },
+      )
+    }
   }
-  return JSON.stringify(body)
 }

@@ -4,6 +4,7 @@
 
 import type { BackendCall } from '../../src/backends/backend.ts'
 import type { Reask } from '../../src/domain/batch.ts'
+import type { EndpointPath } from '../../src/domain/endpoint.ts'
 import { bodyOf } from './answering.ts'
 
 /** One line of a batch. */
@@ -27,6 +28,7 @@ export interface PlannedBatch {
   /** `b0`, `b1`, … in the order of their creation. */
   name: string
   project_id: string
+  endpoint: EndpointPath
   lines: readonly PlannedLine[]
   expires_at: number
   /** Which answers are asked for again. */

@@ -9,12 +9,13 @@ import {
   type SeenBatch,
   UndecidedBatch,
 } from '../../src/backends/batch-api/batch-api.ts'
-import { unfinished } from '../../src/backends/batch-api/result-line.ts'
+import { idInBatch, unfinished } from '../../src/backends/batch-api/result-line.ts'
 import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { parseLineRequestId } from '../../src/domain/ids.ts'
+import { bodyOf } from './answering.ts'
 import type { Machine } from './machine.ts'
-import type { ModelServer } from './model-server.ts'
+import { anthropicError, type ModelServer } from './model-server.ts'
 import type { Plans } from './plans.ts'
 import { answeredWith, type RemoteCalls, TIMEOUT_MS } from './remote-calls.ts'
 import type { SeededRandom } from './seeded-random.ts'
@@ -393,7 +394,7 @@ export class RemoteBatchApi {
   }
 
   #answer(batch: RemoteBatch, lines: readonly RemoteLine[]): void {
-    const { random, late, hasFaults, tally, server } = this.#options
+    const { random, late, hasFaults, tally, server, isAnthropic } = this.#options
     const faulty = hasFaults()
     const output: string[] = []
     const error: string[] = []
@@ -401,16 +402,24 @@ export class RemoteBatchApi {
       const isLeft = (batch.status !== 'completed' && random.chance(0.5)) || (faulty && random.chance(0.05))
       if (isLeft && (batch.status !== 'completed' || this.#mayMiss([{ request }]))) {
         tally.count('remote: left a line out')
+        const type = batch.status === 'cancelled' ? 'canceled' : 'expired'
+        if (isAnthropic && late.chance(0.8)) output.push(this.#resultLine(batch, custom_id, { type }))
         continue
       }
       if (/(refuse|poison|toxic)$/.test(request)) {
-        const status_code = request.endsWith('poison') ? 503 : 400
-        const body = { error: { message: `not this one${this.#habits.saysNul ? NUL : ''}` } }
-        error.push(JSON.stringify({ custom_id, response: { status_code, body } }))
+        const isFull = request.endsWith('poison')
+        const message = `not this one${this.#habits.saysNul ? NUL : ''}`
+        if (isAnthropic) {
+          const said = anthropicError(isFull ? 'overloaded_error' : 'invalid_request_error', message)
+          const ended = { type: 'errored', error: JSON.parse(said.toString()) }
+          output.push(this.#resultLine(batch, custom_id, ended))
+        } else {
+          const response = { status_code: isFull ? 503 : 400, body: { error: { message } } }
+          error.push(JSON.stringify({ custom_id, response }))
+        }
         continue
       }
-      const body = server.bodyOf(request, max_tokens)
-      output.push(`{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`)
+      output.push(this.#answerLine(batch, custom_id, server.bodyOf(request, max_tokens)))
       if (!faulty || !random.chance(0.05)) continue
       tally.count('remote: delivered a line twice')
       // The first counts.
@@ -425,8 +434,20 @@ export class RemoteBatchApi {
     if (error.length > 0) batch.error_file_id = this.#store(error)
   }
 
+  /** As Anthropic writes it: the custom_id carries the name of the batch. */
+  #resultLine({ name }: RemoteBatch, custom_id: string, result: object): string {
+    return JSON.stringify({ custom_id: idInBatch(custom_id, name), result })
+  }
+
+  #answerLine(batch: RemoteBatch, custom_id: string, body: string): string {
+    return this.#options.isAnthropic
+      ? this.#resultLine(batch, custom_id, { type: 'succeeded', message: JSON.parse(body) })
+      : `{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`
+  }
+
   /** Answers to lines of another batch. */
-  #foreignLines({ file_id }: RemoteBatch): string[] {
+  #foreignLines(batch: RemoteBatch): string[] {
+    const { file_id } = batch
     const { late, server, tally } = this.#options
     const others = [...this.#files].filter(([id, { lines }]) => lines !== null && id !== file_id)
     if (others.length === 0) return []
@@ -437,7 +458,7 @@ export class RemoteBatchApi {
       .map(({ custom_id, request, max_tokens }) => {
         tally.count('remote: delivered a foreign line')
         const body = server.bodyOf(request, max_tokens).replace(request, 'an answer in a foreign file')
-        return `{"custom_id":"${custom_id}","response":{"status_code":200,"body":${body}},"error":null}`
+        return this.#answerLine(batch, custom_id, body)
       })
   }
 
@@ -457,9 +478,9 @@ export class RemoteBatchApi {
   #linesOf(requests: readonly BatchRequest[]): RemoteLine[] {
     const { plans } = this.#options
     return requests.map(({ custom_id, body }) => {
-      const { messages, max_tokens } = JSON.parse(Buffer.from(body).toString())
+      const { text, max_tokens } = bodyOf({ body })
       const batch = plans.batch(parseLineRequestId(custom_id)?.batchId ?? '')
-      return { custom_id, request: `${batch?.name}/${messages[0].content}`, max_tokens }
+      return { custom_id, request: `${batch?.name}/${text}`, max_tokens }
     })
   }
 }

@@ -31,7 +31,7 @@ export function checkLine(
     if (!line.isShared) found.push(`${line.name} shares an answer, which its batch did not ask for`)
     if (from?.request !== line.request || from === line)
       found.push(`${line.name} is said to be shared from ${shared_from.custom_id}`)
-    if (isAnswered && (cost_nanos !== 0 || response.body.usage.total_tokens !== 0))
+    if (isAnswered && (cost_nanos !== 0 || tokensOfUsage(response.body.usage) !== 0))
       found.push(`${line.name} is shared and has used ${JSON.stringify(response.body.usage)}`)
   }
   if (!isAnswered) {
@@ -50,6 +50,11 @@ export function checkLine(
   return { line, isAnswered, cost_nanos, isShared }
 }
 
+type Answer =
+  | { choices: [{ message: { content: string } }] }
+  | { content: [{ text: string }] }
+  | { summary: string }
+
 interface Content {
   /** The request, by whether the answer fits its schema, misses it or is cut. */
   said?: string
@@ -59,9 +64,20 @@ interface Content {
   asked: number
 }
 
-export function contentOf(body: { choices: readonly { message: { content: string } }[] }): Content {
-  const content = body.choices[0]?.message.content ?? ''
+/** `body`: of an answer of any endpoint. */
+export function contentOf(body: Answer): Content {
+  const content =
+    'choices' in body
+      ? body.choices[0].message.content
+      : 'summary' in body
+        ? body.summary
+        : body.content[0].text
   return content.startsWith('{') ? JSON.parse(content) : { said: content, asked: 0 }
+}
+
+/** Where it names no total, as that of a message, the sum of its counts. */
+export function tokensOfUsage({ cost_usd: _, total_tokens, ...counts }: Record<string, number>): number {
+  return total_tokens ?? Object.values(counts).reduce((sum, count) => sum + count, 0)
 }
 
 /** An answer without token counts is priced by estimate, so its cost cannot be checked here. `count`: of its answers. */

@@ -1,5 +1,6 @@
 // What one simulated run is made of, as its parts and the invariant checks see it.
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
+import { declareEndpoints, type EndpointPath } from '../../src/domain/endpoint.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../../src/domain/plan.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -11,6 +12,23 @@ import type { Plans } from './plans.ts'
 import type { Servers } from './servers.ts'
 import type { Tally } from './tally.ts'
 
+/** One that the configuration declares; what it projects for input is more than servers count. */
+const DECLARED = '/v1/summarize'
+declareEndpoints([
+  {
+    path: DECLARED,
+    prompt: ['input'],
+    answer: 'summary',
+    usage: { input: 'read', output: 'written' },
+    unit: 'tokens',
+    limit: 'max_tokens',
+    input_projected: 20,
+  },
+])
+
+/** Of batches; most of them are chats. */
+export const SIM_ENDPOINTS: readonly EndpointPath[] = ['/v1/chat/completions', '/v1/messages', DECLARED]
+
 export const SIM_MODEL: Model = {
   id: 'm',
   context_window: null,
@@ -18,7 +36,7 @@ export const SIM_MODEL: Model = {
   price: { input_picos: 1_000_000, output_picos: 10_000_000 },
   priced: true,
   supports: { structured_output: true, tools: true },
-  endpoints: ['/v1/chat/completions'],
+  endpoints: SIM_ENDPOINTS,
   created: 0,
 }
 

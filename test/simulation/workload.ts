@@ -29,7 +29,6 @@ import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import type { UpstreamChanges } from './upstream-changes.ts'
 
 const DAY_MS = 86_400_000
-const ENDPOINT = '/v1/chat/completions'
 /** Of runs in which more lines wait in one lane than a worker claims. */
 const CROWDED_CHANCE = 0.08
 const CROWD = { chunks: 3, lines: 450 }
@@ -289,7 +288,7 @@ export class Workload {
       await insertBatch(tx, {
         ...batch,
         key_id: 'key_simulated',
-        endpoint: ENDPOINT,
+        endpoint: style.endpoint,
         input_file_id: file_id,
         completion_window: '24h',
         metadata: null,
@@ -300,7 +299,16 @@ export class Workload {
       })
       await insertTask(tx, { kind: 'plan', subject: id, project_id }, now)
     })
-    plans.add({ ...batch, name, reask: style.reask, lines: input.lines, read: null, isRetried: false })
+    const { endpoint } = style
+    plans.add({
+      ...batch,
+      name,
+      endpoint,
+      reask: style.reask,
+      lines: input.lines,
+      read: null,
+      isRetried: false,
+    })
     await this.#clock.advance(1)
   }
 
@@ -385,7 +393,7 @@ export class Workload {
       project_id,
       create: (of) => {
         const lines = old.map((line, i) => ({ ...line, chunk: Math.floor(i / CHUNK_LINES_MAX) }))
-        const style = { dedupe: batch.dedupe, reask: readReask(batch.reask) }
+        const style = { endpoint: planned.endpoint, dedupe: batch.dedupe, reask: readReask(batch.reask) }
         return this.#create(of, { style, window_ms: DAY_MS, lines, takesAnyFile: false })
       },
     })
@@ -404,7 +412,7 @@ export class Workload {
   async #create(
     { id: input_file_id, project_id }: FileRow,
     made: {
-      style: Pick<BatchStyle, 'dedupe' | 'reask'>
+      style: Pick<BatchStyle, 'endpoint' | 'dedupe' | 'reask'>
       window_ms: number
       lines: readonly PlannedLine[]
       takesAnyFile: boolean
@@ -418,7 +426,7 @@ export class Workload {
       name: line.name.replace(/^b\d+/, name),
       request: line.request.replace(/^b\d+/, name),
     }))
-    const { dedupe, reask } = made.style
+    const { endpoint, dedupe, reask } = made.style
     const order: BatchOrder = {
       project_id,
       key_id: 'key_simulated',
@@ -426,7 +434,7 @@ export class Workload {
       language: 'en',
       traceparent,
       takesAnyFile: made.takesAnyFile,
-      endpoint: ENDPOINT,
+      endpoint,
       input_file_id,
       completion_window: '24h',
       window_ms: made.window_ms,
@@ -450,7 +458,11 @@ export class Workload {
       const { id, expires_at, start_after } = await this.#write((tx) =>
         createBatch(tx, order, projection, this.#clock.now()),
       )
-      plans.add({ id, name, project_id, reask, lines, expires_at, start_after, read: null, isRetried: false })
+      plans.add({
+        ...{ id, name, project_id, endpoint, reask, lines, expires_at, start_after },
+        read: null,
+        isRetried: false,
+      })
       this.#trace(`${name} is created of an uploaded file`, 'batch created of a file')
     } catch (error) {
       if (!(error instanceof ApiError)) throw error
