@@ -3,8 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { ANSWER } from '../../test/fakes/scripted-backend.ts'
-import { lineWorld } from '../../test/support/line-world.ts'
-import { RETRY } from '../../test/support/queued-batch.ts'
+import { linesIn, lineWorld } from '../../test/support/line-world.ts'
+import { queuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
@@ -368,6 +368,25 @@ test('a line that came back from a batch API and has to wait for a limit holds b
   lines.missed(run, 0, result, 'line', { upstream: remote, at: now, now })
   lines.checked(run)
   assert.deepEqual([run.stateOf(0), run.stateOf(1)], [UNFUNDED, UNSUBMITTED])
+})
+
+test('a line that cannot run any more when a batch API leaves it fails for that reason, and is not sent', async () => {
+  const remote = batchApi()
+  const queued = await queuedBatch({ chunks: 1, lines: 2 })
+  // Reloaded while the batch API had them: the model serves something else.
+  queued.models.set('m', { ...queued.models.get('m')!, endpoints: ['/v1/embeddings'] })
+  await using world = linesIn(queued, await queued.open(), { upstreams: (server) => [server, remote] })
+  const { run, lines } = world
+  run.move(0, REMOTE, 'it was handed over')
+  run.move(1, REMOTE, 'it was handed over')
+  await world.start()
+  const now = world.clock.now()
+  const result = { kind: 'failed', status: null, code: 'upstream_unavailable', reason: 'expired' } as const
+  lines.missed(run, 0, result, 'server', { upstream: remote, at: now, now })
+  lines.place(run, 1, 'its batch API is not configured any more')
+  await world.advance(60_000)
+  assert.deepEqual(world.ended.sort(), ['l1 endpoint_not_supported', 'l2 endpoint_not_supported'])
+  assert.deepEqual(world.server.sent, [])
 })
 
 test('lines that a batch API left wait for their backoff before a model server gets them', async () => {

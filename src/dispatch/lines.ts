@@ -196,10 +196,12 @@ export class Lines {
   #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number): void {
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
-      const { model } = run.lines[position]!
+      const { model, fault } = run.lines[position]!
       const lane = model === null ? undefined : this.#options.lanes.get(model)
-      if (model === null || !lane) {
-        this.#fail(run, position, wireError('model_not_found', undefined, { param: 'model' }), now, cause)
+      if (fault !== null || model === null || !lane) {
+        // A batch API may have left a line that cannot run any more.
+        const error = fault ?? wireError('model_not_found', undefined, { param: 'model' })
+        this.#fail(run, position, error, now, cause)
         continue
       }
       const from = run.stateOf(position)
