@@ -50,7 +50,7 @@ test('the plan names what to run, and the command behind each figure', async () 
   assert.match(out, /^workers +18 +bounded by lines in flight +node bench\/dispatch\.ts/m)
   assert.match(
     out,
-    /^database +PostgreSQL, 12\.4 GiB +141 MiB a day; .*74 connections +node bench\/stores\.ts, node/m,
+    /^database +PostgreSQL, 12\.4 GiB +141 MiB a day; .*110 connections +node bench\/stores\.ts, node/m,
   )
   const json = await plan('--lines-per-day', '100M', '--latency', '10', '--tokens', '700', '--json')
   assert.partialDeepStrictEqual(JSON.parse(json.out), { plan: { workers: 18, apis: 2 } })
