@@ -121,6 +121,35 @@ test('an answer that is being checked stands when its run stops', async () => {
   }
 })
 
+test('a line that is in flight when limits are checked is not asked again: there may be no room for another answer', async () => {
+  await using here = await world()
+  here.run.isLimited = true
+  here.run.setAllowed(0, true)
+  here.lines.holdForCheck(here.run)
+  await answer(here, MISSED)
+  assert.deepEqual(here.ended, ['l1 ok'])
+  assert.equal(here.server.sent.length, 1)
+})
+
+test('a prompt is billed with the messages that a repair adds, and with no more', async () => {
+  for (const beyond of [0, 1_000]) {
+    await using here = await world({ mode: 'repair', max: 1 })
+    await answer(here, MISSED)
+    const { body } = here.server.inFlight[0]?.call ?? assert.fail()
+    // What a chat template may write comes on top.
+    const most = body.length + 4_096
+    const prompt_tokens = most + beyond
+    const choices = [{ index: 0, message: { role: 'assistant', content: FIT }, finish_reason: 'stop' }]
+    const usage = { prompt_tokens, completion_tokens: 2, total_tokens: prompt_tokens + 2 }
+    await here.server.inFlight[0]?.respond(200, { ...ANSWER, choices, usage })
+    await here.advance(20)
+    const cost = Math.round((here.outcomes[0]?.record.cost_usd ?? 0) * 1e9)
+    // The response format counts twice.
+    const format = Buffer.byteLength(JSON.stringify(JSON.parse(body.toString()).response_format))
+    assert.equal(cost, 5_000 + 1_000 * (most + Math.min(beyond, format) + 2))
+  }
+})
+
 test('every answer costs what it did when it came, whatever a reload changes before the line ends', async () => {
   const dear = { input_picos: 100_000_000, output_picos: 100_000_000 }
   const changes: ((here: Awaited<ReturnType<typeof world>>) => unknown)[] = [

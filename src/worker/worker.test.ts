@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { DRAIN_MS, workerWorld } from '../../test/support/worker-world.ts'
 import { newId } from '../domain/ids.ts'
@@ -101,6 +102,32 @@ test('a worker that cannot reach a server leaves its chunks to a worker that can
     assert.ok(Number.isInteger(row?.run_at))
   }
   assert.ok(parked)
+})
+
+test('a worker that leaves its chunk to another one has counted what a line cost that is asked again', async () => {
+  const reask = { max: 2, mode: 'repeat' } as const
+  await using world = await workerWorld({
+    chunks: 1,
+    lines: 1,
+    reask,
+    retry: { outage_patience_ms: 3_600_000 },
+  })
+  const { store, clock, server } = world
+  await world.worker.start()
+  await world.until(() => server.inFlight.length === 1, 10)
+  const message = { role: 'assistant', content: 'cut' }
+  await server.inFlight[0]?.respond(200, {
+    ...ANSWER,
+    choices: [{ index: 0, message, finish_reason: 'length' }],
+  })
+  await store.write((tx) => openSession(tx, store.claimSql, 3_600_000, clock.now()))
+  for (let tries = 0; tries < 200 && world.ended.length === 0; tries++) {
+    for (const attempt of [...server.inFlight]) await attempt.unreachable()
+    await clock.advance(500)
+    assert.notEqual((await world.chunks())[0]?.state, 'parked')
+  }
+  const { status, completed, cost_nanos } = await world.batch()
+  assert.deepEqual([status, completed, cost_nanos], ['completed', 1, 5_000])
 })
 
 test('a worker whose database fails while chunks are open goes on when it answers again', async () => {
