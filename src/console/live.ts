@@ -32,6 +32,8 @@ function take({ batches: changed }: LiveUpdate): void {
 }
 
 function takeSnapshot(update: LiveUpdate): void {
+  // What it lacks has ended meanwhile, or is older than all of it.
+  batches.set(new Map([...batches.value].filter(([, batch]) => ended(batch))))
   take(update)
   unfinished.set(new Set(update.batches.map(({ id }) => id)))
 }
@@ -68,7 +70,12 @@ function open(): () => void {
 }
 
 /** Keeps the stream open while the component is shown. */
-export function useLive(): { batches: ReadonlyMap<string, BatchObject>; state: LiveState } {
+export function useLive(): {
+  batches: ReadonlyMap<string, BatchObject>
+  state: LiveState
+  /** The unfinished ones; null until they are known. */
+  open: readonly BatchObject[] | null
+} {
   useEffect(() => {
     cancelEnd()
     watchers++
@@ -82,7 +89,10 @@ export function useLive(): { batches: ReadonlyMap<string, BatchObject>; state: L
       })
     }
   }, [])
-  return { batches: useCell(batches), state: useCell(state) }
+  const known = useCell(batches)
+  const hasSnapshot = useCell(unfinished) !== null
+  const rest = hasSnapshot ? [...known.values()].filter((batch) => !ended(batch)) : null
+  return { batches: known, state: useCell(state), open: rest }
 }
 
 /** Tells of ends, and reads again when a snapshot is without a batch that is shown as unfinished: it ended while nobody was told. */

@@ -49,8 +49,9 @@ export async function readSession(): Promise<void> {
   addEventListener('hashchange', readLink)
   // Whether there is a cookie; only the service can see it, and not where another site or a file led here.
   const cookie = document.documentElement.dataset.cookie === 'yes' || link.value !== null
-  session.set(cookie ? undefined : null)
-  if (cookie) await askSession()
+  const known = document.getElementById('session')?.textContent
+  session.set(known ? (JSON.parse(known) as ConsoleSession) : cookie ? undefined : null)
+  if (session.value === undefined) await askSession()
 }
 
 async function askSession(): Promise<void> {

@@ -6,14 +6,14 @@ import type { BatchObject } from '../../wire/batch.ts'
 import type { DeliveryObject, WebhookObject } from '../../wire/event.ts'
 import type { LimitObject } from '../../wire/limit.ts'
 import type { List } from '../../wire/list.ts'
-import type { LiveUpdate, ServiceStatus } from '../../wire/status.ts'
+import type { ServiceStatus } from '../../wire/status.ts'
 import type { UsageHours, UsageObject } from '../../wire/usage.ts'
 import { get } from '../api.ts'
 import { every, now } from '../browser-clock.ts'
 import { Chart } from '../chart.tsx'
 import { compact, count, duration, perSecond, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { ended, latest, speedOf, useLive } from '../live.ts'
+import { latest, speedOf, useLive } from '../live.ts'
 import { Choice, LinkButton } from '../parts/button.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
@@ -38,20 +38,18 @@ const WEBHOOKS_MAX = 20
 const CAPS_SHOWN = 4
 
 export function Overview(): VNode {
-  const live = useGet<LiveUpdate>('/v1/live')
   const newest = useGet<List<BatchObject>>('/v1/batches', { limit: NEWEST })
   const status = useGet<ServiceStatus>('/v1/status')
   const limits = useResource(readCaps, [])
   const webhooks = useResource(readFailingWebhooks, [])
-  const { batches: pushed } = useLive()
+  const { batches: pushed, open } = useLive()
   const lastDay = useResource(readHours, [])
   useEffect(() => every(POLL_MS, status.reload), [])
   useEffect(() => every(HOURS_POLL_MS, lastDay.reload), [])
-  const known = new Map([...(live.data?.batches ?? []), ...pushed.values()].map((batch) => [batch.id, batch]))
-  const open = [...known.values()].map((batch) => latest(batch, pushed)).filter((batch) => !ended(batch))
   const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
-  const failed = [live, newest, status, limits, webhooks, lastDay].find(({ failure }) => failure)
-  const isRead = [live, newest, status, limits, webhooks].every(({ data }) => data !== null)
+  const resources = [newest, status, limits, webhooks, lastDay]
+  const failed = resources.find(({ failure }) => failure)
+  const mayBeBroken = status.data && limits.data && webhooks.data
   return (
     <Page
       title={t('overview.title')}
@@ -62,15 +60,19 @@ export function Overview(): VNode {
       }
     >
       <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
-      {isRead ? (
+      {newest.data ? (
         <div class="stack wide">
-          <Broken status={status} caps={limits.data} webhooks={webhooks.data ?? []} />
-          {rows.length === 0 && open.length === 0 ? (
+          {mayBeBroken ? (
+            <Broken status={status} caps={limits.data} webhooks={webhooks.data ?? []} />
+          ) : (
+            <Loading rows={1} />
+          )}
+          {rows.length === 0 ? (
             <FirstBatch />
           ) : (
             <>
-              <Late open={open} />
-              <Work open={open} />
+              {open ? <Late open={open} /> : <Loading rows={1} />}
+              {open ? <Work open={open} /> : null}
               {lastDay.data ? <LastDay usage={lastDay.data} /> : null}
               <Spend caps={limits.data} />
               <Section

@@ -16,9 +16,14 @@ interface Asset {
 export interface ConsoleAssets {
   /** By path below the folder in which they are served. */
   files: ReadonlyMap<string, Asset>
+  /** What the script of all pages imports at once: browsers load it beside the script. */
+  imported: readonly string[]
   /** Changes with any of them: part of their address, so that browsers may keep them for good. */
   version: string
 }
+
+/** Of what esbuild writes; imports of what few pages need are calls. */
+const STATIC_IMPORT = /(?:from|import)"\.\/([\w-]+\.js)"/g
 
 const BUILT = new URL('../../../console/', import.meta.url)
 
@@ -53,7 +58,8 @@ async function prepare(): Promise<ConsoleAssets> {
     const type = TYPES[path.split('.').at(-1) ?? ''] ?? 'application/octet-stream'
     files.set(path, { type, bytes, gzip: await promisify(gzip)(bytes, { level: 9 }) })
   }
-  return { files, version: hash.digest('hex').slice(0, 12) }
+  const imported = [...(texts['app.js'] ?? '').matchAll(STATIC_IMPORT)].map(([, path = '']) => path)
+  return { files, imported, version: hash.digest('hex').slice(0, 12) }
 }
 
 const SOURCES = fileURLToPath(new URL('../../../console', import.meta.url))

@@ -1,11 +1,14 @@
 // GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
 // Nothing comes from elsewhere, and the page's policy lets it load nothing else.
 import { createReadStream } from 'node:fs'
+import type { IncomingMessage } from 'node:http'
 import { ApiError } from '../../../domain/errors.ts'
-import { consoleTokenOf } from '../../access/auth.ts'
+import type { ConsoleSession } from '../../../wire/project.ts'
+import { authenticateSession, consoleTokenOf } from '../../access/auth.ts'
 import { MethodNotAllowed, pagePolicy } from '../../response/send-error.ts'
 import { type App, publicRoute, type RouteDependencies } from '../../route.ts'
 import { type ConsoleAssets, consoleAssets } from './assets.ts'
+import { showSession } from './session.ts'
 
 /** Pictures of prompts may be part of the prompt, as `data:`. */
 const POLICY = pagePolicy()
@@ -26,9 +29,13 @@ const YEAR_S = 31_536_000
 /** A service that has just started has more urgent work. */
 const PREPARED_AFTER_MS = 1_000
 
-type Deps = Pick<RouteDependencies, 'clock' | 'prepareConsole' | 'proxyIdentity'>
+type Deps = Pick<
+  RouteDependencies,
+  'store' | 'clock' | 'region' | 'version' | 'prepareConsole' | 'proxyIdentity'
+>
 
-export function consoleRoutes(app: App, { clock, prepareConsole = false, proxyIdentity }: Deps): void {
+export function consoleRoutes(app: App, deps: Deps): void {
+  const { store, clock, region, version, prepareConsole = false, proxyIdentity } = deps
   let cancel = (): void => {}
   app.addHook('onListen', async () => {
     if (!prepareConsole) return
@@ -47,9 +54,19 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false, proxyId
         return reply
           .headers(PAGE_HEADERS)
           .type('text/html; charset=utf-8')
-          .send(consolePage(await consoleAssets(), signedIn))
+          .send(consolePage(await consoleAssets(), signedIn, await sessionOf(headers.cookie, raw)))
       },
     })
+
+  /** Null where the page has to ask: it tells what is wrong with a session. */
+  async function sessionOf(cookie: string | undefined, raw: IncomingMessage): Promise<ConsoleSession | null> {
+    const token = consoleTokenOf(cookie)
+    if (token === null || proxyIdentity?.personOf(raw)) return null
+    return await authenticateSession(store.read, token, clock.now()).then(
+      (caller) => showSession(caller, { region, version, proxyIdentity }),
+      () => null,
+    )
+  }
 
   publicRoute(app, 'GET /console/gsm8k.jsonl', {
     handler: async (_request, reply) => reply.type('application/jsonl').send(createReadStream(EXAMPLE)),
@@ -69,9 +86,20 @@ export function consoleRoutes(app: App, { clock, prepareConsole = false, proxyId
   })
 }
 
-/** The page that loads them. `signedIn`: whether the browser sent a cookie, or the proxy names a person. */
-function consolePage({ version }: ConsoleAssets, signedIn: boolean): string {
+/**
+ * The page that loads them. `signedIn`: whether the browser sent a cookie, or the proxy names a person;
+ * `session`: who that is, where it is known, so that the page need not ask.
+ */
+function consolePage(
+  { version, imported }: ConsoleAssets,
+  signedIn: boolean,
+  session: ConsoleSession | null,
+): string {
   const at = (path: string): string => `/console/assets/${version}/${path}`
+  const preloads = imported.map((path) => `<link rel="modulepreload" href="${at(path)}">\n`).join('')
+  const known =
+    session &&
+    `<script type="application/json" id="session">${JSON.stringify(session).replaceAll('<', '\\u003c')}</script>\n`
   return `<!doctype html>
 <html lang="en" data-cookie="${signedIn ? 'yes' : 'no'}">
 <head>
@@ -81,8 +109,8 @@ function consolePage({ version }: ConsoleAssets, signedIn: boolean): string {
 <title>Offpeak</title>
 <link rel="icon" href="${at('icon.svg')}" type="image/svg+xml">
 <link rel="stylesheet" href="${at('console.css')}">
-<script type="module" src="${at('app.js')}"></script>
-</head>
+${preloads}<script type="module" src="${at('app.js')}"></script>
+${known ?? ''}</head>
 <body>
 <div id="app"><noscript>The console needs JavaScript. The same can be done with the command line and the API: <a href="/docs">/docs</a></noscript></div>
 </body>

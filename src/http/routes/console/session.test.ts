@@ -149,6 +149,32 @@ describe('signing in to the console', () => {
     assert.equal(rows.length, 1)
   })
 
+  test('the page of a browser that is signed in says who that is, and loads at once what its script imports', async () => {
+    await using server = await testServer()
+    const { key } = await server.issue({ project: '</script><b>' })
+    const cookie = await signIn(server, key)
+    const pageFor = async (headers: Record<string, string>): Promise<string> =>
+      (await server.call('GET', '/console', { key: null, headers })).text
+    const who = await server.call('GET', '/console/session', { key: null, headers: { cookie } })
+    const page = await pageFor({ cookie })
+    const [, known = ''] = /<script type="application\/json" id="session">(.*?)<\/script>/.exec(page) ?? []
+    assert.deepEqual(JSON.parse(known), who.json)
+    for (const other of ['', `${cookie}x`])
+      assert.doesNotMatch(await pageFor({ cookie: other }), /id="session"/)
+    const [, script = ''] = /<script type="module" src="(.*?)"/.exec(page) ?? []
+    const { text } = await server.call('GET', script, { key: null })
+    const imported = [...text.matchAll(/(?:from|import)"\.\/(.*?)"/g)].map(([, path]) => path)
+    const preloaded = [...page.matchAll(/<link rel="modulepreload" href="(.*?)">/g)].map(
+      ([, path = '']) => path,
+    )
+    assert.ok(imported.length > 0)
+    assert.deepEqual(
+      preloaded.map((path) => path.split('/').at(-1)),
+      imported,
+    )
+    for (const path of preloaded) assert.equal((await server.call('GET', path, { key: null })).status, 200)
+  })
+
   test('a one-time link signs in once, within a minute, and only a key makes one', async () => {
     await using server = await testServer()
     const link = await server.call('POST', '/console/links')

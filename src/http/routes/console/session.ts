@@ -46,7 +46,7 @@ type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version' | '
 }
 
 export function consoleSessionRoutes(app: App, deps: Deps): void {
-  const { store, clock, region, version, proxyIdentity, countCall } = deps
+  const { store, clock, region, countCall } = deps
   publicRoute(app, 'POST /console/session', {
     doc: {
       operation: 'createConsoleSession',
@@ -90,7 +90,7 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
       // From here on the call has a caller, and so a record.
       request.caller = caller
       reply.header('set-cookie', setConsoleCookie(token, SESSION_MS / 1000, request.headers))
-      return showSession(caller)
+      return showSession(caller, deps)
     },
   })
 
@@ -99,7 +99,7 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
     operation: 'getConsoleSession',
     summary: 'Who is signed in',
     answer: ConsoleSession,
-    handler: async (_request, caller) => showSession(caller),
+    handler: async (_request, caller) => showSession(caller, deps),
   })
 
   route(app, 'DELETE /console/session', {
@@ -145,18 +145,22 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
       expires_at: unixSeconds(expires),
     }
   }
+}
 
-  function showSession(caller: Caller): ConsoleSession {
-    const { project_id, project_name, plan, key_id, scopes, session_expires, person } = caller
-    return {
-      object: 'console_session',
-      project: { id: project_id, name: project_name, plan },
-      api_key_id: key_id,
-      scopes: [...scopes],
-      region,
-      version,
-      expires_at: secondsOrNull(session_expires),
-      ...(person !== null && { person, sign_out: proxyIdentity?.signOut ?? null }),
-    }
+/** Who is signed in, as the console's pages learn it. */
+export function showSession(
+  caller: Caller,
+  { region, version, proxyIdentity }: Pick<Deps, 'region' | 'version' | 'proxyIdentity'>,
+): ConsoleSession {
+  const { project_id, project_name, plan, key_id, scopes, session_expires, person } = caller
+  return {
+    object: 'console_session',
+    project: { id: project_id, name: project_name, plan },
+    api_key_id: key_id,
+    scopes: [...scopes],
+    region,
+    version,
+    expires_at: secondsOrNull(session_expires),
+    ...(person !== null && { person, sign_out: proxyIdentity?.signOut ?? null }),
   }
 }
