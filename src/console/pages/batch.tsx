@@ -4,6 +4,8 @@ import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
+import type { WebhookObject } from '../../wire/event.ts'
+import type { List } from '../../wire/list.ts'
 import { getPage, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
@@ -26,6 +28,7 @@ import { BatchActions } from './batch-actions.tsx'
 import { ErrorGroups, mayRetry, useErrors } from './batch-errors.tsx'
 import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
+import { reaskText } from './new-batch.tsx'
 
 export function Batch({ id }: PageParams): VNode {
   const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`)
@@ -194,6 +197,10 @@ function AgainstEstimate({ batch }: { batch: BatchObject }): VNode | null {
 }
 
 function Details({ batch }: { batch: BatchObject }): VNode {
+  const webhooks = useGet<List<WebhookObject>>(may('webhooks:read') ? '/v1/webhooks' : null, {
+    batch_id: batch.id,
+  })
+  const webhook = webhooks.data?.data.map(({ url }) => url).join(', ')
   const file = (id: string | null | undefined): VNode | null => (id ? <span class="mono">{id}</span> : null)
   return (
     <div class="card">
@@ -210,6 +217,8 @@ function Details({ batch }: { batch: BatchObject }): VNode {
             'output_url_status',
             file([batch.output_url_status, batch.output_url_error].filter(Boolean).join(': ')),
           ],
+          ['webhook', file(webhook)],
+          [t('new.reask'), batch.reask ? reaskText(batch.reask) : null],
           [t('batch.endpoint'), <code class="code">{batch.endpoint}</code>],
           [t('batch.window'), batch.completion_window],
           [t('batch.ends'), <Time at={batch.expires_at} />],

@@ -236,6 +236,13 @@ interface Attempt {
   reason?: string
 }
 
+/** Why an answer was asked for again, in words; else what the server said. */
+function reasonText(reason: string): string {
+  return reason === 'not_schema' || reason === 'not_json' || reason === 'cut_off'
+    ? t(`line.again.${reason}`)
+    : reason
+}
+
 function Attempts({ line }: { line: BatchLine }): VNode | null {
   const attempts = (line.record?.attempts ?? []) as Attempt[]
   if (attempts.length === 0) return null
@@ -246,7 +253,7 @@ function Attempts({ line }: { line: BatchLine }): VNode | null {
       title: t('batch.status'),
       cell: ({ status, reason }) => [
         <Badge tone={reason ? 'bad' : 'good'} text={status === null ? t('line.noAnswer') : String(status)} />,
-        reason ? <div class="muted small">{reason}</div> : null,
+        reason ? <div class="muted small">{reasonText(reason)}</div> : null,
       ],
     },
     { title: t('line.duration'), align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },

@@ -12,6 +12,7 @@ import { later, now } from '../browser-clock.ts'
 import { bytes, compact, count, duration, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
+import { SecretDialog } from '../parts/dialog.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
 import { Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
@@ -20,6 +21,7 @@ import { type Column, Table } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
 import { useAction, useGet, useResource } from '../resource.ts'
 import { currentAddress, navigate, replaceQuery } from '../router.ts'
+import { may } from '../session.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
 
 const POLL_MS = 300
@@ -138,7 +140,13 @@ type Order = Omit<CreateBatch, 'endpoint'> & { endpoint: string }
 const CHAT = '/v1/chat/completions'
 
 /** What a person chooses of a batch; texts as they are typed. */
-const CHOICES = { window: '24h', name: '', entity: '', start: '', metadata: '' }
+const CHOICES = {
+  ...{ window: '24h', name: '', entity: '', start: '', metadata: '' },
+  ...{ reask: '', webhook: '', output: '' },
+}
+
+/** How often, and how, answers that miss their schema may be asked for again. */
+const REASKS = ['', '1:repeat', '3:repeat', '1:repair', '3:repair'] as const
 
 const DRAFT = 'offpeak.draft'
 
@@ -151,7 +159,7 @@ function readDraft(fileId: string): typeof CHOICES {
 function orderOf(
   file: FileObject,
   endpoint: string,
-  { window, name, entity, start, metadata } = CHOICES,
+  { window, name, entity, start, metadata, reask } = CHOICES,
 ): Order {
   const pairs = metadata.split(';').map((pair) => {
     const [key = '', ...value] = pair.split('=')
@@ -165,6 +173,20 @@ function orderOf(
     completion_window: window,
     ...(given.length === 0 ? {} : { metadata: Object.fromEntries(given) }),
     ...(start === '' ? {} : { start_after: Date.parse(start) / 1000 }),
+    ...(reask === '' ? {} : { reask: reaskOf(reask) }),
+  }
+}
+
+function reaskOf(text: string): NonNullable<CreateBatch['reask']> {
+  const [max, mode] = text.split(':')
+  return { max: Number(max), mode: mode === 'repair' ? 'repair' : 'repeat' }
+}
+
+/** What changes neither the price nor the time. */
+function placesOf({ webhook, output }: typeof CHOICES): Pick<CreateBatch, 'webhook' | 'output_url'> {
+  return {
+    ...(webhook.trim() === '' ? {} : { webhook: { url: webhook.trim() } }),
+    ...(output.trim() === '' ? {} : { output_url: output.trim() }),
   }
 }
 
@@ -257,6 +279,7 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
     setChoices({ ...choices, [name]: text })
     sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...choices, [name]: text }))
   }
+  const [made, setMade] = useState<BatchObject | null>(null)
   const quotas = useGet<QuotasObject>('/v1/quotas')
   const windows = [...new Set([...(quotas.data?.completion_windows ?? []), choices.window])]
   const endpoint = useResource(async () => await endpointOf(content), [file.id])
@@ -272,9 +295,10 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
   const ends = windowMs(choices.window)
   const create = (): void =>
     void action.run(async () => {
-      const batch = await post<BatchObject>('/v1/batches', order)
+      const batch = await post<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
       sessionStorage.removeItem(DRAFT)
-      navigate(`/batches/${batch.id}`)
+      if (batch.webhook?.secret === undefined) navigate(`/batches/${batch.id}`)
+      else setMade(batch)
     })
   const isReading = endpoint.loading && endpoint.data === null
   const isBlocked = estimate.data?.accepted === false
@@ -331,6 +355,35 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           placeholder="run=nightly; owner=ana"
           hint={t('new.metadataHint')}
         />
+        <details>
+          <summary>{t('new.more')}</summary>
+          <div class="form">
+            <SelectField
+              label={t('new.reask')}
+              value={choices.reask}
+              options={REASKS.map((text) => [text, reaskText(text === '' ? null : reaskOf(text))] as const)}
+              onInput={choose('reask')}
+              hint={t('new.reaskHint')}
+            />
+            {may('webhooks:write') ? (
+              <TextField
+                label={t('new.webhook')}
+                type="url"
+                value={choices.webhook}
+                onInput={choose('webhook')}
+                placeholder="https://example.com/offpeak"
+                hint={t('new.webhookHint')}
+              />
+            ) : null}
+            <TextField
+              label={t('new.output')}
+              value={choices.output}
+              onInput={choose('output')}
+              placeholder="s3://bucket/path/"
+              hint={t('new.outputHint')}
+            />
+          </div>
+        </details>
         <FailureNotice failure={action.failure} />
         <div class="row">
           <Button
@@ -347,8 +400,21 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           ) : null}
         </div>
       </div>
+      {made?.webhook?.secret === undefined ? null : (
+        <SecretDialog
+          title={t('webhooks.secret')}
+          text={t('webhooks.secretText')}
+          secret={made.webhook.secret}
+          onClose={() => navigate(`/batches/${made.id}`)}
+        />
+      )}
     </form>
   )
+}
+
+/** How answers of a batch are asked for again. */
+export function reaskText(reask: BatchObject['reask'] | null): string {
+  return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
 }
 
 const UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -393,7 +459,9 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
               title: t('overview.doneAt'),
               value: at == null ? '–' : <Time at={at} short />,
               note:
-                at == null ? t('new.speedUnknown') : t('batch.left', { time: duration(at * 1000 - now()) }),
+                at == null
+                  ? t('new.speedUnknown')
+                  : t('batch.left', { time: duration(Math.max(0, at * 1000 - now())) }),
             },
             { title: t('lines.title'), value: count(estimate.lines) },
             { title: t('new.inputTokens'), value: compact(estimate.input_tokens) },

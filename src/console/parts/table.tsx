@@ -1,7 +1,10 @@
 // A table whose rows become cards where the window is narrow. Roles are given by hand, since cards are no table to
 // a browser.
 import type { ComponentChildren, VNode } from 'preact'
+import { t } from '../i18n.ts'
 import { replaceQuery, useAddress } from '../router.ts'
+import { Button } from './button.tsx'
+import { SelectField } from './field.tsx'
 
 export interface Column<T> {
   title: string
@@ -53,6 +56,7 @@ export function useOrder(first: string, textColumns: readonly string[]): Order {
 export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: TableProps<T>): VNode {
   return (
     <div class="table-frame">
+      {order ? <OrderChoice columns={columns} order={order} /> : null}
       <table class="table" role="table" aria-label={label}>
         <thead role="rowgroup">
           <tr role="row">
@@ -95,6 +99,20 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: Table
           ))}
         </tbody>
       </table>
+    </div>
+  )
+}
+
+/** On a phone, where no headings are shown. */
+function OrderChoice<T>({ columns, order }: { columns: readonly Column<T>[]; order: Order }): VNode {
+  const options = columns.flatMap(({ title, sort }) => (sort ? [[sort, title] as const] : []))
+  return (
+    <div class="order">
+      <SelectField label={t('sort')} value={order.by} options={options} onInput={order.choose} />
+      <Button
+        label={`${t('sort.turn')} ${order.isAscending ? '↑' : '↓'}`}
+        onClick={() => order.choose(order.by)}
+      />
     </div>
   )
 }
