@@ -91,6 +91,21 @@ test('where others take all seats, no line may be in flight; when they leave, li
   assert.ok(of.current >= 30, `only ${of.current}`)
 })
 
+test('the nearer others are to all of the seats, the more of what they may add is left free', () => {
+  // After a peak at which they find out how many seats there are: about the mean by turns.
+  const freeBeside = (mean: number): number => {
+    const of = share()
+    const peak = (at: number): number => (at % 30 === 0 ? 99 : 92)
+    const others = (at: number): number => (at < 300 ? peak(at) : mean + (at % 2 === 0 ? 3 : -3))
+    const now = run(of, 0, 900, server(96, others))
+    return 96 - mean - of.places(now)
+  }
+  const half = freeBeside(48)
+  const most = freeBeside(78)
+  assert.ok(half <= 10, `${half}`)
+  assert.ok(most >= 16, `${most}`)
+})
+
 test('a cache that fills up beyond its bound shrinks the share at once', () => {
   const { of, now } = grown()
   const before = of.current

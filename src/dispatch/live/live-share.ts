@@ -44,10 +44,15 @@ const SEATS_ASSUMED = 256
 const STEP_FACTOR = 1.6
 /** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
 const CROWDED_SHARE = 0.02
-const CROWDED_PEAK_SHARE = 0.95
+const CROWDED_PEAK_SHARE = 0.99
 /** Seats left free for what the others may add, in standard deviations of what they did. */
-const HEADROOM_DEVIATIONS = 3
-const CROWDED_HEADROOM_DEVIATIONS = 2.1
+const HEADROOM_DEVIATIONS = 4
+const CROWDED_HEADROOM_DEVIATIONS = 2
+/** So many times as many where the others alone nearly fill it, from one part of it to another: there, a queue lasts. */
+const NEARLY_FULL_FACTOR = 1.7
+const NEARLY_FULL = [0.5, 0.8] as const
+/** Others are expected to become fewer by no more deviations: a burst looks like chance at first. */
+const FALL_DEVIATIONS_MAX = 0.5
 /** How much of the cache requests may fill before some are preempted, as they grow. */
 const CACHE_FULL = 0.95
 /** A line's effect on a step is not told from others' by less than this part of an empty step, at their peak. */
@@ -180,8 +185,8 @@ export class LiveShare {
   #learn(reading: Reading): void {
     const { load, others, at } = reading
     const last = this.#last
-    this.#changes.add(others, at)
     this.#others.add(others, last === null ? 0 : at - last.at)
+    this.#changes.add(others, this.#others.mean, at)
     this.#seats.add(load.running, load.waiting > this.#terms.waiting_max, at)
     if (last === null || load.tokens === null || last.load.tokens === null) return
     const ms = at - last.at
@@ -198,7 +203,7 @@ export class LiveShare {
     const { load, ours } = reading
     const { running, waiting, cache } = load
     const { waiting_max, cache_max } = this.#terms
-    let most = Math.min(this.#bySteps(running, workers, mean), this.#byRoom(reading))
+    let most = Math.min(this.#bySteps(running, workers, mean), this.#byRoom(reading, mean))
     if (cache !== null && cache > 0 && running > 0)
       most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
     if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
@@ -208,16 +213,21 @@ export class LiveShare {
   }
 
   /** Such that our lines that end make room as fast as the others may need it. */
-  #byRoom({ load: { cache, running }, others }: Reading): number {
+  #byRoom({ load: { cache, running }, others }: Reading, mean: number): number {
     const byCache =
       cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
-    const room = Math.min(this.#seats.count, byCache) - others
-    const deviations = this.#isCrowded ? CROWDED_HEADROOM_DEVIATIONS : HEADROOM_DEVIATIONS
+    const full = Math.min(this.#seats.count, byCache)
+    const room = full - others
+    const usual = this.#isCrowded ? CROWDED_HEADROOM_DEVIATIONS : HEADROOM_DEVIATIONS
+    const [least, all] = NEARLY_FULL
+    const nearness = Math.min(1, Math.max(0, (mean / full - least) / (all - least)))
+    const deviations = usual * (1 + (NEARLY_FULL_FACTOR - 1) * nearness)
     let most = room - 1
-    for (const { ms, deviation } of this.#changes.all) {
+    for (const { ms, rise, deviation } of this.#changes.ahead(others, mean)) {
       const staying = 1 - Math.max(0, ms - STALE_MS) / this.#residenceMs
       if (staying <= 0) break
-      most = Math.min(most, (room - deviations * deviation) / staying)
+      const ahead = Math.max(rise, -FALL_DEVIATIONS_MAX * deviation) + deviations * deviation
+      most = Math.min(most, (room - ahead) / staying)
     }
     return most
   }

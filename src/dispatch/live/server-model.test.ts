@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { OthersLevel, Seats, StepModel } from './server-model.ts'
+import { Changes, OthersLevel, Seats, StepModel } from './server-model.ts'
 
 test('a quantile is the number that others stayed below for so much of the time; old days count less', () => {
   const level = new OthersLevel()
@@ -49,6 +49,45 @@ test('a few that wait for long prompts do not make a server smaller than it was 
   for (let now = 0; now < 60_000; now += 500) seats.add(60, false, now)
   seats.add(20, true, 60_500)
   assert.equal(seats.count, Number.POSITIVE_INFINITY)
+})
+
+/** Readings twice a second. */
+function changesOf(values: readonly number[], mean: (value: number) => number): Changes {
+  const changes = new Changes()
+  for (const [i, value] of values.entries()) changes.add(value, mean(value), i * 500)
+  return changes
+}
+
+/** Of the numerical recipes, in [0, 1). */
+function randomOf(state: number): () => number {
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+    return state / 2 ** 32
+  }
+}
+
+test('a number that varies around its mean returns to it; its deviation grows with the root of the mean', () => {
+  const random = randomOf(5)
+  const values = Array.from({ length: 2000 }, () => 30 + 20 * random())
+  const changes = changesOf(values, () => 40)
+  for (const { rise, deviation } of changes.ahead(50, 40)) {
+    assert.ok(Math.abs(rise + 10) < 3, `${rise}`)
+    assert.ok(deviation > 4 && deviation < 8, `${deviation}`)
+  }
+  const [few, many] = [40, 160].map((mean) => changes.ahead(mean, mean).at(0)!)
+  assert.ok(Math.abs(many!.deviation - 2 * few!.deviation) < 0.01)
+  assert.equal(few!.rise, 0)
+})
+
+test('a number that goes on rising from above its mean is not expected to return to it', () => {
+  const rising = changesOf(
+    Array.from({ length: 300 }, (_, i) => i),
+    (value) => value - 3,
+  )
+  for (const { rise, deviation } of rising.ahead(300, 297)) {
+    assert.equal(Math.abs(rise), 0)
+    assert.ok(deviation > 1)
+  }
 })
 
 const stepMs = (others: number, ours: number): number => 5 + 0.05 * others + 0.15 * ours

@@ -74,46 +74,72 @@ function levelOf(key: number): number {
   return key === -1 ? 0 : 2 ** (key / CLASSES_PER_DOUBLING)
 }
 
-// How much a quantity rises within some seconds: a deviation by how far two readings are apart. What falls as often as it
-// rises has twice the mean square of its rises; a quantity that has just dropped for good is not expected to rise by that.
+// How the others' number changes within some seconds: it returns to its mean by a part of its distance from it, and varies
+// by chance beside that, with a mean square in proportion to the mean, as of requests that arrive and end by chance. Both are
+// learned by how far two readings are apart. What falls as often as it rises has twice the mean square of its rises; a number
+// that has just dropped for good is not expected to rise by that.
 
 /** Readings apart, about once a second. */
 const LAGS = [1, 2, 4, 8, 16]
 const LAG_MAX = 16
-/** How much of the mean the last change is. */
-const CHANGE_SHARE = 0.04
+/** How much of what is known the last change is: bursts are rare, and are not to be forgotten within seconds. */
+const CHANGE_SHARE = 0.003
 
 interface Change {
   /** Milliseconds between two readings, on average. */
   ms: number
+  /** Mean products of the distance from the mean: with the change, and with itself. */
+  returning: number
+  distance: number
+  /** Of what it rises beside its return, for each of the mean. */
   meanSquare: number
   samples: number
 }
 
 export class Changes {
-  readonly #readings: { value: number; at: number }[] = []
-  readonly #byLag: Change[] = LAGS.map(() => ({ ms: 0, meanSquare: 0, samples: 0 }))
+  readonly #readings: { value: number; mean: number; at: number }[] = []
+  readonly #byLag: Change[] = LAGS.map(() => ({
+    ms: 0,
+    returning: 0,
+    distance: 0,
+    meanSquare: 0,
+    samples: 0,
+  }))
 
-  add(value: number, at: number): void {
-    this.#readings.push({ value, at })
+  add(value: number, mean: number, at: number): void {
+    this.#readings.push({ value, mean, at })
     if (this.#readings.length > LAG_MAX + 1) this.#readings.shift()
     for (const [i, lag] of LAGS.entries()) {
       const before = this.#readings.at(-1 - lag)
       if (before === undefined) break
       const change = this.#byLag[i]!
-      change.samples++
-      const share = Math.max(CHANGE_SHARE, 1 / change.samples)
+      const share = Math.max(CHANGE_SHARE, 1 / ++change.samples)
+      const level = Math.max(1, before.mean)
+      const distance = before.mean - before.value
+      const risen = value - before.value
       change.ms += share * (at - before.at - change.ms)
-      change.meanSquare += share * (2 * Math.max(0, value - before.value) ** 2 - change.meanSquare)
+      change.returning += share * ((distance * risen) / level - change.returning)
+      change.distance += share * (distance ** 2 / level - change.distance)
+      const rest = Math.max(0, risen - partOf(change) * distance)
+      change.meanSquare += share * ((2 * rest ** 2) / level - change.meanSquare)
     }
   }
 
-  /** Shortest time first. */
-  get all(): { ms: number; deviation: number }[] {
+  /** What a number that has this mean is expected to rise by, and the deviation from that; shortest time first. */
+  ahead(value: number, mean: number): { ms: number; rise: number; deviation: number }[] {
     return this.#byLag
       .filter(({ samples }) => samples > 0)
-      .map(({ ms, meanSquare }) => ({ ms, deviation: Math.sqrt(meanSquare) }))
+      .map((change) => ({
+        ms: change.ms,
+        rise: partOf(change) * (mean - value),
+        deviation: Math.sqrt(change.meanSquare * Math.max(1, mean)),
+      }))
   }
+}
+
+/** Of the distance from the mean, what is returned. */
+function partOf({ returning, distance }: Change): number {
+  return distance === 0 ? 0 : Math.min(1, Math.max(0, returning / distance))
 }
 
 // How many requests a model server works on at once, which none says of itself: the number that ran when others had to
