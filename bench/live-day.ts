@@ -46,7 +46,7 @@ export class Day {
   readonly #batchRandom: () => number
   readonly #timers: { at: number; fn: () => void }[] = []
   readonly #rate: (now: number) => number
-  readonly #rateMax: number
+  readonly #nextArrival: (from: number) => number
   readonly #batch: BatchSide | null
   readonly #ttfts: number[] = []
   readonly #at: number[] = []
@@ -67,16 +67,15 @@ export class Day {
     load?: readonly [number, number]
   }) {
     const { lengthMs, capacity, seed } = options
-    const [low, high] = options.load ?? [0.2, 0.9]
+    const load = options.load ?? [0.2, 0.9]
     this.engine = new Engine(engineSettings(options.engine))
     this.lengthMs = lengthMs
     this.#work = options.work
     this.#random = randomOf(seed)
     this.#batchRandom = randomOf(seed + 7)
     this.#batch = options.batch
-    this.#rate = (now) =>
-      (capacity / 1000) * (low + ((high - low) * (1 - Math.cos((2 * Math.PI * now) / lengthMs))) / 2)
-    this.#rateMax = (capacity / 1000) * high
+    this.#rate = (now) => rateAt(now, load, capacity, lengthMs)
+    this.#nextArrival = arrivals(this.#rate, (capacity / 1000) * load[1], this.#random)
     this.#samples = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
     this.#own = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
   }
@@ -164,14 +163,6 @@ export class Day {
     )
   }
 
-  /** By thinning: candidates at the highest rate, of which the rate's share counts. */
-  #nextArrival(from: number): number {
-    let at = from
-    do at -= Math.log(1 - this.#random()) / this.#rateMax
-    while (this.#random() * this.#rateMax > this.#rate(at))
-    return at
-  }
-
   #result(): DayResult {
     const ttfts = Float64Array.from(this.#ttfts)
     const { preemptions, steps } = this.engine.stats
@@ -199,6 +190,30 @@ export class Day {
       liveInFlight: this.#samples,
       parts,
     }
+  }
+}
+
+/** Live requests that arrive in a millisecond: the load goes from its least to its most at noon, and back. */
+export function rateAt(
+  now: number,
+  [low, high]: readonly [number, number],
+  capacity: number,
+  lengthMs: number,
+): number {
+  return (capacity / 1000) * (low + ((high - low) * (1 - Math.cos((2 * Math.PI * now) / lengthMs))) / 2)
+}
+
+/** The time of the next arrival after one, by thinning: candidates at the highest rate, of which the rate's share counts. */
+export function arrivals(
+  rate: (now: number) => number,
+  rateMax: number,
+  random: () => number,
+): (from: number) => number {
+  return (from) => {
+    let at = from
+    do at -= Math.log(1 - random()) / rateMax
+    while (random() * rateMax > rate(at))
+    return at
   }
 }
 
@@ -238,7 +253,7 @@ export function quantile(values: ArrayLike<number>, q: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? 0
 }
 
-function around(mean: number, random: () => number): number {
+export function around(mean: number, random: () => number): number {
   return Math.max(1, Math.round(mean * (0.5 + random())))
 }
 

@@ -1,9 +1,10 @@
 // How batch work may be sent beside live traffic (bench/live.ts): as without `live`, with the worker's share, by a
 // scheduler that knows everything, and by one that knows the server but sees no more of it than the worker does.
+import type { EngineOptions } from '../src/backends/sim/engine/engine.ts'
 import { ConcurrencyLimit, type Sent } from '../src/dispatch/concurrency.ts'
 import type { LiveShare } from '../src/dispatch/live/live-share.ts'
 import { sentAt } from '../test/fakes/slotted-server.ts'
-import { type BatchSide, type Day, type DayResult, SAMPLE_MS } from './live-day.ts'
+import { type BatchSide, type Day, type DayResult, SAMPLE_MS, type Workload } from './live-day.ts'
 
 /** As the worker's loops. */
 const RISE_MS = 200
@@ -74,13 +75,13 @@ export function keepingToShare(
 }
 
 /** Requests in all, where a line counts as so many. */
-export interface Bound {
+interface Bound {
   bound: number
   weight: number
 }
 
 /** Fills up to the bound whatever live traffic will leave within the next so many milliseconds. */
-export function knowingAll(
+function knowingAll(
   { bound, weight }: Bound,
   aheadMs: number,
   capacity: number,
@@ -104,7 +105,7 @@ export function knowingAll(
  * Fills up to the bound what live traffic had left at the last reading, less `deviations` times what it may have come to
  * since: arrivals less ends are about twice the arrivals' variance.
  */
-export function knowingServer({ bound, weight }: Bound, deviations: number, capacity: number): BatchSide {
+function knowingServer({ bound, weight }: Bound, deviations: number, capacity: number): BatchSide {
   return {
     start(day) {
       let live = 0
@@ -124,6 +125,62 @@ export function knowingServer({ bound, weight }: Bound, deviations: number, capa
     },
     answered() {},
   }
+}
+
+const AHEAD_MS = [0, 1_000, 3_000]
+const DEVIATIONS = [0, 1.5, 3]
+const HALVINGS = 6
+
+export interface KnownDay {
+  engine: EngineOptions
+  work: Workload
+  capacity: number
+  /** The same day without batch work. */
+  alone: DayResult
+  /** How many times as long as that day's the p99 to the first token may be. */
+  p99Most: number
+  run(batch: BatchSide): DayResult
+}
+
+/** The most batch tokens of a scheduler that knows all, over weights, seconds ahead and bounds. */
+export function bestKnowingAll(day: KnownDay): DayResult {
+  const { capacity, alone } = day
+  return bestOf(day, AHEAD_MS, (bound, ms) => knowingAll(bound, ms, capacity, alone))
+}
+
+/** The same of one that knows the server. */
+export function bestKnowingServer(day: KnownDay): DayResult {
+  return bestOf(day, DEVIATIONS, (bound, of) => knowingServer(bound, of, day.capacity))
+}
+
+function bestOf(
+  day: KnownDay,
+  choices: readonly number[],
+  way: (bound: Bound, choice: number) => BatchSide,
+): DayResult {
+  let best = day.run(way({ bound: 0, weight: 1 }, choices[0]!))
+  for (const weight of weightsOf(day))
+    for (const choice of choices) {
+      let low = 0
+      let high = (day.engine.max_num_seqs ?? 256) * 1.2
+      for (let i = 0; i < HALVINGS; i++) {
+        const bound = (low + high) / 2
+        const result = day.run(way({ bound, weight }, choice))
+        if (result.p99 > day.p99Most * day.alone.p99) high = bound
+        else {
+          low = bound
+          if (result.batchTokens >= best.batchTokens) best = result
+        }
+      }
+    }
+  return best
+}
+
+/** A line like a live request, and by what it adds to a step. */
+function weightsOf({ engine, work }: KnownDay): number[] {
+  const perToken = ({ prompt, output }: { prompt: number; output: number }): number =>
+    (engine.seq_ms ?? 0.03) + (prompt * (engine.prefill_token_ms ?? 0.02)) / output
+  return [...new Set([1, Number((perToken(work.batch) / perToken(work.live)).toFixed(2))])]
 }
 
 /** Of the values from each place to so many further. */
