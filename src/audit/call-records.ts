@@ -19,7 +19,7 @@ export class HttpRecords {
   }
 }
 
-/** A secret that was shown once to its owner is not to be read here by whoever may read records. */
+/** Records have no secrets: more keys may read records than may read a secret. */
 function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
   const { path, entity, response } = row
   return {
@@ -30,7 +30,7 @@ function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
   }
 }
 
-// Records of rejected calls without a valid key. Anybody can make such calls, so their records are bounded: a maximum
+// Records of rejected calls without a valid key. No key is needed to make such calls, so their records are bounded: a maximum
 // per minute for each address and for the process, and only the newest are kept. Further calls are only logged.
 
 export const PER_ADDRESS_MAX = 60

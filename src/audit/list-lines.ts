@@ -191,7 +191,7 @@ export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
 // The lines of one chunk as a list shows them: finished ones by their audit records, the rest by the input. Only what
 // is asked for is read: whether a line failed stands in the chunk's index.
 
-/** Lines that are read at a time: nobody else waits for long. */
+/** Lines that are read at a time: other calls do not wait for long. */
 const WINDOW_LINES = 50
 
 interface Wanted {

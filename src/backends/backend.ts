@@ -38,7 +38,7 @@ export type BackendResult =
       status: number | null
       code: FailureCode
       retry_after_ms?: number
-      /** The request reached nobody: no connection came about. */
+      /** The request reached no server: there was no connection. */
       unreachable?: boolean
       isOfGateway?: boolean
     } & FailureReason)
@@ -71,7 +71,7 @@ export interface ServerProbe {
   reason: string | null
 }
 
-/** What a server says of all that it answers, whoever asked. */
+/** The traffic of a server, lines and other requests together, by its own account. */
 export interface ServerTraffic {
   running: number
   waiting: number

@@ -99,7 +99,7 @@ async function readIfThere(path: string): Promise<MasterKey | null> {
   return masterKeyFromText(text, `the master key file ${path}`)
 }
 
-/** Written whole under another name, then linked: the name appears once, complete, or was somebody else's. */
+/** Written whole under another name, then linked: the name appears once, complete, or another process was first. */
 async function create(path: string): Promise<void> {
   const folder = dirname(resolve(path))
   await mkdir(folder, { recursive: true, mode: 0o700 })

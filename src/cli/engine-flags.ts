@@ -24,7 +24,6 @@ export interface EngineFlags {
   model?: string
 }
 
-/** A server that the run starts for itself. */
 export interface RunEngine {
   /** What requests call the model, where the run makes them. */
   model: string

@@ -56,7 +56,6 @@ export interface Launch {
   adminCommands(): Promise<AdminCommands>
 }
 
-/** Commands on the stores themselves. */
 export interface AdminCommands {
   /** Wraps every key with another master key. */
   rekey(config: Config, order: RekeyOrder): Promise<RekeyReport>
@@ -151,7 +150,6 @@ export interface KeySummary
 }
 
 interface NewKey extends KeySummary {
-  /** The key itself, shown only once. */
   key: string
 }
 

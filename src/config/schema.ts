@@ -554,7 +554,7 @@ const BUCKETS = listOf(
       for (const key of ['access_key_id_env', 'secret_access_key_env', 'session_token_env'] as const) {
         const name = found[key]
         if (name === null || present(env[name]) !== undefined) continue
-        // A key that was written in place of the name of its variable is told to nobody.
+        // A key may have been written in place of the name of its variable: no message quotes it.
         const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
         problem([key], `${variable} is not set; the bucket ${found.url.bucket} needs it`)
       }

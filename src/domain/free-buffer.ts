@@ -12,7 +12,7 @@ let spareBytes = 0
 
 /**
  * Frees the memory that `view` is a view of; `view`, and all others of it, are empty afterwards. The caller knows that
- * nobody reads or writes it any more, system calls included. Buffers out of Node's pool, which have others' bytes too,
+ * it is not read or written any more, system calls included. Buffers out of Node's pool, which have others' bytes too,
  * stay as they are.
  */
 export function freeBuffer(view: Uint8Array): void {

@@ -38,7 +38,6 @@ const URGENT_STARTS = 2
 interface EngineOptions {
   /** Shown in audit records, logs and metrics. */
   name: string
-  /** What the server calls its model. */
   model: string
   spec: EngineConfig
   machine: Machine

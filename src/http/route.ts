@@ -78,7 +78,7 @@ declare module 'fastify' {
     declared?: Declared
   }
   interface FastifyRequest {
-    /** That came in the body. They take much memory: whoever has stored them calls `freeLines`. */
+    /** That came in the body. They take much memory: the handler calls `freeLines` once it has stored them. */
     lines: InlineLines | null
     freeLines: () => void
     /** What the record of the call has as its answer, where that holds contents of files. */

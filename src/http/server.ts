@@ -53,7 +53,7 @@ export interface ServerDependencies extends Omit<RouteDependencies, 'proxyIdenti
   requests_per_minute: number | null
   /** The same of all keys of a project together. */
   project_requests_per_minute?: number | null
-  /** Null or absent: no proxy signs anybody in. */
+  /** Null or absent: no proxy signs persons in. */
   signInProxy?: SignInProxy | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>

@@ -32,7 +32,7 @@ export interface ChunkLine {
   /** Estimated; what is projected and, where the server reports no usage, billed. */
   input_tokens: number
   output_tokens_max: number
-  /** Of its prompt, as written; null with media, whose tokens nobody can tell from their bytes. */
+  /** Of its prompt, as written; null with media, whose tokens do not follow from their bytes. */
   prompt_bytes: number | null
   /** Whether its answer does not depend on chance. */
   isRepeatable: boolean

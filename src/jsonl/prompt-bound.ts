@@ -1,4 +1,5 @@
-// How many tokens the prompt of a line can have at most, in any tokenizer and with any chat template, by what its body says.
+// The upper bound of the tokens of a prompt, in any tokenizer and with any chat template, as the body of its line shows
+// it.
 //
 // A token is at least a byte: tokenizers without a word for a character fall back to its bytes, and JSON writes no character
 // in fewer bytes than it has. What a template writes around each message is shorter than the JSON around it. Beyond the

@@ -29,7 +29,6 @@ interface Mismatch {
   project_id: string
   /** Null for a mismatch of the whole project. */
   batch_id: string | null
-  /** The difference, with both values. */
   problem: string
 }
 

@@ -146,7 +146,6 @@ export interface Candidate {
   /** Its place in the chunk. */
   position: number
   entity: string | null
-  /** Its projected spend. */
   projected: Spend
   /** It was sent already, so it gets a reservation in any case. */
   isSent: boolean

@@ -17,7 +17,6 @@ export interface EndedLine {
   /** Null for a line without a result. */
   usage: TokenUsage | null
   cost_nanos: number
-  /** Its projected spend. */
   projected: Spend
   /** Whether that is part of its chunk's reservation. */
   isReserved: boolean

@@ -96,7 +96,6 @@ export function workGauges(
   )
 }
 
-/** Gauges of a worker, read at each scrape. */
 export function workerGauges(registry: Registry, worker: Pick<Worker, 'lanes' | 'status'>): void {
   const gauge = scraped(registry, Gauge)
   const counter = scraped(registry, Counter)

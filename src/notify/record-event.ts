@@ -24,7 +24,6 @@ interface NewEvent {
   type: EventType
   /** What happened, as JSON; it is shown and sent as it is. */
   data: Readonly<Record<string, unknown>>
-  /** The batch that it is about. */
   batch_id?: string
 }
 

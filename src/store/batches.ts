@@ -87,7 +87,6 @@ export function batchCursor(batch: BatchRow, sort: BatchSort): string {
 
 type BatchPage = Page & BatchFilter & { sort?: BatchSort | undefined }
 
-/** A page of them. */
 export async function listBatches(
   db: Reader,
   project_id: string,

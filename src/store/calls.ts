@@ -140,7 +140,7 @@ export async function reserveIdempotencyKey(
   return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
 }
 
-/** Frees the key for whoever reserves it next. */
+/** Frees the key for the next call. */
 export async function dropIdempotencyKey(tx: Writer, row: RowKey): Promise<void> {
   await deleteRows(tx, 'idempotency_keys', rowKey(row)).execute()
 }

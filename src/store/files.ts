@@ -137,7 +137,7 @@ export async function updateFetched(
   return result.numUpdatedRows > 0n
 }
 
-/** The same as readFile; until the transaction ends, nobody can delete the file. */
+/** The same as readFile; until the transaction ends, the file cannot be deleted. */
 export async function lockInputFile(
   tx: Writer,
   project_id: string,
@@ -156,7 +156,6 @@ export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | und
   return await selectRows(tx, 'files', { id }).selectAll().forNoKeyUpdate().executeTakeFirst()
 }
 
-/** A page of them. */
 export async function listFiles(
   db: Reader,
   project_id: string,

@@ -41,7 +41,6 @@ export async function readLimit(db: Reader, project_id: string, id: string): Pro
   return await readRow(db, 'limits', { id, project_id })
 }
 
-/** A page of them. */
 export async function listLimits(
   db: Reader,
   project_id: string,

@@ -227,7 +227,7 @@ export async function readConsoleSession(
     .executeTakeFirst()
 }
 
-/** Whether there is such a link; looks without a transaction, for anybody may ask. */
+/** Whether there is such a link; without a transaction, because no key is needed to ask. */
 export async function hasConsoleLink(db: Reader, token_sha256: string, now: number): Promise<boolean> {
   const link = await selectRows(db, 'console_sessions', { token_sha256, kind: 'link' })
     .select('key_id')

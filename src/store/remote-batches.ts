@@ -242,7 +242,7 @@ export async function settleRemoteBatch(
     .select(['state', 'reserved'])
     .forUpdate()
     .executeTakeFirst()
-  // Nobody else settles it under this epoch: an answer was lost, and its files there may be deleted by now.
+  // It was settled under this epoch before: an answer was lost, and its files there may be deleted by now.
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)
   await updateRows(tx, 'remote_batches', { id })

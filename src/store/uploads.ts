@@ -41,7 +41,6 @@ export async function lockUpload(
   return upload && at(upload, now)
 }
 
-/** A page of them. */
 export async function listUploads(
   db: Reader,
   project_id: string,

@@ -31,7 +31,7 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
 
 /**
  * Adds to the counters of whole projects; `rows` hold each key once. Returns which of these projects have ever had
- * a limit: whoever adds needs to know, and a question of its own would cost another round trip for each commit.
+ * a limit: commits need to know, and a query of its own would cost another round trip for each commit.
  */
 export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
   if (rows.length === 0) return new Set()
@@ -87,7 +87,7 @@ export async function spentByProject(db: Reader, project_id: string, window: Per
 
 /**
  * Sums of what was settled, for reports: in total, and by any of entity, entity type, day and model. They are summed up
- * a piece of the table at a time, so that a report of any size needs little memory and holds up nobody.
+ * a piece of the table at a time, so that a report of any size needs little memory and delays no other call.
  */
 export interface UsageFilter {
   project_id: string
@@ -247,7 +247,7 @@ export async function* listTimelines(
   }
 }
 
-/** Replaces the rows. The caller holds the rows of the batches themselves, so nobody else writes these. */
+/** Replaces the rows. The caller has locked the rows of the batches, so no other transaction writes these. */
 export async function writeBatchStatistics(tx: Writer, rows: readonly BatchStatisticsRow[]): Promise<void> {
   if (rows.length === 0) return
   await tx

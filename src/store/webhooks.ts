@@ -16,7 +16,6 @@ export async function readEvent(db: Reader, project_id: string, id: string): Pro
   return await readRow(db, 'events', { id, project_id })
 }
 
-/** A page of them. */
 export async function listEvents(
   db: Reader,
   project_id: string,
@@ -196,7 +195,6 @@ export async function readDelivery(
 
 export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>
 
-/** A page of them. */
 export async function listDeliveries(
   db: Reader,
   webhook_id: string,

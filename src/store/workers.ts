@@ -207,7 +207,7 @@ export async function listLiveWorkers(db: Reader, claimSql: ClaimSql): Promise<L
 
 /** The last errors of a model's servers, and the batches that met them. */
 export interface UpstreamErrors {
-  /** If no server is reachable, or up: the reason, in words that anybody may read. */
+  /** If no server is reachable, or up: the reason, in words for callers. */
   reason: string | null
   /** By batch ID: the last error of its lines, for their owner. */
   batches: Readonly<Record<string, string>>

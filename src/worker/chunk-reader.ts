@@ -86,7 +86,7 @@ export class ChunkReader {
 // The input of a chunk may be damaged or missing. Reading is retried until the batch's deadline, because the input may be
 // restored from a backup. After that the lines end as errors, so that the batch ends; their custom_ids are unknown.
 
-/** The input cannot be read until somebody restores it. */
+/** The input cannot be read until an operator restores it. */
 export class InputUnreadable extends Error {
   constructor(cause: unknown) {
     super(

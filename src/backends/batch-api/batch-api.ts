@@ -29,7 +29,7 @@ export interface NewBatch {
   file_id: string | null
   requests: () => readonly BatchRequest[]
   endpoint: EndpointPath
-  /** What it belongs to, for whoever looks at it there. */
+  /** What it belongs to, for operators who look at it there. */
   metadata: Readonly<Record<string, string>>
 }
 
@@ -99,7 +99,7 @@ export interface BatchApi {
 export class BatchApiError extends Error {
   /** What a line would have come of, had it been sent by this call. */
   readonly result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
-  /** Whether the call surely had no effect: it was refused, or reached nobody. */
+  /** Whether the call surely had no effect: it was rejected, or reached no server. */
   readonly hadNoEffect: boolean
   /** The lines that are the reason; empty where none is named, null where the reason is something else. */
   readonly blamed: readonly BlamedLine[] | null

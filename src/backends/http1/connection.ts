@@ -186,7 +186,7 @@ export class Connection implements Receiving {
     this.#clearConnectTimer()
     this.#connected = true
     this.#timer.refresh()
-    // What has come by then, nobody has asked for.
+    // Bytes that have come by then belong to no request.
     setImmediate(() => this.flush())
   }
 

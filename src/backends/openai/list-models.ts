@@ -10,7 +10,7 @@ import { SideReader } from './side-reader.ts'
 const TIMEOUT_MS = 10_000
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
-/** Nobody answers at the address, or not yet. */
+/** No server answers at the address, or not yet. */
 export class ServerDown extends Error {}
 
 export interface ListedModel extends ServedFacts {

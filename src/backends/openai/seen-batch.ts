@@ -38,7 +38,7 @@ const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|ra
 const DETAIL_LENGTH_MAX = 300
 /** Greater numbers are milliseconds. */
 const SECONDS_MAX = 1e11
-/** Of times that anybody can mean: 2001 and 2100 (Unix ms). */
+/** Times outside are mistakes: 2001 and 2100 (Unix ms). */
 const CREATED_MS_MIN = 1e12
 const CREATED_MS_MAX = 4.1e12
 const STATUS_LENGTH_MAX = 40
@@ -86,7 +86,7 @@ export function createdMs(batch: Record<string, unknown>): number | null {
   return ms >= CREATED_MS_MIN && ms <= CREATED_MS_MAX ? ms : null
 }
 
-/** As far as anybody can mean it. */
+/** JSON of the counts and the cost that are plausible. */
 function reportOf(status: string, counts: unknown, cost: unknown): string {
   const { total, completed, failed } = isRecord(counts) ? counts : {}
   const request_counts = { total: countOf(total), completed: countOf(completed), failed: countOf(failed) }
@@ -107,7 +107,7 @@ function doneOf(counts: unknown): number {
   return share > 0 && share <= 1 ? share : 0
 }
 
-/** Null where there is none. Throws for one that nobody can mean. */
+/** Null where there is none. Throws for one that is too long. */
 export function idOf(value: unknown): string | null {
   if (typeof value !== 'string' || value === '') return null
   if (value.length > ID_LENGTH_MAX) throw notUnderstood(`an ID of more than ${ID_LENGTH_MAX} characters`)

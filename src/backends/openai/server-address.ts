@@ -1,4 +1,4 @@
-// How a server is addressed: its base URL and its key. People configure a base URL as `http://127.0.0.1:8000/v1`, with
+// The address of a server: its base URL and its key. People configure a base URL as `http://127.0.0.1:8000/v1`, with
 // or without a slash at its end, with a query where a host wants one, as Azure does.
 
 import { readFileSync, statSync } from 'node:fs'

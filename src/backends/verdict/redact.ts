@@ -8,7 +8,7 @@ const SECRET_LENGTH_MIN = 8
 const REDACTED = '[redacted]'
 const NAMED: Readonly<Record<string, string>> = { '&': 'amp', '<': 'lt', '>': 'gt', '"': 'quot', "'": 'apos' }
 
-/** In what a model says, only what nobody could have written by chance is taken for a key. */
+/** In what a model says, only a text that is too long to be there by chance counts as a key. */
 const KEY_LENGTH_MIN = 16
 
 /** Servers cut keys and take them apart: of a key, each piece of this length goes. */

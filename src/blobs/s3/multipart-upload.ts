@@ -57,7 +57,7 @@ export async function uploadInParts(
           done.push(completed)
           sending.delete(sent)
         })
-      // A failure is seen by whoever waits for the set next, below.
+      // The next wait for the set, below, sees a failure.
       sent.catch(() => {})
       sending.add(sent)
       if (sending.size >= PARTS_AT_ONCE) await Promise.race(sending)
@@ -76,7 +76,7 @@ export async function uploadInParts(
 let onTheirWay = 0
 const waiting: (() => void)[] = []
 
-/** Whoever waits keeps one part in memory. */
+/** An upload that waits keeps one part in memory. */
 async function roomForPart(): Promise<void> {
   if (onTheirWay < PARTS_AT_ONCE_ALL) onTheirWay++
   else await new Promise<void>((resolve) => waiting.push(resolve))

@@ -277,7 +277,6 @@ const ErrorAnswer = Type.Object({
   }),
 })
 
-/** A line of an output or error file. */
 export const ResultLine = Type.Object({
   custom_id: Type.String(),
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),

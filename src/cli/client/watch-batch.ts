@@ -150,7 +150,6 @@ export interface Pace {
 export const LOCAL_PACE: Pace = { firstMs: 50, longestMs: 1000 }
 export const REMOTE_PACE: Pace = { firstMs: 250, longestMs: 5000 }
 
-/** How a command waits for the service. */
 export interface Watch {
   view: ProgressView
   pace: Pace

@@ -387,7 +387,6 @@ async function runConnected(
   exit(exitFor(report, table))
 }
 
-/** The table that a run has written. */
 interface WrittenTable extends JoinedRows {
   path: string
 }
@@ -415,7 +414,6 @@ export function orderFor(
   }
 }
 
-/** The exit code of a finished run. */
 function exitFor({ batch }: RunReport, table?: WrittenTable): number {
   if (batch.status === 'failed') return EXIT_FAILED
   const failed = table?.failed ?? batch.request_counts.failed

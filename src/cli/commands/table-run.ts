@@ -87,7 +87,6 @@ export async function startTableJob(
   }
 }
 
-/** The files of the batch. */
 function jobFiles(input: string, { path }: Target): ResultFiles & { input: string } {
   const folder = tableFolder(path)
   return {
@@ -146,7 +145,6 @@ export function showRows(view: ProgressView): (rows: number) => void {
 
 export type Files = [ResultFiles, ...ResultFiles[]]
 
-/** The last run over a table. */
 export interface TableRun {
   state: RunState
   table: NonNullable<RunState['table']>

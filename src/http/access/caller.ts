@@ -15,7 +15,6 @@ import { isMessagesPath } from '../../wire/message-batch.ts'
 export interface Caller {
   project_id: string
   project_name: string
-  /** The name of the project's plan. */
   plan: string
   key_id: string
   scopes: ReadonlySet<Scope>
@@ -103,7 +102,7 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
 // OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the key in
 // the header `x-api-key`, and say in the query whether they are of the beta.
 
-/** Only what these clients call: whoever closes paths at a proxy has closed all other endpoints under `/v1`. */
+/** Only what these clients call: an operator who closes paths under `/v1` at a proxy has closed them here as well. */
 const AZURE_PATH =
   /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
 

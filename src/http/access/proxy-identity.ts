@@ -67,7 +67,7 @@ export class ProxyIdentity {
     return this.#rules.sign_out
   }
 
-  /** Null where the request does not come from the proxy, or the proxy names nobody, or more than one. */
+  /** Null where the request does not come from the proxy, or the proxy names no person, or more than one. */
   personOf({ socket, headersDistinct }: Received): Person | null {
     const address = socket.remoteAddress ?? ''
     const family = isIP(address)

@@ -56,7 +56,6 @@ export class RateLimit {
     this.#bucket = { calls_max: requests_per_minute, interval_us }
   }
 
-  /** Counts one call of this key or project. */
   async count(holder: string): Promise<RateLimitStatus> {
     for (;;) {
       const now = this.#clock.now()

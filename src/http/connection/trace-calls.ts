@@ -12,7 +12,6 @@ declare module 'fastify' {
   }
 }
 
-/** The `traceparent` that the caller sent. */
 export function callerTrace({ headers }: FastifyRequest): string | null {
   return parseTraceparent(headers.traceparent)
 }

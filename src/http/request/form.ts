@@ -22,7 +22,7 @@ export function checkFormLength(request: FastifyRequest, file_bytes_max: number,
 /** What is known of the form before it is read. */
 export function announcedForm({ headers }: Pick<FastifyRequest, 'headers'>): Announced {
   const encoding = encodingOf(headers)
-  // Nobody knows what a compressed body comes to.
+  // The size of a compressed body is not known before it is read.
   const bytes = encoding === null ? Number(headers['content-length'] ?? 0) : 0
   return { bytes, zstd: encoding === 'zstd' }
 }
@@ -67,7 +67,7 @@ function decoded(request: FastifyRequest, file_bytes_max: number, param: string)
       ? createGunzip()
       : createZstdDecompress({ params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG_MAX } })
   const bound = bounded(file_bytes_max, param)
-  // Whoever reads `bound` sees the error; here is nothing to do.
+  // The reader of `bound` sees the error.
   const body: Readable = pipeline(request.raw, decoder, bound, () => {})
   const raw = Object.assign(body, { headers: request.headers }) satisfies Pick<IncomingMessage, 'headers'>
   return Object.create(request, { raw: { value: raw } })

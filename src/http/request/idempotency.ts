@@ -49,7 +49,6 @@ export const IdempotencyHeaders = Type.Object({
   ),
 })
 
-/** What a repeated call gets. */
 interface Terms {
   key: string | null
   implicit: boolean

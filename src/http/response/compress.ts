@@ -5,7 +5,7 @@ import { type Duplex, pipeline, Readable } from 'node:stream'
 import { constants, createGzip, createZstdCompress } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 
-/** Of a whole answer; streams, whose size nobody knows, are compressed whatever they turn out to be. */
+/** Of a whole answer; streams, whose size is not known, are always compressed. */
 const ENCODED_CHARACTERS_MIN = 16 * 1024
 const ENCODED_TYPES = /^(application\/(json|x-ndjson)|text\/csv)\b/
 

@@ -88,7 +88,6 @@ export class WaitingCalls {
     }
   }
 
-  /** Ends all waits. */
   stop(): void {
     this.#stopped.abort()
   }

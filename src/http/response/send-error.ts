@@ -77,7 +77,7 @@ function apiErrorOf(error: unknown): ApiError | undefined {
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined
-  // The connection ended while the request was being sent: nobody reads the answer.
+  // The connection ended while the request was being sent: the answer is not read.
   if (code === 'ECONNRESET')
     return new ApiError('invalid_request', 'The connection ended before the request was complete.')
   const known = FASTIFY[code]

@@ -78,7 +78,7 @@ const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 const WAIT_MS_MAX = 60_000
 /** With the answer to a call that has waited. */
 const RESULTS_BYTES_MAX = 1024 * 1024
-/** Whoever may not read results may not send them anywhere either. */
+/** The scopes of a key that may have results written to a bucket: those of a key that may read them. */
 const READS_RESULTS = ['files:read', 'batches:read'] as const
 const NO_DRY_RUN =
   'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
@@ -484,7 +484,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
   }
 
-  /** Without a batch there is no file: nobody asked for it by itself. */
+  /** The file is deleted if its batch is not created. */
   async function createOfNewFile(request: FastifyRequest, made: OfNewFile): Promise<IdempotentResponse> {
     const caller = callerOf(request)
     const { project_id } = caller

@@ -23,7 +23,7 @@ import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
 
 const EVENT_STREAM = 'text/event-stream'
-/** So that nobody on the way takes a silent stream for a broken one. */
+/** So that no proxy takes a silent stream for a broken one. */
 const KEEP_ALIVE_MS = 15_000
 /** A reader that is this far behind gets what it missed in one event, once it has caught up. */
 const BEHIND_BYTES = 64 * 1024
@@ -124,8 +124,8 @@ function eventOf(update: LiveUpdate): string {
   return `event: update\ndata: ${JSON.stringify(update)}\n\n`
 }
 
-// Follows the batches of the projects that somebody watches. A project is read once a second however many watch it, and
-// not at all while nobody does. Each watcher gets what has changed since it was told last.
+// Follows the batches of the projects that have watchers. A project is read once a second however many watch it, and
+// not at all without watchers. Each watcher gets the batches that have changed since its last update.
 
 const TICK_MS = 1000
 /** The newest of more unfinished batches. */

@@ -1,6 +1,6 @@
-// How the service does. GET /v1/status: what of the project waits and why; for operators also workers, model servers and
-// stores, and the settings in force. GET /healthz: whether the process answers. GET /readyz: whether the service can do its
-// work. GET /metrics.
+// Status and health of the service. GET /v1/status: which batches of the project wait and why; for operators also
+// workers, model servers and stores, and the settings in force. GET /healthz: whether the process answers. GET /readyz:
+// whether the service can do its work. GET /metrics.
 import type { Registry } from 'prom-client'
 import { Type } from 'typebox'
 import { type Clock, secondsOrNull, unixSeconds } from '../../domain/clock.ts'

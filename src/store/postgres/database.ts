@@ -60,7 +60,7 @@ export function readingPool(pool: Pool, patience: RetryPlan): PostgresPool {
 
 /**
  * Servers and callers may say what no text of the database can hold. The types of Kysely's port overload this with
- * cursors, which nobody here opens.
+ * cursors, which are not used here.
  */
 function queryBy(
   ask: (text: string, parameters: unknown[]) => Promise<unknown>,

@@ -7,7 +7,7 @@ import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
 import { codeOf, makeOwnFile, withFailureMessage } from './database.ts'
 
-/** All pages in one go: pages copied in steps would begin again whenever somebody else has written. */
+/** All pages in one go: a copy in steps would begin again at each write. */
 const ALL_PAGES = 2 ** 31 - 1
 const BUSY_TIMEOUT_MS = 10_000
 /** Result codes of SQLite: the file is damaged, or no database. */
@@ -25,7 +25,7 @@ export async function copySqlite(from: string, to: string): Promise<void> {
   }
 }
 
-/** Moves the database at `next`, which nobody has open, to `path`; false where a process uses the one that is there. */
+/** Moves the database at `next`, which is not open, to `path`; false where a process uses the one that is there. */
 export async function replaceSqlite(next: string, path: string): Promise<boolean> {
   if (!settle(path)) return false
   // What belonged to the file that is replaced must not be taken for this one's.

@@ -134,7 +134,7 @@ export function makeOwnFile(path: string): void {
 // A lock that at most one process of a machine has: SQLite's own lock on an empty database, which the system releases
 // when the process ends in any way.
 
-/** Result code of SQLite: somebody else has the lock. */
+/** Result code of SQLite: another process has the lock. */
 const SQLITE_BUSY = 5
 
 /** Null where another process has it. */

@@ -39,7 +39,7 @@ export function consoleRoutes(app: App, deps: Deps): void {
   let cancel = (): void => {}
   app.addHook('onListen', async () => {
     if (!prepareConsole) return
-    // Whoever asks for a page meets the same error.
+    // A request for a page gets the same error.
     cancel = clock.after(PREPARED_AFTER_MS, () => void consoleAssets().catch(() => {}))
   })
   app.addHook('onClose', async () => cancel())

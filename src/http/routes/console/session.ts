@@ -67,7 +67,7 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
       const { token, token_sha256 } = makeConsoleToken()
       const replaced = consoleTokenOf(request.headers.cookie)
       const linkHash = hashConsoleToken(link ?? '') ?? ''
-      // Anybody may call: nothing is written for those who have neither.
+      // The call needs no key: without a valid one, and without a link, nothing is written.
       const owner =
         link === undefined ? await authenticate(store.read, region, `Bearer ${api_key}`) : undefined
       if (owner) await countCall(owner, reply)
