@@ -131,6 +131,15 @@ test('a line that is in flight when limits are checked is not asked again: there
   assert.equal(here.server.sent.length, 1)
 })
 
+test('a usage is told to be estimated if that of any answer is', async () => {
+  await using here = await world({ max: 1 })
+  const cut = [{ index: 0, message: { role: 'assistant', content: FIT }, finish_reason: 'length' }]
+  await here.server.inFlight[0]?.respond(200, { ...ANSWER, choices: cut, usage: undefined })
+  await here.settled()
+  await answer(here, FIT)
+  assert.equal(here.outcomes[0]?.record.usage_estimated, true)
+})
+
 test('a prompt is billed with the messages that a repair adds, and with no more', async () => {
   for (const beyond of [0, 1_000]) {
     await using here = await world({ mode: 'repair', max: 1 })

@@ -71,12 +71,14 @@ export interface Answerer {
 /** What answers that do not stand have used. */
 export interface Earlier {
   usage: TokenUsage
+  /** Whether a server reported no usage, so that it was estimated. */
+  isEstimated: boolean
   cost_nanos: number
   /** Bytes that the request of the answer that stands had beyond those of its line. */
   more_bytes: number
 }
 
-export const NO_EARLIER: Earlier = { usage: NO_TOKENS, cost_nanos: 0, more_bytes: 0 }
+export const NO_EARLIER: Earlier = { usage: NO_TOKENS, isEstimated: false, cost_nanos: 0, more_bytes: 0 }
 
 /** Of a line that was answered itself: what it used. */
 interface AnsweredLine {
@@ -97,7 +99,8 @@ export function billAnswer(
 ): Omit<Earlier, 'more_bytes'> {
   const usage = boundedUsage(to, countedUsage(to, answer), model, earlier)
   const cost_nanos = earlier.cost_nanos + costOf(usage, upstream, model)
-  return { usage: addTokens(earlier.usage, usage), cost_nanos }
+  const isEstimated = earlier.isEstimated || answer.usage === null
+  return { usage: addTokens(earlier.usage, usage), isEstimated, cost_nanos }
 }
 
 function countedUsage({ line }: SentLine, { usage, generated_bytes }: Answer): TokenUsage {
@@ -144,7 +147,7 @@ export function recordAnswer(
       attempts,
       upstream,
       usage: billed,
-      usage_estimated: answer.usage === null,
+      usage_estimated: earlier.isEstimated || answer.usage === null,
       usage_reported: isRejected ? reportedUsage(body, answer) : null,
       cost_nanos,
       shared_from: null,

@@ -35,6 +35,7 @@ export interface EndedLine {
   record: {
     cost_usd: number
     usage: { total_tokens: number } | null
+    usage_estimated?: boolean
     attempts: unknown[]
     shared_from?: unknown
   }
