@@ -30,6 +30,20 @@ test('the oldest batch at a batch API is looked at most often, and the next one 
   assert.deepEqual(await world.states(), ['ended', 'ended', 'ended', 'ended'])
 })
 
+test('a batch that became the oldest after a long wait is looked at ten times a second at first', async () => {
+  await using world = await makeWorld()
+  await world.pollFor(10 * MINUTE_MS)
+  world.ended.add('there-0')
+  while ((await world.states())[0] === 'open') await world.pollFor(1)
+  const before = world.looks()
+  await world.pollFor(1_000, 100)
+  assert.ok(world.looks()[1]! - before[1]! >= 9, `${world.looks()[1]! - before[1]!} looks in a second`)
+  await world.pollFor(10 * MINUTE_MS)
+  const later = world.looks()
+  await world.pollFor(10_000)
+  assert.ok(world.looks()[1]! - later[1]! <= 1, 'and then ever less often')
+})
+
 test('a batch that was given up is cancelled there, and found by its name if its ID is not known', async () => {
   await using world = await makeWorld()
   await world.abandon()
@@ -133,8 +147,8 @@ async function makeWorld() {
         )
     },
     looks: () => Array.from({ length: CHUNKS }, (_, i) => looks.filter((id) => id === `there-${i}`).length),
-    async pollFor(ms: number) {
-      for (const until = clock.now() + ms; clock.now() < until; await clock.advance(1_000))
+    async pollFor(ms: number, everyMs = 1_000) {
+      for (const until = clock.now() + ms; clock.now() < until; await clock.advance(everyMs))
         await poller.look()
     },
     states: async () =>

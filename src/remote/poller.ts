@@ -16,6 +16,7 @@ import {
   dueUpstreams,
   endRemoteBatch,
   hastenNextBatch,
+  type OpenAtBatchApi,
   openAtBatchApis,
   settleRemoteBatch,
   takeDueBatches,
@@ -32,8 +33,12 @@ const LOOK_MS = 100
 const IDLE_LOOK_MS = 30_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
-/** A batch is looked at again after this share of its age: the oldest of its model there; those that wait behind it. */
-const AGE_SHARE = 0.05
+/**
+ * The oldest batch of its model there is looked at again after this share of the time since it became the oldest: until
+ * then it may have waited for those before it, and is over soon after them. Those that wait: after a share of their age.
+ */
+const FIRST_SHARE = 0.05
+const FIRST_POLL_MS_MIN = 100
 const WAITING_SHARE = 0.2
 const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
@@ -66,6 +71,8 @@ export class Poller {
   readonly #abort = new AbortController()
   /** By name of the upstream: a batch API that does not answer delays the looks at no other one. */
   readonly #looking = new Map<string, Promise<void>>()
+  /** By model and upstream: the oldest batch there, and since when this worker knows it as that (Unix ms). */
+  readonly #firsts = new Map<string, { id: string; since: number }>()
   #lookAt = 0
 
   constructor(options: PollerOptions) {
@@ -101,30 +108,49 @@ export class Poller {
     while (!this.#abort.signal.aborted) {
       const open = await openAtBatchApis(store.read)
       rows.sawOpen(open)
-      const firsts = new Map<string, string>()
-      for (const { model, upstream: name, first } of open) {
-        const key = `${model} ${name}`
-        const known = firsts.get(key)
-        if (known === undefined || first < known) firsts.set(key, first)
-      }
-      const isFirst = ({ id, model }: RemoteBatchRow): boolean => firsts.get(`${model} ${upstream}`) === id
-      const nextIn = (row: RemoteBatchRow): number => this.#nextIn(row, isFirst(row))
+      this.#sawFirsts(open)
       const due = await store.writeAsyncCommit((tx) =>
-        takeDueBatches(tx, store.claimSql, upstream, nextIn, AT_ONCE),
+        takeDueBatches(tx, store.claimSql, upstream, (row) => this.#nextIn(row), AT_ONCE),
       )
       if (due.length === 0) return
       await Promise.all(due.map((row) => this.#lookAtOne(row)))
     }
   }
 
+  #sawFirsts(open: readonly OpenAtBatchApi[]): void {
+    const now = this.#options.clock.now()
+    const firsts = new Map<string, string>()
+    for (const { model, upstream, first } of open) {
+      const key = `${model} ${upstream}`
+      const known = firsts.get(key)
+      if (known === undefined || first < known) firsts.set(key, first)
+    }
+    for (const key of this.#firsts.keys()) if (!firsts.has(key)) this.#firsts.delete(key)
+    for (const [key, id] of firsts)
+      if (this.#firsts.get(key)?.id !== id) this.#firsts.set(key, { id, since: now })
+  }
+
   /** When to look again at a batch that nothing changes about (ms from now). */
-  #nextIn(row: RemoteBatchRow, isFirst: boolean): number {
-    const { clock } = this.#options
+  #nextIn(row: RemoteBatchRow): number {
     if (row.state !== 'open') return OTHERS_MS
-    const changedAt = row.failing_since ?? row.cancelled_at ?? row.creating_at ?? row.created
-    const isWaiting = !isFirst && row.failing_since === null && row.cancelled_at === null
-    const waitMs = pollMs(clock.now() - changedAt, isWaiting ? WAITING_SHARE : AGE_SHARE)
-    return Math.max(waitMs, this.#options.rows.upstreamOf(row)?.api.pollMsMin ?? 0)
+    return Math.max(this.#pollMs(row), this.#options.rows.upstreamOf(row)?.api.pollMsMin ?? 0)
+  }
+
+  #pollMs({
+    id,
+    model,
+    upstream,
+    failing_since,
+    cancelled_at,
+    creating_at,
+    created,
+  }: RemoteBatchRow): number {
+    const now = this.#options.clock.now()
+    const changedAt = failing_since ?? cancelled_at
+    if (changedAt !== null) return pollMs(now - changedAt, FIRST_SHARE, POLL_MS_MIN)
+    const first = this.#firsts.get(`${model} ${upstream}`)
+    if (first?.id === id) return pollMs(now - first.since, FIRST_SHARE, FIRST_POLL_MS_MIN)
+    return pollMs(now - (creating_at ?? created), WAITING_SHARE, POLL_MS_MIN)
   }
 
   async #lookAtOne(row: RemoteBatchRow): Promise<void> {
@@ -344,6 +370,6 @@ export class Poller {
   }
 }
 
-function pollMs(ageMs: number, share: number): number {
-  return Math.round(Math.min(POLL_MS_MAX, Math.max(POLL_MS_MIN, ageMs * share)))
+function pollMs(ageMs: number, share: number, least: number): number {
+  return Math.round(Math.min(POLL_MS_MAX, Math.max(least, ageMs * share)))
 }
