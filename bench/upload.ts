@@ -1,6 +1,7 @@
-// Upload and validation through the whole service, against JSON.parse alone on the same lines; and meanwhile how
-// long other calls take, how late the API's event loop is, and what memory it takes. Repeated words compress to
-// nothing; prose costs a compressor what real text does.
+// Upload and validation through the whole service, against JSON.parse alone on the same lines, and by CPU time against
+// JSON.parse and zstd alone, without which it is not done; and meanwhile how long other calls take, how late the API's
+// event loop is, and what memory it takes. Repeated words compress to nothing; prose costs a compressor what real text
+// does.
 //
 //   node bench/upload.ts [--megabytes 200] [--bytes 1024] [--text words,prose] [--at-once 1]
 import { once } from 'node:events'
@@ -8,6 +9,8 @@ import { createReadStream, createWriteStream, readFileSync, statSync } from 'nod
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
+import { FRAME_BYTES } from '../src/blobs/frame-cipher.ts'
+import { ZSTD_LEVEL, ZstdPackers } from '../src/blobs/seal-frames.ts'
 import { Bench, option, quantile, rounded } from './harness.ts'
 
 const megabytes = option('megabytes', 200)
@@ -16,6 +19,8 @@ const texts = option('text', 'words,prose').split(',')
 const atOnce = option('at-once', 1)
 await using bench = new Bench('upload')
 const GOAL = 0.5
+/** Of the CPU time of the service, what JSON.parse and zstd alone take. */
+const NEEDED_SHARE_GOAL = 0.9
 const ASK_EVERY_MS = 10
 /** The service makes the page of its metrics at most so often. */
 const PAGE_KEPT_MS = 1_000
@@ -50,6 +55,7 @@ async function measure(text: string, input: string): Promise<void> {
   const loop = await loopDelay(url, key)
   const service_cpu_s = (service.cpu_us() - serviceCpuUs) / 1e6
   parsed.push(await spent(() => parseAll(input)))
+  const packed = await spent(() => packAll(input))
   const [api = 0] = service.peak_mib()
   await service.stop()
 
@@ -64,6 +70,7 @@ async function measure(text: string, input: string): Promise<void> {
     'CPU, ms/MB: service': cpu(service_cpu_s),
     client: cpu(sent.cpu_s),
     'JSON.parse': cpu(parse_cpu_s),
+    zstd: cpu(packed.cpu_s * atOnce),
     // With every core busy for nothing else.
     'limit of the ratio': rounded((parse_cpu_s * CORES) / (service_cpu_s + sent.cpu_s)),
   }
@@ -74,6 +81,10 @@ async function measure(text: string, input: string): Promise<void> {
   }
   console.table(states)
   bench.figure(`${text}: upload and validation ÷ JSON.parse`, parse_s / sent.wall_s, { atLeast: GOAL })
+  const needed_s = parse_cpu_s + packed.cpu_s * atOnce
+  bench.figure(`${text}: CPU of JSON.parse and zstd ÷ the service`, needed_s / service_cpu_s, {
+    atLeast: NEEDED_SHARE_GOAL,
+  })
 }
 
 /** How long calls take until `end` resolves, in ms. */
@@ -137,6 +148,12 @@ async function parseAll(input: string): Promise<void> {
     }
     rest = bytes.subarray(at)
   }
+}
+
+/** The file, compressed frame by frame as the service does it. */
+async function packAll(input: string): Promise<void> {
+  const packers = new ZstdPackers(ZSTD_LEVEL, FRAME_BYTES)
+  for await (const frame of createReadStream(input, { highWaterMark: FRAME_BYTES })) await packers.pack(frame)
 }
 
 /**

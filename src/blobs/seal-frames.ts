@@ -86,11 +86,11 @@ const COMPRESS_BYTES_MIN = 64
 /** Up to here the event loop does it itself, in about a tenth of a millisecond. */
 const INLINE_BYTES_MAX = 32 * 1024
 /** On lines of JSON level 1 shrinks as well as level 3 does, in less time. */
-const LEVEL = 1
+export const ZSTD_LEVEL = 1
 /** The smallest that zlib accepts. */
 const CHUNK_BYTES_MIN = 64
 
-const packers = new ZstdPackers(LEVEL, FRAME_BYTES)
+const packers = new ZstdPackers(ZSTD_LEVEL, FRAME_BYTES)
 
 /** `plain` as one zstd frame, or null when that is no smaller. */
 async function compress(plain: Buffer): Promise<Buffer | null> {
@@ -101,7 +101,7 @@ async function compress(plain: Buffer): Promise<Buffer | null> {
 
 function compressInline(plain: Buffer): Buffer {
   return zstdCompressSync(plain, {
-    params: { [constants.ZSTD_c_compressionLevel]: LEVEL },
+    params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL },
     pledgedSrcSize: plain.length,
     chunkSize: plain.length,
   })
