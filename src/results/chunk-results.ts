@@ -208,9 +208,10 @@ export class ChunkResults {
 
   #addSlab(bytesMin: number): void {
     const { out } = this
-    const usual = Math.min(SLAB_BYTES_MAX, Math.max(SLAB_BYTES_MIN, 2 * out.bytes.length))
-    // A slab that has room for no second line like it would be larger for nothing.
-    const bytes = Buffer.allocUnsafeSlow(2 * bytesMin > SLAB_BYTES_MAX ? bytesMin : Math.max(bytesMin, usual))
+    const last = out.bytes.length
+    const bytes = Buffer.allocUnsafeSlow(
+      Math.max(bytesMin, Math.min(SLAB_BYTES_MAX, Math.max(SLAB_BYTES_MIN, 2 * last))),
+    )
     this.#slabs.push({ bytes, lines: 0 })
     this.#keptBytes += bytes.length
     out.bytes = bytes
