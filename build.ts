@@ -80,6 +80,8 @@ const { files, inputs } = await buildConsole()
 for (const [path, text] of Object.entries(files)) write(`console/${path}`, text)
 for (const entry of ENTRIES) {
   const { metafile, outputFiles } = await esbuild.build({
+    // The paths of the metafile are relative to it, wherever this was started.
+    absWorkingDir: ROOT,
     entryPoints: [join(SRC, entry)],
     outdir: dirname(join(DIST, entry)),
     chunkNames: '[name]-[hash]',

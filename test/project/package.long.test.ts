@@ -87,6 +87,16 @@ describe('the package', () => {
       assert.equal(await readFile(join(ROOT, 'dist/console', path), 'utf8'), text, path)
   })
 
+  test('is built of the same sources wherever the build is started, by which a clone knows whether it is stale', async () => {
+    const sources = async (cwd: string): Promise<unknown> => {
+      await run(process.execPath, [join(ROOT, 'build.ts')], { cwd })
+      return JSON.parse(await readFile(join(ROOT, 'dist/sources.json'), 'utf8'))
+    }
+    const [elsewhere, here] = [await sources(folder), await sources(ROOT)]
+    assert.deepEqual(elsewhere, here)
+    assert.ok(Array.isArray(here) && here.includes('src/main.ts'))
+  })
+
   test('keeps the notices of the packages that became part of it', async () => {
     const text = await readFile(join(ROOT, 'dist/LICENSES.txt'), 'utf8')
     for (const name of ['fastify', 'kysely', 'preact', 'typebox', 'uplot'])
