@@ -1,6 +1,6 @@
 // What one simulated run is made of, as its parts and the invariant checks see it.
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
-import { declareEndpoints, type EndpointPath } from '../../src/domain/endpoint.ts'
+import type { DeclaredEndpoint, EndpointPath } from '../../src/domain/endpoint.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../../src/domain/plan.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -13,21 +13,22 @@ import type { Servers } from './servers.ts'
 import type { Tally } from './tally.ts'
 
 /** One that the configuration declares; what it projects for input is more than servers count. */
-const DECLARED = '/v1/summarize'
-declareEndpoints([
-  {
-    path: DECLARED,
-    prompt: ['input'],
-    answer: 'summary',
-    usage: { input: 'read', output: 'written' },
-    unit: 'tokens',
-    limit: 'max_tokens',
-    input_projected: 20,
-  },
-])
+export const DECLARED_ENDPOINT: DeclaredEndpoint = {
+  path: '/v1/summarize',
+  prompt: ['input'],
+  answer: 'summary',
+  usage: { input: 'read', output: 'written' },
+  unit: 'tokens',
+  limit: 'max_tokens',
+  input_projected: 20,
+}
 
 /** Of batches; most of them are chats. */
-export const SIM_ENDPOINTS: readonly EndpointPath[] = ['/v1/chat/completions', '/v1/messages', DECLARED]
+export const SIM_ENDPOINTS: readonly EndpointPath[] = [
+  '/v1/chat/completions',
+  '/v1/messages',
+  DECLARED_ENDPOINT.path,
+]
 
 export const SIM_MODEL: Model = {
   id: 'm',

@@ -1,6 +1,7 @@
 // One simulated run: machines with workers, model servers, a database and a blob store, with faults drawn from one
 // seed. The database is real; the other ports are fakes, and time is virtual. Once the faults end, the machines must
 // finish every batch.
+
 import { randomBytes } from 'node:crypto'
 import { copyFileSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,6 +9,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
+import { declareEndpoints } from '../../src/domain/endpoint.ts'
 import type { Log } from '../../src/domain/log.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
@@ -23,7 +25,7 @@ import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { Plans } from './plans.ts'
 import { refuseTexts } from './refused-texts.ts'
-import { SEALING, type SimulatedRun } from './run.ts'
+import { DECLARED_ENDPOINT, SEALING, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Servers } from './servers.ts'
 import { ORPHAN_AGE_MS, type SimulatedWorker, SWEEP, startWorker } from './simulated-worker.ts'
@@ -98,6 +100,8 @@ export async function simulateDay(seed: number, check: Check): Promise<void> {
 }
 
 async function simulate(seed: number, isDay: boolean, check: Check): Promise<void> {
+  // Another test of the process may have declared others.
+  declareEndpoints([DECLARED_ENDPOINT])
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
@@ -115,6 +119,7 @@ async function simulate(seed: number, isDay: boolean, check: Check): Promise<voi
       await world.close()
     }
   } finally {
+    declareEndpoints([])
     rmSync(folder, { recursive: true, force: true })
   }
 }
