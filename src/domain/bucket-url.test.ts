@@ -31,6 +31,12 @@ describe('a URL in a bucket', () => {
     assert.equal(place('s3://own/', 'write'), 'own/ ')
   })
 
+  it('is in a bucket of any name that the operator has given', () => {
+    const buckets = ['b', 'My_data'].map((bucket) => ({ ...ALLOWED[2]!, bucket }))
+    for (const { bucket } of buckets)
+      assert.equal(placeOf(buckets, A, 'write', `s3://${bucket}/x/`).bucket.bucket, bucket)
+  })
+
   it('is refused elsewhere, with the prefixes that its project may use', () => {
     for (const url of [
       's3://data/team-ab/x',
@@ -38,6 +44,8 @@ describe('a URL in a bucket', () => {
       's3://data/x',
       's3://other/team-a/x',
       's3://own/x',
+      's3://DATA/team-a/x',
+      's3://d/team-a/x',
     ])
       assert.equal(place(url), 'bucket_not_allowed', url)
     assert.equal(place('s3://data/team-a/x', 'read', B), 'bucket_not_allowed')
@@ -74,15 +82,7 @@ describe('a URL in a bucket', () => {
     for (const path of escapes) assert.equal(place(`s3://data/team-a/${path}`), 'invalid_request', path)
     for (const path of escapes.filter((path) => !['in/', '', '/x'].includes(path)))
       assert.equal(place(`s3://data/team-a/${path}`, 'write'), 'invalid_request', path)
-    for (const url of [
-      's3://data',
-      's3://DATA/x',
-      's3://u:p@data/x',
-      's3://data:80/x',
-      'https://data/x',
-      's3:///x',
-      '',
-    ])
+    for (const url of ['s3://data', 's3://u:p@data/x', 's3://data:80/x', 'https://data/x', 's3:///x', ''])
       assert.equal(place(url), 'invalid_request', url)
   })
 })

@@ -23,7 +23,7 @@ interface Project {
 
 /** S3's own bound. */
 const KEY_BYTES_MAX = 1024
-const OBJECT_URL = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\/([^%?#\\\p{Cc}]*)$/u
+const OBJECT_URL = /^s3:\/\/([\w.-]+)\/([^%?#\\\p{Cc}]*)$/u
 
 /** The field that names what is read or written. */
 export function urlField(use: BucketUse): 'input_url' | 'output_url' {
