@@ -60,15 +60,15 @@ export function orderBatch(
     request
   const { input_url, output_url } = request
   const reask = request.reask ?? null
-  if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
-    throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
-  if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
-    throw invalidParam('metadata.entity', '`metadata.entity` is blank. Name an entity, or leave the key out.')
   if (endpointPathOf(endpoint) !== endpoint) {
     const known = endpointPaths().map((path) => JSON.stringify(path))
     const message = `\`endpoint\` must be one of ${known.join(', ')}, not ${JSON.stringify(endpoint).slice(0, 100)}.`
     throw invalidParam('endpoint', message)
   }
+  if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
+    throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
+  if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
+    throw invalidParam('metadata.entity', '`metadata.entity` is blank. Name an entity, or leave the key out.')
   const window = offeredWindow(plan, completion_window)
   return {
     ...owner,

@@ -146,6 +146,12 @@ test('a batch has one input; a dry run needs a file', async () => {
     ['/v1/batches', { ...ORDER, requests: 'x' }, 'requests', /an array/],
     ['/v1/batches', { ...ORDER, requests: null }, 'requests', /an array/],
     ['/v1/batches', { ...ORDER, endpoint: 'x', requests }, 'endpoint', /one of/],
+    [
+      '/v1/batches',
+      { ...ORDER, endpoint: 'x', requests, reask: { max: 1, mode: 'repeat' } },
+      'endpoint',
+      /one of/,
+    ],
     ['/v1/batches?dry_run=true', { ...ORDER, requests }, 'requests', /needs a file/],
   ] as const) {
     const answer = await server.call('POST', path, { body })
