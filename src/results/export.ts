@@ -1,18 +1,20 @@
 // The task that writes the results of a batch that has ended to the bucket of its `output_url`: the files ID/output.jsonl
 // and ID/errors.jsonl, byte for byte as they are downloaded. An object is there as a whole or not at all, and its key is
-// the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event.
+// the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event. Callers
+// may have the results written again, also to another place: what an attempt finds out counts for the place that it wrote to.
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { isTerminal } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { nextAttemptAt } from '../notify/deliver.ts'
 import { outputEnded, recordEvent } from '../notify/record-event.ts'
-import { readBatchRow, setOutputStatus } from '../store/batches.ts'
+import { lockBatchRow, readBatchRow, setOutputStatus } from '../store/batches.ts'
 import { readFile } from '../store/files.ts'
 import { readProject } from '../store/projects.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
-import { finishTask, postponeTask } from '../store/tasks.ts'
+import type { Store, Writer } from '../store/store.ts'
+import { finishTask, postponeTask, requeueTask } from '../store/tasks.ts'
 import { readContent } from './download.ts'
 
 export interface ExportDeps {
@@ -22,6 +24,30 @@ export interface ExportDeps {
   random: () => number
   openBucket: OpenBucket
   schedule?: typeof nextAttemptAt
+}
+
+/**
+ * Has the results of the batch written to `output_url`: at once, or when it has ended. Resolves to the batch as it stands
+ * afterwards. Throws file_not_found where the batch has ended and its results are gone.
+ */
+export async function requestExport(
+  tx: Writer,
+  id: string,
+  output_url: string,
+  now: number,
+): Promise<BatchRow> {
+  const batch = await lockBatchRow(tx, id)
+  if (!batch) throw new Error(`batch ${id} has no row`)
+  const { project_id, output_file_id, error_file_id } = batch
+  const fresh = { output_url, output_url_status: 'pending', output_url_error: null } as const
+  if (isTerminal(batch.status)) {
+    for (const file_id of [output_file_id, error_file_id])
+      if (file_id !== null && !(await readFile(tx, project_id, file_id, now)))
+        throw new ApiError('file_not_found', 'The results of this batch were deleted, or have expired.')
+    await requeueTask(tx, { kind: 'export', subject: id, project_id }, now)
+  }
+  await setOutputStatus(tx, id, fresh)
+  return { ...batch, ...fresh }
 }
 
 export async function exportResults(deps: ExportDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -46,6 +72,11 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
       ? null
       : schedule({ started: task.created, attempts: task.attempts }, now, random())
   await store.write(async (tx) => {
+    const current = await lockBatchRow(tx, batch.id)
+    if (current?.output_url !== batch.output_url) {
+      if (await finishTask(tx, task)) await requeueTask(tx, task, now)
+      return
+    }
     if (next !== null) {
       await setOutputStatus(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
       return await postponeTask(tx, task, next, error)

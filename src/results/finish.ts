@@ -54,7 +54,8 @@ export async function endBatch(
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)
-  if (batch.output_url !== null)
+  // It may have been given after `batch` was read.
+  if (ended.output_url !== null)
     await insertTask(tx, { kind: 'export', subject: batch.id, project_id: batch.project_id }, now)
   return row
 }

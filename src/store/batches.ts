@@ -188,11 +188,16 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
   await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
-/** How far the results of an ended batch are with its `output_url`. */
+/** The same row, which no other transaction changes meanwhile. */
+export async function lockBatchRow(tx: Writer, id: string): Promise<BatchRow | undefined> {
+  return await selectRows(tx, 'batches', { id }).selectAll().forUpdate().executeTakeFirst()
+}
+
+/** How far the results of a batch are with its `output_url`. */
 export async function setOutputStatus(
   tx: Writer,
   id: string,
-  status: Pick<BatchRow, 'output_url_status' | 'output_url_error'>,
+  status: Pick<BatchRow, 'output_url_status' | 'output_url_error'> & Partial<Pick<BatchRow, 'output_url'>>,
 ): Promise<void> {
   await updateRows(tx, 'batches', { id }).set(status).execute()
 }

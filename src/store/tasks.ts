@@ -170,6 +170,17 @@ export async function hastenTask(tx: Writer, subject: string, now: number): Prom
   await updateRows(tx, 'tasks', { subject, state: 'ready' }).set({ run_at: now }).execute()
 }
 
+/** Queues the task anew, with all its attempts, unless it is running. */
+export async function requeueTask(
+  tx: Writer,
+  { kind, subject, project_id }: Pick<TaskRow, 'kind' | 'subject' | 'project_id'>,
+  now: number,
+): Promise<void> {
+  await deleteRows(tx, 'tasks', { kind, subject, state: 'ready' }).execute()
+  const running = await selectRows(tx, 'tasks', { kind, subject }).select('id').executeTakeFirst()
+  if (!running) await insertTask(tx, { kind, subject, project_id }, now)
+}
+
 /** The task that a pending file waits for; undefined if there is none. */
 export async function readFileTask(
   db: Reader,

@@ -333,6 +333,8 @@ export const CreateBatch = object(
 
 export const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
 
+const OUTPUT_URL_RULE = { pattern: '^s3://' }
+
 export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES } }
 
 export const CREATE_BATCH_RULES = {
@@ -341,7 +343,7 @@ export const CREATE_BATCH_RULES = {
     metadata: { properties: { entity: { pattern: '\\S' } } },
     requests: { minItems: 1, maxItems: 10_000 },
     input_url: { pattern: '^s3://' },
-    output_url: { pattern: '^s3://' },
+    output_url: OUTPUT_URL_RULE,
     wait: {
       pattern: '^0*([0-9]|[1-5][0-9]|60)s$|^0*([0-9]{1,4}|[1-5][0-9]{4}|60000)ms$|^0*[01]m$|^0+[hd]$',
     },
@@ -429,6 +431,16 @@ export const BatchEstimate = object(
   },
 )
 export type BatchEstimate = Static<typeof BatchEstimate>
+
+// The request that writes the results of a batch to a bucket.
+
+export const ExportBatch = object('ExportBatch', {
+  output_url: maybeText(
+    'A folder in a bucket, as in the call that creates a batch. The batch has it from then on; without it, that of the batch.',
+  ),
+})
+
+export const EXPORT_BATCH_RULES = { properties: { output_url: OUTPUT_URL_RULE } }
 
 // The request that runs the failed lines of a batch again.
 

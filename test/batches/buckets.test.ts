@@ -349,3 +349,68 @@ test('results that could not be written for days, or are deleted before, fail wi
     assert.equal(event?.data.output_url_error, error)
   }
 })
+
+test('results that were not written are written again when asked, also to another place', async () => {
+  await using world = await BucketTest.start({ buckets: { schedule: () => null } })
+  const { service, s3 } = world
+  const { store } = service.stores
+  world.object('team-a/in.jsonl', JSON.stringify(line('a')))
+  s3.fault = ({ method }) => (method === 'PUT' ? { status: 403, code: 'AccessDenied' } : null)
+  const failed = await world.written(await world.create({ ...IN, output_url: `${URL}/out/` }))
+  assert.equal(failed.output_url_status, 'failed')
+  const again = (order?: object) => service.json<WireBatch>('POST', `/v1/batches/${failed.id}/export`, order)
+  const tasks = () => store.read.selectFrom('tasks').selectAll().where('kind', '=', 'export').execute()
+  const asked = await again()
+  assert.deepEqual([asked.output_url_status, asked.output_url_error], ['pending', null])
+  assert.deepEqual((await world.written(failed)).output_url_status, 'failed')
+  // While an attempt is on its way to the old place.
+  const reached = Promise.withResolvers<void>()
+  const released = Promise.withResolvers<null>()
+  s3.fault = ({ key, method }) => {
+    if (method !== 'PUT' || !key.startsWith('team-a/out/')) return null
+    reached.resolve()
+    return released.promise
+  }
+  await again()
+  await reached.promise
+  await Promise.all([again({ output_url: `${URL}/b` }), again({ output_url: `${URL}/b` })])
+  assert.equal((await tasks()).length, 1)
+  released.resolve(null)
+  const written = await world.written(failed)
+  assert.deepEqual([written.output_url, written.output_url_status], [`${URL}/b`, 'delivered'])
+  const content = await service.content(written.output_file_id)
+  assert.equal(world.text(`team-a/b/${failed.id}/output.jsonl`), content)
+  // What was written is lost.
+  s3.objects.clear()
+  await again()
+  await world.written(failed)
+  assert.equal(world.text(`team-a/b/${failed.id}/output.jsonl`), content)
+  assert.equal((await tasks()).length, 0)
+  await service.json('DELETE', `/v1/files/${written.output_file_id}`)
+  const gone = await service.request('POST', `/v1/batches/${failed.id}/export`)
+  assert.deepEqual([gone.status, (await gone.text()).includes('were deleted, or have expired')], [404, true])
+  assert.equal((await service.get(failed.id)).output_url_status, 'delivered')
+})
+
+test('a batch gets an output_url later, under a prefix of its project and with the scopes for it', async () => {
+  await using world = await BucketTest.start({ worker: false })
+  const { service } = world
+  const batch = await world.create({ ...ORDER, requests: [line('a')] })
+  const again = async (order?: object): Promise<string> => {
+    const answer = await service.request('POST', `/v1/batches/${batch.id}/export`, order)
+    const { error } = (await answer.json()) as { error?: { code: string; param?: string } }
+    return `${answer.status} ${error?.code} ${error?.param}`
+  }
+  assert.equal(await again(), '400 invalid_request output_url')
+  const shared = { output_url: `s3://${TEST_BUCKET}/shared/` }
+  assert.equal(await again(shared), '403 bucket_not_allowed output_url')
+  const own = service.key
+  service.key = await service.issueKey(['batches:write'])
+  assert.match(await again({ output_url: URL }), /^403 missing_scope/)
+  service.key = own
+  assert.equal(await again({ output_url: URL }), '200 undefined undefined')
+  await service.worker.start()
+  const ended = await world.written(batch)
+  assert.deepEqual([ended.status, ended.output_url_status], ['completed', 'delivered'])
+  assert.ok(world.text(`team-a/${batch.id}/output.jsonl`))
+})

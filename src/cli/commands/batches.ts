@@ -152,6 +152,17 @@ export function addBatches(program: Command, shell: Shell): void {
           : client.post(BatchObject, `${pathOf('batches', id)}/${action}`),
     })
 
+  const exported = addCall(shell, batches, 'export', {
+    description: 'have the results of a batch written to a bucket, also after that has failed',
+    argument: 'batch_…',
+    call: (id, { outputUrl }: ApiFlags & { outputUrl?: string }) => {
+      const body = outputUrl === undefined ? {} : { output_url: outputUrl }
+      return (client) => client.post(BatchObject, `${pathOf('batches', id)}/export`, body)
+    },
+  })
+  exported.option('--output-url <url>', 'a folder, s3://bucket/path/ (default: that of the batch)')
+  examples(exported, 'offpeak batches export batch_01k0… --output-url s3://data/out/')
+
   examples(
     apiCommand(
       batches,

@@ -2,19 +2,23 @@
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
+import { type BucketUse, placeOf, urlField } from '../../domain/bucket-url.ts'
 import { unixSeconds } from '../../domain/clock.ts'
+import { invalidParam } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
+import { requestExport } from '../../results/export.ts'
 import { batchCursor, batchName, listBatches, readBatch } from '../../store/batches.ts'
 import { cursorId, type Listed } from '../../store/page.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
-import { BatchObject, BatchProblem, Metadata } from '../../wire/batch.ts'
+import { BatchObject, BatchProblem, EXPORT_BATCH_RULES, ExportBatch, Metadata } from '../../wire/batch.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { maybeText, time } from '../../wire/shape.ts'
-import { type View, viewOf } from '../access/caller.ts'
+import { authorize } from '../access/auth.ts'
+import { type Caller, type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
@@ -41,9 +45,14 @@ const CSV = 'text/csv'
 const CSV_ROWS_PER_PAGE = 500
 const SEARCH_CHARACTERS_MAX = 200
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake'> & { reads: HeavyReads }
+/** Whoever may not read results may not send them anywhere either. */
+const BUCKET_SCOPES = { read: ['files:write'], write: ['files:read', 'batches:read'] } as const
 
-export function batchRoutes(app: App, { store, clock, region, models, wake, reads }: Deps): void {
+type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake' | 'buckets'> & {
+  reads: HeavyReads
+}
+
+export function batchRoutes(app: App, { store, clock, region, models, wake, buckets, reads }: Deps): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, 'GET /v1/batches', {
     access: ['batches:read'],
@@ -137,6 +146,28 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
     },
   })
 
+  route(app, 'POST /v1/batches/:batch_id/export', {
+    access: ['batches:write'],
+    operation: 'exportBatch',
+    summary: 'Write the results of a batch to a bucket',
+    description:
+      'Again, after it has failed or what was written is lost; or to another `output_url`; or for the first time. Of a batch that has not ended, it says where its results are written to then. The key needs `files:read` or `batches:read` as well.',
+    answer: BatchObject,
+    rules: { body: EXPORT_BATCH_RULES },
+    errors: ['batch_not_found', 'bucket_not_allowed', 'file_not_found'],
+    body: Type.Union([ExportBatch, Type.Null()]),
+    async handler(request, caller) {
+      const { id, ...batch } = await visibleBatch(store.read, caller.project_id, request.params.batch_id)
+      const output_url = request.body?.output_url ?? batch.output_url
+      if (output_url === null)
+        throw invalidParam(urlField('write'), 'The batch has no `output_url`. Give it one in the body.')
+      checkPlace(buckets, caller, 'write', output_url)
+      const exported = await store.write((tx) => requestExport(tx, id, output_url, clock.now()))
+      wake()
+      return showBatch(exported, viewOf(request, region))
+    },
+  })
+
   for (const { action, ...doc } of ACTIONS) {
     route(app, `POST /v1/batches/:batch_id/${action}`, {
       access: ['batches:write'],
@@ -156,6 +187,17 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, read
 /** The batch that a call names, as far as the caller's project can see it. Throws batch_not_found. */
 export async function visibleBatch(read: Reader, project_id: string, batch_id: string): Promise<BatchRow> {
   return found(await readBatch(read, project_id, batch_id), 'batch_not_found')
+}
+
+/** Throws missing_scope, invalid_request and bucket_not_allowed. */
+export function checkPlace(
+  buckets: RouteDependencies['buckets'],
+  caller: Caller,
+  use: BucketUse,
+  url: string,
+): void {
+  authorize(caller, BUCKET_SCOPES[use])
+  placeOf(buckets?.() ?? [], { id: caller.project_id, name: caller.project_name }, use, url)
 }
 
 // A row of batches as the API shows it. Times that are not set are left out; for clients of OpenAI's API they are null,

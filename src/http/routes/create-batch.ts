@@ -4,7 +4,6 @@ import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
-import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
@@ -65,7 +64,7 @@ import {
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { showBatch, showBatchNow, visibleBatch } from './batches.ts'
+import { checkPlace, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 import { showMessageBatch } from './message-batches.ts'
@@ -78,8 +77,6 @@ const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 const WAIT_MS_MAX = 60_000
 /** With the answer to a call that has waited. */
 const RESULTS_BYTES_MAX = 1024 * 1024
-/** The scopes of a key that may have results written to a bucket: those of a key that may read them. */
-const READS_RESULTS = ['files:read', 'batches:read'] as const
 const NO_DRY_RUN =
   'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
 
@@ -156,7 +153,7 @@ interface OfNewFile extends Omit<Made, 'input' | 'call'> {
 }
 
 export function createBatchRoutes(app: App, deps: Deps): void {
-  const { store, clock, idempotency, incoming, reads, region, plans, wake, file_bytes_max } = deps
+  const { store, clock, idempotency, incoming, reads, region, plans, wake, buckets, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const tableLines = new TableLines(deps)
   const waitingForFiles = new WaitingCalls(clock)
@@ -209,13 +206,9 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const defaults = { header_entity, metadata: body.metadata ?? null, reask: body.reask ?? null }
       const webhook = webhookOf(caller, body.webhook)
       orderOf(input_file_id)
-      if (output_url !== undefined) {
-        authorize(caller, READS_RESULTS)
-        checkPlace(caller, 'write', output_url)
-      }
+      if (output_url !== undefined) checkPlace(buckets, caller, 'write', output_url)
       if (input_url !== undefined) {
-        authorize(caller, ['files:write'])
-        checkPlace(caller, 'read', input_url)
+        checkPlace(buckets, caller, 'read', input_url)
         if (isDryRun) throw invalidParam('input_url', NO_DRY_RUN)
         const { project_id } = caller
         const call = idempotentCall(request, 'POST /v1/batches', body)
@@ -469,11 +462,6 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     if (answer.replayed) return answer
     wake()
     return webhook === null ? answer : { ...answer, text: withSecret(answer.text, webhook) }
-  }
-
-  /** Throws invalid_request and bucket_not_allowed. */
-  function checkPlace({ project_id: id, project_name: name }: Caller, use: BucketUse, url: string): void {
-    placeOf(deps.buckets?.() ?? [], { id, name }, use, url)
   }
 
   /** Throws invalid_request, and for a key without the scope. */
