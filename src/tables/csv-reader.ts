@@ -3,7 +3,15 @@
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
 import { withoutGuards } from './csv-writer.ts'
-import { type Cell, type Column, type CsvStyle, cellText, TableError, type TableReader } from './table.ts'
+import {
+  type Cell,
+  type Column,
+  type CsvStyle,
+  cellText,
+  checkNames,
+  TableError,
+  type TableReader,
+} from './table.ts'
 import { markedUtf16, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 const BOM = '\ufeff'
@@ -59,14 +67,9 @@ async function readHeader(name: string, records: AsyncGenerator<readonly Cell[]>
   const { value, done } = await records.next()
   await records.return(undefined)
   if (done === true) throw new TableError(`${name} is empty; its first line has to name the columns`)
-  const names = value.map(cellText)
-  const twice = names.find((column, i) => names.indexOf(column) !== i)
-  if (twice !== undefined) {
-    throw new TableError(
-      `${name} has two columns ${twice === '' ? 'without a name' : `named "${twice}"`}; give each column a name of its own`,
-    )
-  }
-  return names.map((column) => ({ name: column, type: 'string' }))
+  const columns = value.map((cell): Column => ({ name: cellText(cell), type: 'string' }))
+  checkNames(name, columns)
+  return columns
 }
 
 async function* readRecords(

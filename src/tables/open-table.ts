@@ -1,11 +1,15 @@
 // Opens a table for reading, in the format that its name says.
 import type { CsvOptions } from './csv-reader.ts'
 import { openJsonl } from './jsonl-table.ts'
+import type { ParquetLimits } from './parquet-reader.ts'
 import { formatOf, TableError, type TableReader } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
-/** `options`: of a CSV or TSV file. */
-export async function openTable(source: TableSource, options: CsvOptions = {}): Promise<TableReader> {
+/** `options`: of a CSV or TSV file; `memoryBytes`: what the process may take, which a Parquet file may fill. */
+export async function openTable(
+  source: TableSource,
+  { memoryBytes, ...options }: CsvOptions & Pick<ParquetLimits, 'memoryBytes'> = {},
+): Promise<TableReader> {
   // The libraries are loaded when needed: most tables are of one format.
   switch (formatOf(source.name)) {
     case 'csv':
@@ -19,7 +23,7 @@ export async function openTable(source: TableSource, options: CsvOptions = {}): 
     case 'jsonl':
       return await openJsonl(source)
     case 'parquet':
-      return await (await import('./parquet-reader.ts')).openParquet(source)
+      return await (await import('./parquet-reader.ts')).openParquet(source, { memoryBytes })
     case undefined:
       throw new TableError(noFormat(source.name))
   }

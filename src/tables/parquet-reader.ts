@@ -1,4 +1,5 @@
 // Parquet files, read row group by row group; a large row group in parts, so that memory does not depend on its size.
+import { brotliDecompressSync, gunzipSync, zstdDecompressSync } from 'node:zlib'
 import {
   type Compressors,
   type FileMetaData,
@@ -8,33 +9,77 @@ import {
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
 import { cellOf, parquetColumn, TIME_PARSERS } from './parquet.ts'
-import { type Column, type ParquetColumn, type Row, TableError, type TableReader } from './table.ts'
+import {
+  type Column,
+  checkNames,
+  type ParquetColumn,
+  type Row,
+  TableError,
+  type TableReader,
+} from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
-/** Decoded size of the rows that are read at once. */
 const PART_BYTES = 32 * 1024 * 1024
 
 /** Pages are a megabyte or so; one that says more may be made to fill the memory. */
 const PAGE_BYTES_MAX = 256 * 1024 * 1024
 
-/** A page without values has no bytes, which not every decompressor takes. */
-const compressors: Compressors = Object.fromEntries(
-  Object.entries(every).map(([codec, decompress]) => [
+/** Those of Node write no more than the page says. */
+const DECOMPRESSORS: Compressors = {
+  ...every,
+  GZIP: (input, maxOutputLength) => gunzipSync(input, { maxOutputLength }),
+  BROTLI: (input, maxOutputLength) => brotliDecompressSync(input, { maxOutputLength }),
+  ZSTD: (input, maxOutputLength) => zstdDecompressSync(input, { maxOutputLength }),
+}
+
+export interface ParquetLimits {
+  /** Decoded size of the rows that are read at once. */
+  partBytes?: number
+  /** What the process may take in all: the columns of a row may have any number of pages. */
+  memoryBytes?: number | undefined
+}
+
+/** How a file is read within limits. */
+interface Reading {
+  file: TableSource
+  compressors: Compressors
+}
+
+function readingOf(file: TableSource, memoryBytes: number): Reading {
+  const reserve = (bytes: number): void => {
+    if (memoryBytes !== Number.POSITIVE_INFINITY && process.memoryUsage.rss() + bytes > memoryBytes)
+      throw new Error(
+        `its columns take more than ${Math.round(memoryBytes / 1024 ** 2)} MiB; write it with smaller row groups`,
+      )
+  }
+  const decompress = Object.entries(DECOMPRESSORS).map(([codec, decompressPage]) => [
     codec,
     (input: Uint8Array, bytes: number) => {
       if (bytes > PAGE_BYTES_MAX)
         throw new Error(`a page of it expands to more than ${PAGE_BYTES_MAX / 1024 ** 2} MiB`)
-      return bytes === 0 ? new Uint8Array() : decompress(input, bytes)
+      reserve(bytes)
+      // A page without values has no bytes, which not every decompressor takes.
+      return bytes === 0 ? new Uint8Array() : decompressPage(input, bytes)
     },
-  ]),
-)
+  ])
+  const slice: TableSource['slice'] = async (start, end = file.byteLength) => {
+    reserve(end - start)
+    return await file.slice(start, end)
+  }
+  return { file: { ...file, slice }, compressors: Object.fromEntries(decompress) }
+}
 
-export async function openParquet(file: TableSource, partBytes = PART_BYTES): Promise<TableReader> {
-  const metadata = await readMetadata(file)
+export async function openParquet(
+  source: TableSource,
+  { partBytes = PART_BYTES, memoryBytes = Number.POSITIVE_INFINITY }: ParquetLimits = {},
+): Promise<TableReader> {
+  const reading = readingOf(source, memoryBytes)
+  const metadata = await readMetadata(reading.file)
   const columns = parquetSchema(metadata).children.map((child) => ({
     name: child.element.name,
     ...parquetColumn(child),
   }))
+  checkNames(source.name, columns)
   const stored = withStoredTypes(metadata, columns)
   return {
     columns,
@@ -46,7 +91,7 @@ export async function openParquet(file: TableSource, partBytes = PART_BYTES): Pr
         const partRows = Math.max(1, Math.ceil(groupRows / Math.max(1, parts)))
         for (let from = 0; from < groupRows; from += partRows) {
           const to = Math.min(groupRows, from + partRows)
-          yield* await readPart(file, stored, columns, groupStart + from, groupStart + to)
+          yield* await readPart(reading, stored, columns, groupStart + from, groupStart + to)
         }
         groupStart += groupRows
       }
@@ -80,7 +125,7 @@ function withStoredTypes(
 }
 
 async function readPart(
-  file: TableSource,
+  { file, compressors }: Reading,
   metadata: FileMetaData,
   columns: readonly (Column & { parquet: ParquetColumn })[],
   rowStart: number,

@@ -2,7 +2,7 @@
 // A name is a column first, whatever characters it has; then a path into a column that holds objects.
 
 import Mustache from 'mustache'
-import { type Cell, type Column, cellText, TableError } from './table.ts'
+import { type Cell, type Column, cellText, shownName, TableError } from './table.ts'
 
 export interface Template {
   (cells: readonly Cell[]): string
@@ -85,7 +85,7 @@ function unknownColumn(name: string, columns: readonly Column[], option: string,
 const LISTED_MAX = 30
 
 function listed(columns: readonly Column[]): string {
-  const names = columns.slice(0, LISTED_MAX).map(({ name }) => name || '""')
+  const names = columns.slice(0, LISTED_MAX).map(({ name }) => shownName(name) || '""')
   const more = columns.length - names.length
   return names.join(', ') + (more > 0 ? ` and ${more} more` : '')
 }

@@ -12,6 +12,8 @@ export interface TableOrder {
   byteLength: number
   asking: Omit<Asking, 'imageUrl'>
   delimiter?: string | undefined
+  /** What the process may take in all. */
+  memoryBytes: number
   /** At most so many rows. */
   limit?: number | undefined
 }
@@ -59,6 +61,7 @@ async function writeLines({
   asking,
   delimiter,
   limit,
+  memoryBytes,
 }: TableOrder): Promise<string | null> {
   const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map() }
   const source = { name, byteLength, slice: (start: number, end = byteLength) => slice(start, end) }
@@ -66,7 +69,7 @@ async function writeLines({
     throw new RowError(`the image ${place} is no address; the service reads no files`)
   }
   try {
-    const table = await openTable(source, { delimiter })
+    const table = await openTable(source, { delimiter, memoryBytes })
     const question = new Question(table, name, { ...asking, imageUrl }, NAMES)
     for await (const line of question.lines(table, prepared, limit)) {
       refuseSkipped(prepared)
@@ -78,6 +81,8 @@ async function writeLines({
   } catch (error) {
     const at = prepared.rows === 0 ? '' : `, row ${prepared.rows}`
     if (error instanceof TableError) return error.message
+    // Of a text, or of levels within each other.
+    if (error instanceof RangeError) return `${name}${at}: its request is too large, or nested too deeply`
     return `${name}${at}: ${error instanceof Error ? error.message : String(error)}`
   }
 }

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { zstdCompressSync } from 'node:zlib'
+import { parquetWriteBuffer } from 'hyparquet-writer'
 import { rowLines } from './row-lines.ts'
 import type { TableSource } from './table-bytes.ts'
 
-function sourceOf(name: string, text: string): TableSource {
-  const bytes = new Uint8Array(Buffer.from(text))
+function sourceOf(name: string, content: string | Buffer): TableSource {
+  const bytes = new Uint8Array(Buffer.from(content))
   return {
     name,
     byteLength: bytes.length,
@@ -30,6 +32,47 @@ test('a row that takes more memory than there is ends its process, and nothing e
 test('a prompt that multiplies a cell makes no request', async () => {
   const source = sourceOf('a.csv', `a\n${'x'.repeat(1024 * 1024)}\n`)
   await assert.rejects(made(source, '{{a}}'.repeat(400)), /row 1: its request is larger than 8 MiB/)
+})
+
+test('a small Parquet file that expands to more than there is makes no request', async () => {
+  const MIB = 1024 ** 2
+  const parquet = (mib: number, compress: (page: Uint8Array) => Uint8Array) =>
+    Buffer.from(
+      parquetWriteBuffer({
+        columnData: Array.from({ length: 6 }, (_, i) => ({ name: `c${i}`, data: ['x'.repeat(mib * MIB)] })),
+        codec: 'ZSTD',
+        compressors: { ZSTD: compress },
+        statistics: false,
+      }),
+    )
+  const wide = parquet(20, (page) => zstdCompressSync(page))
+  assert.ok(wide.length < MIB)
+  const said = /a\.parquet cannot be read as a Parquet file \(its columns take more than 130 MiB; write/
+  await assert.rejects(made(sourceOf('a.parquet', wide), '{{c0}}', { memoryMib: 130 }), said)
+  // Its page says that it is small.
+  const bomb = parquet(1, () => zstdCompressSync(Buffer.alloc(64 * MIB)))
+  await assert.rejects(
+    made(sourceOf('a.parquet', bomb), '{{c0}}'),
+    /a\.parquet cannot be read as a Parquet file \(Cannot create a Buffer larger than/,
+  )
+})
+
+test('two columns of one name are refused, however many columns there are', async () => {
+  const parquet = parquetWriteBuffer({
+    columnData: ['a', 'b', 'a'].map((name) => ({ name, data: [name] })),
+  })
+  const twice = sourceOf('a.parquet', Buffer.from(parquet))
+  await assert.rejects(made(twice, '{{a}}'), /^Error: a\.parquet has two columns named "a"; give each/)
+  const names = Array.from({ length: 100_000 }, (_, i) => `c${i}`)
+  const wide = sourceOf('a.csv', `${names}\n${names}\n`)
+  assert.match(await made(wide, '{{c99999}}', { silentMs: 15_000 }), /"content":"c99999"/)
+  const long = sourceOf('a.csv', `${'\0'.repeat(100_000)}\n1\n`)
+  await assert.rejects(made(long, '{{a}}'), ({ message }: Error) => message.length < 300)
+})
+
+test('a cell that is nested too deeply for a request is named', async () => {
+  const deep = sourceOf('a.jsonl', `{"a":${'['.repeat(20_000)}${']'.repeat(20_000)}}\n`)
+  await assert.rejects(made(deep, '{{a}}'), /row 1: its request is too large, or nested too deeply/)
 })
 
 test('a process of which nothing comes is ended', async () => {

@@ -9,13 +9,20 @@ import type { TableSource } from './table-bytes.ts'
 export interface RowLinesLimits {
   /** Heap of the process in MiB. */
   heapMib: number
+  /** What the process takes in all, in MiB: the bytes of a Parquet file are not in its heap. */
+  memoryMib: number
   /** A larger slice is not read: the column of a Parquet row group is one. */
   sliceBytes: number
   /** The process is ended when no byte has come for so long. */
   silentMs: number
 }
 
-const LIMITS: RowLinesLimits = { heapMib: 256, sliceBytes: 64 * 1024 * 1024, silentMs: 60_000 }
+const LIMITS: RowLinesLimits = {
+  heapMib: 256,
+  memoryMib: 768,
+  sliceBytes: 64 * 1024 * 1024,
+  silentMs: 60_000,
+}
 
 /** Throws a TableError, with what is wrong, and what reading `source` throws. */
 export async function* rowLines(
@@ -23,7 +30,7 @@ export async function* rowLines(
   asked: Pick<TableOrder, 'asking' | 'delimiter' | 'limit'>,
   limits: Partial<RowLinesLimits> = {},
 ): AsyncGenerator<Buffer> {
-  const { heapMib, sliceBytes, silentMs } = { ...LIMITS, ...limits }
+  const { heapMib, memoryMib, sliceBytes, silentMs } = { ...LIMITS, ...limits }
   const child = forkConfined('row-lines-process', { heapMib, stdout: true })
   const ended = Promise.withResolvers<string | null>()
   let failure: unknown
@@ -51,7 +58,7 @@ export async function* rowLines(
       `${name} cannot be read within ${heapMib} MiB: its rows, or what is asked about them, are too large`,
     ),
   )
-  child.send({ name, byteLength, ...asked })
+  child.send({ name, byteLength, memoryBytes: memoryMib * 1024 ** 2, ...asked })
   let cancel = (): void => {}
   const expectBytes = (): void => {
     cancel()

@@ -137,6 +137,25 @@ function hasText(value: object): boolean {
 /** A table that cannot be read, or not be asked about; the message says where and why. */
 export class TableError extends ExplainedError {}
 
+const SHOWN_CHARACTERS_MAX = 60
+
+/** A column as messages name it. */
+export function shownName(name: string): string {
+  return name.length > SHOWN_CHARACTERS_MAX ? `${name.slice(0, SHOWN_CHARACTERS_MAX)}…` : name
+}
+
+/** Throws a TableError where two columns have one name: it would say nothing. */
+export function checkNames(table: string, columns: readonly Column[]): void {
+  const names = new Set<string>()
+  for (const { name } of columns) {
+    if (names.has(name))
+      throw new TableError(
+        `${table} has two columns ${name === '' ? 'without a name' : `named "${shownName(name)}"`}; give each column a name of its own`,
+      )
+    names.add(name)
+  }
+}
+
 /** A row of which no request can be made; the other rows can. */
 export class RowError extends Error {}
 

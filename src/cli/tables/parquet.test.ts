@@ -172,7 +172,7 @@ describe('a Parquet file', () => {
     const writer = await createTable(path, 'parquet', columns)
     for (let n = 0; n < count; n++) await writer.write({ cells: [n, n % 7 === 0 ? null : `text ${n}`] })
     await writer.end()
-    const table = await openParquet(await fileSource(path), 200_000)
+    const table = await openParquet(await fileSource(path), { partBytes: 200_000 })
     let n = 0
     for await (const { cells } of table.rows()) {
       if (cells[0] !== BigInt(n) || cells[1] !== (n % 7 === 0 ? null : `text ${n}`))
