@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib'
+import { parquetWriteBuffer } from 'hyparquet-writer'
 import { answerColumns, answerSchema, type ResultRow } from '../../tables/answer-cells.ts'
 import { openParquet } from '../../tables/parquet-reader.ts'
 import { type Cell, type Column, cellText, type TableReader } from '../../tables/table.ts'
@@ -160,6 +162,24 @@ describe('a Parquet file', () => {
         ],
       ],
     )
+  })
+
+  test('is read however its pages are compressed', async () => {
+    const data = Array.from({ length: 50 }, (_, i) => `text ${i % 7}`)
+    for (const [codec, compress] of [
+      ['GZIP', gzipSync],
+      ['BROTLI', brotliCompressSync],
+      ['ZSTD', zstdCompressSync],
+    ] as const) {
+      const path = join(folder, `${codec}.parquet`)
+      const bytes = parquetWriteBuffer({
+        columnData: [{ name: 's', data }],
+        codec,
+        compressors: { [codec]: (page: Uint8Array) => compress(page) },
+      })
+      await writeFile(path, new Uint8Array(bytes))
+      assert.deepEqual((await texts(await openTable(path))).s, data, codec)
+    }
   })
 
   test('with many rows is read in parts of a row group, each row once and in order', async () => {
