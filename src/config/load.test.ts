@@ -287,16 +287,20 @@ describe('what is understood', () => {
 
   test('a proxy that signs persons in has its headers in lower case, and its groups in their order', () => {
     const { auth } = load(
-      `${proxy('from: 10.0.0.0/24, groups_header: X-Groups, groups: {z: {project: a, scopes: operator}, "*": {project: b}}')}`,
+      `${proxy('from: 10.0.0.0/24, groups_header: X-Groups, groups: {z: {project: a, scopes: operator}, 7: {project: c}, "*": {project: b}}')}`,
     )
     assert.deepEqual(auth.proxy, {
       header: 'x-email',
       from: ['10.0.0.0/24'],
       groups_header: 'x-groups',
-      groups: { z: { project: 'a', scopes: ['operator'] }, '*': { project: 'b', scopes: null } },
+      groups: new Map([
+        ['z', { project: 'a', scopes: ['operator'] }],
+        ['7', { project: 'c', scopes: null }],
+        ['*', { project: 'b', scopes: null }],
+      ]),
       sign_out: null,
     })
-    assert.deepEqual(Object.keys(auth.proxy?.groups ?? {}), ['z', '*'])
+    assert.deepEqual([...(auth.proxy?.groups.keys() ?? [])], ['z', '7', '*'])
   })
 
   test('a managed server has no address, and shares the machine as the section engines says', () => {

@@ -233,7 +233,8 @@ class ShapeReader {
     )
   }
 
-  #readMap({ properties, additionalProperties: item }: Shape, at: Place, found: unknown): unknown {
+  #readMap(shape: Shape, at: Place, found: unknown): unknown {
+    const { properties, additionalProperties: item } = shape
     if (found !== null && !(found instanceof Map)) return this.#notMap(at, found)
     const entries: ReadonlyMap<unknown, unknown> = found ?? new Map()
     const inside = (key: string): Place => ({
@@ -244,12 +245,12 @@ class ShapeReader {
     const shapes: Iterable<[string, Shape]> = item
       ? [...entries.keys()].map((key) => [String(key), item])
       : Object.entries(properties ?? {})
-    const values = [...shapes].map(([key, shape]) => [
+    const values = [...shapes].map(([key, one]): [string, unknown] => [
       key,
-      this.read(shape, inside(key), entries.get(key) ?? null),
+      this.read(one, inside(key), entries.get(key) ?? null),
     ])
     if (properties) this.#refuseUnknown([...entries.keys()].map(String), Object.keys(properties), inside)
-    return Object.fromEntries(values)
+    return shape[RULES].isOrdered ? new Map(values) : Object.fromEntries(values)
   }
 
   #refuseUnknown(given: readonly string[], known: readonly string[], inside: (key: string) => Place): void {

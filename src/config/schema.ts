@@ -35,6 +35,7 @@ import {
   listOf,
   mapOf,
   optional,
+  orderedMapOf,
   type Shape,
   scalar,
   secret,
@@ -231,7 +232,7 @@ const SIGN_IN_PROXY = checked(
     header: headerName('X-Auth-Request-Email'),
     from: listOf(NETWORK, 'a list of addresses and networks such as [127.0.0.1, 10.0.0.0/24]'),
     groups_header: optional(headerName('X-Auth-Request-Groups')),
-    groups: mapOf(GROUP, (name) =>
+    groups: orderedMapOf(GROUP, (name) =>
       /^[^,\s][^,]*$/.test(name) ? null : 'is no name of a group: it has a comma or begins with a space',
     ),
     sign_out: optional(
@@ -239,7 +240,7 @@ const SIGN_IN_PROXY = checked(
     ),
   }),
   ({ header, groups_header, groups }, problem) => {
-    const names = Object.keys(groups)
+    const names = [...groups.keys()]
     if (names.length === 0)
       problem(['groups'], 'is missing; expected a project for each group, or for "*", which is everybody')
     if (groups_header === null && names.some((name) => name !== '*'))

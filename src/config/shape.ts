@@ -17,6 +17,8 @@ export interface Rules {
   secret?: true
   /** A scalar: the types that the file may use; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]
+  /** Of a map: it is read as a Map, in its order. An object has keys that are numbers first. */
+  isOrdered?: boolean
   /** Undefined when `text` is no such value. */
   parse?(text: string): unknown
   /** Called for a value whose parts are valid. */
@@ -102,12 +104,30 @@ export function mapOf<T>(
     { type: 'object', additionalProperties: item },
     { expected: 'a map of keys' },
   )
-  return checked(map, (value, problem) => {
-    for (const name of Object.keys(value)) {
-      const what = nameProblem(name)
-      if (what !== null) problem([name], what)
-    }
-  })
+  return checked(map, (value, problem) => checkKeys(Object.keys(value), nameProblem, problem))
+}
+
+/** A map whose keys the user chooses, and whose order counts. */
+export function orderedMapOf<T>(
+  item: Shape<T>,
+  nameProblem: (name: string) => string | null,
+): Shape<ReadonlyMap<string, T>> {
+  const map: Shape<ReadonlyMap<string, T>> = shape(
+    { type: 'object', additionalProperties: item },
+    { expected: 'a map of keys', isOrdered: true },
+  )
+  return checked(map, (value, problem) => checkKeys(value.keys(), nameProblem, problem))
+}
+
+function checkKeys(
+  names: Iterable<string>,
+  nameProblem: (name: string) => string | null,
+  problem: Problem,
+): void {
+  for (const name of names) {
+    const what = nameProblem(name)
+    if (what !== null) problem([name], what)
+  }
 }
 
 /** At least one item. A list of scalars may be written as its only item. */

@@ -53,7 +53,9 @@ test('nginx and oauth2-proxy sign people in to the console', {
       header: 'x-auth-request-email',
       groups_header: 'x-auth-request-groups',
       from: ['127.0.0.1'],
-      groups: { platform: { project: 'default', scopes: ['batches:read', 'limits:read', 'requests:read'] } },
+      groups: new Map([
+        ['platform', { project: 'default', scopes: ['batches:read', 'limits:read', 'requests:read'] }],
+      ]),
       sign_out: '/oauth2/sign_out',
     },
   })

@@ -9,10 +9,10 @@ const RULES: SignInProxy = {
   header: 'x-email',
   groups_header: 'x-groups',
   from: ['127.0.0.1'],
-  groups: {
-    platform: { project: 'default', scopes: ['batches:read', 'limits:read', 'requests:read'] },
-    readers: { project: 'readers', scopes: ['batches:read', 'requests:read', 'keys:write', 'keys:read'] },
-  },
+  groups: new Map([
+    ['platform', { project: 'default', scopes: ['batches:read', 'limits:read', 'requests:read'] }],
+    ['readers', { project: 'readers', scopes: ['batches:read', 'requests:read', 'keys:write', 'keys:read'] }],
+  ]),
   sign_out: '/oauth2/sign_out',
 }
 const ALICE = { 'x-email': 'alice@example.com', 'x-groups': 'staff, platform' }
@@ -52,7 +52,7 @@ describe('a person signed in by a trusted proxy', () => {
   })
 
   test('everybody is in the group *, with the scopes of a key that names none', async () => {
-    const groups = { '*': { project: 'default', scopes: null } }
+    const groups = new Map([['*', { project: 'default', scopes: null }]])
     await using server = await testServer({ signInProxy: { ...RULES, groups_header: null, groups } })
     const { json } = await who(server, { 'x-email': 'Zo\u00eb' })
     assert.deepEqual(json.scopes, [...PROJECT_SCOPES])
@@ -68,7 +68,7 @@ describe('a person signed in by a trusted proxy', () => {
     const out = await call(server, 'GET', path, { ...ALICE, 'x-groups': 'staff' })
     assert.equal(out.outcome, '403 missing_scope')
     assert.match(String(out.error.message), /signed in as alice@example.com, but none of your groups/)
-    const groups = { platform: { project: 'default', scopes: ['usage:read' as const] } }
+    const groups = new Map([['platform', { project: 'default', scopes: ['usage:read' as const] }]])
     const { store } = server.deps
     await using next = await testServer({ ...server.deps, store, signInProxy: { ...RULES, groups } })
     assert.deepEqual((await who(next, ALICE)).json.scopes, ['usage:read'])

@@ -22,7 +22,7 @@ export interface SignInProxy {
   /** Addresses and networks (CIDR) that the proxy connects from. */
   from: readonly string[]
   /** By name; `*`: everybody. The first one that a person is in counts. */
-  groups: Readonly<Record<string, { project: string; scopes: readonly Scope[] | null }>>
+  groups: ReadonlyMap<string, { project: string; scopes: readonly Scope[] | null }>
   /** Where the browser goes to sign out; null: nowhere. */
   sign_out: string | null
 }
@@ -108,9 +108,7 @@ export class ProxyIdentity {
   }
 
   #groupOf({ groups }: Person) {
-    return Object.entries(this.#rules.groups).find(
-      ([name]) => name === EVERYBODY || groups.includes(name),
-    )?.[1]
+    return [...this.#rules.groups].find(([name]) => name === EVERYBODY || groups.includes(name))?.[1]
   }
 }
 
