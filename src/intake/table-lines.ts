@@ -4,7 +4,7 @@ import { ApiError, invalidParam } from '../domain/errors.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
 import { sentence } from '../domain/text.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { readFile } from '../store/files.ts'
+import { readFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
@@ -65,7 +65,10 @@ export class TableLines {
     )
   }
 
-  async *#lines({ project_id, filename, content_blob }: FileRow, table: BatchTable): AsyncGenerator<Buffer> {
+  async *#lines(
+    { id, project_id, filename, content_blob }: FileRow,
+    table: BatchTable,
+  ): AsyncGenerator<Buffer> {
     const { store, sealed } = this.#deps
     const { model, prompt, system, schema, id_column, images, parameters, skip_empty, delimiter, limit } =
       table
@@ -90,7 +93,11 @@ export class TableLines {
     try {
       yield* rowLines(source, { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined })
     } catch (error) {
-      throw error instanceof TableError ? invalidParam('table', sentence(error.message)) : error
+      if (error instanceof TableError) throw invalidParam('table', sentence(error.message))
+      if ((await readFileRow(store.read, id))?.deleted_at == null) throw error
+      throw new ApiError('file_not_found', 'The table was deleted while it was read.', {
+        param: 'input_file_id',
+      })
     }
   }
 }

@@ -237,8 +237,7 @@ const WebhookOfBatch = maybe(
   'Is sent the events of this batch, beside the webhooks of the project. The key needs `webhooks:write`.',
 )
 
-export const BatchTable = object(
-  'BatchTable',
+export const BatchTable = Type.Object(
   {
     model: text('Which model answers.'),
     prompt: Type.String({
@@ -272,7 +271,13 @@ export const BatchTable = object(
     ),
     limit: maybe(Type.Integer({ minimum: 1 }), 'Only so many rows, from the first.'),
   },
-  { model: 'sim-1', prompt: 'Is this review positive? {{text}}', parameters: { max_tokens: 5 } },
+  {
+    title: 'BatchTable',
+    additionalProperties: false,
+    examples: [
+      { model: 'sim-1', prompt: 'Is this review positive? {{text}}', parameters: { max_tokens: 5 } },
+    ],
+  },
 )
 
 export type BatchTable = Static<typeof BatchTable>

@@ -128,6 +128,7 @@ test('what is wrong is named before a line is sent, and nothing is left of it', 
   assert.match(await ask({ prompt: '{{#a}}' }), /`table\.prompt` is not a valid template/)
   assert.match(await ask({ id_column: 'c' }), /`table\.id_column` names the column "c"/)
   assert.match(await ask({ parameters: { messages: [] } }), /^table\.parameters: .*cannot have `messages`/)
+  assert.match(await ask({ idcolumn: 'a' }), /^table\.idcolumn: `table\.idcolumn` is no field here/)
   assert.match(await ask({ schema: { type: 'string' } }), /^table\.schema: /)
   assert.match(await ask({ images: ['a'] }), /row 1: the image 1 is no address/)
   const endpoint = { endpoint: '/v1/embeddings', input_file_id: file.id, table: { model: 'm', prompt: 'x' } }
@@ -166,4 +167,22 @@ test('two rows with one ID make a batch that fails and names the line', async ()
   const { status, errors } = (await service.ended(id)) as WireBatch & { errors: { data: object[] } }
   assert.equal(status, 'failed')
   assert.match(JSON.stringify(errors.data), /"line":2/)
+})
+
+test('a table that is deleted while it is read makes no batch', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const file = await table(service, 'rows.csv', 'a\n1\n')
+  const { sealed } = service.stores
+  const readAll = sealed.readAll.bind(sealed)
+  sealed.readAll = async (project_id, blob, range) => {
+    await service.json('DELETE', `/v1/files/${file.id}`)
+    await sealed.delete(blob.key)
+    return await readAll(project_id, blob, range)
+  }
+  const order = { ...ORDER, input_file_id: file.id, table: { model: 'm', prompt: '{{a}}' } }
+  const answer = await service.request('POST', '/v1/batches', order)
+  const { error } = (await answer.json()) as Failed
+  assert.deepEqual([answer.status, error.code, error.param], [404, 'file_not_found', 'input_file_id'])
+  assert.deepEqual((await service.json<{ data: object[] }>('GET', '/v1/files')).data, [])
 })

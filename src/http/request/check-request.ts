@@ -250,6 +250,8 @@ function describeMismatch(
     return new ApiError('invalid_request', `${whole} must be a JSON object; ${what}.`)
   }
   const param = steps.join('.')
+  if (error.keyword === 'boolean')
+    return new ApiError('invalid_request', `\`${param}\` is no field here.`, { param })
   const isKey = error.schemaPath.endsWith('/propertyNames')
   const subject = isKey ? `The key \`${param}\`` : `\`${param}\``
   const got = isKey || (typeof found === 'object' && error.keyword !== 'type') ? '' : `, not ${shown(found)}`
