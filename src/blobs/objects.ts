@@ -2,16 +2,16 @@
 import type { BucketUse } from '../domain/bucket-url.ts'
 import type { ByteRange, Source } from './blobs.ts'
 
-/** All of it throws ObjectFailed. */
+/** All of it throws ObjectFailed, also soon after `signal` aborts. */
 export interface Objects {
   /** `etag` names this content of the object. */
-  stat(key: string): Promise<{ bytes: number; etag: string }>
+  stat(key: string, signal: AbortSignal): Promise<{ bytes: number; etag: string }>
   /** Throws ObjectFailed with 412 where the object is another one than `etag` names. */
-  read(key: string, etag: string, range: ByteRange): AsyncIterable<Buffer>
+  read(key: string, etag: string, range: ByteRange, signal: AbortSignal): AsyncIterable<Buffer>
   /** Puts all of `source` under `key`, in place of what is there, and resolves to its bytes. A failure leaves nothing. */
-  put(key: string, source: Source): Promise<number>
+  put(key: string, source: Source, signal: AbortSignal): Promise<number>
   /** Removes what crashed calls of `put` have left under `key`. */
-  abortUploads(key: string): Promise<void>
+  abortUploads(key: string, signal: AbortSignal): Promise<void>
 }
 
 /** Passes the pieces on until `signal` aborts. */

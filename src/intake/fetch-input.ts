@@ -115,7 +115,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
   if (!project || !quotas) throw new Error(`the plan of the project of file ${file.id} is missing`)
   const { objects, key } = await openBucket(project, 'read', url)
   if (etag === null) {
-    const found = await objects.stat(key)
+    const found = await objects.stat(key, signal)
     if (found.bytes > deps.file_bytes_max)
       throw new ApiError(
         'payload_too_large',
@@ -129,7 +129,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
   if (fetched === file.bytes) return await joinParts(deps, task, fetch, signal)
   const partBytes = Math.max(deps.part_bytes ?? PART_BYTES, Math.ceil(file.bytes / PARTS_MAX))
   const range = { start: fetched, end: Math.min(file.bytes, fetched + partBytes) }
-  const content = untilAborted(objects.read(key, etag, range), signal)
+  const content = untilAborted(objects.read(key, etag, range, signal), signal)
   const stored = await put(
     deps,
     task,

@@ -105,9 +105,9 @@ async function writeFiles(
     if (!file) throw new ApiError('file_not_found', 'the result file was deleted before it was written')
     const place = `${key}${id}/${name}`
     // Where the credentials do not allow it, the bucket's own rules have to.
-    if (task.attempts > 1) await objects.abortUploads(place).catch(() => {})
+    if (task.attempts > 1) await objects.abortUploads(place, signal).catch(() => {})
     const content = readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes })
-    const bytes = await objects.put(place, untilAborted(content, signal))
+    const bytes = await objects.put(place, untilAborted(content, signal), signal)
     if (bytes !== file.bytes) throw new Error(`${bytes} bytes of ${file_id} were written, not ${file.bytes}`)
   }
 }

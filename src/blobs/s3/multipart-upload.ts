@@ -13,7 +13,7 @@ import {
 } from '@aws-sdk/client-s3'
 import type { Source } from '../blobs.ts'
 
-/** Parts on their way while the source makes the next one: of one upload, and of all uploads of this process. */
+/** Parts on their way while the source makes the next one: of one upload, and of all uploads to one bucket. */
 const PARTS_AT_ONCE = 3
 const PARTS_AT_ONCE_ALL = 8
 /** S3 counts parts to here. */
@@ -30,6 +30,13 @@ export interface Writing {
   failed: (cause: unknown) => Error
   /** Whether the server checks by MD5 what arrives. */
   withMd5: boolean
+  /** Of the bucket: one that does not answer delays no other. */
+  slots: PartSlots
+  options?: CallOptions
+}
+
+export interface CallOptions {
+  abortSignal?: AbortSignal
 }
 
 /** Uploads all of `parts` (the first among them) and resolves to their bytes. */
@@ -39,7 +46,10 @@ export async function uploadInParts(
   parts: AsyncIterable<Buffer>,
   writing: Writing,
 ): Promise<number> {
-  const created = await attempt(writing, client.send(new CreateMultipartUploadCommand(place)))
+  const created = await attempt(
+    writing,
+    client.send(new CreateMultipartUploadCommand(place), writing.options),
+  )
   const upload = { ...place, UploadId: created.UploadId }
   const sending = new Set<Promise<void>>()
   const done: CompletedPart[] = []
@@ -49,10 +59,10 @@ export async function uploadInParts(
     for await (const part of parts) {
       number++
       if (number > PARTS_MAX) throw new RangeError(`a blob of more than ${PARTS_MAX} parts is too large`)
-      await roomForPart()
+      await writing.slots.take()
       bytes += part.length
       const sent = sendPart(client, upload, number, part, writing)
-        .finally(partSent)
+        .finally(() => writing.slots.release())
         .then((completed) => {
           done.push(completed)
           sending.delete(sent)
@@ -63,29 +73,31 @@ export async function uploadInParts(
       if (sending.size >= PARTS_AT_ONCE) await Promise.race(sending)
     }
     await Promise.all(sending)
-    await attempt(writing, complete(client, upload, done, bytes))
+    await attempt(writing, complete(client, upload, done, bytes, writing.options))
     return bytes
   } catch (error) {
     await Promise.allSettled(sending)
     // What cannot be aborted now is swept later.
-    await client.send(new AbortMultipartUploadCommand(upload)).catch(() => {})
+    await client.send(new AbortMultipartUploadCommand(upload), writing.options).catch(() => {})
     throw error
   }
 }
 
-let onTheirWay = 0
-const waiting: (() => void)[] = []
+export class PartSlots {
+  #taken = 0
+  readonly #waiting: (() => void)[] = []
 
-/** An upload that waits keeps one part in memory. */
-async function roomForPart(): Promise<void> {
-  if (onTheirWay < PARTS_AT_ONCE_ALL) onTheirWay++
-  else await new Promise<void>((resolve) => waiting.push(resolve))
-}
+  /** An upload that waits keeps one part in memory. */
+  async take(): Promise<void> {
+    if (this.#taken < PARTS_AT_ONCE_ALL) this.#taken++
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+  }
 
-function partSent(): void {
-  const next = waiting.shift()
-  if (next) next()
-  else onTheirWay--
+  release(): void {
+    const next = this.#waiting.shift()
+    if (next) next()
+    else this.#taken--
+  }
 }
 
 type Upload = Place & { UploadId: string | undefined }
@@ -98,7 +110,7 @@ async function sendPart(
   writing: Writing,
 ): Promise<CompletedPart> {
   const part = new UploadPartCommand({ ...upload, PartNumber, ...bodyOf(Body, writing) })
-  const { ETag } = await attempt(writing, client.send(part))
+  const { ETag } = await attempt(writing, client.send(part, writing.options))
   return { PartNumber, ETag }
 }
 
@@ -120,15 +132,16 @@ async function complete(
   upload: Upload,
   done: readonly CompletedPart[],
   bytes: number,
+  options?: CallOptions,
 ): Promise<void> {
   const Parts = done.toSorted((a, b) => (a.PartNumber ?? 0) - (b.PartNumber ?? 0))
   try {
-    await client.send(new CompleteMultipartUploadCommand({ ...upload, MultipartUpload: { Parts } }))
+    await client.send(new CompleteMultipartUploadCommand({ ...upload, MultipartUpload: { Parts } }), options)
   } catch (error) {
     // An attempt whose answer was lost had completed it: then the retry finds no upload, but the blob.
     if (!hasCode(error, 'NoSuchUpload')) throw error
     const { Bucket, Key } = upload
-    const found = await client.send(new HeadObjectCommand({ Bucket, Key }))
+    const found = await client.send(new HeadObjectCommand({ Bucket, Key }), options)
     if (found.ContentLength !== bytes) throw error
   }
 }

@@ -20,7 +20,7 @@ import {
   type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { hasCode, type Place } from './multipart-upload.ts'
+import { hasCode, PartSlots, type Place } from './multipart-upload.ts'
 import { abortUploads, putObject, readObject, type S3Server, s3Client } from './s3-objects.ts'
 
 export interface S3Options extends S3Server {
@@ -31,6 +31,7 @@ export interface S3Options extends S3Server {
 
 export class S3Blobs implements Blobs {
   readonly #client: S3Client
+  readonly #slots = new PartSlots()
   readonly #bucket: string
   /** '' or ends in "/". */
   readonly #prefix: string
@@ -49,7 +50,9 @@ export class S3Blobs implements Blobs {
 
   async put(key: string, source: Source): Promise<number> {
     const failed = (cause: unknown): Error => new BlobStoreFailed(`writing blob ${key}`, cause)
-    return await putObject(this.#client, this.#place(key), source, { failed, withMd5: false })
+    return await putObject(this.#client, this.#place(key), source, {
+      ...{ failed, withMd5: false, slots: this.#slots },
+    })
   }
 
   async *read(key: string, range?: ByteRange): AsyncGenerator<Buffer, void, undefined> {

@@ -6,7 +6,7 @@ import { S3Objects } from './s3-objects.ts'
 
 const server = await s3Server()
 after(() => server[Symbol.asyncDispose]())
-const objects = new S3Objects({
+const PLACE = {
   bucket: TEST_BUCKET,
   endpoint: server.endpoint,
   region: 'us-east-1',
@@ -14,27 +14,29 @@ const objects = new S3Objects({
   access_key_id: 'id',
   secret_access_key: 'secret',
   session_token: null,
-})
+}
+const objects = new S3Objects(PLACE)
+const { signal } = new AbortController()
 
 async function read(key: string, etag: string, start: number, end: number): Promise<string> {
   const pieces: Buffer[] = []
-  for await (const piece of objects.read(key, etag, { start, end })) pieces.push(piece)
+  for await (const piece of objects.read(key, etag, { start, end }, signal)) pieces.push(piece)
   return Buffer.concat(pieces).toString()
 }
 
 test('an object is put under any key, and read as the content that was found', async () => {
   const key = 'day=1/ü +&.jsonl'
-  assert.equal(await objects.put(key, [Buffer.from('one two')]), 7)
-  const { bytes, etag } = await objects.stat(key)
+  assert.equal(await objects.put(key, [Buffer.from('one two')], signal), 7)
+  const { bytes, etag } = await objects.stat(key, signal)
   assert.equal(bytes, 7)
   assert.equal(await read(key, etag, 2, 5), 'e t')
-  await objects.put(key, [Buffer.from('another')])
+  await objects.put(key, [Buffer.from('another')], signal)
   await assert.rejects(read(key, etag, 0, 7), { status: 412, isFinal: true })
 })
 
 test('a large object goes up in parts, and the server checks each of them', async () => {
   const content = Buffer.alloc(9 * 1024 * 1024, 'x')
-  assert.equal(await objects.put('large', [content]), content.length)
+  assert.equal(await objects.put('large', [content], signal), content.length)
   assert.ok(server.objects.get('large')?.bytes.equals(content))
   const parts = server.requests.filter(({ query }) => query.has('partNumber'))
   assert.equal(parts.length, 2)
@@ -42,21 +44,49 @@ test('a large object goes up in parts, and the server checks each of them', asyn
 })
 
 test('a failure says what the bucket answered, and no address', async () => {
-  await assert.rejects(objects.stat('missing'), { status: 404, isFinal: true })
+  await assert.rejects(objects.stat('missing', signal), { status: 404, isFinal: true })
   server.fault = () => ({ status: 403, code: 'AccessDenied' })
-  await assert.rejects(objects.put('x', []), {
+  await assert.rejects(objects.put('x', [], signal), {
     message: 'the bucket answered 403 AccessDenied',
     isFinal: true,
   })
   server.fault = () => ({ status: 403, code: 'see http://10.0.0.1' })
-  await assert.rejects(objects.put('x', []), { message: 'the bucket answered 403' })
+  await assert.rejects(objects.put('x', [], signal), { message: 'the bucket answered 403' })
   server.fault = () => ({ status: 503, code: 'SlowDown' })
-  await assert.rejects(objects.put('x', []), { message: 'the bucket answered 503 SlowDown', isFinal: false })
+  await assert.rejects(objects.put('x', [], signal), {
+    message: 'the bucket answered 503 SlowDown',
+    isFinal: false,
+  })
   server.fault = () => 'reset'
-  await assert.rejects(objects.stat('x'), (error: Error) => {
+  await assert.rejects(objects.stat('x', signal), (error: Error) => {
     assert.ok(error instanceof ObjectFailed)
     assert.deepEqual([error.message, error.isFinal], ['the bucket cannot be reached', false])
     return true
   })
+  server.fault = () => null
+})
+
+test('a bucket that does not answer delays no other, and its calls end when they are aborted', async () => {
+  const abort = new AbortController()
+  const never = new Promise<null>(() => {})
+  const content = Buffer.alloc(25 * 1024 * 1024)
+  const { etag } = await objects.put('slow', [content], signal).then(() => objects.stat('slow', signal))
+  const reached = Promise.withResolvers<void>()
+  let parts = 0
+  server.fault = ({ key, method }) => {
+    if (!key.startsWith('slow') || method === 'POST') return null
+    if (method === 'PUT' && ++parts === 8) reached.resolve()
+    return never
+  }
+  const hanging = [1, 2, 3].map((n) => objects.put(`slow${n}`, [content], abort.signal))
+  const settled = Promise.allSettled([
+    ...hanging,
+    objects.stat('slow', abort.signal),
+    objects.read('slow', etag, { start: 0, end: 9 }, abort.signal)[Symbol.asyncIterator]().next(),
+  ])
+  await reached.promise
+  assert.equal(await new S3Objects(PLACE).put('other', [content], signal), content.length)
+  abort.abort()
+  assert.ok((await settled).every(({ status }) => status === 'rejected'))
   server.fault = () => null
 })

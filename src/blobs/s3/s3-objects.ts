@@ -1,6 +1,6 @@
 // Objects in a bucket of any S3-compatible server: how they are read and put, by key as it stands. S3Blobs keeps blobs
 // in such objects; S3Objects is the port of buckets that callers name.
-import { PassThrough, pipeline, Readable } from 'node:stream'
+import { addAbortSignal, PassThrough, pipeline, Readable } from 'node:stream'
 import {
   AbortMultipartUploadCommand,
   GetObjectCommand,
@@ -15,9 +15,11 @@ import { ObjectFailed, type Objects } from '../objects.ts'
 import {
   attempt,
   bodyOf,
+  type CallOptions,
   hasCode,
   inParts,
   PART_BYTES,
+  PartSlots,
   type Place,
   uploadInParts,
   type Writing,
@@ -74,10 +76,11 @@ export async function* readObject(
   place: Place & { IfMatch?: string },
   start: number,
   end: number | null,
+  options: CallOptions = {},
 ): AsyncGenerator<Buffer, void, undefined> {
   for (let at = start, tries = 1; ; tries++) {
     try {
-      const body = await getObject(client, place, at, end)
+      const body = await getObject(client, place, at, end, options)
       if (body === null) return
       for await (const piece of body) {
         at += piece.length
@@ -98,13 +101,14 @@ async function getObject(
   place: Place & { IfMatch?: string },
   start: number,
   end: number | null,
+  options: CallOptions,
 ): Promise<AsyncGenerator<Buffer> | null> {
   const ranged = start > 0 || end !== null
   const Range = ranged ? `bytes=${start}-${end === null ? '' : end - 1}` : undefined
   try {
-    const { Body } = await client.send(new GetObjectCommand({ ...place, Range }))
+    const { Body } = await client.send(new GetObjectCommand({ ...place, Range }), options)
     if (!(Body instanceof Readable)) throw new TypeError('the client gave no stream')
-    return ahead(Body)
+    return ahead(options.abortSignal ? addAbortSignal(options.abortSignal, Body) : Body)
   } catch (cause) {
     // It begins where the object ends, or the object is empty.
     if (hasCode(cause, 'InvalidRange')) return null
@@ -152,7 +156,10 @@ export async function putObject(
     if (!first.done && first.value.length === PART_BYTES)
       return await uploadInParts(client, place, following(first.value, parts), writing)
     const body = first.done ? Buffer.alloc(0) : first.value
-    await attempt(writing, client.send(new PutObjectCommand({ ...place, ...bodyOf(body, writing) })))
+    await attempt(
+      writing,
+      client.send(new PutObjectCommand({ ...place, ...bodyOf(body, writing) }), writing.options),
+    )
     return body.length
   } finally {
     await parts.return()
@@ -172,12 +179,13 @@ export async function abortUploads(
   client: S3Client,
   wanted: { Bucket: string; Prefix: string },
   isLeft: (began: number) => boolean,
+  options: CallOptions = {},
 ): Promise<number> {
   const { Bucket, Prefix } = wanted
   let removed = 0
   for (let marker: { KeyMarker?: string; UploadIdMarker?: string } = {}; ; ) {
     const page = await client
-      .send(new ListMultipartUploadsCommand({ ...wanted, ...marker }))
+      .send(new ListMultipartUploadsCommand({ ...wanted, ...marker }), options)
       .catch((cause: unknown) => {
         // Some servers drop them by themselves and list none.
         if (hasCode(cause, 'NotImplemented', 'NoSuchUpload')) return null
@@ -186,10 +194,12 @@ export async function abortUploads(
     for (const { Key, UploadId, Initiated } of page?.Uploads ?? []) {
       if (!Key?.startsWith(Prefix) || UploadId === undefined) continue
       if (Initiated === undefined || !isLeft(Initiated.getTime())) continue
-      await client.send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId })).catch((cause) => {
-        // Its writer, or another sweeper, was faster.
-        if (!hasCode(cause, 'NoSuchUpload')) throw cause
-      })
+      await client
+        .send(new AbortMultipartUploadCommand({ Bucket, Key, UploadId }), options)
+        .catch((cause) => {
+          // Its writer, or another sweeper, was faster.
+          if (!hasCode(cause, 'NoSuchUpload')) throw cause
+        })
       removed++
     }
     if (!page?.IsTruncated || page.NextKeyMarker === undefined) return removed
@@ -203,37 +213,49 @@ export async function abortUploads(
 export class S3Objects implements Objects {
   readonly #client: S3Client
   readonly #bucket: string
+  readonly #slots = new PartSlots()
 
   constructor({ bucket, ...server }: S3Server & { bucket: string }) {
     this.#bucket = bucket
     this.#client = s3Client(server)
   }
 
-  async stat(key: string): Promise<{ bytes: number; etag: string }> {
+  async stat(key: string, abortSignal: AbortSignal): Promise<{ bytes: number; etag: string }> {
     const request = new HeadObjectCommand({ Bucket: this.#bucket, Key: key })
-    const { ContentLength = 0, ETag = '' } = await attempt({ failed }, this.#client.send(request))
+    const { ContentLength = 0, ETag = '' } = await attempt(
+      { failed },
+      this.#client.send(request, { abortSignal }),
+    )
     return { bytes: ContentLength, etag: ETag }
   }
 
-  async *read(key: string, etag: string, { start, end }: ByteRange): AsyncGenerator<Buffer, void, undefined> {
+  async *read(
+    key: string,
+    etag: string,
+    { start, end }: ByteRange,
+    abortSignal: AbortSignal,
+  ): AsyncGenerator<Buffer, void, undefined> {
+    const place = { Bucket: this.#bucket, Key: key, IfMatch: etag }
     try {
-      yield* readObject(this.#client, { Bucket: this.#bucket, Key: key, IfMatch: etag }, start, end)
+      yield* readObject(this.#client, place, start, end, { abortSignal })
     } catch (cause) {
       throw failed(cause)
     }
   }
 
-  async put(key: string, source: Source): Promise<number> {
+  async put(key: string, source: Source, abortSignal: AbortSignal): Promise<number> {
     return await putObject(this.#client, { Bucket: this.#bucket, Key: key }, source, {
       failed,
       withMd5: true,
+      slots: this.#slots,
+      options: { abortSignal },
     })
   }
 
-  async abortUploads(key: string): Promise<void> {
+  async abortUploads(key: string, abortSignal: AbortSignal): Promise<void> {
     await attempt(
       { failed },
-      abortUploads(this.#client, { Bucket: this.#bucket, Prefix: key }, () => true),
+      abortUploads(this.#client, { Bucket: this.#bucket, Prefix: key }, () => true, { abortSignal }),
     )
   }
 }
