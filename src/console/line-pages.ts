@@ -2,7 +2,7 @@
 // leaves some out. Lines that are not loaded are null.
 import type { LineSummary, LinesQuery } from '../wire/batch-line.ts'
 import type { List } from '../wire/list.ts'
-import { get, type Query } from './api.ts'
+import { fetchApi, get, pathWith, type Query } from './api.ts'
 
 const PAGE = 200
 /** About 10,000 lines. */
@@ -139,4 +139,21 @@ export class LinePages {
       this.#asked.delete(page)
     }
   }
+}
+
+/** Result lines behind line `after`; while the batch runs, those before the first that is not finished. */
+export async function readResults(
+  batchId: string,
+  { after, limit }: { after: string; limit: number },
+  signal: AbortSignal,
+): Promise<{ lines: string[]; next: string | null }> {
+  const path = pathWith(`/v1/batches/${encodeURIComponent(batchId)}/results`, {
+    after,
+    limit,
+    contiguous: true,
+  })
+  const response = await fetchApi('GET', path, undefined, { signal })
+  const lines = (await response.text()).split('\n').filter((line) => line !== '')
+  const { headers } = response
+  return { lines, next: headers.get('x-has-more') === 'true' ? headers.get('x-next-after') : null }
 }

@@ -149,7 +149,7 @@ async function findFiles(search: string, signal: AbortSignal): Promise<Found[]> 
     { signal },
   )
   return data.map(({ id, filename }) => {
-    return { kind: 'files.file', to: pathWith('/files', { q: id }), text: filename, note: id }
+    return { kind: 'new.file', to: pathWith('/files', { q: id }), text: filename, note: id }
   })
 }
 

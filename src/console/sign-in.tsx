@@ -84,7 +84,7 @@ function Card({
   return (
     <main class="sign-in" id="main">
       <form
-        class="card sign-in-card"
+        class="card stack sign-in-card"
         onSubmit={(event) => {
           event.preventDefault()
           onSubmit()

@@ -55,4 +55,6 @@ export const LineRecord = object('LineRecord', {
   created: timestamp('when the line was finished.'),
 })
 
+export type LineRecord = Static<typeof LineRecord>
+
 export const RequestRecord = Type.Union([HttpRequestRecord, LineRecord], { title: 'RequestRecord' })

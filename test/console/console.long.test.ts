@@ -562,10 +562,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       ['k', '3'],
       ['k', '1'],
     ] as const) {
-      await page
-        .getByRole('link', { name: /Next|Previous/ })
-        .first()
-        .waitFor()
+      await page.getByRole('link', { name: key === 'j' ? 'Next' : 'Previous' }).waitFor()
       await page.keyboard.press(key)
       await page.getByRole('heading', { name, level: 1 }).waitFor()
     }

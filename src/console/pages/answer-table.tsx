@@ -1,6 +1,6 @@
 // The answers of a batch as a table, read on while it is scrolled.
 
-import type { ComponentChildren, VNode } from 'preact'
+import type { VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import { type AnswerRow, answerRow } from '../answer-columns.ts'
@@ -8,9 +8,10 @@ import type { ApiFailure } from '../api.ts'
 import { parseExact } from '../exact-json.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
+import { readResults } from '../line-pages.ts'
+import { LongTable } from '../parts/long-table.tsx'
 import { FailureNotice } from '../parts/notice.tsx'
-import { VirtualRows } from '../parts/virtual-rows.tsx'
-import { readResults } from '../results.ts'
+import type { Column } from '../parts/table.tsx'
 import { href } from '../router.ts'
 
 const PAGE_LINES = 200
@@ -73,44 +74,39 @@ export function AnswerTable({ batch, columns }: { batch: BatchObject; columns: r
     return () => pages.end()
   }, [pages])
   const onSight = useCallback((_from: number, to: number) => void pages.need(to), [pages])
-  const row = (cells: readonly ComponentChildren[], role: 'cell' | 'columnheader'): VNode => (
-    <div class="answers-row" role="presentation" style={{ '--columns': String(columns.length) }}>
-      {cells.map((cell) => (
-        <div role={role} title={typeof cell === 'string' ? cell : undefined}>
-          {cell}
-        </div>
-      ))}
-    </div>
-  )
+  const table: Column<AnswerRow>[] = [
+    { title: '#', width: '4rem', minor: true, cell: ({ line }) => <span class="muted">{count(line)}</span> },
+    {
+      title: 'custom_id',
+      main: true,
+      cell: ({ line, custom_id }) => (
+        <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${line}`)} title={custom_id}>
+          {custom_id}
+        </a>
+      ),
+    },
+    ...columns.map((title, i) => ({
+      title,
+      grow: 1.75,
+      minor: i >= 2,
+      cell: ({ cells, error }: AnswerRow) =>
+        error === null ? (
+          <span title={cells[i]}>{cells[i]}</span>
+        ) : i === 0 ? (
+          <span class="bad-text whole" title={error}>
+            {error}
+          </span>
+        ) : null,
+    })),
+  ]
   return (
-    <div class="stack tight answers">
+    <div class="stack tight">
       <FailureNotice failure={pages.failure} retry={() => void pages.need(pages.rows.length + 1)} />
-      <VirtualRows
+      <LongTable<AnswerRow>
         label={t('lines.answers')}
+        columns={table}
         total={pages.rows.length + (pages.hasMore ? 1 : 0)}
-        head={row(['#', 'custom_id', ...columns], 'columnheader')}
-        row={(index) => {
-          const found = pages.rows[index]
-          if (!found) return row(['…'], 'cell')
-          const link = (
-            <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${found.line}`)}>
-              {found.custom_id}
-            </a>
-          )
-          const number = <span class="muted">{count(found.line)}</span>
-          return found.error === null
-            ? row([number, link, ...found.cells.map((text) => <span title={text}>{text}</span>)], 'cell')
-            : row(
-                [
-                  number,
-                  link,
-                  <span class="bad-text whole" title={found.error}>
-                    {found.error}
-                  </span>,
-                ],
-                'cell',
-              )
-        }}
+        rowAt={(index) => pages.rows[index] ?? null}
         onSight={onSight}
       />
     </div>

@@ -4,22 +4,21 @@ import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject } from '../../wire/project.ts'
-import type { HttpRequestRecord } from '../../wire/request-record.ts'
+import type { HttpRequestRecord, LineRecord } from '../../wire/request-record.ts'
 import { fetchApi } from '../api.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { duration, shortId } from '../format.ts'
-import { type MessageKey, t } from '../i18n.ts'
-import { Button } from '../parts/button.tsx'
+import { t } from '../i18n.ts'
+import { Button, TextButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { FilterChip, TextField } from '../parts/field.tsx'
+import { optionsOf, TextField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
-import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty } from '../parts/notice.tsx'
+import { anyOf, dayStart, days, FilterBar, FilterChip } from '../parts/filters.tsx'
+import { Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { usePages } from '../parts/pages.tsx'
+import { PagedTable, usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
-import { type Column, Table } from '../parts/table.tsx'
+import type { Column } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet, useResource } from '../resource.ts'
@@ -44,9 +43,9 @@ export function Audit(): VNode {
   const keys = useGet<List<ApiKeyObject>>(may('keys:read') ? '/v1/keys' : null, { limit: 100 })
   const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
-  const { first, rows, more } = usePages<HttpRequestRecord>('/v1/requests', filter)
+  const pages = usePages<HttpRequestRecord>('/v1/requests', filter)
   return (
-    <Page title={t('audit.title')} lead={t('audit.lead')}>
+    <Page title={t('nav.audit')} lead={t('audit.lead')}>
       <form
         class="filters"
         role="search"
@@ -75,7 +74,7 @@ export function Audit(): VNode {
             {
               name: 'status',
               label: t('batch.status'),
-              options: anyOf(STATUSES.map((one) => [one, t(`audit.${one}` satisfies MessageKey)] as const)),
+              options: anyOf(optionsOf('audit', STATUSES)),
             },
             known.length === 0 ? null : { name: 'api_key_id', label: t('audit.key'), options: anyOf(known) },
             ...days(),
@@ -86,21 +85,7 @@ export function Audit(): VNode {
             <FilterChip name="api_key_id" title={t('audit.key')} value={filter.api_key_id} />
           </div>
         )}
-        <Loaded resource={first}>
-          {() =>
-            rows.length === 0 ? (
-              <Empty title={t('nothingFound')} />
-            ) : (
-              <Table<HttpRequestRecord>
-                label={t('audit.calls')}
-                columns={COLUMNS()}
-                rows={rows}
-                keyOf={({ id }) => id}
-              />
-            )
-          }
-        </Loaded>
-        {more}
+        <PagedTable<HttpRequestRecord> pages={pages} label={t('audit.calls')} columns={COLUMNS()} />
       </Section>
     </Page>
   )
@@ -120,21 +105,18 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   },
   {
     title: t('batch.status'),
-    cell: ({ status_code }) => <Badge tone={status_code < 400 ? 'good' : 'bad'} text={String(status_code)} />,
+    cell: ({ status_code }) => <Answered status={status_code} />,
   },
   {
     title: t('audit.key'),
     minor: true,
     cell: ({ api_key_id, person }) =>
       api_key_id ? (
-        <button
-          type="button"
-          class="link mono small"
+        <TextButton
+          label={<span class="mono small">{person ?? `…${api_key_id.slice(-8)}`}</span>}
           title={t('audit.onlyKey', { id: api_key_id })}
           onClick={() => replaceQuery({ api_key_id })}
-        >
-          {person ?? `…${api_key_id.slice(-8)}`}
-        </button>
+        />
       ) : (
         '–'
       ),
@@ -143,19 +125,12 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
 ]
 
-interface AnyRecord {
-  kind: string
-  method?: string
-  path?: string
-  status_code?: number | null
-  api_key_id?: string | null
-  entity?: string | null
-  duration_ms?: number
-  created: number
-  batch_id?: string
-  line?: number
-  custom_id?: string
+function Answered({ status }: { status: number }): VNode {
+  return <Badge tone={status < 400 ? 'good' : 'bad'} text={String(status)} />
 }
+
+/** Of a call or of a line. */
+type AnyRecord = Partial<Omit<HttpRequestRecord, 'kind'> & Omit<LineRecord, 'kind'>> & { created: number }
 
 export function AuditRecord({ id }: PageParams): VNode {
   const record = useResource(
@@ -168,7 +143,7 @@ export function AuditRecord({ id }: PageParams): VNode {
     [id],
   )
   return (
-    <Page title={id} mono parent={{ href: href('/audit'), title: t('audit.title') }}>
+    <Page title={id} mono parent={{ href: href('/audit'), title: t('nav.audit') }}>
       <Loaded resource={record}>
         {({ shown, text }) => (
           <>
@@ -204,12 +179,7 @@ export function AuditRecord({ id }: PageParams): VNode {
                   ],
                   [
                     t('batch.status'),
-                    shown.status_code == null ? null : (
-                      <Badge
-                        tone={shown.status_code < 400 ? 'good' : 'bad'}
-                        text={String(shown.status_code)}
-                      />
-                    ),
+                    shown.status_code == null ? null : <Answered status={shown.status_code} />,
                   ],
                   [t('audit.key'), shown.api_key_id ? <span class="mono">{shown.api_key_id}</span> : null],
                   [t('line.entity'), shown.entity ? <Entity name={shown.entity} /> : null],

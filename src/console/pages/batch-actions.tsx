@@ -9,8 +9,8 @@ import { now } from '../browser-clock.ts'
 import { count, dateTime } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
-import { Button } from '../parts/button.tsx'
-import { FailureDialog, FormDialog } from '../parts/dialog.tsx'
+import { Button, TextButton } from '../parts/button.tsx'
+import { Confirm, FailureDialog } from '../parts/dialog.tsx'
 import { Menu } from '../parts/menu.tsx'
 import { useAction, useResource } from '../resource.ts'
 import { href, navigate } from '../router.ts'
@@ -66,9 +66,7 @@ export function RetryButton({
   return (
     <div class="retry">
       {quiet ? (
-        <button type="button" class="link" disabled={waits || action.busy} title={title} onClick={run}>
-          {t('retry.these')}
-        </button>
+        <TextButton label={t('retry.these')} disabled={waits || action.busy} title={title} onClick={run} />
       ) : (
         <Button
           label={label ?? t(which ? 'retry.these' : 'retry.failed')}
@@ -114,19 +112,17 @@ function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => voi
     <div>
       <Button label={t('cancel.batch')} kind="danger" onClick={() => ask(true)} />
       {asking ? (
-        <FormDialog
+        <Confirm
           title={t('cancel.title')}
           label={t('cancel.batch')}
-          danger
           keep={t('cancel.keep')}
           onClose={() => ask(false)}
           act={async () => {
             await post(`/v1/batches/${batch.id}/cancel`)
             reload()
           }}
-        >
-          <p>{t('cancel.text', { n: Math.max(0, total - completed - failed) })}</p>
-        </FormDialog>
+          text={t('cancel.text', { n: Math.max(0, total - completed - failed) })}
+        />
       ) : null}
     </div>
   )

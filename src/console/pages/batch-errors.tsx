@@ -8,7 +8,8 @@ import { get } from '../api.ts'
 import { count, percent } from '../format.ts'
 import { adviceOn, t } from '../i18n.ts'
 import { ended } from '../live.ts'
-import { Loaded } from '../parts/loaded.tsx'
+import { TextButton } from '../parts/button.tsx'
+import { Loaded } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { failedText, lineCounts } from '../parts/status.tsx'
 import { Words } from '../parts/text.tsx'
@@ -88,9 +89,7 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
         </div>
       </div>
       <div class="row error-actions">
-        <button type="button" class="link" onClick={show}>
-          {t('errors.show')}
-        </button>
+        <TextButton label={t('errors.show')} onClick={show} />
         {!mayRetryCode(group.code) ? null : (
           <RetryButton
             batch={batch}

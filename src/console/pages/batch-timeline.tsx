@@ -9,6 +9,7 @@ import { duration, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
+import { optionsOf } from '../parts/field.tsx'
 import { Section } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet } from '../resource.ts'
@@ -31,7 +32,7 @@ export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
   const choice = (
     <Choice
       label={t('timeline.measure')}
-      options={MEASURES.map((name) => [name, t(`timeline.${name}`)] as const)}
+      options={optionsOf('timeline', MEASURES)}
       value={measure}
       choose={setMeasure}
     />

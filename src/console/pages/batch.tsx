@@ -13,9 +13,8 @@ import { t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { Facts, Figures } from '../parts/figures.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Notice } from '../parts/notice.tsx'
+import { costFigure, Facts, Figures } from '../parts/figures.tsx'
+import { Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { waitingWords } from '../parts/text.tsx'
@@ -44,7 +43,7 @@ export function Batch({ id }: PageParams): VNode {
   return (
     <Page
       title={batch?.name ?? shortId(id)}
-      parent={{ href: href('/batches'), title: t('batches.title') }}
+      parent={{ href: href('/batches'), title: t('nav.batches') }}
       lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
       actions={
         batch ? <BatchActions batch={batch} mayRetry={mayRetry(errors.data)} reload={read.reload} /> : null
@@ -155,12 +154,7 @@ function Summary({ batch }: { batch: BatchObject }): VNode {
               value: between(0, took),
               note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
             },
-        {
-          title: t('batch.cost'),
-          value: usd(batch.cost_usd),
-          exact: usdExact(batch.cost_usd),
-          note: <AgainstEstimate batch={batch} />,
-        },
+        costFigure(t('batch.cost'), batch.cost_usd, <AgainstEstimate batch={batch} />),
         ended(batch)
           ? null
           : {

@@ -9,10 +9,10 @@ import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
-import { LinkButton } from '../parts/button.tsx'
+import { LinkButton, NewBatchButton } from '../parts/button.tsx'
+import { optionsOf } from '../parts/field.tsx'
 import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty } from '../parts/notice.tsx'
+import { Empty, Loaded } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { usePages } from '../parts/pages.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
@@ -21,7 +21,6 @@ import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
-import { may } from '../session.ts'
 import { FirstBatch } from './first-batch.tsx'
 
 const PATH = '/v1/batches'
@@ -60,7 +59,7 @@ export function Batches(): VNode {
   const untouched = first.data?.data.length === 0 && pushed.size === 0 && !isFiltered
   return (
     <Page
-      title={t('batches.title')}
+      title={t('nav.batches')}
       actions={[
         <LinkButton
           label="CSV"
@@ -68,9 +67,7 @@ export function Batches(): VNode {
           href={pathWith(PATH, { ...filter, ...sorted, format: 'csv' })}
           download="batches.csv"
         />,
-        may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
-        ) : null,
+        <NewBatchButton />,
       ]}
     >
       {untouched ? (
@@ -83,9 +80,7 @@ export function Batches(): VNode {
               {
                 name: 'status',
                 label: t('batch.status'),
-                options: anyOf(
-                  STATUSES.map((name) => [name, t(`status.${name}` satisfies MessageKey)] as const),
-                ),
+                options: anyOf(optionsOf('status', STATUSES)),
               },
               offered.length > 1 || model !== ''
                 ? {
@@ -133,7 +128,7 @@ function merged(
 }
 
 export function BatchTable({ rows, order }: { rows: readonly BatchObject[]; order?: Order }): VNode {
-  const table = { label: t('batches.title'), columns: COLUMNS(), rows, ...(order && { order }) }
+  const table = { label: t('nav.batches'), columns: COLUMNS(), rows, ...(order && { order }) }
   return <Table<BatchObject> {...table} keyOf={({ id }) => id} />
 }
 

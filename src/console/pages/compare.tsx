@@ -1,24 +1,24 @@
 // Two batches side by side: which lines they answer alike, what that costs, and what differs, that first.
 
-import type { ComponentChildren, VNode } from 'preact'
-import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
+import type { VNode } from 'preact'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
 import { type ApiFailure, get } from '../api.ts'
 import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
 import { isObject } from '../exact-json.ts'
-import { compact, count, percent, usd, usdExact } from '../format.ts'
+import { count, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Choice } from '../parts/button.tsx'
-import { Figures } from '../parts/figures.tsx'
-import { Loaded } from '../parts/loaded.tsx'
+import { readResults } from '../line-pages.ts'
+import { Choice, TextButton } from '../parts/button.tsx'
+import { amountFigure, costFigure, Figures } from '../parts/figures.tsx'
+import { LongTable } from '../parts/long-table.tsx'
 import { Answer } from '../parts/messages.tsx'
-import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
+import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge, BatchStatus, failedText, lineCounts } from '../parts/status.tsx'
-import { VirtualRows } from '../parts/virtual-rows.tsx'
+import type { Column } from '../parts/table.tsx'
 import { useResource } from '../resource.ts'
-import { readResults } from '../results.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 
 const PAGE_LINES = 2_000
@@ -38,7 +38,7 @@ export function Compare(): VNode {
     [a, b],
   )
   return (
-    <Page title={t('compare.title')} parent={{ href: href('/batches'), title: t('batches.title') }}>
+    <Page title={t('compare.title')} parent={{ href: href('/batches'), title: t('nav.batches') }}>
       {a === '' || b === '' ? (
         <Empty title={t('compare.choose')} />
       ) : (
@@ -164,18 +164,8 @@ function BatchCard({
       </div>
       <Figures
         figures={[
-          {
-            title: t('batch.cost'),
-            value: usd(cost_usd),
-            exact: usdExact(cost_usd),
-            note: against(cost_usd, other.cost_usd),
-          },
-          {
-            title: t('line.usage'),
-            value: compact(tokens),
-            exact: count(tokens),
-            note: against(tokens, other.usage?.total_tokens ?? 0),
-          },
+          costFigure(t('batch.cost'), cost_usd, against(cost_usd, other.cost_usd)),
+          amountFigure(t('line.usage'), tokens, against(tokens, other.usage?.total_tokens ?? 0)),
           {
             title: t('batch.failedLines'),
             value: count(failed),
@@ -190,41 +180,43 @@ function BatchCard({
 }
 
 function Pairs({ pairs }: { pairs: readonly Pair[] }): VNode {
-  const noSight = useCallback(() => {}, [])
-  const row = (cells: readonly ComponentChildren[], role: 'cell' | 'columnheader'): VNode => (
-    <div class="answers-row" role="presentation" style={{ '--columns': '3' }}>
-      {cells.map((cell) => (
-        <div role={role}>{cell}</div>
-      ))}
-    </div>
-  )
   const side = (one: Side | null): VNode => (
     <span class={one?.failed ? 'bad-text' : one ? '' : 'muted'} title={one?.excerpt}>
       {one ? one.excerpt : '–'}
     </span>
   )
+  const columns: Column<Pair>[] = [
+    {
+      title: '#',
+      width: '4rem',
+      minor: true,
+      cell: ({ a, b }) => <span class="muted">{count(a?.line ?? b?.line ?? 0)}</span>,
+    },
+    {
+      title: 'custom_id',
+      main: true,
+      cell: ({ custom_id }) => (
+        <TextButton
+          label={<span class="mono">{custom_id}</span>}
+          onClick={() => replaceQuery({ custom_id })}
+        />
+      ),
+    },
+    { title: 'A', grow: 1.75, cell: ({ a }) => side(a) },
+    { title: 'B', grow: 1.75, cell: ({ b }) => side(b) },
+    {
+      title: t('batch.status'),
+      minor: true,
+      cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
+    },
+  ]
   return (
-    <div class="answers">
-      <VirtualRows
-        label={t('compare.title')}
-        total={pairs.length}
-        head={row(['#', 'custom_id', 'A', 'B', t('batch.status')], 'columnheader')}
-        row={(index) => {
-          const pair = pairs[index]
-          if (!pair) return null
-          const { custom_id, a, b, difference } = pair
-          const line = a?.line ?? b?.line ?? 0
-          const open = (
-            <button type="button" class="link mono" onClick={() => replaceQuery({ custom_id })}>
-              {custom_id}
-            </button>
-          )
-          const badge = <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />
-          return row([<span class="muted">{count(line)}</span>, open, side(a), side(b), badge], 'cell')
-        }}
-        onSight={noSight}
-      />
-    </div>
+    <LongTable<Pair>
+      label={t('compare.title')}
+      columns={columns}
+      total={pairs.length}
+      rowAt={(index) => pairs[index] ?? null}
+    />
   )
 }
 
@@ -233,11 +225,7 @@ function OpenPair({ a, b, pair }: { a: BatchObject; b: BatchObject; pair: Pair }
   return (
     <Section
       title={pair.custom_id}
-      aside={
-        <button type="button" class="link" onClick={() => replaceQuery({ custom_id: null })}>
-          {t('close')}
-        </button>
-      }
+      aside={<TextButton label={t('close')} onClick={() => replaceQuery({ custom_id: null })} />}
     >
       <div class="columns">
         <OpenSide letter="A" batch={a} side={pair.a} />

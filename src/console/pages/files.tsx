@@ -6,15 +6,14 @@ import type { FileObject } from '../../wire/file.ts'
 import { remove } from '../api.ts'
 import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { LinkButton } from '../parts/button.tsx'
-import { FormDialog } from '../parts/dialog.tsx'
+import { NewBatchButton, TextButton } from '../parts/button.tsx'
+import { Confirm } from '../parts/dialog.tsx'
+import { optionsOf } from '../parts/field.tsx'
 import { FilterBar } from '../parts/filters.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
-import { usePages } from '../parts/pages.tsx'
+import { PagedTable, usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
-import { type Column, Table } from '../parts/table.tsx'
+import type { Column } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
 import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
@@ -26,18 +25,10 @@ const TONES = { processed: 'good', error: 'bad', pending: 'info', uploaded: 'inf
 export function Files(): VNode {
   const { query } = useAddress()
   const purpose = query.get('purpose') ?? 'batch'
-  const { first, rows, more } = usePages<FileObject>(PATH, { purpose, search: query.get('q')?.trim() })
+  const pages = usePages<FileObject>(PATH, { purpose, search: query.get('q')?.trim() })
   const [removed, askToRemove] = useState<FileObject | null>(null)
   return (
-    <Page
-      title={t('files.title')}
-      lead={t('files.lead')}
-      actions={
-        may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
-        ) : null
-      }
-    >
+    <Page title={t('nav.files')} lead={t('files.lead')} actions={<NewBatchButton />}>
       <FilterBar
         filters={[
           { name: 'q', label: t('search'), placeholder: t('files.searchHint') },
@@ -45,38 +36,22 @@ export function Files(): VNode {
             name: 'purpose',
             label: t('files.purpose'),
             value: purpose,
-            options: PURPOSES.map((name) => [name, t(`files.${name}` satisfies MessageKey)] as const),
+            options: optionsOf('files', PURPOSES),
           },
         ]}
       />
-      <Loaded resource={first}>
-        {() =>
-          rows.length === 0 ? (
-            <Empty title={t('nothingFound')} />
-          ) : (
-            <Table<FileObject>
-              label={t('files.title')}
-              columns={columns(askToRemove)}
-              rows={rows}
-              keyOf={({ id }) => id}
-            />
-          )
-        }
-      </Loaded>
-      {more}
+      <PagedTable<FileObject> pages={pages} label={t('nav.files')} columns={columns(askToRemove)} />
       {removed ? (
-        <FormDialog
-          danger
+        <Confirm
           title={t('files.removeTitle', { name: removed.filename })}
           label={t('files.remove')}
           onClose={() => askToRemove(null)}
           act={async () => {
             await remove(`${PATH}/${removed.id}`)
-            first.reload()
+            pages.first.reload()
           }}
-        >
-          <p>{t(removed.purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')}</p>
-        </FormDialog>
+          text={t(removed.purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')}
+        />
       ) : null}
     </Page>
   )
@@ -84,7 +59,7 @@ export function Files(): VNode {
 
 const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] => [
   {
-    title: t('files.file'),
+    title: t('new.file'),
     main: true,
     cell: ({ id, filename }) => [
       <div class="clip" title={filename}>
@@ -108,7 +83,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
   },
   { title: t('lines.title'), minor: true, align: 'end', cell: ({ line_count }) => count(line_count) },
   { title: t('files.size'), minor: true, align: 'end', cell: (file) => bytes(file.bytes) },
-  { title: t('files.created'), minor: true, cell: ({ created }) => <Time at={created} short /> },
+  { title: t('batch.created'), minor: true, cell: ({ created }) => <Time at={created} short /> },
   { title: t('files.expires'), minor: true, cell: ({ expires_at }) => <Time at={expires_at} short /> },
   {
     title: t('files.actions'),
@@ -120,9 +95,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
           <a href={`${href('/new')}?file=${file.id}`}>{t('files.useAgain')}</a>
         ) : null}
         {may('files:delete') || may('files:write') ? (
-          <button type="button" class="link danger" onClick={() => askToRemove(file)}>
-            {t('files.remove')}
-          </button>
+          <TextButton label={t('files.remove')} kind="danger" onClick={() => askToRemove(file)} />
         ) : null}
       </div>
     ),

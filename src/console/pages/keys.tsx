@@ -8,10 +8,10 @@ import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
 import { post, remove } from '../api.ts'
 import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
-import { Button } from '../parts/button.tsx'
-import { FormDialog, SecretDialog } from '../parts/dialog.tsx'
-import { CheckField, SelectField, TextField } from '../parts/field.tsx'
-import { Loaded } from '../parts/loaded.tsx'
+import { Button, TextButton } from '../parts/button.tsx'
+import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
+import { CheckField, CheckList, SelectField, TextField, useFields } from '../parts/field.tsx'
+import { Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -31,7 +31,7 @@ export function Keys(): VNode {
   const [revoked, askToRevoke] = useState<ApiKeyObject | null>(null)
   const columns: Column<ApiKeyObject>[] = [
     {
-      title: t('keys.key'),
+      title: t('audit.key'),
       main: true,
       cell: ({ id, name, project, compat }) => [
         <strong>{name ?? project}</strong>,
@@ -59,9 +59,7 @@ export function Keys(): VNode {
         ) : key.id === session?.api_key_id ? (
           <span class="muted">{t('keys.yours')}</span>
         ) : may('keys:write') ? (
-          <button type="button" class="link danger" onClick={() => askToRevoke(key)}>
-            {t('keys.revoke')}
-          </button>
+          <TextButton label={t('keys.revoke')} kind="danger" onClick={() => askToRevoke(key)} />
         ) : null,
     },
   ]
@@ -104,15 +102,14 @@ export function Keys(): VNode {
       ) : null}
       {secret === null ? null : (
         <SecretDialog
-          title={t('keys.created')}
+          title={t('signIn.apiKey')}
           text={t('keys.createdText')}
           secret={secret}
           onClose={() => setSecret(null)}
         />
       )}
       {revoked ? (
-        <FormDialog
-          danger
+        <Confirm
           title={t('keys.revokeTitle')}
           label={t('keys.revoke')}
           onClose={() => askToRevoke(null)}
@@ -120,9 +117,8 @@ export function Keys(): VNode {
             await remove(`/v1/keys/${revoked.id}`)
             keys.reload()
           }}
-        >
-          <p>{t('keys.revokeText', { name: revoked.name ?? revoked.id })}</p>
-        </FormDialog>
+          text={t('keys.revokeText', { name: revoked.name ?? revoked.id })}
+        />
       ) : null}
     </Page>
   )
@@ -140,17 +136,16 @@ function CreateKey({
   onCreated: (key: string) => void
 }): VNode {
   const session = useSession()
-  const [name, setName] = useState('')
-  const [project, setProject] = useState(session?.project.id ?? '')
+  const { values, bind } = useFields({ name: '', project: session?.project.id ?? '' })
   const [strict, setStrict] = useState(false)
   const [chosen, setChosen] = useState<readonly Scope[]>(scopes.filter((scope) => !POWERS.includes(scope)))
   const create = async (): Promise<void> => {
-    const other = project === session?.project.id ? {} : { project_id: project }
+    const name = values.name.trim()
     const made = await post<{ key: string }>('/v1/keys', {
       scopes: chosen,
-      ...(name.trim() === '' ? {} : { name: name.trim() }),
+      ...(name === '' ? {} : { name }),
       ...(strict ? { compat: 'openai' } : {}),
-      ...other,
+      ...(values.project === session?.project.id ? {} : { project_id: values.project }),
     })
     onCreated(made.key)
   }
@@ -162,28 +157,16 @@ function CreateKey({
       onClose={onClose}
       act={create}
     >
-      <TextField label={t('keys.name')} value={name} onInput={setName} autoFocus placeholder="ci" />
+      <TextField label={t('new.name')} {...bind('name')} autoFocus placeholder="ci" />
       {projects.length > 1 ? (
         <SelectField
           label={t('keys.project')}
-          value={project}
+          {...bind('project')}
           options={projects.map(({ id, name }) => [id, name] as const)}
-          onInput={setProject}
         />
       ) : null}
       <CheckField label={t('keys.strict')} checked={strict} onInput={setStrict} />
-      <fieldset class="fieldset two">
-        <legend class="legend">{t('keys.scopes')}</legend>
-        {scopes.map((scope) => (
-          <CheckField
-            label={scope}
-            checked={chosen.includes(scope)}
-            onInput={(checked) =>
-              setChosen(scopes.filter((other) => (other === scope ? checked : chosen.includes(other))))
-            }
-          />
-        ))}
-      </fieldset>
+      <CheckList label={t('keys.scopes')} options={scopes} chosen={chosen} choose={setChosen} twoColumns />
     </FormDialog>
   )
 }
@@ -213,21 +196,13 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
       title: t('change'),
       quiet: true,
       align: 'end',
-      cell: (project) => (
-        <button type="button" class="link" onClick={() => edit(project)}>
-          {t('change')}
-        </button>
-      ),
+      cell: (project) => <TextButton label={t('change')} onClick={() => edit(project)} />,
     },
   ]
   return (
     <Section
       title={t('keys.projects')}
-      aside={
-        <button type="button" class="link" onClick={() => edit('new')}>
-          {t('keys.newProject')}
-        </button>
-      }
+      aside={<TextButton label={t('keys.newProject')} onClick={() => edit('new')} />}
     >
       <Table<ProjectObject>
         label={t('keys.projects')}
@@ -255,11 +230,11 @@ function ProjectDialog({
   onClose: () => void
   reload: () => void
 }): VNode {
-  const [name, setName] = useState('')
-  const [plan, setPlan] = useState(project?.plan ?? 'payg')
+  const { values, bind } = useFields({ name: '', plan: project?.plan ?? 'payg' })
   const save = async (): Promise<void> => {
-    if (project) await post(`/v1/projects/${project.id}`, { plan: plan.trim() })
-    else await post('/v1/projects', { name: name.trim(), plan: plan.trim() })
+    const plan = values.plan.trim()
+    if (project) await post(`/v1/projects/${project.id}`, { plan })
+    else await post('/v1/projects', { name: values.name.trim(), plan })
     reload()
   }
   return (
@@ -269,10 +244,8 @@ function ProjectDialog({
       onClose={onClose}
       act={save}
     >
-      {project ? null : (
-        <TextField label={t('keys.name')} value={name} onInput={setName} required autoFocus />
-      )}
-      <TextField label={t('keys.plan')} value={plan} onInput={setPlan} required hint={t('keys.planHint')} />
+      {project ? null : <TextField label={t('new.name')} {...bind('name')} required autoFocus />}
+      <TextField label={t('keys.plan')} {...bind('plan')} required hint={t('keys.planHint')} />
     </FormDialog>
   )
 }

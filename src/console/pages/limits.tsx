@@ -9,16 +9,20 @@ import { get, post, remove } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Button } from '../parts/button.tsx'
-import { FormDialog } from '../parts/dialog.tsx'
+import { Button, TextButton } from '../parts/button.tsx'
+import { Confirm, FormDialog } from '../parts/dialog.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
+import { optionsOf, SelectField, TextField, useFields } from '../parts/field.tsx'
+import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet, useResource } from '../resource.ts'
 import { may } from '../session.ts'
+
+const SCOPES = ['entity', 'entity_type', 'project'] as const
+const METRICS = ['cost_usd', 'tokens'] as const
+const WINDOWS = ['day', 'month'] as const
+const ACTIONS = ['block', 'notify'] as const
 
 export type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
 
@@ -48,7 +52,7 @@ export function Limits(): VNode {
     <Button label={t('limits.new')} icon="new" kind="primary" onClick={() => edit('new')} />
   ) : null
   return (
-    <Page title={t('limits.title')} lead={t('limits.lead')} actions={create}>
+    <Page title={t('nav.limits')} lead={t('limits.lead')} actions={create}>
       <FailureNotice failure={spent.failure} retry={spent.reload} />
       {unpriced.length === 0 ? null : (
         <Notice tone="warn">{t('limits.unpriced', { models: unpriced.join(', ') })}</Notice>
@@ -85,8 +89,7 @@ export function Limits(): VNode {
         />
       ) : null}
       {removed ? (
-        <FormDialog
-          danger
+        <Confirm
           title={t('limits.removeTitle')}
           label={t('remove')}
           onClose={() => askToRemove(null)}
@@ -94,9 +97,8 @@ export function Limits(): VNode {
             await remove(`/v1/limits/${removed.id}`)
             limits.reload()
           }}
-        >
-          <p>{t('limits.removeText')}</p>
-        </FormDialog>
+          text={t('limits.removeText')}
+        />
       ) : null}
     </Page>
   )
@@ -146,7 +148,7 @@ function LimitCard({
   const all = spent ? gauges(limit, spent) : []
   const name = limit.entity ?? limit.entity_type ?? t('limits.project')
   return (
-    <li class="card limit">
+    <li class="card stack">
       <div class="section-head">
         <div>
           <h2>
@@ -155,17 +157,13 @@ function LimitCard({
           </h2>
           <div class="muted small">
             {t(`limits.${limit.window}` satisfies MessageKey, { amount: show(limit.amount) })}
-            {limit.action === 'notify' ? ` · ${t('limits.notify')}` : ''}
+            {limit.action === 'notify' ? ` · ${t('limits.action.notify')}` : ''}
           </div>
         </div>
         {may('limits:write') ? (
           <div class="row">
-            <button type="button" class="link" onClick={edit}>
-              {t('change')}
-            </button>
-            <button type="button" class="link danger" onClick={remove}>
-              {t('remove')}
-            </button>
+            <TextButton label={t('change')} onClick={edit} />
+            <TextButton label={t('remove')} kind="danger" onClick={remove} />
           </div>
         ) : null}
       </div>
@@ -233,31 +231,28 @@ function LimitDialog({
   onClose: () => void
   onDone: (saved: LimitObject) => void
 }): VNode {
-  const [scope, setScope] = useState<string>(limit?.scope ?? 'entity')
-  const [name, setName] = useState(limit?.entity ?? limit?.entity_type ?? '')
-  const [metric, setMetric] = useState<string>(limit?.metric ?? 'cost_usd')
-  const [window, setWindow] = useState<string>(limit?.window ?? 'month')
-  const [amount, setAmount] = useState(limit ? String(limit.amount) : '')
-  const [action, setAction] = useState<string>(limit?.action ?? 'block')
-  const [notify, setNotify] = useState(
-    (limit?.notify_at ?? [0.8]).map((fraction) => fraction * 100).join(', '),
-  )
-  const [description, setDescription] = useState(limit?.description ?? '')
+  const { values, bind } = useFields({
+    scope: limit?.scope ?? 'entity',
+    name: limit?.entity ?? limit?.entity_type ?? '',
+    metric: limit?.metric ?? 'cost_usd',
+    window: limit?.window ?? 'month',
+    amount: limit ? String(limit.amount) : '',
+    action: limit?.action ?? 'block',
+    notify: (limit?.notify_at ?? [0.8]).map((fraction) => fraction * 100).join(', '),
+    description: limit?.description ?? '',
+  })
+  const { scope, metric, window, action } = values
   const save = async (): Promise<void> => {
     const changed = {
-      amount: Number(amount),
+      amount: Number(values.amount),
       action,
-      notify_at: notify
-        .split(/[\s,;%]+/)
-        .filter((text) => text !== '')
-        .map((text) => Number(text) / 100),
-      description: description.trim() === '' ? null : description.trim(),
+      notify_at: (values.notify.match(/[^\s,;%]+/g) ?? []).map((text) => Number(text) / 100),
+      description: values.description.trim() || null,
     }
-    const fixed = { scope, metric, window, ...(scope === 'project' ? {} : { [scope]: name.trim() }) }
+    const fixed = { scope, metric, window, ...(scope === 'project' ? {} : { [scope]: values.name.trim() }) }
     const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
     onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
   }
-  const option = (value: string, key: MessageKey): readonly [string, string] => [value, t(key)]
   return (
     <FormDialog
       title={t(limit ? 'limits.changeTitle' : 'limits.new')}
@@ -269,68 +264,41 @@ function LimitDialog({
         <div class="form-row">
           <SelectField
             label={t('limits.scope')}
-            value={scope}
-            options={[
-              option('entity', 'limits.scope.entity'),
-              option('entity_type', 'limits.scope.entity_type'),
-              option('project', 'limits.scope.project'),
-            ]}
-            onInput={setScope}
+            {...bind('scope')}
+            options={optionsOf('limits.scope', SCOPES)}
           />
           {scope === 'project' ? null : (
             <TextField
               label={t(scope === 'entity' ? 'line.entity' : 'usage.by.entity_type')}
-              value={name}
-              onInput={setName}
+              {...bind('name')}
               required
               placeholder={scope === 'entity' ? 'user:42' : 'user'}
             />
           )}
-        </div>
-      )}
-      {limit ? null : (
-        <div class="form-row">
           <SelectField
             label={t('limits.metric')}
-            value={metric}
-            options={[option('cost_usd', 'limits.metric.cost_usd'), option('tokens', 'line.usage')]}
-            onInput={setMetric}
+            {...bind('metric')}
+            options={optionsOf('limits.metric', METRICS)}
           />
           <SelectField
             label={t('limits.window')}
-            value={window}
-            options={[option('day', 'limits.window.day'), option('month', 'limits.window.month')]}
-            onInput={setWindow}
+            {...bind('window')}
+            options={optionsOf('limits.window', WINDOWS)}
           />
         </div>
       )}
       <div class="form-row">
-        <TextField
-          label={t('limits.amount')}
-          type="number"
-          min={0}
-          step="any"
-          value={amount}
-          onInput={setAmount}
-          required
-        />
+        <TextField label={t('limits.amount')} type="number" min={0} step="any" {...bind('amount')} required />
         <SelectField
           label={t('limits.action')}
-          value={action}
-          options={[option('block', 'limits.action.block'), option('notify', 'limits.notify')]}
-          onInput={setAction}
+          {...bind('action')}
+          options={optionsOf('limits.action', ACTIONS)}
         />
       </div>
-      <TextField
-        label={t('limits.notifyAt')}
-        value={notify}
-        onInput={setNotify}
-        hint={t('limits.notifyHint')}
-      />
+      <TextField label={t('limits.notifyAt')} {...bind('notify')} hint={t('limits.notifyHint')} />
       <TextField
         label={t('limits.description')}
-        value={description}
-        onInput={setDescription}
+        {...bind('description')}
         hint={t('limits.descriptionHint')}
       />
     </FormDialog>

@@ -1,6 +1,6 @@
 // The lines of a batch, with filters that are part of the address.
 
-import type { ComponentChildren, VNode } from 'preact'
+import type { VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine, LineStatus, LineSummary } from '../../wire/batch-line.ts'
@@ -12,12 +12,13 @@ import { type MessageKey, t } from '../i18n.ts'
 import { type LineFilter, LinePages } from '../line-pages.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
-import { FilterChip } from '../parts/field.tsx'
-import { anyOf, FilterBar, useSettled } from '../parts/filters.tsx'
+import { optionsOf } from '../parts/field.tsx'
+import { anyOf, FilterBar, FilterChip, useSettled } from '../parts/filters.tsx'
+import { LongTable } from '../parts/long-table.tsx'
 import { Empty, FailureNotice } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
-import { VirtualRows } from '../parts/virtual-rows.tsx'
+import type { Column } from '../parts/table.tsx'
 import { useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
@@ -121,12 +122,12 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
           <p>{t('lines.noneMatch')}</p>
         </Empty>
       ) : (
-        <VirtualRows
+        <LongTable<LineSummary>
           key={name}
           label={t('lines.title')}
+          columns={columnsOf(batch.id, cost)}
           total={pages.total}
-          head={HEAD()}
-          row={(index) => rowOf(batch.id, pages.at(index), cost)}
+          rowAt={(index) => pages.at(index)}
           onSight={onSight}
         />
       )}
@@ -158,9 +159,7 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
           {
             name: 'status',
             label: t('batch.status'),
-            options: anyOf(
-              LINE_STATUSES.map((status) => [status, t(`line.${status}` satisfies MessageKey)] as const),
-            ),
+            options: anyOf(optionsOf('line', LINE_STATUSES)),
             clears: ['code', 'message'],
           },
         ]}
@@ -183,78 +182,70 @@ function Filters({ filter, retry }: { filter: LineFilter; retry: VNode | null })
   )
 }
 
-const cell = (name: string, children: ComponentChildren, title?: string): VNode => (
-  <div role="cell" class={`lines-${name}`} title={title}>
-    {children}
-  </div>
-)
-
-const HEAD = (): VNode[] =>
-  (
-    [
-      ['number', '#'],
-      ['id', 'custom_id'],
-      ['status', t('batch.status')],
-      ['model', t('line.model')],
-      ['result', t('line.result')],
-      ['time', t('line.duration')],
-      ['cost', t('batch.cost')],
-    ] as const
-  ).map(([name, title]) => (
-    <div role="columnheader" class={`lines-${name}`}>
-      {title}
-    </div>
-  ))
-
-function rowOf(
-  batchId: string,
-  line: LineSummary | null,
-  costText: (cost: number) => string,
-): ComponentChildren {
-  if (!line) return cell('number', <span class="muted">…</span>)
-  const { error, usage } = line
-  return [
-    cell('number', count(line.line)),
-    cell(
-      'id',
-      <a class="row-link mono" href={href(`/batches/${batchId}/lines/${line.line}`) + location.search}>
-        {line.custom_id}
-      </a>,
-      line.custom_id,
+const columnsOf = (batchId: string, costText: (cost: number) => string): Column<LineSummary>[] => [
+  { title: '#', width: '4rem', minor: true, cell: ({ line }) => <span class="muted">{count(line)}</span> },
+  {
+    title: 'custom_id',
+    main: true,
+    grow: 1.1,
+    cell: ({ line, custom_id }) => (
+      <a
+        class="row-link mono"
+        href={href(`/batches/${batchId}/lines/${line}`) + location.search}
+        title={custom_id}
+      >
+        {custom_id}
+      </a>
     ),
-    cell('status', <LineBadge line={line} />),
-    cell('model', line.model === null ? '' : line.model, line.model ?? ''),
-    cell(
-      'result',
-      error ? (
-        [<code class="code">{error.code}</code>, ' ', <span class="muted">{error.message}</span>]
-      ) : usage ? (
-        <span class="muted">
-          {t('line.tokens', {
-            prompt: compact(usage.prompt_tokens),
-            completion: compact(usage.completion_tokens),
-          })}
+  },
+  { title: t('batch.status'), width: '6.5rem', cell: (line) => <LineBadge line={line} /> },
+  {
+    title: t('line.model'),
+    grow: 0.8,
+    wide: true,
+    cell: ({ model }) => <span title={model ?? ''}>{model}</span>,
+  },
+  { title: t('line.result'), grow: 2.2, cell: (line) => <Result line={line} /> },
+  {
+    title: t('line.duration'),
+    width: '5rem',
+    minor: true,
+    align: 'end',
+    cell: (line) => <Took line={line} />,
+  },
+  {
+    title: t('batch.cost'),
+    width: '7.5rem',
+    wide: true,
+    align: 'end',
+    cell: ({ cost_usd }) =>
+      cost_usd === 0 ? null : <span title={usdExact(cost_usd)}>{costText(cost_usd)}</span>,
+  },
+]
+
+function Result({ line: { error, usage } }: { line: LineSummary }): VNode | null {
+  if (error)
+    return (
+      <span title={error.message}>
+        <code class="code">{error.code}</code> <span class="muted">{error.message}</span>
+      </span>
+    )
+  if (!usage) return null
+  const { prompt_tokens, completion_tokens } = usage
+  const values = { prompt: compact(prompt_tokens), completion: compact(completion_tokens) }
+  return <span class="muted">{t('line.tokens', values)}</span>
+}
+
+function Took({ line: { duration_ms, attempts } }: { line: LineSummary }): VNode | null {
+  if (duration_ms === null) return null
+  return (
+    <>
+      {duration(duration_ms)}
+      {attempts > 1 ? (
+        <span class="warn-text" title={t('line.attempts')}>
+          {` ×${attempts}`}
         </span>
-      ) : (
-        ''
-      ),
-      error?.message ?? '',
-    ),
-    cell(
-      'time',
-      line.duration_ms === null
-        ? ''
-        : [
-            duration(line.duration_ms),
-            line.attempts > 1 ? (
-              <span class="warn-text" title={t('line.attempts')}>
-                {` ×${line.attempts}`}
-              </span>
-            ) : (
-              ''
-            ),
-          ],
-    ),
-    cell('cost', line.cost_usd === 0 ? '' : costText(line.cost_usd), usdExact(line.cost_usd)),
-  ]
+      ) : null}
+    </>
+  )
 }

@@ -1,21 +1,20 @@
 // One line: what was asked beside what was answered, every attempt, and what it cost.
 
 import type { VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useLayoutEffect, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors, BatchLine, LineSummary } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/list.ts'
 import { fetchApi, get, type Query } from '../api.ts'
 import { isObject, parseExact, print } from '../exact-json.ts'
-import { count, duration, shortId, usd, usdExact } from '../format.ts'
+import { count, duration, shortId } from '../format.ts'
 import { adviceOn, type MessageKey, t } from '../i18n.ts'
 import type { LineFilter } from '../line-pages.ts'
 import { Choice, CopyButton, LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { Figures } from '../parts/figures.tsx'
-import { Loaded } from '../parts/loaded.tsx'
+import { costFigure, Figures } from '../parts/figures.tsx'
 import { Answer, AsWritten, Messages } from '../parts/messages.tsx'
-import { Notice } from '../parts/notice.tsx'
+import { Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge, LineBadge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -51,7 +50,8 @@ export function Line({ id, line: number }: PageParams): VNode {
   const neighbours = useResource((signal) => readNeighbours(id, at, filter, signal), [id, at, filter])
   const [previous, next] = neighbours.data ?? []
   const to = (n: number): string => `/batches/${id}/lines/${n}${location.search}`
-  useEffect(() => {
+  // Before it is shown that there are neighbours: keys may be pressed at once.
+  useLayoutEffect(() => {
     const press = ({ key, target, ctrlKey, metaKey, altKey }: KeyboardEvent): void => {
       const inField = target instanceof Element && target.closest('input, textarea, select, dialog')
       const line = key === 'j' ? next : key === 'k' ? previous : undefined
@@ -156,7 +156,7 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
       <div class="card">
         <Figures
           figures={[
-            { title: t('batch.cost'), value: usd(line.cost_usd), exact: usdExact(line.cost_usd) },
+            costFigure(t('batch.cost'), line.cost_usd),
             line.usage
               ? {
                   title: t('line.usage'),

@@ -7,8 +7,7 @@ import { every } from '../browser-clock.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Figures } from '../parts/figures.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Notice } from '../parts/notice.tsx'
+import { Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -24,7 +23,7 @@ export function Servers(): VNode {
   const status = useGet<ServiceStatus>('/v1/status')
   useEffect(() => every(POLL_MS, status.reload), [])
   return (
-    <Page title={t('servers.title')} lead={t('servers.lead')}>
+    <Page title={t('nav.servers')} lead={t('servers.lead')}>
       <Loaded resource={status}>{(data) => <Whole status={data} />}</Loaded>
     </Page>
   )
@@ -84,7 +83,7 @@ function Service({ service }: { service: ServiceState }): VNode {
         <Figures
           figures={[
             {
-              title: t('servers.throughput'),
+              title: t('lines.title'),
               value: perSecond(sum(({ lines_per_s }) => lines_per_s)),
               note: t('servers.errorsRate', { rate: perSecond(sum(({ errors_per_s }) => errors_per_s)) }),
             },
@@ -231,7 +230,7 @@ const UPSTREAMS = (): Column<Upstream>[] => [
       live ? <LiveShare live={live} /> : null,
     ],
   },
-  { title: t('servers.throughput'), align: 'end', cell: ({ lines_per_s }) => perSecond(lines_per_s) },
+  { title: t('lines.title'), align: 'end', cell: ({ lines_per_s }) => perSecond(lines_per_s) },
   {
     title: t('servers.latency'),
     minor: true,

@@ -5,8 +5,8 @@ import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'
 import { print } from '../exact-json.ts'
 import { quotaText } from '../format.ts'
-import { LANGUAGES, type MessageKey, t } from '../i18n.ts'
-import { SelectField } from '../parts/field.tsx'
+import { LANGUAGES, t } from '../i18n.ts'
+import { optionsOf, SelectField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
 import { FailureNotice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -30,12 +30,12 @@ export function Settings(): VNode {
     { title: t('nav.limits'), align: 'end', cell: ([name, { limit }]) => quotaText(name, limit) },
   ]
   return (
-    <Page title={t('settings.title')}>
+    <Page title={t('nav.settings')}>
       <div class="form form-row">
         <SelectField
           label={t('settings.theme')}
           value={theme()}
-          options={THEMES.map((name) => [name, t(`settings.theme.${name}` satisfies MessageKey)] as const)}
+          options={optionsOf('settings.theme', THEMES)}
           onInput={(name) => setTheme(THEMES.find((known) => known === name) ?? 'auto')}
         />
         <SelectField

@@ -9,11 +9,10 @@ import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { FilterChip } from '../parts/field.tsx'
-import { Figures } from '../parts/figures.tsx'
-import { days, type Filter, FilterBar } from '../parts/filters.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty } from '../parts/notice.tsx'
+import { optionsOf } from '../parts/field.tsx'
+import { amountFigure, costFigure, Figures } from '../parts/figures.tsx'
+import { days, type Filter, FilterBar, FilterChip } from '../parts/filters.tsx'
+import { Empty, Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { failedText } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -70,7 +69,7 @@ export function Usage(): VNode {
   const before = useGet<UsageObject>(PATH, { start: last, end: sameDayOfLast, entity })
   return (
     <Page
-      title={t('usage.title')}
+      title={t('nav.usage')}
       actions={
         <LinkButton
           label="CSV"
@@ -121,8 +120,7 @@ function choice<Prefix extends MessageKey, Name extends string>(
   names: readonly Name[],
   value: Name,
 ): Filter {
-  const options = names.map((one) => [one, t(`${label}.${one}` as MessageKey)] as const)
-  return { name, label: t(label), options, value }
+  return { name, label: t(label), options: optionsOf(label, names), value }
 }
 
 function Report({
@@ -195,8 +193,8 @@ function Report({
   const change = before && before.cost_usd > 0 ? t('usage.lastMonth', { cost: usd(before.cost_usd) }) : null
   const { times, series } = stacked(
     rows,
-    by === 'day' ? [t('usage.all')] : sorted.map(([name]) => name),
-    by === 'day' ? () => t('usage.all') : nameOf,
+    by === 'day' ? [t('all')] : sorted.map(([name]) => name),
+    by === 'day' ? () => t('all') : nameOf,
     metric,
     { start, end, step },
   )
@@ -205,27 +203,14 @@ function Report({
       <div class="card stack">
         <Figures
           figures={[
-            {
-              title: t('batch.cost'),
-              value: usd(usage.cost_usd),
-              exact: usdExact(usage.cost_usd),
-              note: change,
-            },
+            costFigure(t('batch.cost'), usage.cost_usd, change),
             {
               title: t('lines.title'),
               value: count(usage.lines),
               note: failedText(usage.failed - usage.not_run, usage.not_run) || null,
             },
-            {
-              title: t('new.inputTokens'),
-              value: compact(usage.prompt_tokens),
-              exact: count(usage.prompt_tokens),
-            },
-            {
-              title: t('timeline.completionTokens'),
-              value: compact(usage.completion_tokens),
-              exact: count(usage.completion_tokens),
-            },
+            amountFigure(t('new.inputTokens'), usage.prompt_tokens),
+            amountFigure(t('timeline.completionTokens'), usage.completion_tokens),
           ]}
         />
         <Chart
@@ -239,7 +224,7 @@ function Report({
       </div>
       <Section title={t(`usage.by.${by}` satisfies MessageKey)}>
         <Table<readonly [string, Row]>
-          label={t('usage.title')}
+          label={t('nav.usage')}
           columns={columns}
           rows={sorted}
           keyOf={([name]) => name}

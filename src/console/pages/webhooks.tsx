@@ -2,7 +2,7 @@
 
 import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
-import { EVENT_TYPES } from '../../domain/event.ts'
+import { EVENT_TYPES, type EventType } from '../../domain/event.ts'
 import type {
   DeliveryObject,
   EventObject,
@@ -15,12 +15,11 @@ import { post, remove } from '../api.ts'
 import { every } from '../browser-clock.ts'
 import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Button } from '../parts/button.tsx'
-import { FormDialog, SecretDialog } from '../parts/dialog.tsx'
+import { Button, TextButton } from '../parts/button.tsx'
+import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
 import { Entity } from '../parts/entity.tsx'
-import { CheckField, TextField } from '../parts/field.tsx'
-import { Loaded } from '../parts/loaded.tsx'
-import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
+import { CheckList, TextField, useFields } from '../parts/field.tsx'
+import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -148,18 +147,14 @@ function Webhook({
             quiet: true,
             align: 'end' as const,
             cell: ({ event_id }: DeliveryObject) => (
-              <button type="button" class="link" onClick={() => replay(event_id)}>
-                {t('webhooks.replay')}
-              </button>
+              <TextButton label={t('webhooks.replay')} onClick={() => replay(event_id)} />
             ),
           },
         ]
       : []),
   ]
   const link = (label: string, onClick: () => void): VNode => (
-    <button type="button" class="link" disabled={action.busy} onClick={onClick}>
-      {label}
-    </button>
+    <TextButton label={label} disabled={action.busy} onClick={onClick} />
   )
   return (
     <section class="card stack">
@@ -222,8 +217,7 @@ function Webhook({
         />
       )}
       {removing ? (
-        <FormDialog
-          danger
+        <Confirm
           title={t('webhooks.removeTitle')}
           label={t('remove')}
           onClose={() => askToRemove(false)}
@@ -231,9 +225,8 @@ function Webhook({
             await remove(path)
             reload()
           }}
-        >
-          <p>{webhook.url}</p>
-        </FormDialog>
+          text={webhook.url}
+        />
       ) : null}
     </section>
   )
@@ -246,16 +239,16 @@ function CreateDialog({
   onClose: () => void
   onCreated: (webhook: WebhookWithSecret) => void
 }): VNode {
-  const [url, setUrl] = useState('')
-  const [description, setDescription] = useState('')
-  const [types, setTypes] = useState<readonly string[]>(EVENT_TYPES)
+  const { values, bind } = useFields({ url: '', description: '' })
+  const [types, setTypes] = useState<readonly EventType[]>(EVENT_TYPES)
   const create = async (): Promise<void> => {
+    const description = values.description.trim()
     const event_types = types.length === EVENT_TYPES.length ? null : types
     onCreated(
       await post<WebhookWithSecret>('/v1/webhooks', {
-        url: url.trim(),
+        url: values.url.trim(),
         event_types,
-        ...(description.trim() === '' ? {} : { description: description.trim() }),
+        ...(description === '' ? {} : { description }),
       }),
     )
   }
@@ -270,25 +263,13 @@ function CreateDialog({
       <TextField
         label="URL"
         type="url"
-        value={url}
-        onInput={setUrl}
+        {...bind('url')}
         required
         placeholder="https://example.com/offpeak"
         autoFocus
       />
-      <TextField label={t('limits.description')} value={description} onInput={setDescription} />
-      <fieldset class="fieldset">
-        <legend class="legend">{t('webhooks.events')}</legend>
-        {EVENT_TYPES.map((type) => (
-          <CheckField
-            label={type}
-            checked={types.includes(type)}
-            onInput={(checked) =>
-              setTypes(EVENT_TYPES.filter((other) => (other === type ? checked : types.includes(other))))
-            }
-          />
-        ))}
-      </fieldset>
+      <TextField label={t('limits.description')} {...bind('description')} />
+      <CheckList label={t('webhooks.events')} options={EVENT_TYPES} chosen={types} choose={setTypes} />
     </FormDialog>
   )
 }

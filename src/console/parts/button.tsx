@@ -2,6 +2,8 @@ import type { ComponentChildren, VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { later } from '../browser-clock.ts'
 import { t } from '../i18n.ts'
+import { href } from '../router.ts'
+import { may } from '../session.ts'
 import { Icon, type IconName } from './icon.tsx'
 
 interface ButtonProps {
@@ -82,6 +84,26 @@ export function LinkButton({ label, href, icon, kind = 'plain', download }: Link
       <span>{label}</span>
     </a>
   )
+}
+
+/** An action as a word: in a row of a table, or beside a heading. */
+export function TextButton({
+  label,
+  kind,
+  ...button
+}: Pick<ButtonProps, 'label' | 'title' | 'disabled' | 'onClick'> & { kind?: 'danger' }): VNode {
+  return (
+    <button type="button" class={kind ? `link ${kind}` : 'link'} {...button}>
+      {label}
+    </button>
+  )
+}
+
+/** For those who may create batches. */
+export function NewBatchButton(): VNode | null {
+  return may('batches:write') ? (
+    <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
+  ) : null
 }
 
 const CONFIRMED_MS = 1_500

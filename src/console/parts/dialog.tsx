@@ -53,6 +53,20 @@ export function FormDialog({
   )
 }
 
+/** A question before something that cannot be undone. */
+export function Confirm({
+  text,
+  ...question
+}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'onClose' | 'act'> & {
+  text: string
+}): VNode {
+  return (
+    <FormDialog {...question} danger>
+      <p>{text}</p>
+    </FormDialog>
+  )
+}
+
 /** Why an action failed; nothing while it has not. */
 export function FailureDialog({
   title,

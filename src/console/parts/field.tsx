@@ -1,9 +1,8 @@
 // Labelled inputs. Each has its hint and its error where a reader of either kind finds them.
 
 import type { ComponentChildren, VNode } from 'preact'
-import { useId } from 'preact/hooks'
-import { t } from '../i18n.ts'
-import { replaceQuery } from '../router.ts'
+import { useId, useState } from 'preact/hooks'
+import { type MessageKey, t } from '../i18n.ts'
 
 interface FieldProps {
   label: string
@@ -121,22 +120,6 @@ export function SelectField(props: SelectFieldProps): VNode {
   )
 }
 
-/** A filter that another page, or a click, has set: it is removed by a click. */
-export function FilterChip({ name, title, value }: { name: string; title: string; value: string }): VNode {
-  return (
-    <button
-      type="button"
-      class="chip"
-      title={t('lines.removeFilter')}
-      onClick={() => replaceQuery({ [name]: null })}
-    >
-      <span class="muted">{title}</span>
-      <span class="clip">{value}</span>
-      <span aria-hidden="true">×</span>
-    </button>
-  )
-}
-
 export function CheckField({
   label,
   checked,
@@ -158,4 +141,57 @@ export function CheckField({
       <label for={id}>{label}</label>
     </div>
   )
+}
+
+/** Boxes of which any number is checked. */
+export function CheckList<T extends string>({
+  label,
+  options,
+  chosen,
+  choose,
+  twoColumns,
+}: {
+  label: string
+  options: readonly T[]
+  chosen: readonly T[]
+  choose: (chosen: T[]) => void
+  twoColumns?: boolean
+}): VNode {
+  return (
+    <fieldset class={twoColumns ? 'fieldset two' : 'fieldset'}>
+      <legend class="legend">{label}</legend>
+      {options.map((option) => (
+        <CheckField
+          label={option}
+          checked={chosen.includes(option)}
+          onInput={(checked) =>
+            choose(options.filter((other) => (other === option ? checked : chosen.includes(other))))
+          }
+        />
+      ))}
+    </fieldset>
+  )
+}
+
+/** What is typed into the fields of a form; `bind` ties a field to its value. */
+export function useFields<Name extends string>(
+  start: Readonly<Record<Name, string>>,
+): {
+  values: Readonly<Record<Name, string>>
+  bind: (name: Name) => { value: string; onInput: (value: string) => void }
+} {
+  const [values, setValues] = useState(start)
+  const bind = (name: Name) => ({
+    value: values[name],
+    onInput: (value: string) => setValues((last) => ({ ...last, [name]: value })),
+  })
+  return { values, bind }
+}
+
+/** Choices whose titles are the texts `prefix.name`. */
+export function optionsOf<Prefix extends string, Name extends string>(
+  prefix: Prefix & (`${Prefix}.${Name}` extends MessageKey ? unknown : never),
+  names: readonly Name[],
+): (readonly [Name, string])[] {
+  return names.map((name) => [name, t(`${prefix}.${name}` as MessageKey)] as const)
 }

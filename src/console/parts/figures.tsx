@@ -1,5 +1,6 @@
 // The few numbers that a page is opened for.
 import type { ComponentChildren, VNode } from 'preact'
+import { compact, count, usd, usdExact } from '../format.ts'
 
 interface FigureProps {
   title: string
@@ -29,4 +30,14 @@ export function Figures({ figures }: { figures: readonly (FigureProps | null)[] 
 export function Facts({ facts }: { facts: readonly (readonly [string, ComponentChildren])[] }): VNode {
   const shown = facts.filter(([, value]) => value !== null && value !== undefined && value !== '')
   return <dl class="facts">{shown.flatMap(([title, value]) => [<dt>{title}</dt>, <dd>{value}</dd>])}</dl>
+}
+
+/** Money, rounded, and exact on hover. */
+export function costFigure(title: string, value: number, note?: ComponentChildren): FigureProps {
+  return { title, value: usd(value), exact: usdExact(value), note }
+}
+
+/** A large number, rounded, and exact on hover. */
+export function amountFigure(title: string, value: number, note?: ComponentChildren): FigureProps {
+  return { title, value: compact(value), exact: count(value), note }
 }

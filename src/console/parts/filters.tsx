@@ -50,6 +50,22 @@ export function FilterBar({
   )
 }
 
+/** A filter that another page, or a click, has set: it is removed by a click. */
+export function FilterChip({ name, title, value }: { name: string; title: string; value: string }): VNode {
+  return (
+    <button
+      type="button"
+      class="chip"
+      title={t('lines.removeFilter')}
+      onClick={() => replaceQuery({ [name]: null })}
+    >
+      <span class="muted">{title}</span>
+      <span class="clip">{value}</span>
+      <span aria-hidden="true">×</span>
+    </button>
+  )
+}
+
 /** The value once nothing more is typed. */
 export function useSettled<T>(value: T): T {
   const name = JSON.stringify(value)

@@ -3,6 +3,7 @@
 import type { ComponentChildren, VNode } from 'preact'
 import type { ApiFailure } from '../api.ts'
 import { t } from '../i18n.ts'
+import type { Resource } from '../resource.ts'
 import { href } from '../router.ts'
 import { Words } from './text.tsx'
 
@@ -76,5 +77,23 @@ export function Loading({ rows = 4 }: { rows?: number }): VNode {
         <div class="loading-row" />
       ))}
     </div>
+  )
+}
+
+/** What a page reads: shown when it is there, with why it could not be read, and a placeholder until then. */
+export function Loaded<T>({
+  resource: { data, failure, reload },
+  rows,
+  children,
+}: {
+  resource: Resource<T>
+  rows?: number
+  children: (data: T) => ComponentChildren
+}): VNode {
+  return (
+    <>
+      <FailureNotice failure={failure} retry={reload} />
+      {data !== null ? children(data) : failure && failure.status !== 0 ? null : <Loading rows={rows} />}
+    </>
   )
 }

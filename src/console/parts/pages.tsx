@@ -8,7 +8,8 @@ import { t } from '../i18n.ts'
 import { type Resource, useAction, useResource } from '../resource.ts'
 import { Button } from './button.tsx'
 import { useSettled } from './filters.tsx'
-import { FailureNotice } from './notice.tsx'
+import { Empty, FailureNotice, Loaded } from './notice.tsx'
+import { type Column, Table } from './table.tsx'
 
 const PAGE = 50
 
@@ -51,4 +52,30 @@ export function usePages<T>(path: string, typed: Query, label = t('showMore')): 
         </div>
       ),
   }
+}
+
+/** A list as a table, with why it is empty where nothing is in it, and the button that reads on. */
+export function PagedTable<T extends { id: string }>({
+  pages: { first, rows, more },
+  label,
+  columns,
+}: {
+  pages: Pages<T>
+  label: string
+  columns: readonly Column<T>[]
+}): VNode {
+  return (
+    <>
+      <Loaded resource={first}>
+        {() =>
+          rows.length === 0 ? (
+            <Empty title={t('nothingFound')} />
+          ) : (
+            <Table<T> label={label} columns={columns} rows={rows} keyOf={({ id }) => id} />
+          )
+        }
+      </Loaded>
+      {more}
+    </>
+  )
 }

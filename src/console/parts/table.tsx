@@ -17,6 +17,10 @@ export interface Column<T> {
   /** Hidden for people who see: the column of buttons. */
   quiet?: boolean
   width?: string
+  /** Of a long table: its share of what columns with a width leave. */
+  grow?: number
+  /** Of a long table: shown where the window is wide. */
+  wide?: boolean
   /** What the service calls the order by this column. */
   sort?: string
   cell: (row: T) => ComponentChildren

@@ -1,8 +1,9 @@
-// A list of any length of which only the rows in sight, and a few around them, are in the page. Where the whole would
+// A table of any length of which only the rows in sight, and a few around them, are in the page. Where the whole would
 // be higher than a browser can lay out, the scroll bar stands for a share of the rows instead of a place in pixels.
 
-import type { ComponentChildren, VNode } from 'preact'
+import type { VNode } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import type { Column } from './table.tsx'
 
 /** A finger needs more room than a pointer. */
 const rowPx = (): number => (matchMedia('(max-width: 40rem), (pointer: coarse)').matches ? 44 : 38)
@@ -10,18 +11,17 @@ const AROUND = 8
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
 
-interface VirtualRowsProps {
+interface LongTableProps<T> {
   label: string
+  columns: readonly Column<T>[]
   total: number
-  /** The headings of the columns. */
-  head: ComponentChildren
-  /** What a row shows; called for the rows in sight alone. */
-  row: (index: number) => ComponentChildren
+  /** Null while it is not loaded; called for the rows in sight alone. */
+  rowAt: (index: number) => T | null
   /** Told which rows are in sight, `to` exclusive. */
-  onSight: (from: number, to: number) => void
+  onSight?: (from: number, to: number) => void
 }
 
-export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsProps): VNode {
+export function LongTable<T>({ label, columns, total, rowAt, onSight }: LongTableProps<T>): VNode {
   const scroller = useRef<HTMLDivElement>(null)
   const [height, setHeight] = useState(600)
   const [top, setTop] = useState(0)
@@ -43,7 +43,7 @@ export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsPro
     observer.observe(element)
     return () => observer.disconnect()
   }, [])
-  useEffect(() => onSight(first, last), [first, last, onSight])
+  useEffect(() => onSight?.(first, last), [first, last, onSight])
   const offset = first * px - (virtualTop - top)
   return (
     <div
@@ -55,7 +55,11 @@ export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsPro
     >
       <div role="rowgroup">
         <div class="lines-row lines-head" role="row" aria-rowindex={1}>
-          {head}
+          {columns.map((column) => (
+            <div role="columnheader" {...placeOf(column)}>
+              {column.title}
+            </div>
+          ))}
         </div>
       </div>
       <div
@@ -69,14 +73,32 @@ export function VirtualRows({ label, total, head, row, onSight }: VirtualRowsPro
       >
         <div class="lines-whole" style={{ height: `${laidOut}px` }}>
           <div class="lines-sight" style={{ transform: `translateY(${offset}px)` }}>
-            {Array.from({ length: Math.max(0, last - first) }, (_, i) => (
-              <div class="lines-row" role="row" key={first + i} aria-rowindex={first + i + 2}>
-                {row(first + i)}
-              </div>
-            ))}
+            {Array.from({ length: Math.max(0, last - first) }, (_, i) => {
+              const row = rowAt(first + i)
+              return (
+                <div class="lines-row" role="row" key={first + i} aria-rowindex={first + i + 2}>
+                  {columns.map((column) => (
+                    <div role="cell" {...placeOf(column)}>
+                      {row === null ? (column.main ? '…' : null) : column.cell(row)}
+                    </div>
+                  ))}
+                </div>
+              )
+            })}
           </div>
         </div>
       </div>
     </div>
   )
+}
+
+/** The same in the heading and in each row, so that cells stand below each other. */
+function placeOf<T>({ align, minor, wide, width, grow = 1 }: Column<T>): {
+  class: string
+  style: { flex: string }
+} {
+  return {
+    class: [align, minor && 'minor', wide && 'wide'].filter(Boolean).join(' '),
+    style: { flex: width ? `0 0 ${width}` : `${grow} 1 0` },
+  }
 }
