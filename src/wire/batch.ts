@@ -338,7 +338,11 @@ export const CreateBatch = object(
 
 export const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
 
-const OUTPUT_URL_RULE = { pattern: '^s3://' }
+/** URLs of objects and folders in buckets, as domain/bucket-url.ts reads them. */
+const SEGMENT = '(?!\\.{1,2}(?:/|$))[^%?#\\\\/\\x00-\\x1f\\x7f-\\x9f]+'
+const FOLDERS = `^s3://[A-Za-z0-9_.-]+/(?:${SEGMENT}/)*`
+const INPUT_URL_RULE = { pattern: `${FOLDERS}${SEGMENT}$` }
+const OUTPUT_URL_RULE = { pattern: `${FOLDERS}(?:${SEGMENT})?$` }
 
 export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES } }
 
@@ -347,7 +351,7 @@ export const CREATE_BATCH_RULES = {
     ...WINDOW_RULES,
     metadata: { properties: { entity: { pattern: '\\S' } } },
     requests: { minItems: 1, maxItems: 10_000 },
-    input_url: { pattern: '^s3://' },
+    input_url: INPUT_URL_RULE,
     output_url: OUTPUT_URL_RULE,
     wait: {
       pattern: '^0*([0-9]|[1-5][0-9]|60)s$|^0*([0-9]{1,4}|[1-5][0-9]{4}|60000)ms$|^0*[01]m$|^0+[hd]$',
