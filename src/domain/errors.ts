@@ -236,6 +236,10 @@ export const ERRORS = {
     message: 'The batch has already ended, or is being cancelled.',
     advice: 'Read the results of the batch; there is nothing left to pause or resume.',
   }),
+  batch_not_exportable: http(422, {
+    message: 'The batch has no `output_url`.',
+    advice: 'Give an `output_url` in the body.',
+  }),
   file_not_deletable: http(422, {
     message: 'The file cannot be deleted now.',
     advice: 'Try again after the batch that writes the file has ended.',

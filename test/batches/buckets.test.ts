@@ -401,7 +401,7 @@ test('a batch gets an output_url later, under a prefix of its project and with t
     const { error } = (await answer.json()) as { error?: { code: string; param?: string } }
     return `${answer.status} ${error?.code} ${error?.param}`
   }
-  assert.equal(await again(), '400 invalid_request output_url')
+  assert.equal(await again(), '422 batch_not_exportable undefined')
   const shared = { output_url: `s3://${TEST_BUCKET}/shared/` }
   assert.equal(await again(shared), '403 bucket_not_allowed output_url')
   const own = service.key

@@ -2,9 +2,9 @@
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
-import { type BucketUse, placeOf, urlField } from '../../domain/bucket-url.ts'
+import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { unixSeconds } from '../../domain/clock.ts'
-import { invalidParam } from '../../domain/errors.ts'
+import { ApiError } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
@@ -154,13 +154,12 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
       'Again, after it has failed or what was written is lost; or to another `output_url`; or for the first time. Of a batch that has not ended, it says where its results are written to then. The key needs `files:read` or `batches:read` as well.',
     answer: BatchObject,
     rules: { body: EXPORT_BATCH_RULES },
-    errors: ['batch_not_found', 'bucket_not_allowed', 'file_not_found'],
+    errors: ['batch_not_found', 'batch_not_exportable', 'bucket_not_allowed', 'file_not_found'],
     body: Type.Union([ExportBatch, Type.Null()]),
     async handler(request, caller) {
       const { id, ...batch } = await visibleBatch(store.read, caller.project_id, request.params.batch_id)
       const output_url = request.body?.output_url ?? batch.output_url
-      if (output_url === null)
-        throw invalidParam(urlField('write'), 'The batch has no `output_url`. Give it one in the body.')
+      if (output_url === null) throw new ApiError('batch_not_exportable')
       checkPlace(buckets, caller, 'write', output_url)
       const exported = await store.write((tx) => requestExport(tx, id, output_url, clock.now()))
       wake()
