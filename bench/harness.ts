@@ -4,11 +4,12 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import type { Server } from 'node:http'
+import { createServer, type Server } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { completion } from '../test/fakes/upstream.ts'
 import { BatchClient, writeLines } from './batch-client.ts'
 
 export interface Figure {
@@ -66,6 +67,18 @@ export class Bench implements AsyncDisposable {
   /** The base URL of a model server that costs next to nothing and answers at once. */
   async upstream(): Promise<string> {
     return (await this.start('./fast-upstream.ts')).first
+  }
+
+  /** The base URL of one in this process, which takes any number of lines at once and answers each after so long. */
+  async waitingUpstream(latencyMs: () => number): Promise<string> {
+    const answer = completion('as quickly as it can')
+    const server = createServer((request, response) => {
+      request.resume()
+      request.once('end', () => {
+        setTimeout(() => response.setHeader('content-type', 'application/json').end(answer), latencyMs())
+      })
+    })
+    return await this.listen(server)
   }
 
   /** The base URL of a model server in this process. */
@@ -144,9 +157,14 @@ export async function startService(
   writeFileSync(path, `rate_limit: {requests_per_minute: 0}\nlog: {level: warn}\n${config}`)
   const stores = ['--data', data, '--config', path]
   const started = await start(program, ['serve', '--port', '0', ...stores, ...flags], env)
-  const url = started.first.replace('offpeak listening on ', '')
+  return { ...started, data, flags: stores, ...reached(started, data) }
+}
+
+/** How an API that has started is called, with the first key of its data folder. */
+export function reached({ first }: Started, data: string): Pick<Service, 'url' | 'key' | 'client'> {
+  const url = first.replace('offpeak listening on ', '')
   const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  return { ...started, data, flags: stores, url, key, client: new BatchClient(url, key) }
+  return { url, key, client: new BatchClient(url, key) }
 }
 
 /** The configuration of the model `bench` at one server. */

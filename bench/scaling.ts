@@ -6,17 +6,14 @@
 //   node bench/scaling.ts [--workers 1000] [--lines-per-day 1000000000] [--chunks 40] [--slow-lines 2000]
 //
 // Of the machines: --connections and --cores of PostgreSQL, --put-usd and --get-usd for a million requests.
-import { readFileSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Client } from 'pg'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
 import { sharedStorage } from '../test/fakes/shared-storage.ts'
-import { completion } from '../test/fakes/upstream.ts'
-import { BatchClient } from './batch-client.ts'
-import { Bench, cpuOf, modelAt, option, rounded, runBatch, type Started } from './harness.ts'
+import { Bench, cpuOf, modelAt, option, reached, rounded, runBatch, type Started } from './harness.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
 
@@ -50,13 +47,6 @@ const putUsd = option('put-usd', 5)
 const getUsd = option('get-usd', 0.4)
 await using bench = new Bench('scaling')
 let latencyMs = 0
-const answer = completion('as quickly as it can')
-const upstream = createServer((request, response) => {
-  request.resume()
-  request.once('end', () => {
-    globalThis.setTimeout(() => response.setHeader('content-type', 'application/json').end(answer), latencyMs)
-  })
-})
 const storage = await sharedStorage({
   fsync: true,
   settings: ['shared_preload_libraries=pg_stat_statements'],
@@ -70,7 +60,7 @@ bench.defer(() => statistics.end())
 await statistics.query('CREATE EXTENSION pg_stat_statements')
 await statistics.query('SET pg_stat_statements.track = none')
 await statistics.query(`CREATE ROLE ${ROLE} SUPERUSER LOGIN`)
-const models = modelAt(await bench.listen(upstream), CONCURRENCY)
+const models = modelAt(await bench.waitingUpstream(() => latencyMs), CONCURRENCY)
 const start = (role: string, database: string, ...more: string[]): Promise<Started> => {
   const config = join(bench.folder, `${role}.yaml`)
   const common = `rate_limit: {requests_per_minute: 0}\nlog: {level: warn}\n`
@@ -80,8 +70,7 @@ const start = (role: string, database: string, ...more: string[]): Promise<Start
 const counted = new URL(url)
 counted.username = ROLE
 const api = await start('api', url, '--port', '0')
-const key = readFileSync(join(bench.folder, 'api', 'api-key'), 'utf8').trim()
-const client = new BatchClient(api.first.replace('offpeak listening on ', ''), key)
+const { client } = reached(api, join(bench.folder, 'api'))
 await start('worker', counted.href)
 
 interface Cost {

@@ -1,5 +1,5 @@
 // How many lines a kill of everything repeats: the service and its worker are killed with SIGKILL while a batch runs, and
-// started again on the same folder. Lines in flight are sent again in any case, since nobody knows whether they were
+// started again on the same folder. Lines in flight are sent again in any case, since it is not known whether they were
 // answered; so are lines that were answered, but in no journal yet. Their number is told in seconds of throughput.
 //
 //   node bench/sent-again.ts [--kills 8] [--lines 20000] [--concurrency 256] [--latency-ms 200]
@@ -32,7 +32,7 @@ const upstream = createServer((request, response) => {
   }
   calls++
   inFlight++
-  // Also of a client that is gone: an answer that nobody received was in flight.
+  // Also of a client that is gone: an answer that was not received was in flight.
   globalThis.setTimeout(() => {
     inFlight--
     if (!response.destroyed) answered++

@@ -7,16 +7,13 @@
 // is bounded by the cores of the machine, on which the server, PostgreSQL and the API run as well.
 //
 //   node bench/workers.ts [--lines 12000] [--concurrency 256] [--latency-ms 1000] [--workers 1,2,4]
-import { readFileSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:http'
+import { writeFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { withoutPostgres } from '../test/fakes/postgres-server.ts'
 import { sharedStorage } from '../test/fakes/shared-storage.ts'
-import { completion } from '../test/fakes/upstream.ts'
-import { BatchClient } from './batch-client.ts'
-import { Bench, modelAt, option, rounded, runBatch } from './harness.ts'
+import { Bench, modelAt, option, reached, rounded, runBatch } from './harness.ts'
 
 if (withoutPostgres) throw new Error(withoutPostgres)
 
@@ -30,13 +27,7 @@ const concurrency = option('concurrency', 256)
 const latencyMs = option('latency-ms', 1000)
 const counts = option('workers', '1,2,4').split(',').map(Number)
 await using bench = new Bench('workers')
-const answer = completion('as quickly as it can')
-const upstream = createServer((request, response) => {
-  request.resume()
-  request.once('end', () => {
-    setTimeout(() => response.setHeader('content-type', 'application/json').end(answer), latencyMs)
-  })
-})
+const upstream = await (latencyMs === 0 ? bench.upstream() : bench.waitingUpstream(() => latencyMs))
 const storage = await sharedStorage({ fsync: true })
 bench.defer(() => storage[Symbol.asyncDispose]())
 const { yaml, env } = await storage.make()
@@ -46,14 +37,13 @@ writeFileSync(
   `${yaml}
 rate_limit: {requests_per_minute: 0}
 log: {level: warn}
-${modelAt(latencyMs === 0 ? await bench.upstream() : await bench.listen(upstream), concurrency)}`,
+${modelAt(upstream, concurrency)}`,
 )
 const args = (role: string, data: string): string[] => [
   ...[role, '--config', config, '--data', join(bench.folder, data)],
 ]
 const api = await bench.start(OFFPEAK, [...args('api', 'api'), '--port', '0'], env)
-const url = api.first.replace('offpeak listening on ', '')
-const client = new BatchClient(url, readFileSync(join(bench.folder, 'api', 'api-key'), 'utf8').trim())
+const { client } = reached(api, join(bench.folder, 'api'))
 
 const rows: Record<string, number>[] = []
 for (const count of counts) {
@@ -62,9 +52,10 @@ for (const count of counts) {
   const file = await client.upload(await bench.lines(lines * count, 250), 50)
   // A worker that has just started compiles its code, which says nothing of how work is shared.
   if (latencyMs === 0) await runBatch({ client, cpu_us: api.cpu_us }, file)
-  const [before, idle] = [workers.reduce((sum, { cpu_us }) => sum + cpu_us(), 0), idleShare()]
+  const cpuOfAll = (): number => workers.reduce((sum, { cpu_us }) => sum + cpu_us(), 0)
+  const [before, idle] = [cpuOfAll(), idleShare()]
   const { lines_per_s } = await runBatch({ client, cpu_us: api.cpu_us }, file)
-  const cpu = workers.reduce((sum, { cpu_us }) => sum + cpu_us(), 0) - before
+  const cpu = cpuOfAll() - before
   const growth = lines_per_s / (rows[0]?.['lines/s'] ?? lines_per_s)
   rows.push({
     workers: count,
