@@ -49,7 +49,7 @@ class Sealing {
 
   /**
    * As Blobs.put. The pieces of an asynchronous `source` are copied before the next one is asked for; those of any
-   * other must not be changed once handed over. `isGiven`: nobody reads those again, and their memory is used for other
+   * other must not be changed once handed over. `isGiven`: the caller reads those no more, and their memory is used for other
    * buffers as soon as they are sealed, if each is a frame.
    */
   async put(project_id: string, key: string, source: Source, isGiven = false): Promise<SealedBlob> {

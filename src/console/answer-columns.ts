@@ -1,11 +1,12 @@
 // The answers of a batch as columns, where the first request asks for them by a JSON schema.
-import { isObject, parseExact, print } from './exact-json.ts'
+import { isRecord } from '../domain/json-record.ts'
+import { parseExact, print } from './exact-json.ts'
 
 /** The names of the schema's properties; null where a request (the value of a line's `input`) asks for none. */
 export function schemaColumns(input: unknown): string[] | null {
-  const body = isObject(input) ? input.body : null
+  const body = isRecord(input) ? input.body : null
   const { properties } = objectOf(schemaOf(body))
-  return isObject(properties) && Object.keys(properties).length > 0 ? Object.keys(properties) : null
+  return isRecord(properties) && Object.keys(properties).length > 0 ? Object.keys(properties) : null
 }
 
 /** The JSON schema that a request asks answers by. */
@@ -20,7 +21,7 @@ export function schemaOf(body: unknown): unknown {
 export function choicesOf(answer: unknown): Record<string, unknown>[] {
   const { choices, type, stop_reason } = objectOf(answer)
   if (type === 'message') return [{ message: answer, finish_reason: stop_reason }]
-  return Array.isArray(choices) ? choices.filter(isObject) : []
+  return Array.isArray(choices) ? choices.filter(isRecord) : []
 }
 
 /** What is said in a text, or in the parts of a message. */
@@ -46,10 +47,10 @@ export function answerRow(result: unknown, columns: readonly string[]): AnswerRo
   const { id, custom_id, response, error } = objectOf(result)
   const row = { line: lineOfRequest(String(id)), custom_id: String(custom_id) }
   const nothing = columns.map(() => '')
-  if (isObject(error)) return { ...row, cells: nothing, error: `${error.code}: ${error.message}` }
+  if (isRecord(error)) return { ...row, cells: nothing, error: `${error.code}: ${error.message}` }
   const { message, finish_reason } = choicesOf(objectOf(response).body)[0] ?? {}
   const answer = parseExact(textOfContent(objectOf(message).content) ?? '')
-  if (!isObject(answer)) return { ...row, cells: nothing, error: `not_json (${finish_reason})` }
+  if (!isRecord(answer)) return { ...row, cells: nothing, error: `not_json (${finish_reason})` }
   return { ...row, cells: columns.map((name) => cellText(answer[name])), error: null }
 }
 
@@ -66,5 +67,5 @@ function cellText(value: unknown): string {
 }
 
 function objectOf(value: unknown): Record<string, unknown> {
-  return isObject(value) ? value : {}
+  return isRecord(value) ? value : {}
 }

@@ -10,6 +10,7 @@ import { clockTime } from './format.ts'
 import { t } from './i18n.ts'
 import { justEnded } from './live.ts'
 import { isOpen, matchPage, shownPages } from './pages.ts'
+import { TextButton } from './parts/button.tsx'
 import { Icon } from './parts/icon.tsx'
 import { Empty } from './parts/notice.tsx'
 import { Page } from './parts/page.tsx'
@@ -105,9 +106,7 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
         <div class="account-name">{session.project.name}</div>
         {session.person === undefined ? null : <div class="account-plan">{session.person}</div>}
         <div class="account-plan">{session.project.plan}</div>
-        <button type="button" class="link" onClick={() => void signOut()}>
-          {t('signOut')}
-        </button>
+        <TextButton label={t('signOut')} onClick={() => void signOut()} />
       </div>
     </aside>
   )

@@ -1,6 +1,7 @@
 // Two batches line by line: the lines that share a custom_id, those first that differ.
+
+import { isRecord } from '../domain/json-record.ts'
 import { lineOfRequest } from './answer-columns.ts'
-import { isObject } from './exact-json.ts'
 
 const EXCERPT_CHARACTERS = 160
 
@@ -28,12 +29,12 @@ export function sideOf(text: string): { custom_id: string; side: Side } {
   const { id, custom_id, response, error } = objectOf(JSON.parse(text))
   const { usage, id: _, created: __, ...body } = objectOf(objectOf(response).body)
   const { total_tokens = 0, cost_usd = 0 } = objectOf(usage)
-  const answer = isObject(error) ? `${error.code}: ${error.message}` : answerOf(body)
+  const answer = isRecord(error) ? `${error.code}: ${error.message}` : answerOf(body)
   return {
     custom_id: String(custom_id),
     side: {
       line: lineOfRequest(String(id)),
-      failed: isObject(error),
+      failed: isRecord(error),
       excerpt: answer.slice(0, EXCERPT_CHARACTERS),
       hash: hashOf(answer),
       cost_usd: Number(cost_usd),
@@ -90,5 +91,5 @@ function pairOf(custom_id: string, a: Side | null, b: Side | null): Pair {
 }
 
 function objectOf(value: unknown): Record<string, unknown> {
-  return isObject(value) ? value : {}
+  return isRecord(value) ? value : {}
 }

@@ -26,7 +26,3 @@ export function parseExact(text: string): unknown {
 export function print(value: unknown): string {
   return JSON.stringify(value, null, 2) ?? ''
 }
-
-export function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}

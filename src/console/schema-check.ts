@@ -1,10 +1,10 @@
 // Whether an answer is what its JSON schema asks for, by the keywords that structured output uses. Keywords that are
 // not known here, such as $ref, are not checked.
-import { isObject } from './exact-json.ts'
+import { isRecord } from '../domain/json-record.ts'
 
 /** What does not hold, each with its place; empty where all does. */
 export function schemaProblems(schema: unknown, value: unknown, path = '$'): string[] {
-  if (!isObject(schema)) return []
+  if (!isRecord(schema)) return []
   const problems: string[] = []
   const expect = (holds: boolean, what: string): void => {
     if (!holds) problems.push(`${path}: ${what}`)
@@ -33,8 +33,8 @@ export function schemaProblems(schema: unknown, value: unknown, path = '$'): str
     for (const [i, item] of value.entries())
       problems.push(...schemaProblems(schema.items, item, `${path}[${i}]`))
   }
-  if (isObject(value)) {
-    const known = isObject(schema.properties) ? schema.properties : {}
+  if (isRecord(value)) {
+    const known = isRecord(schema.properties) ? schema.properties : {}
     for (const name of Array.isArray(schema.required) ? schema.required : [])
       expect(Object.hasOwn(value, String(name)), `"${name}" is missing`)
     for (const [name, item] of Object.entries(value)) {
@@ -48,7 +48,7 @@ export function schemaProblems(schema: unknown, value: unknown, path = '$'): str
 function isOfType(type: string, value: unknown): boolean {
   if (type === 'null') return value === null
   if (type === 'array') return Array.isArray(value)
-  if (type === 'object') return isObject(value)
+  if (type === 'object') return isRecord(value)
   if (type === 'integer') return Number.isInteger(value)
   return typeof value === type
 }

@@ -59,7 +59,7 @@ export class ConcurrencyLimit {
   #wasFull = false
   #growAt = 0
   #answeredAt: number | null = null
-  /** Whether the limit was reached when the first answer of this millisecond came: many come at once, before the next is sent. */
+  /** Whether the limit was reached when the first answer of this millisecond came: many come before the next line is sent. */
   #answeredFull = false
   /** Failures of calls that were sent before this moment lower the limit no further. */
   #failureCountedAt = Number.NEGATIVE_INFINITY

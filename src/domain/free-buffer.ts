@@ -4,7 +4,7 @@
 
 /** Kept at most, all together. */
 const SPARE_BYTES_MAX = 4 * 1024 * 1024
-/** Sizes are multiples of this, so that the memory of one buffer suits another that is a little longer; the allocator maps no smaller one. */
+/** Sizes are multiples of this, so that the memory of one buffer suits a little longer one. The allocator maps no smaller one. */
 const STEP_BYTES = 256 * 1024
 
 const spares: ArrayBuffer[] = []

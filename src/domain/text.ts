@@ -46,6 +46,11 @@ function escaped(character: string): string {
   return text
 }
 
+/** The beginning of a text that is longer than messages show it. */
+export function shortened(text: string, length_max: number): string {
+  return text.length > length_max ? `${text.slice(0, length_max)}\u2026` : text
+}
+
 /** Ends `text` with a full stop, so that another sentence can follow. */
 export function sentence(text: string): string {
   return /[.!?\u2026]$/.test(text) ? text : `${text}.`

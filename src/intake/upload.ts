@@ -1,12 +1,14 @@
 // Receives an input file. The file part streams into a sealed blob in constant memory, whatever the order of the form
 // fields. A large file is validated while it arrives, and if it is valid, its index is stored too. A file exists as
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
+
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { COMPRESSION_BYTES, compressionOf, UPLOAD_PURPOSES, type UploadPurpose } from '../domain/file.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
+import { shortened } from '../domain/text.ts'
 import { insertBlobs } from '../store/blobs.ts'
 import { insertFile, readFileRow } from '../store/files.ts'
 import type { FileRow } from '../store/schema.ts'
@@ -284,7 +286,7 @@ function unknownField(name: string): ApiError {
 }
 
 function clip(text: string): string {
-  return text.length > 60 ? `${text.slice(0, 60)}…` : text
+  return shortened(text, 60)
 }
 
 /**

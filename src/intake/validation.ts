@@ -3,6 +3,7 @@
 
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { shortened } from '../domain/text.ts'
 import { customIdIndex, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
@@ -287,7 +288,7 @@ class SecondPass implements LineSink {
 }
 
 function shown(id: string): string {
-  return JSON.stringify(id.length <= SHOWN_CHARACTERS_MAX ? id : `${id.slice(0, SHOWN_CHARACTERS_MAX)}…`)
+  return JSON.stringify(shortened(id, SHOWN_CHARACTERS_MAX))
 }
 
 // Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by twelve bytes

@@ -1,8 +1,10 @@
 // Checks whether the body of a well-formed line can run on its model. A line that cannot run fails before it costs
 // anything. Only certain errors are reported; the model server decides the rest.
+
 import type { Endpoint, EndpointPath } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
+import { shortened } from '../domain/text.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, Field, NumberField } from './line-scan-body.ts'
@@ -224,6 +226,5 @@ function refuse(param: string, message: string): WireError {
 
 /** A name from the file as a message may show it. */
 function quoted(name: string): string {
-  const shown = name.length <= 100 ? name : `${name.slice(0, 100)}…`
-  return JSON.stringify(shown)
+  return JSON.stringify(shortened(name, 100))
 }

@@ -6,6 +6,7 @@ import { isIP, type LookupFunction } from 'node:net'
 import type { Agent, Dispatcher } from 'undici'
 import type { Clock } from '../domain/clock.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
+import { shortened } from '../domain/text.ts'
 import { isPublicAddress } from './webhook-url.ts'
 
 const EXCERPT_CHARACTERS_MAX = 200
@@ -85,7 +86,7 @@ async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string>
   }
   const text = Buffer.concat(parts).toString('utf8')
   const line = text.replace(/[\p{Cc}\s]+/gu, ' ').trim()
-  return line.length > EXCERPT_CHARACTERS_MAX ? `${line.slice(0, EXCERPT_CHARACTERS_MAX)}…` : line
+  return shortened(line, EXCERPT_CHARACTERS_MAX)
 }
 
 const REASONS: Readonly<Record<string, string>> = {

@@ -188,7 +188,7 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
   await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
-/** The same row, which no other transaction changes meanwhile. */
+/** The row of a batch; until the transaction ends, no other one changes it. */
 export async function lockBatchRow(tx: Writer, id: string): Promise<BatchRow | undefined> {
   return await selectRows(tx, 'batches', { id }).selectAll().forUpdate().executeTakeFirst()
 }

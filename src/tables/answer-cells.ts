@@ -1,5 +1,6 @@
 // Reads result lines and makes their cells: the answer, or a cell for each field of the schema, and the error.
 import { isRecord } from '../domain/json-record.ts'
+import { shortened } from '../domain/text.ts'
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { SchemaCheck } from './schema-checks.ts'
 import { type Cell, type Column, type ColumnType, cellJson, isList, LIST_LEVELS_MAX } from './table.ts'
@@ -192,7 +193,7 @@ function contentText(content: unknown): string | null {
 function fieldsOf(text: string): Record<string, unknown> | undefined {
   try {
     const parsed: unknown = JSON.parse(text)
-    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return { ...parsed }
+    if (isRecord(parsed)) return { ...parsed }
   } catch {}
   return undefined
 }
@@ -207,7 +208,7 @@ function fieldCells(fields: Record<string, unknown>, { fields: columns }: Answer
       return null
     }
     if (value === null ? nullable : hasType(value, type)) return value
-    wrong.push(`${name} is ${shown(cellJson(value))}, not ${nounOf(type)}`)
+    wrong.push(`${name} is ${shortened(cellJson(value), SHOWN_CHARACTERS)}, not ${nounOf(type)}`)
     return null
   })
   return [...cells, wrong.length === 0 ? null : `not_schema: ${wrong.join('; ')}`]
@@ -227,13 +228,9 @@ function hasType(value: unknown, type: ColumnType): boolean {
 
 const SHOWN_CHARACTERS = 200
 
-function shown(text: string): string {
-  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
-}
-
 function notAnObject({ text, finishReason }: { text: string; finishReason: string | null }): string {
   const cut = finishReason === 'length' ? ' (it was cut off: set a higher max_tokens)' : ''
-  return `not_json: the answer is not a JSON object${cut}: ${shown(text)}`
+  return `not_json: the answer is not a JSON object${cut}: ${shortened(text, SHOWN_CHARACTERS)}`
 }
 
 // A line of an output or error file, as tables read it.

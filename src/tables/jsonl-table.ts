@@ -1,5 +1,6 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
+import { isRecord } from '../domain/json-record.ts'
 import {
   type Cell,
   type Column,
@@ -106,7 +107,7 @@ function parseRow(name: string, number: number, json: string): Record<string, un
     const reason = error instanceof Error ? error.message : String(error)
     throw new BadRow(`${name}, line ${number} is not JSON (${reason}); each line has to be one JSON object`)
   }
-  if (typeof row === 'object' && row !== null && !Array.isArray(row)) return { ...row }
+  if (isRecord(row)) return { ...row }
   throw new BadRow(
     `${name}, line ${number} is not a JSON object; each line has to be one, with a key for each column`,
   )

@@ -1,9 +1,11 @@
 // The process that checks answers by JSON Schemas, which it was sent. A schema may take any time and memory, so V8 ends
 // a check that takes too long, the process has a small heap, and the one that started it can kill it. It ends with that
 // one at the latest when the check that it runs has been ended.
+
 import { createContext, Script } from 'node:vm'
 import { Compile } from 'typebox/schema'
 import { Settings } from 'typebox/system'
+import { shortened } from '../domain/text.ts'
 
 /** Schemas are known by numbers. Times are of the CPU: a busy machine makes no answer wrong. */
 export type ToProcess =
@@ -63,7 +65,7 @@ function begin(id: number, schema: string, compileMs: number): string | null {
       checks.set(id, checkBy(JSON.parse(schema)))
       reason = null
     } catch (error) {
-      reason = `it is no JSON Schema, or nests too deeply: ${clipped(String(error))}`
+      reason = `it is no JSON Schema, or nests too deeply: ${shortened(String(error), SHOWN_CHARACTERS)}`
     }
   })
   return reason
@@ -80,7 +82,8 @@ function checkBy(schema: object): Check {
     if (first === undefined) return 'not_schema: the answer is not as the schema says'
     const { instancePath, message, params } = first
     const names = instancePath.slice(1).replaceAll('/', '.')
-    return `not_schema: ${clipped(`${names === '' ? 'the answer' : names} ${message}${allowed(params)}`)}`
+    const what = `${names === '' ? 'the answer' : names} ${message}${allowed(params)}`
+    return `not_schema: ${shortened(what, SHOWN_CHARACTERS)}`
   }
 }
 
@@ -114,12 +117,8 @@ function verdictOn(check: Check, answer: string, progress: Progress): Verdict {
   try {
     return check(JSON.parse(answer), progress)
   } catch (error) {
-    return `not_checked: the answer could not be checked by the schema: ${clipped(String(error))}`
+    return `not_checked: the answer could not be checked by the schema: ${shortened(String(error), SHOWN_CHARACTERS)}`
   }
-}
-
-function clipped(text: string): string {
-  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text
 }
 
 function seconds(ms: number): string {

@@ -1,6 +1,7 @@
 // Tables in every format: named columns, and rows of cells in their order.
 import type { SchemaElement } from 'hyparquet'
 import { ExplainedError } from '../domain/errors.ts'
+import { shortened } from '../domain/text.ts'
 
 /** Null: no value; undefined: a key that a JSONL row does not have. Objects and arrays are JSON values. */
 export type Cell = unknown
@@ -141,7 +142,7 @@ const SHOWN_CHARACTERS_MAX = 60
 
 /** A column as messages name it. */
 export function shownName(name: string): string {
-  return name.length > SHOWN_CHARACTERS_MAX ? `${name.slice(0, SHOWN_CHARACTERS_MAX)}…` : name
+  return shortened(name, SHOWN_CHARACTERS_MAX)
 }
 
 /** Throws a TableError where two columns have one name: it would say nothing. */

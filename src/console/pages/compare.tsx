@@ -2,11 +2,11 @@
 
 import type { VNode } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
+import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
 import { type ApiFailure, get } from '../api.ts'
 import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
-import { isObject } from '../exact-json.ts'
 import { count, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { readResults } from '../line-pages.ts'
@@ -253,14 +253,14 @@ function OpenSide({ letter, batch, side }: { letter: string; batch: BatchObject;
       </div>
       <Loaded resource={line} rows={2}>
         {(data) => {
-          const result = isObject(data?.result) ? data.result : {}
+          const result = isRecord(data?.result) ? data.result : {}
           const { response, error } = result
-          return isObject(error) ? (
+          return isRecord(error) ? (
             <Notice tone="bad" title={String(error.code)}>
               {String(error.message)}
             </Notice>
           ) : (
-            <Answer body={isObject(response) ? response.body : null} asked={null} />
+            <Answer body={isRecord(response) ? response.body : null} asked={null} />
           )
         }}
       </Loaded>

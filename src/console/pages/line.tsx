@@ -2,11 +2,12 @@
 
 import type { VNode } from 'preact'
 import { useLayoutEffect, useState } from 'preact/hooks'
+import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors, BatchLine, LineSummary } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/list.ts'
 import { fetchApi, get, type Query } from '../api.ts'
-import { isObject, parseExact, print } from '../exact-json.ts'
+import { parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId } from '../format.ts'
 import { adviceOn, type MessageKey, t } from '../i18n.ts'
 import type { LineFilter } from '../line-pages.ts'
@@ -39,7 +40,7 @@ export function Line({ id, line: number }: PageParams): VNode {
     async (signal): Promise<LineRead> => {
       const text = await (await fetchApi('GET', path, undefined, { signal })).text()
       const exact = parseExact(text)
-      return { line: JSON.parse(text) as BatchLine, exact: isObject(exact) ? exact : {} }
+      return { line: JSON.parse(text) as BatchLine, exact: isRecord(exact) ? exact : {} }
     },
     [path],
   )
@@ -134,10 +135,10 @@ function Headline({ line }: { line: BatchLine }): VNode {
 }
 
 function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
-  const input = isObject(exact.input) ? exact.input : null
-  const body = isObject(input?.body) ? input.body : null
-  const result = isObject(exact.result) ? exact.result : null
-  const response = isObject(result?.response) ? result.response : null
+  const input = isRecord(exact.input) ? exact.input : null
+  const body = isRecord(input?.body) ? input.body : null
+  const result = isRecord(exact.result) ? exact.result : null
+  const response = isRecord(result?.response) ? result.response : null
   const [asWritten, setAsWritten] = useState(false)
   const choice = (
     <Choice
@@ -210,7 +211,7 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
 }
 
 function WhyFailed({ line }: { line: BatchLine }): VNode {
-  const batchId = isObject(line.record) ? String(line.record.batch_id) : ''
+  const batchId = isRecord(line.record) ? String(line.record.batch_id) : ''
   const groups = useResource(
     async () => (batchId === '' ? null : await get<BatchErrors>(`/v1/batches/${batchId}/errors`)),
     [batchId],

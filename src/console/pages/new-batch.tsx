@@ -14,7 +14,7 @@ import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { SecretDialog } from '../parts/dialog.tsx'
 import { SelectField, TextField } from '../parts/field.tsx'
-import { Figures } from '../parts/figures.tsx'
+import { costFigure, Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -454,7 +454,7 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
       <div class="card">
         <Figures
           figures={[
-            { title: t('new.atMost'), value: usd(estimate.cost_usd), exact: usdExact(estimate.cost_usd) },
+            costFigure(t('new.atMost'), estimate.cost_usd),
             {
               title: t('overview.doneAt'),
               value: at == null ? '–' : <Time at={at} short />,

@@ -11,11 +11,11 @@ import type { UsageHours, UsageObject } from '../../wire/usage.ts'
 import { get } from '../api.ts'
 import { every, now } from '../browser-clock.ts'
 import { Chart } from '../chart.tsx'
-import { compact, count, duration, perSecond, usd, usdExact } from '../format.ts'
+import { count, duration, perSecond, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { latest, speedOf, useLive } from '../live.ts'
-import { Choice, LinkButton } from '../parts/button.tsx'
-import { Figures } from '../parts/figures.tsx'
+import { Choice, NewBatchButton } from '../parts/button.tsx'
+import { amountFigure, costFigure, Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
@@ -51,14 +51,7 @@ export function Overview(): VNode {
   const failed = resources.find(({ failure }) => failure)
   const mayBeBroken = status.data && limits.data && webhooks.data
   return (
-    <Page
-      title={t('overview.title')}
-      actions={
-        may('batches:write') ? (
-          <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
-        ) : null
-      }
-    >
+    <Page title={t('overview.title')} actions={<NewBatchButton />}>
       <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
       {newest.data ? (
         <div class="stack wide">
@@ -250,7 +243,7 @@ function Work({ open }: { open: readonly BatchObject[] }): VNode {
       <Figures
         figures={[
           ...states,
-          { title: t('overview.linesLeft'), value: compact(left), exact: count(left) },
+          amountFigure(t('overview.linesLeft'), left),
           {
             title: t('overview.doneIn'),
             value: known.length === 0 ? '–' : duration(Math.max(0, last * 1000 - now())),
@@ -292,8 +285,6 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
   const secondsOf = ({ at }: Hour): number => (isRate ? Math.max(1, Math.min(HOUR_S, end - at)) : 1)
   const options = MEASURE_NAMES.map((name) => [name, t(`timeline.${name}`)] as const)
   const label = t(`timeline.${measure}`)
-  const figure = (title: string, value: number) => ({ title, value: compact(value), exact: count(value) })
-  const cost = sum(({ cost_usd }) => cost_usd)
   return (
     <Section
       title={t('overview.lastDay')}
@@ -302,9 +293,12 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
       <div class="card stack">
         <Figures
           figures={[
-            figure(t('lines.title'), sum(linesOf)),
-            figure(t('line.usage'), sum(tokensOf)),
-            { title: t('batch.cost'), value: usd(cost), exact: usdExact(cost) },
+            amountFigure(t('lines.title'), sum(linesOf)),
+            amountFigure(t('line.usage'), sum(tokensOf)),
+            costFigure(
+              t('batch.cost'),
+              sum(({ cost_usd }) => cost_usd),
+            ),
           ]}
         />
         <Chart
@@ -334,12 +328,8 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
 /** What was spent this day and this month, and the caps that are fullest. */
 function Spend({ caps }: { caps: Caps | null }): VNode | null {
   if (!caps?.spent) return null
-  const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) => ({
-    title,
-    value: usd(cost_usd),
-    exact: usdExact(cost_usd),
-    note: t('overview.lines', { n: lines - not_run }),
-  })
+  const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>
+    costFigure(title, cost_usd, t('overview.lines', { n: lines - not_run }))
   return (
     <Section title={t('overview.spend')} aside={<a href={href('/usage')}>{t('nav.usage')}</a>}>
       <div class="card stack">

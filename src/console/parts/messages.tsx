@@ -3,8 +3,9 @@
 
 import { type ComponentChildren, createContext, type VNode } from 'preact'
 import { useContext, useEffect, useState } from 'preact/hooks'
+import { isRecord } from '../../domain/json-record.ts'
 import { choicesOf, schemaOf, textOfContent } from '../answer-columns.ts'
-import { isObject, parseExact, print } from '../exact-json.ts'
+import { parseExact, print } from '../exact-json.ts'
 import { t } from '../i18n.ts'
 import { schemaProblems } from '../schema-check.ts'
 import { Notice } from './notice.tsx'
@@ -42,7 +43,7 @@ export function Messages({ body }: { body: Json }): VNode {
   return (
     <div class="chat">
       {system === undefined ? null : <Message message={{ role: 'system', content: system }} />}
-      {messages.filter(isObject).map((message) => (
+      {messages.filter(isRecord).map((message) => (
         <Message message={message} />
       ))}
       <details class="raw">
@@ -55,17 +56,17 @@ export function Messages({ body }: { body: Json }): VNode {
 
 /** `body`: what was answered; `asked`: the request, whose schema the answer is checked against. */
 export function Answer({ body, asked }: { body: unknown; asked: Json | null }): VNode {
-  const chats = choicesOf(body).filter(({ message }) => isObject(message))
+  const chats = choicesOf(body).filter(({ message }) => isRecord(message))
   if (chats.length === 0) return <CodeBlock text={print(body)} label={t('line.answer')} />
   return (
     <div class="chat">
       {chats.map(({ message, finish_reason }) => (
         <div class="stack tight">
           <Message
-            message={isObject(message) ? message : {}}
+            message={isRecord(message) ? message : {}}
             reason={typeof finish_reason === 'string' ? finish_reason : ''}
           />
-          <SchemaVerdict asked={asked} message={isObject(message) ? message : {}} />
+          <SchemaVerdict asked={asked} message={isRecord(message) ? message : {}} />
         </div>
       ))}
     </div>
@@ -91,7 +92,7 @@ function Message({ message, reason = '' }: { message: Json; reason?: string }): 
           <Prose text={refusal} />
         </Notice>
       ) : null}
-      {Array.isArray(tool_calls) ? tool_calls.filter(isObject).map((call) => <ToolCall call={call} />) : null}
+      {Array.isArray(tool_calls) ? tool_calls.filter(isRecord).map((call) => <ToolCall call={call} />) : null}
     </article>
   )
 }
@@ -109,12 +110,12 @@ function contentOf(content: unknown): ComponentChildren {
   if (content === null || content === undefined) return null
   if (typeof content === 'string') return textOf(content)
   if (!Array.isArray(content)) return <CodeBlock text={print(content)} label={t('line.answer')} />
-  return content.filter(isObject).map((part) => {
+  return content.filter(isRecord).map((part) => {
     const { type, text, image_url = pictureOf(part.source), thinking } = part
     if (type === 'text' && typeof text === 'string') return <Said text={text} />
     if (type === 'thinking' && typeof thinking === 'string') return <Thought text={thinking} />
     if (type === 'tool_use') return <ToolCall call={part} />
-    const url = isObject(image_url) ? image_url.url : image_url
+    const url = isRecord(image_url) ? image_url.url : image_url
     if (typeof url !== 'string') return <CodeBlock text={print(part)} label={String(type)} />
     // Only a picture that is part of the request is drawn: the address of another would be called by looking.
     return url.startsWith('data:image/') ? (
@@ -127,7 +128,7 @@ function contentOf(content: unknown): ComponentChildren {
 
 /** A picture of Anthropic's API, as an address. */
 function pictureOf(source: unknown): unknown {
-  if (!isObject(source)) return undefined
+  if (!isRecord(source)) return undefined
   return source.type === 'base64' ? `data:${source.media_type};base64,${source.data}` : source.url
 }
 
@@ -138,7 +139,7 @@ function textOf(text: string): VNode {
 }
 
 function ToolCall({ call }: { call: Json }): VNode {
-  const { name, input, arguments: given = input } = isObject(call.function) ? call.function : call
+  const { name, input, arguments: given = input } = isRecord(call.function) ? call.function : call
   const parsed = typeof given === 'string' ? parseExact(given) : given
   return (
     <details class="raw">
@@ -154,7 +155,7 @@ function ToolCall({ call }: { call: Json }): VNode {
 function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }): VNode | null {
   const schema = schemaOf(asked)
   const text = textOfContent(message.content)
-  if (!isObject(schema) || text === null) return null
+  if (!isRecord(schema) || text === null) return null
   const problems = problemsOf(JSON.parse(print(schema)), text)
   return problems.length === 0 ? (
     <p class="good-text small">{t('line.schemaHolds')}</p>

@@ -5,6 +5,7 @@ import type { ApiFailure } from '../api.ts'
 import { t } from '../i18n.ts'
 import type { Resource } from '../resource.ts'
 import { href } from '../router.ts'
+import { TextButton } from './button.tsx'
 import { Words } from './text.tsx'
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info'
@@ -52,9 +53,7 @@ export function FailureNotice({
       {retry ? (
         <>
           {' '}
-          <button type="button" class="link" onClick={retry}>
-            {t('tryAgain')}
-          </button>
+          <TextButton label={t('tryAgain')} onClick={retry} />
         </>
       ) : null}
     </Notice>

@@ -102,7 +102,7 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
 // OpenAI under `/openai`, the key in the header `api-key`, and a version of the API in the query. Anthropic's have the key in
 // the header `x-api-key`, and say in the query whether they are of the beta.
 
-/** Only what these clients call: an operator who closes paths under `/v1` at a proxy has closed them here as well. */
+/** Only what these clients call. All other endpoints are under `/v1` alone, where a proxy may close them. */
 const AZURE_PATH =
   /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
 

@@ -8,7 +8,7 @@ import { Compile, type Validator } from 'typebox/compile'
 import type { TLocalizedValidationError } from 'typebox/error'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { compressionOf } from '../../domain/file.ts'
-import { storableText, unstorable } from '../../domain/text.ts'
+import { shortened, storableText, unstorable } from '../../domain/text.ts'
 import { takeInlineLines } from '../../intake/inline-lines.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 
@@ -195,7 +195,7 @@ function unknownMember(value: unknown, known: readonly string[]): string | undef
 }
 
 function refuseMember(name: string, known: readonly string[], kind: 'field' | 'parameter'): ApiError {
-  const param = name.length > NAME_CHARACTERS_MAX ? `${name.slice(0, NAME_CHARACTERS_MAX)}…` : name
+  const param = shortened(name, NAME_CHARACTERS_MAX)
   const where = kind === 'field' ? 'The request body' : 'This endpoint'
   const list = known.map((one) => `\`${one}\``).join(', ')
   const takes = known.length === 0 ? `takes no ${kind}s` : `takes ${list}`
@@ -250,8 +250,7 @@ function describeMismatch(
     return new ApiError('invalid_request', `${whole} must be a JSON object; ${what}.`)
   }
   const param = steps.join('.')
-  if (error.keyword === 'boolean')
-    return new ApiError('invalid_request', `\`${param}\` is no field here.`, { param })
+  if (error.keyword === 'boolean') return invalidParam(param, `\`${param}\` is no field here.`)
   const isKey = error.schemaPath.endsWith('/propertyNames')
   const subject = isKey ? `The key \`${param}\`` : `\`${param}\``
   const got = isKey || (typeof found === 'object' && error.keyword !== 'type') ? '' : `, not ${shown(found)}`
@@ -319,6 +318,6 @@ function shown(value: unknown): string {
   if (Array.isArray(value)) return 'an array'
   if (typeof value === 'object' && value !== null) return 'an object'
   const text = JSON.stringify(value) ?? typeof value
-  const short = text.length > SHOWN_CHARACTERS_MAX ? `${text.slice(0, SHOWN_CHARACTERS_MAX)}…` : text
+  const short = shortened(text, SHOWN_CHARACTERS_MAX)
   return typeof value === 'string' ? short : `the ${typeof value} ${short}`.replace('the object null', 'null')
 }

@@ -45,7 +45,7 @@ const CSV = 'text/csv'
 const CSV_ROWS_PER_PAGE = 500
 const SEARCH_CHARACTERS_MAX = 200
 
-/** Whoever may not read results may not send them anywhere either. */
+/** A key that may not read results may not have them written elsewhere. */
 const BUCKET_SCOPES = { read: ['files:write'], write: ['files:read', 'batches:read'] } as const
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake' | 'buckets'> & {
@@ -157,11 +157,11 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
     errors: ['batch_not_found', 'batch_not_exportable', 'bucket_not_allowed', 'file_not_found'],
     body: Type.Union([ExportBatch, Type.Null()]),
     async handler(request, caller) {
-      const { id, ...batch } = await visibleBatch(store.read, caller.project_id, request.params.batch_id)
+      const batch = await visibleBatch(store.read, caller.project_id, request.params.batch_id)
       const output_url = request.body?.output_url ?? batch.output_url
       if (output_url === null) throw new ApiError('batch_not_exportable')
       checkPlace(buckets, caller, 'write', output_url)
-      const exported = await store.write((tx) => requestExport(tx, id, output_url, clock.now()))
+      const exported = await store.write((tx) => requestExport(tx, batch.id, output_url, clock.now()))
       wake()
       return showBatch(exported, viewOf(request, region))
     },
