@@ -536,6 +536,20 @@ test('counts of a lane follow its lines, and are nothing after its runs have end
   assert.deepEqual([world.lane.unsent, world.lane.retrying, world.lane.unsubmitted], [0, 0, 0])
 })
 
+test('a line that is answered when its model is not configured any more costs what the model cost last', async () => {
+  await using world = await lineWorld({ lines: 1 })
+  await world.start()
+  const { models, lanes, lines, run } = world
+  models.set('m', { ...models.get('m')!, price: { input_picos: 2_000_000, output_picos: 2_000_000 } })
+  lines.modelsChanged([run])
+  lanes.delete('m')
+  models.clear()
+  lines.modelsChanged([run])
+  await world.inFlight('l1').answer()
+  assert.deepEqual(world.ended, ['l1 ok'])
+  assert.equal(world.outcomes[0]?.record.cost_usd, 0.00001)
+})
+
 test('lines are sent after a model was removed and is back while a chunk of it was being parked', async () => {
   const world = await lineWorld({ chunks: 2, lines: 1, concurrency: 1 })
   const { lanes, lines } = world

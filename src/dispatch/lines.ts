@@ -104,10 +104,13 @@ export class Lines {
   readonly #reasks: Reasks
   readonly #retries: Retries
   readonly #parked = new ParkedTries()
+  /** Each model as it was configured last: what was in flight when it was removed still has a price. */
+  readonly #known: Map<string, Model>
   #atRisk: ReadonlySet<string> = new Set()
 
   constructor(options: LinesOptions) {
     this.#options = options
+    this.#known = new Map(options.models)
     this.#retries = new Retries(options.clock, (run, position) => this.place(run, position, 'it is due'))
     this.#reasks = new Reasks({
       checks: options.checks,
@@ -256,7 +259,8 @@ export class Lines {
 
   /** Models were removed or added: lines of a model that is gone end as those of an unknown one. `runs`: all there are. */
   modelsChanged(runs: readonly Run[]): void {
-    const { lanes, clock } = this.#options
+    const { lanes, clock, models } = this.#options
+    for (const [id, model] of models) this.#known.set(id, model)
     this.#recount(runs)
     for (const run of runs) {
       if (!run.mayMove) continue
@@ -417,7 +421,8 @@ export class Lines {
   }
 
   #modelOf(run: Run, position: number): Model | undefined {
-    return this.#options.models.get(run.lines[position]!.model ?? '')
+    const id = run.lines[position]!.model ?? ''
+    return this.#options.models.get(id) ?? this.#known.get(id)
   }
 
   /** What the answers before the next one have used. */

@@ -64,7 +64,7 @@ export interface SentLine extends RecordedLine {
 /** Who answered, and the prices and the window of then: a reload may change them before the line ends. */
 export interface Answerer {
   upstream: { name: string; tier: number; price: Price | null }
-  /** Undefined where the configuration did not name it any more. */
+  /** Undefined where the configuration has not named it since the worker started. */
   model: BilledModel
 }
 
@@ -116,7 +116,7 @@ function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, ear
   return boundUsage(counted, bound)
 }
 
-/** `model` is undefined if the configuration has dropped it: what it answers is free. */
+/** `model` is undefined if nothing is known of it: what it answers is free. */
 function costOf(usage: TokenUsage, upstream: { price: Price | null }, model: BilledModel): number {
   const { prompt_tokens, completion_tokens, cached_tokens } = usage
   const price = upstream.price ?? model?.price ?? FREE

@@ -81,19 +81,11 @@ export function tokensOfUsage({ cost_usd: _, total_tokens, ...counts }: Record<s
 }
 
 /** An answer without token counts is priced by estimate, so its cost cannot be checked here. `count`: of its answers. */
-function isCostOfAnswers(
-  { server, servers }: SimulatedRun,
-  line: PlannedLine,
-  count: number,
-  nanos: number,
-): boolean {
+function isCostOfAnswers({ server }: SimulatedRun, line: PlannedLine, count: number, nanos: number): boolean {
   if (server.unmetered.has(line.request)) return true
   const answers = server.answers.get(line.request) ?? []
   const costs = answers.map((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price))
-  // What is in flight while the configuration does not name the model has no price.
-  const least = servers.removed.has(line.model) ? 0 : count
-  for (let some = least; some <= count; some++) if (sumsOf(costs, some).has(nanos)) return true
-  return false
+  return sumsOf(costs, count).has(nanos)
 }
 
 /** The sums of so many of the values. */
