@@ -5,6 +5,7 @@ import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
 import type { LimitMetric } from '../domain/limit.ts'
+import type { Price } from '../domain/money.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import type { Journalled } from '../results/journal.ts'
@@ -26,7 +27,7 @@ import {
 import type { TryCount } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
 
-/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker is shutting down. */
+/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker gives it back. */
 export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It stands if no other one comes. */
@@ -104,6 +105,8 @@ export class Run {
   capped: readonly Capped[] = []
   /** The limits that its lines were last checked under. */
   limitsSeen: LimitsSeen = { version: 0, day: 0 }
+  /** By model, the prices at which its lines are projected. */
+  prices: ReadonlyMap<string, Price> = new Map()
   /** Whether its lines may be sent only when limits allow them. */
   isLimited = false
   /** A batch API would answer its lines too late. */

@@ -37,6 +37,11 @@ export interface Model {
   created: number
 }
 
+/** What a line of the model is projected at. */
+export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'price'>): Price {
+  return dearest ?? price
+}
+
 /** Of one of several replicas behind a name. */
 const REPLICA = /@[^@]*$/
 

@@ -3,7 +3,7 @@
 
 import type { ChunkSpan, Reask } from '../domain/batch.ts'
 import type { FieldRole } from '../domain/endpoint.ts'
-import type { Model } from '../domain/model.ts'
+import { type Model, projectedPrice } from '../domain/model.ts'
 import { costNanos } from '../domain/money.ts'
 import { atMost, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
@@ -104,7 +104,7 @@ export function projectedSpend(
 ): Spend {
   if (!model) return NO_SPEND
   return {
-    cost_nanos: costNanos(input_tokens, output_tokens_max, model.dearest ?? model.price),
+    cost_nanos: costNanos(input_tokens, output_tokens_max, projectedPrice(model)),
     tokens: sumOf(input_tokens, output_tokens_max),
   }
 }

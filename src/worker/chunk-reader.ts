@@ -7,7 +7,8 @@ import type { Clock } from '../domain/clock.ts'
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Log } from '../domain/log.ts'
-import type { Model } from '../domain/model.ts'
+import { type Model, projectedPrice } from '../domain/model.ts'
+import type { Price } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
 import { type ChunkLine, InputChanged, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { reverseJournal } from '../results/commit.ts'
@@ -60,7 +61,11 @@ export class ChunkReader {
       const bytes = await sealed.readAll(content.project_id, content, range)
       const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, batch)
       const lines = claim.record_error === null ? read : rejectedLines(read)
-      return new Run(await this.#reverseJournal(claim, damaged), batch, lines, bytes, journalled)
+      // Before anything is awaited: a reload may change them.
+      const prices = pricesOf(lines, models)
+      const run = new Run(await this.#reverseJournal(claim, damaged), batch, lines, bytes, journalled)
+      run.prices = prices
+      return run
     } catch (error) {
       if (!isDamage(error)) throw error
       if (stopReason(batch, clock.now()) === null) throw new InputUnreadable(error)
@@ -81,6 +86,16 @@ export class ChunkReader {
     log.error({ batch: claim.batch_id, chunk: claim.idx, lines, journals }, JOURNAL_LOST)
     return reversed
   }
+}
+
+/** By model, what the lines are projected at. */
+function pricesOf(lines: readonly ChunkLine[], models: ReadonlyMap<string, Model>): Map<string, Price> {
+  const prices = new Map<string, Price>()
+  for (const { known_model: id } of lines) {
+    const model = id === null || prices.has(id) ? undefined : models.get(id)
+    if (model) prices.set(model.id, projectedPrice(model))
+  }
+  return prices
 }
 
 // The input of a chunk may be damaged or missing. Reading is retried until the batch's deadline, because the input may be

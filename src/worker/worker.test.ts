@@ -4,6 +4,7 @@ import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { DRAIN_MS, workerWorld } from '../../test/support/worker-world.ts'
 import { newId } from '../domain/ids.ts'
+import { FREE } from '../domain/money.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
@@ -282,4 +283,36 @@ test('a chunk stays open that is claimed again before the worker learns that it 
   await server.inFlight[0]?.answer()
   await world.until(() => world.ended.length > 0, 10)
   assert.deepEqual(server.sent, ['l1', 'l2'])
+})
+
+test('lines under a cap are reserved at the price that holds, also when it is raised while their chunk is open', async () => {
+  for (const isLimitedBefore of [true, false]) {
+    await using world = await workerWorld({ chunks: 1, lines: 20, concurrency: 2 })
+    const { models, project_id, server } = world
+    const model = models.get('m')!
+    models.set('m', { ...model, price: FREE })
+    const cap = { scope: 'project', metric: 'cost_usd', amount: 60_000 } as const
+    const addCap = () => world.store.write((tx) => addLimit(tx, project_id, cap))
+    if (isLimitedBefore) await addCap()
+    await world.worker.start()
+    await world.until(() => server.inFlight.length === 2, 10)
+    models.set('m', model)
+    world.worker.setUpstreams(new Map([['m', [world.upstream]]]), new Map())
+    if (!isLimitedBefore) {
+      await addCap()
+      await world.clock.advance(1_000)
+    }
+    while (world.ended.length === 0) {
+      for (const attempt of [...server.inFlight]) await attempt.answer()
+      await world.clock.advance(100)
+    }
+    const { status, completed, failed, cost_nanos } = await world.batch()
+    assert.equal(status, 'completed')
+    assert.ok(cost_nanos <= cap.amount, `${cost_nanos} were spent`)
+    assert.ok(completed > 2 && failed > 0, `${completed} lines were sent`)
+    assert.equal(cost_nanos, completed * 5_000)
+    assert.deepEqual((await reconcile(world)).mismatches, [])
+    const reserved = await reservedByProject(world.store.read, project_id)
+    assert.deepEqual({ ...reserved }, { cost_nanos: 0, tokens: 0 })
+  }
 })

@@ -216,7 +216,8 @@ export class Worker {
 
     // What keeps lines back.
     const gate = new LimitGate({
-      ...{ store, clock, random, lines, funds, settle, runs },
+      ...{ store, clock, random, models, lines, funds, settle, runs },
+      requeue: (run) => this.#requeue(run),
       park: (run, runAt) => this.#park(run, Math.min(runAt, executor.lookAt(run)), 'usage_limit'),
       onLost: (run) => this.#lose(run),
     })
@@ -346,6 +347,7 @@ export class Worker {
     this.#options.observe?.configured?.(upstreams)
     this.#setLanes(upstreams, spills)
     this.#lines.modelsChanged([...this.#runs.values()])
+    this.#gate.requeueUnderpriced()
     this.#turn.schedule()
     this.#claimer.look()
   }
@@ -433,7 +435,7 @@ export class Worker {
   /** What the answers of a turn have made possible, in this order. */
   #endTurn({ runs, checksLimits }: TurnEnd): void {
     this.#recorder.recorded(runs)
-    for (const run of runs) this.#executor.parkIfIdle(run)
+    for (const run of runs) this.#parkIfDone(run)
     if (checksLimits) this.#recheckLimits()
     let isLow = false
     let isUnsubmitted = false
@@ -470,6 +472,7 @@ export class Worker {
     if (reason) this.#stop(run, reason)
     else if (this.#stopping) this.#lines.stop(run, 'drained', false)
     else this.#lines.open(run)
+    this.#gate.requeueUnderpriced([run])
     this.#executor.opened(run)
     this.#turn.touch(run)
   }
@@ -512,6 +515,18 @@ export class Worker {
       if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)
       return parked
     })
+  }
+
+  /** Sends no further line of the run, which is parked when nothing of it is in flight, and claimed again at once. */
+  #requeue(run: Run): void {
+    this.#lines.holdForCheck(run)
+    this.#lines.stop(run, 'drained', false)
+  }
+
+  #parkIfDone(run: Run): void {
+    this.#executor.parkIfIdle(run)
+    const isRequeued = run.stopped === 'drained' && !this.#stopping
+    if (isRequeued && run.unfinished > 0) this.#park(run, this.#options.clock.now(), 'price_raised')
   }
 
   /** The lease of the run is lost. */
@@ -604,7 +619,7 @@ export class Worker {
 
   async #readBatchStatuses(): Promise<void> {
     const { store, clock } = this.#options
-    for (const run of [...this.#runs.values()]) this.#executor.parkIfIdle(run)
+    for (const run of [...this.#runs.values()]) this.#parkIfDone(run)
     const ids = new Set<string>()
     for (const run of this.#runs.values()) if (run.stopped === null) ids.add(run.batch.id)
     if (ids.size === 0) return

@@ -188,6 +188,8 @@ async function makeWorld({ chunks: count = 1, lines: size, roomFor, concurrency 
   const lost: Run[] = []
   const gate = new LimitGate({
     ...{ store, clock, lines, funds },
+    models: base.models,
+    requeue: () => assert.fail('no price is raised'),
     random: () => 0.5,
     settle: async () => {},
     runs: () => open,

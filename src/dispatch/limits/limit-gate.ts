@@ -9,6 +9,7 @@
 import type { Clock } from '../../domain/clock.ts'
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
+import { type Model, projectedPrice } from '../../domain/model.ts'
 import { counted } from '../../domain/spend.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
@@ -39,6 +40,10 @@ interface LimitGateOptions {
   /** Commits the finished lines of these runs. */
   settle: (runs: readonly Run[]) => Promise<void>
   runs: () => Iterable<Run>
+  /** As configured just now. */
+  models: ReadonlyMap<string, Model>
+  /** Has the chunk claimed again, once nothing of the run is in flight. */
+  requeue: (run: Run) => void
   /** Parks an open run until `runAt` (Unix ms). */
   park: (run: Run, runAt: number) => void
   /** The lease of the run is lost. */
@@ -114,6 +119,16 @@ export class LimitGate {
     )
   }
 
+  /**
+   * Requeues runs of projects with limits whose lines are projected, and so reserved, at lower prices than hold now.
+   * `limited`: also those that have met no limit yet.
+   */
+  requeueUnderpriced(runs: Iterable<Run> = this.#options.runs(), limited = false): void {
+    const { models, requeue } = this.#options
+    for (const run of runs)
+      if (run.mayMove && (limited || run.limitsSeen.version > 0) && isUnderpriced(run, models)) requeue(run)
+  }
+
   /** Whether any open run waits for limits. */
   get isAwaited(): boolean {
     for (const run of this.#options.runs()) if (run.count(UNFUNDED) > 0) return true
@@ -138,12 +153,14 @@ export class LimitGate {
 
   async #recheckOnce(project_id: string, read: number): Promise<void> {
     const isShort = this.#options.funds.takeShort(project_id)
-    const runs = [...this.#options.runs()].filter(
+    const open = [...this.#options.runs()].filter(
       (run) => run.claim.project_id === project_id && run.mayMove && run.unfinished > 0,
     )
     // A chunk may have been admitted meanwhile under a later version than the one that was read.
-    const version = Math.max(read, ...runs.map(({ limitsSeen }) => limitsSeen.version))
+    const version = Math.max(read, ...open.map(({ limitsSeen }) => limitsSeen.version))
     if (version === 0) return
+    this.requeueUnderpriced(open, true)
+    const runs = open.filter((run) => run.mayMove)
     const seen = { version, day: this.#today }
     const isNew = runs.some(({ limitsSeen }) => limitsSeen.version !== version || limitsSeen.day !== seen.day)
     // Committing the finished lines may show that the limit is far away.
@@ -329,6 +346,15 @@ export class LimitGate {
     const waitMs = Math.min(PARK_MS_MAX, PARK_MS * 2 ** Math.min(parks, 10))
     return now + Math.ceil(waitMs * (1 + random()))
   }
+}
+
+function isUnderpriced({ prices }: Run, models: ReadonlyMap<string, Model>): boolean {
+  for (const [id, { input_picos, output_picos }] of prices) {
+    const model = models.get(id)
+    const now = model && projectedPrice(model)
+    if (now && (now.input_picos > input_picos || now.output_picos > output_picos)) return true
+  }
+  return false
 }
 
 function nameOf({ claim }: Run): string {

@@ -85,6 +85,8 @@ for (const order of ['before', 'after'] as const)
       store,
       clock: testClock(NOW),
       random: () => 0.5,
+      models: new Map(),
+      requeue: () => assert.fail('no price is raised'),
       funds,
       lines: {
         holdForCheck() {
