@@ -120,7 +120,7 @@ describe('without a file', () => {
         lease_ms: 10_000,
         drain_ms: 8000,
         memory_bytes: 64 * 2 ** 20,
-        flush_interval_ms: 250,
+        flush_interval_ms: 100,
         processes: 'auto',
       },
       engines: config.engines,
@@ -393,6 +393,15 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
     })
   })
 
+  test('a journal in a bucket, which is paid for, is written less often than one on disk', () => {
+    const env = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret', AWS_REGION: 'eu-west-1' }
+    assert.equal(load('blobs: s3://b', env).worker.flush_interval_ms, 250)
+    assert.equal(load('blobs: disk:b').worker.flush_interval_ms, 100)
+    const chosen = '\nworker: {flush_interval: 1s}'
+    assert.equal(load(`blobs: s3://b${chosen}`, env).worker.flush_interval_ms, 1000)
+    assert.equal(load(`blobs: disk:b${chosen}`).worker.flush_interval_ms, 1000)
+  })
+
   test('the master key is taken as it is given', () => {
     assert.equal(load('', { OFFPEAK_MASTER_KEY: 'abc' }).master_key, 'abc')
   })
@@ -457,7 +466,7 @@ describe('what is refused', () => {
       'retry.throttled_attempts_max: expected a whole number from 1 to 1000000, found 0',
     ],
     ['retry: {throttled_share: 2}', 'retry.throttled_share: expected a number from 0 to 1, found 2'],
-    ['worker: {lease: 400ms}', 'worker.lease: 400ms is less than twice worker.flush_interval, 250ms'],
+    ['worker: {lease: 150ms}', 'worker.lease: 150ms is less than twice worker.flush_interval, 100ms'],
     [
       'worker: {lease: 10}',
       'worker.lease: expected a duration such as 250ms, 5s, 10m, 24h or 90d, at least 100ms',

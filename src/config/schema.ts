@@ -668,7 +668,10 @@ const KEYS = section({
     lease: byDefault('10s', duration(100)),
     drain: byDefault('8s', duration(0)),
     memory: byDefault('64MiB', size(1)),
-    flush_interval: byDefault('250ms', duration(1)),
+    flush_interval: byDefault(
+      'auto',
+      orWord(duration(1), { auto: 'auto' } as const, 'a duration such as 250ms, or auto'),
+    ),
   }),
   metrics: section({ port: byDefault('auto', METRICS_PORT) }),
   retry: section({

@@ -63,7 +63,8 @@ export function toConfig(
       lease_ms: worker.lease,
       drain_ms: worker.drain,
       memory_bytes: worker.memory,
-      flush_interval_ms: worker.flush_interval,
+      flush_interval_ms:
+        worker.flush_interval === 'auto' ? FLUSH_INTERVAL_MS[blobs.kind] : worker.flush_interval,
     },
     retry: {
       attempts_max: retry.attempts_max,
@@ -78,6 +79,9 @@ export function toConfig(
     master_key: present(env.OFFPEAK_MASTER_KEY),
   }
 }
+
+/** In a bucket each journal is a PUT that is paid for. */
+const FLUSH_INTERVAL_MS = { disk: 100, s3: 250 } as const
 
 /** A project's keys together send as much as a few of them. */
 const KEYS_OF_PROJECT = 4
