@@ -39,7 +39,11 @@ export function checkBodyHeaders(headers: IncomingHttpHeaders, form: boolean): v
     if (charset !== undefined && !UTF_8.includes(charset.replaceAll('"', '').toLowerCase()))
       refuseMedia(`The charset "${clipped(charset)}" is not supported. Send the body as UTF-8.`)
   }
-  if (form && type.toLowerCase() !== 'multipart/form-data') {
+  const isForm = type.toLowerCase() === 'multipart/form-data'
+  // Its parser would leave nothing of the body.
+  if (isForm && !form)
+    refuseMedia('This body is `multipart/form-data`. Send it as JSON, with `Content-Type: application/json`.')
+  if (form && !isForm) {
     const sent = type === '' ? 'This body has no content type' : `This body is \`${clipped(type)}\``
     refuseMedia(
       `${sent}. Send the JSONL as a file of a form, \`multipart/form-data\`: curl -F purpose=batch -F file=@requests.jsonl`,

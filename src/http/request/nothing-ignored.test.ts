@@ -108,6 +108,20 @@ test('a body that is compressed, or not UTF-8, is a 415 that says so', async () 
     )
 })
 
+test('a form that is sent where JSON is expected is a 415 that says so', async () => {
+  await using server = await testServer()
+  for (const [method, path] of [
+    ['POST', '/v1/limits'],
+    ['POST', '/v1/batches'],
+    ['POST', '/v1/messages/batches'],
+    ['POST', '/v1/batches/batch_x/retry'],
+  ] as const) {
+    const answer = await server.call(method, path, { raw: form([['metric', 'tokens']]) })
+    assert.match(answer.text, /This body is `multipart\/form-data`\. Send it as JSON/, path)
+    assert.equal(answer.status, 415)
+  }
+})
+
 test('a compressed upload is rejected with the name of its format, and leaves nothing', async () => {
   await using server = await testServer()
   for (const [name, bytes] of [
