@@ -227,6 +227,7 @@ async function fail(
 }
 
 const WHY: Readonly<Record<number, string>> = {
+  200: 'the server of the bucket sends whole objects alone, and no parts of them (it ignores `Range`). Upload the file with POST /v1/files instead.',
   403: 'the bucket allows the service no access to it, or it does not exist. Check the path, or ask the operator of the service.',
   404: 'there is no such object. Check the path, and create the batch again once it is there.',
   412: 'it was replaced while it was fetched. Create the batch again.',

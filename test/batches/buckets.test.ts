@@ -213,6 +213,25 @@ test('an input that cannot be had makes a batch that fails, and says why', async
   assert.equal(await world.openBlobs('/part'), 0)
 })
 
+test('a bucket that sends whole objects alone can be read as long as they are one part', async () => {
+  await using world = await BucketTest.start()
+  const { service, s3 } = world
+  world.object('team-a/in.jsonl', JSON.stringify(line('a')))
+  world.object('team-a/large', lines(70))
+  s3.fault = ({ headers }) => {
+    delete headers.range
+    return null
+  }
+  assert.equal((await service.ended((await world.create(IN)).id)).status, 'completed')
+  const before = s3.requests.length
+  const batch = await service.ended((await world.create({ ...IN, input_url: `${URL}/large` })).id)
+  assert.deepEqual([batch.status, problem(batch)?.code], ['failed', 'input_url_failed'])
+  assert.match(problem(batch)?.message ?? '', /large was not fetched: .* ignores `Range`.* POST \/v1\/files/)
+  const methods = s3.requests.slice(before).map(({ method }) => method)
+  assert.deepEqual(methods, ['HEAD', 'GET'], 'it is fetched once')
+  assert.equal(await world.openBlobs(batch.input_file_id), 0)
+})
+
 test('a bucket that is down for a while delays a batch', async () => {
   await using world = await BucketTest.start()
   world.object('team-a/in.jsonl', JSON.stringify(line('a')))

@@ -34,6 +34,7 @@ const SILENCE_TIMEOUT_MS = 20_000
 const SOCKETS_MAX = 1024
 /** Fetched before the reader asks for it. */
 const READ_AHEAD_BYTES = 1024 * 1024
+const OK = 200
 /** A read that breaks off goes on where it was; so often without getting further. */
 const READ_ATTEMPTS_MAX = 4
 
@@ -106,13 +107,28 @@ async function getObject(
   const ranged = start > 0 || end !== null
   const Range = ranged ? `bytes=${start}-${end === null ? '' : end - 1}` : undefined
   try {
-    const { Body } = await client.send(new GetObjectCommand({ ...place, Range }), options)
+    const found = await client.send(new GetObjectCommand({ ...place, Range }), options)
+    const { Body, ContentRange, ContentLength = Number.POSITIVE_INFINITY } = found
     if (!(Body instanceof Readable)) throw new TypeError('the client gave no stream')
+    const isAsked =
+      ContentRange?.startsWith(`bytes ${start}-`) ?? (start === 0 && ContentLength <= (end ?? 0))
+    if (ranged && !isAsked) {
+      Body.destroy()
+      throw new RangeIgnored()
+    }
     return ahead(options.abortSignal ? addAbortSignal(options.abortSignal, Body) : Body)
   } catch (cause) {
     // It begins where the object ends, or the object is empty.
     if (hasCode(cause, 'InvalidRange')) return null
     throw cause
+  }
+}
+
+/** The server sends other bytes than were asked for: mostly the whole object, which is no part of it. */
+class RangeIgnored extends Error {
+  constructor() {
+    super('the server ignores `Range`')
+    this.name = 'RangeIgnored'
   }
 }
 
@@ -261,6 +277,7 @@ export class S3Objects implements Objects {
 }
 
 function failed(cause: unknown): ObjectFailed {
+  if (cause instanceof RangeIgnored) return new ObjectFailed(OK, 'in place of a range', cause)
   if (!(cause instanceof S3ServiceException)) return new ObjectFailed(null, null, cause)
   const status = cause.$metadata.httpStatusCode ?? null
   // What a server says in place of a code is for operators.
