@@ -172,6 +172,27 @@ describe('a header of the proxy', () => {
     assert.equal(wrong.outcome, '200', 'what is no key of ours is no key')
   })
 
+  test('has a stream of live updates that goes on until the access is revoked', async () => {
+    await using server = await testServer({ signInProxy: RULES })
+    const { json } = await who(server, ALICE)
+    const headers = { ...ALICE, accept: 'text/event-stream' }
+    const stream = (await fetch(`${server.url}/v1/live`, { headers })).body!.pipeThrough(
+      new TextDecoderStream(),
+    )
+    const pieces = stream[Symbol.asyncIterator]()
+    assert.match((await pieces.next()).value ?? '', /^event: update/)
+    for (const _ of 'ab') {
+      // Until it looks again, and says that it is there.
+      const next = pieces.next()
+      for (let s = 0; s < 20; s++) await server.clock.advance(1000)
+      assert.equal((await next).value, ': still here\n\n')
+    }
+    await server.deps.store.write((tx) => revokeKey(tx, String(json.api_key_id), server.clock.now()))
+    const end = pieces.next()
+    for (let s = 0; s < 3; s++) await server.clock.advance(1000)
+    assert.equal((await end).done, true)
+  })
+
   test('is nothing where no proxy is configured', async () => {
     await using server = await testServer()
     assert.equal((await who(server, ALICE)).outcome, '401 invalid_api_key')

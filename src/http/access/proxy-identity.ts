@@ -104,7 +104,8 @@ export class ProxyIdentity {
     }
     if (row === undefined || row.revoked_at !== null)
       throw new ApiError('invalid_api_key', `The access of ${name} to the project was revoked.`)
-    return { ...callerOfKey(row, null), person: name }
+    // Not those of the row: a call of the same person with other groups may just have put its own there.
+    return { ...callerOfKey({ ...row, scopes }, null), person: name }
   }
 
   #groupOf({ groups }: Person) {

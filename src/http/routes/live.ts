@@ -11,11 +11,12 @@ import type { Model } from '../../domain/model.ts'
 import { SharedSlots } from '../../domain/project-queue.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listLaterBatches, listOpenBatches } from '../../store/batches.ts'
+import { readKey } from '../../store/projects.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { LiveUpdate } from '../../wire/status.ts'
-import { authenticate, authenticateSession, consoleTokenOf } from '../access/auth.ts'
+import { authenticateSession, consoleTokenOf } from '../access/auth.ts'
 import { callerOf, quotaHolder } from '../access/caller.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { whenClosed } from '../response/long-calls.ts'
@@ -66,8 +67,7 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
 
   /** Until the answer has ended. Throws quota_exceeded and service_unavailable. */
   function takeSlots(request: FastifyRequest, reply: FastifyReply): void {
-    const caller = callerOf(request)
-    const name = consoleTokenOf(request.headers.cookie) ?? caller.key_id
+    const name = sessionOf(request) ?? callerOf(request).key_id
     if (byCaller.used(name) >= STREAMS_PER_CALLER_MAX)
       throw new ApiError('quota_exceeded', TOO_MANY, { quota: 'streams' }, RETRY_S)
     streams.take(quotaHolder(request, plans), reply.raw)
@@ -106,18 +106,26 @@ export function liveRoute(app: App, { store, clock, region, models, plans, strea
     })
   }
 
-  /** Whether its key or its session is still valid; asked at each look, for a stream may last for days. */
-  async function mayGoOn({ headers }: FastifyRequest): Promise<boolean> {
-    const session = headers.authorization === undefined ? consoleTokenOf(headers.cookie) : null
+  /** Whether its caller still has access; asked at each look, for a stream may last for days. */
+  async function mayGoOn(request: FastifyRequest): Promise<boolean> {
+    const session = sessionOf(request)
     try {
-      if (session === null) await authenticate(store.read, region, headers.authorization)
-      else await authenticateSession(store.read, session, clock.now())
-      return true
+      if (session !== null) {
+        await authenticateSession(store.read, session, clock.now())
+        return true
+      }
+      const key = await readKey(store.read, callerOf(request).key_id)
+      return key?.revoked_at === null
     } catch (error) {
       // A database that does not answer just now says nothing of the key.
       return !(error instanceof ApiError)
     }
   }
+}
+
+/** The session of the console that the call was made in; null for a key, or a person of a proxy. */
+function sessionOf(request: FastifyRequest): string | null {
+  return callerOf(request).session_expires === null ? null : consoleTokenOf(request.headers.cookie)
 }
 
 function eventOf(update: LiveUpdate): string {

@@ -12,6 +12,7 @@ import {
   type TestServer,
   testServer,
 } from '../../../test/support/test-server.ts'
+import { makeConsoleToken } from '../../domain/api-key.ts'
 import { QUOTAS_DEFAULT, type Quotas } from '../../domain/plan.ts'
 import { emptySums, type TokenSums } from '../../jsonl/projection.ts'
 import { moveBatch } from '../../store/batches.ts'
@@ -162,7 +163,9 @@ test('streams: bounded for a project, and for each key and session', async () =>
   // A response that nothing refers to is collected, and its stream ends.
   const streams: Response[] = []
   const watch = async (key = server.key.key): Promise<number> => {
-    const headers = { authorization: `Bearer ${key}`, accept: 'text/event-stream' }
+    // A cookie says nothing where a key comes with the call.
+    const cookie = `offpeak_console=${makeConsoleToken().token}`
+    const headers = { authorization: `Bearer ${key}`, accept: 'text/event-stream', cookie }
     const response = await fetch(`${server.url}/v1/live`, { headers, signal: left.signal })
     if (response.status === 200) streams.push(response)
     else await response.text()
