@@ -344,7 +344,7 @@ const FOLDERS = `^s3://[A-Za-z0-9_.-]+/(?:${SEGMENT}/)*`
 const INPUT_URL_RULE = { pattern: `${FOLDERS}${SEGMENT}$` }
 const OUTPUT_URL_RULE = { pattern: `${FOLDERS}(?:${SEGMENT})?$` }
 
-export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES } }
+export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES, output_url: OUTPUT_URL_RULE } }
 
 export const CREATE_BATCH_RULES = {
   properties: {
@@ -466,6 +466,10 @@ export const RetryBatch = object('RetryBatch', {
     Type.Integer({ minimum: 1, description: 'Only the line with this number in the input file.' }),
   ),
   completion_window: maybeText('The window of the batch, if it is left out.'),
+  output_url: maybe(
+    Type.String(),
+    'A folder in a bucket, as in the call that creates a batch; left out, that of the batch, and null for none.',
+  ),
   webhook: WebhookOfBatch,
 })
 

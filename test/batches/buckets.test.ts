@@ -433,3 +433,38 @@ test('a batch gets an output_url later, under a prefix of its project and with t
   assert.deepEqual([ended.status, ended.output_url_status], ['completed', 'delivered'])
   assert.ok(world.text(`team-a/${batch.id}/output.jsonl`))
 })
+
+test('a retry writes where its batch did as long as its key and its project may, or elsewhere, or nowhere', async () => {
+  await using world = await BucketTest.start()
+  const { service } = world
+  const failing = { ...line('b'), body: { model: 'none', messages: [] } }
+  const order = { ...ORDER, requests: [line('a'), failing], output_url: `${URL}/out/` }
+  const batch = await service.ended((await world.create(order)).id)
+  const retry = async (body: object, key = ''): Promise<string> => {
+    const headers: Record<string, string> = key === '' ? {} : { 'idempotency-key': key }
+    const answer = await service.request('POST', `/v1/batches/${batch.id}/retry`, body, headers)
+    const { error, output_url } = (await answer.json()) as {
+      error?: { code: string; param?: string }
+      output_url?: string
+    }
+    return [answer.status, error?.code, error?.param ?? output_url].filter(Boolean).join(' ')
+  }
+  assert.equal(await retry({}), `200 ${URL}/out/`)
+  assert.equal(await retry({ output_url: `${URL}/b` }, 'once'), `200 ${URL}/b`)
+  assert.equal(await retry({ output_url: null }, 'none'), '200')
+  assert.equal(await retry({}, 'none'), '409 idempotency_key_reused')
+  const elsewhere = { output_url: `s3://${TEST_BUCKET}/shared/` }
+  assert.equal(await retry(elsewhere), '403 bucket_not_allowed output_url')
+  const own = service.key
+  service.key = await service.issueKey(['batches:write'])
+  assert.match(await retry({}), /^403 missing_scope/, 'it may read no results')
+  assert.equal(await retry({ output_url: null }), '200')
+  service.key = own
+  // Of a prefix that the operator has taken away since.
+  const { store } = service.stores
+  const gone = `s3://${TEST_BUCKET}/team-b/`
+  await store.write((tx) =>
+    tx.updateTable('batches').set({ output_url: gone }).where('id', '=', batch.id).execute(),
+  )
+  assert.equal(await retry({}), '403 bucket_not_allowed output_url')
+})

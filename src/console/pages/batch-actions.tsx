@@ -40,7 +40,7 @@ export function BatchActions({
   )
 }
 
-export type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook'>
+export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 'webhook'>
 
 /** Runs failed lines again in a batch of their own, once this one has ended. `which`: all where it is absent. */
 export function RetryButton({

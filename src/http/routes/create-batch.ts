@@ -268,7 +268,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
     description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe` and `reask`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask` and `output_url`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
     answer: BatchObject,
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
@@ -276,6 +276,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       'batch_not_found',
       'batch_not_retryable',
       'plan_lacks_feature',
+      'bucket_not_allowed',
       'file_not_processed',
       'usage_limit_exceeded',
       'quota_exceeded',
@@ -284,8 +285,10 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     async handler(request, caller, reply) {
       const { project_id } = caller
       const plan = planOf(plans, caller)
-      const { completion_window, webhook, ...which } = request.body ?? {}
+      const { completion_window, webhook, output_url: place, ...which } = request.body ?? {}
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
+      const output_url = place === undefined ? old.output_url : place
+      if (output_url !== null) checkPlace(buckets, caller, 'write', output_url)
       const metadata = retryMetadata(old)
       const reask = readReask(old.reask)
       const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: false }
@@ -297,7 +300,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
             completion_window: completion_window ?? old.completion_window,
             metadata,
             dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
-            ...(old.output_url === null ? {} : { output_url: old.output_url }),
+            ...(output_url === null ? {} : { output_url }),
             reask,
           },
           owner,
@@ -309,6 +312,8 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         call: idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
           batch_id: old.id,
           ...request.body,
+          // To leave it out is another call.
+          ...(place === null && { output_url: false }),
         }),
         bytes: 0,
         orderOf,
