@@ -3,14 +3,16 @@
 // as the percentiles of each statement or transaction, round trips included.
 //
 //   node bench/many-chunks.ts [--database postgres|sqlite] [--chunks 100000] [--batches 400] [--projects 50] [--rounds 400]
+
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'
 import { readBatchProgress } from '../src/progress/waiting-reason.ts'
-import { listBatches, readBatch } from '../src/store/batches.ts'
+import { listBatches } from '../src/store/batches.ts'
 import { claimChunks, hasReadyChunk } from '../src/store/chunk-claims.ts'
 import { commitChunk, firstUnsealed, listSealed, readChunkOfLine, releaseChunk } from '../src/store/chunks.ts'
 import { postgresStore } from '../src/store/postgres/store.ts'
+import { readOwn } from '../src/store/rows.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import { sqliteStore } from '../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../src/store/store.ts'
@@ -57,7 +59,7 @@ const table = {
   ),
   'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
   'whether maintenance is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),
-  'status of a batch': await measure(() => readBatch(store.read, any().project_id, any().id)),
+  'status of a batch': await measure(() => readOwn(store.read, 'batches', any().project_id, any().id)),
   'list of batches, 100': await measure(() => listBatches(store.read, any().project_id, { limit: 100 })),
   'list of batches by status': await measure(() =>
     listBatches(store.read, any().project_id, { limit: 20, status: 'in_progress' }),

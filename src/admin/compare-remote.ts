@@ -1,11 +1,12 @@
 // Compares what was recorded of the batches at batch APIs with what these say of themselves: for each upstream, the lines
 // answered and their cost, and each batch where the lines differ. A worker that crashed after it had recorded results may
 // not have counted them: the audit records of such a chunk are read.
+
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { readChunk } from '../store/chunks.ts'
 import { listRemoteBatches } from '../store/remote-batches.ts'
+import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 
@@ -96,7 +97,7 @@ function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null 
 async function counted({ db, sealed }: Ports, row: RemoteBatchRow): Promise<RemoteBatchRow> {
   const { completed } = reportOf(row.remote_report)
   if (row.status === 'abandoned' || completed === null || completed === row.answered) return row
-  const chunk = await readChunk(db, row.batch_id, row.idx)
+  const chunk = await readRow(db, 'chunks', { batch_id: row.batch_id, idx: row.idx })
   const audit = chunk?.audit_blob ? await readBlobRow(db, chunk.audit_blob) : undefined
   if (!audit) return row
   let [answered, cost_nanos] = [0, 0]

@@ -1,8 +1,10 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/projects.ts.
+
 import { type CompatMode, makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
-import { ensureProject, insertKey } from '../store/projects.ts'
+import { ensureProject } from '../store/projects.ts'
+import { insertRow } from '../store/rows.ts'
 import type { Store, Writer } from '../store/store.ts'
 
 export interface KeyOrder {
@@ -44,7 +46,7 @@ export async function createKey(
   const owner = await store.write(async (tx) => {
     const found = await ensureProject(tx, { id: newId('project', now), name: project, plan, created: now })
     await check(tx, found.id)
-    await insertKey(tx, {
+    await insertRow(tx, 'api_keys', {
       id,
       project_id: found.id,
       name: name ?? null,

@@ -1,8 +1,10 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
 // has received a response can read its record. No secret is kept with it.
+
 import type { Clock } from '../domain/clock.ts'
 import { withoutSecrets } from '../domain/text.ts'
-import { insertAnonymousRequests, insertHttpRequests, keepNewestAnonymousRequests } from '../store/calls.ts'
+import { keepNewestAnonymousRequests } from '../store/calls.ts'
+import { insertRows } from '../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 
@@ -10,7 +12,7 @@ export class HttpRecords {
   readonly #writes: GroupedWrites<HttpRequestRow>
 
   constructor(store: Pick<Store, 'writeAsyncCommit'>) {
-    this.#writes = new GroupedWrites(store, insertHttpRequests)
+    this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'http_requests', rows))
   }
 
   /** Resolves once the row can be read. */
@@ -54,7 +56,7 @@ export class AnonymousRecords {
     this.#store = store
     this.#clock = clock
     this.#keptMax = keptMax
-    this.#writes = new GroupedWrites(store, insertAnonymousRequests)
+    this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'anonymous_requests', rows))
   }
 
   /** Resolves once the row can be read, or at once where it is one too many. */

@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { temporaryDisk } from '../../test/support/temporary-disk.ts'
 import { newId } from '../domain/ids.ts'
-import { forgetHttpRequests, readHttpRequest } from '../store/calls.ts'
+import { forgetHttpRequests } from '../store/calls.ts'
+import { readOwn } from '../store/rows.ts'
 import type { HttpRequestRow } from '../store/schema.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
@@ -51,8 +52,8 @@ test('a record can be read when adding it is done, and not before', async () => 
     const added = records.add(row).then(() => assert.ok(committed))
     gate.resolve()
     await added
-    assert.deepEqual({ ...(await readHttpRequest(store.read, PROJECT, row.id)) }, row)
-    assert.equal(await readHttpRequest(store.read, 'proj_2', row.id), undefined)
+    assert.deepEqual({ ...(await readOwn(store.read, 'http_requests', PROJECT, row.id)) }, row)
+    assert.equal(await readOwn(store.read, 'http_requests', 'proj_2', row.id), undefined)
   })
 })
 
@@ -68,7 +69,7 @@ test('calls that end while a commit is on its way share the next one', async () 
     const rows = Array.from({ length: 1200 }, () => call())
     await Promise.all(rows.map((row) => records.add(row)))
     assert.equal(commits, 2)
-    for (const row of rows) assert.ok(await readHttpRequest(store.read, PROJECT, row.id))
+    for (const row of rows) assert.ok(await readOwn(store.read, 'http_requests', PROJECT, row.id))
   })
 })
 

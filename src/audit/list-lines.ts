@@ -1,6 +1,7 @@
 // Browses the lines of a batch with filters, while it runs and afterwards. Chunks that cannot have a matching line, by
 // their counts or by the custom_ids in their input, are skipped; of those that can, so many are read for one page. A
 // page that ends there is short, and the next one goes on.
+
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX } from '../domain/batch.ts'
@@ -19,10 +20,11 @@ import {
   type ReadPorts,
 } from '../results/finished-lines.ts'
 import { readSpans } from '../results/read-spans.ts'
-import { listBatches, readBatch } from '../store/batches.ts'
-import { chunksOf, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { listBatches } from '../store/batches.ts'
+import { chunksOf, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
+import { readOwn, readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
@@ -120,7 +122,7 @@ export async function findLines(
   { limit, behind, ...text }: Pick<LineFilter, 'custom_id' | 'search'> & FindPage,
 ): Promise<{ lines: FoundLine[]; next: string | null }> {
   const from = behind === undefined ? null : parseLineRequestId(behind)
-  const begun = from && (await readBatch(ports.db, project_id, from.batchId))
+  const begun = from && (await readOwn(ports.db, 'batches', project_id, from.batchId))
   if (behind !== undefined && !begun)
     throw new ApiError('cursor_not_found', undefined, { param: 'starting_after' })
   const page = { limit: BATCHES_PER_SEARCH, behind: from?.batchId }
@@ -159,7 +161,9 @@ async function* linesOfChunk(
       yield line
     }
   } catch (error) {
-    const now = isDamaged(error) ? await readChunk(ports.db, batch.id, chunk.idx) : undefined
+    const now = isDamaged(error)
+      ? await readRow(ports.db, 'chunks', { batch_id: batch.id, idx: chunk.idx })
+      : undefined
     if (now?.state !== 'sealed' || chunk.state === 'sealed') throw error
     yield* chunkSummaries(ports, batch, now, content, { after, status: wanted, named })
   }

@@ -1,14 +1,15 @@
 // Reads one line: its input and its result byte for byte, and its audit record. They are put together from stored
 // bytes, so that every number stays as it was written.
+
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import { findLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/line-record.ts'
 import { type Span, streamSpan } from '../results/read-spans.ts'
-import { readBatch } from '../store/batches.ts'
 import { readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'
+import { readOwn } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
 import { pendingSummary, summaryOfRecord } from './list-lines.ts'
@@ -97,7 +98,7 @@ export async function readLineRecord(
   models: ReadonlyMap<string, Model> | null,
 ): Promise<LineRecordText | undefined> {
   const { db, sealed } = ports
-  const batch = await readBatch(db, project_id, batch_id)
+  const batch = await readOwn(db, 'batches', project_id, batch_id)
   const chunk = batch && (await readChunkOfLine(db, batch_id, line))
   const found = chunk && (await findLine(ports, chunk, line))
   if (!found) return undefined

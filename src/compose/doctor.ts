@@ -1,5 +1,6 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
+
 import { type BatchApiCheck, compareRemote } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'
@@ -13,7 +14,7 @@ import { systemClock } from '../domain/clock.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { linesOfOpenChunk } from '../results/journal.ts'
-import { readProjectByName } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
 import { batchApiOf } from './upstreams.ts'
@@ -37,7 +38,7 @@ export async function doctor(config: Config): Promise<Doctor> {
       return await examine({ store, blobs, opener: sealed, clock: store.clock }, { quick, tell })
     },
     async books(name) {
-      const project = name === undefined ? undefined : await readProjectByName(store.read, name)
+      const project = name === undefined ? undefined : await readRow(store.read, 'projects', { name })
       if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
       const sealed = await sealedBlobs()
       return await reconcile(

@@ -10,7 +10,8 @@ import { apiKeyPath, type Config } from '../config/config.ts'
 import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { namesIn } from '../domain/text.ts'
-import { type KeyWithProject, listKeys, readKey, readProjectByName, revokeKey } from '../store/projects.ts'
+import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import { type OpenStore, openDatabase } from './stores.ts'
 
 const PLAN = 'payg'
@@ -25,7 +26,7 @@ export async function keys(config: Config): Promise<KeyRing> {
           `there is no plan "${plan}"; the configuration has ${[...config.plans.keys()].join(', ')}`,
         )
       }
-      const known = await readProjectByName(store.read, order.project)
+      const known = await readRow(store.read, 'projects', { name: order.project })
       if (known && order.plan !== undefined && known.plan !== order.plan) {
         throw new Failure(
           `project "${known.name}" is on plan ${known.plan}; leave --plan out, or choose another project`,

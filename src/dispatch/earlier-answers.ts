@@ -1,6 +1,7 @@
 // Finds the answer of an identical line that another worker has, or that this one had before it was restarted. The plan
 // has stored which line of the batch was the first with the same request; its result is in its chunk's journals or
 // blobs as soon as its commit has counted it.
+
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
@@ -13,7 +14,8 @@ import { finishedLines } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/line-record.ts'
 import type { Span } from '../results/read-spans.ts'
 import type { SharedAnswer } from '../results/record-line.ts'
-import { listChunkStarts, readChunk } from '../store/chunks.ts'
+import { listChunkStarts } from '../store/chunks.ts'
+import { readRow } from '../store/rows.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import type { Run } from './run.ts'
@@ -130,7 +132,7 @@ export class EarlierAnswers {
   async #lookAgain(batch_id: string, idx: number, known: Look | null): Promise<Look | null> {
     const { store, sealed, clock } = this.#options
     const at = clock.now()
-    const chunk = await readChunk(store.read, batch_id, idx)
+    const chunk = await readRow(store.read, 'chunks', { batch_id, idx })
     if (!chunk) return null
     const isSame = known?.chunk.epoch === chunk.epoch && known.chunk.commit_seq === chunk.commit_seq
     if (known && isSame && known.chunk.state === chunk.state) return { ...known, at, chunk }

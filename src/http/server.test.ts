@@ -1,4 +1,5 @@
 // What every call goes through, whatever it asks for.
+
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -8,7 +9,7 @@ import { setImmediate } from 'node:timers/promises'
 import { Registry } from 'prom-client'
 import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
-import { readHttpRequest } from '../store/calls.ts'
+import { readOwn } from '../store/rows.ts'
 
 /** Sends these bytes on a bare connection and reads until it ends. */
 async function sendRaw(port: number, bytes: string): Promise<Answer> {
@@ -244,7 +245,7 @@ test('a call with a key is recorded before it is answered, whatever its result',
     ['DELETE', '/v1/files/file_1', 404],
   ] as const) {
     const answer = await server.call(method, path, method === 'POST' ? { body: {} } : {})
-    const row = await readHttpRequest(read, server.key.project_id, answer.request_id)
+    const row = await readOwn(read, 'http_requests', server.key.project_id, answer.request_id)
     assert.equal(row?.status, status)
     assert.equal(row.path, path.split('?')[0])
     assert.equal(row.response, method === 'GET' ? null : answer.text)
@@ -302,7 +303,7 @@ test('concurrent calls are all recorded', async () => {
   await using server = await testServer()
   const answers = await Promise.all(Array.from({ length: 40 }, () => server.call('GET', '/v1/models')))
   for (const { request_id } of answers)
-    assert.ok(await readHttpRequest(server.deps.store.read, server.key.project_id, request_id))
+    assert.ok(await readOwn(server.deps.store.read, 'http_requests', server.key.project_id, request_id))
 })
 
 test('what a call takes is free again if its caller left before it was admitted', async () => {

@@ -3,10 +3,10 @@
 
 import { type Plan, QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/plan.ts'
 import { atMost } from '../domain/spend.ts'
-import { countKeys, countLimits, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
+import { countKeys, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
+import { countRows } from '../store/rows.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { sumPendingUploads } from '../store/uploads.ts'
-import { countWebhooks } from '../store/webhooks.ts'
 
 /** More than the calls of one project that can run concurrently. */
 const AT_ONCE_MAX = 256
@@ -46,8 +46,10 @@ export async function readUse(db: Reader, project_id: string, names: readonly St
     const { batches, lines } = await sumOpenBatches(db, project_id)
     Object.assign(use, { open_batches: batches, queued_lines: lines })
   }
-  if (names.includes('limits')) use.limits = await countLimits(db, project_id)
-  if (names.includes('webhooks')) use.webhooks = await countWebhooks(db, project_id)
+  if (names.includes('limits')) use.limits = await countRows(db, 'limits', { project_id })
+  // Without those of batches.
+  if (names.includes('webhooks'))
+    use.webhooks = await countRows(db, 'webhooks', { project_id, batch_id: null })
   if (names.includes('keys')) use.keys = await countKeys(db, project_id)
   return use
 }

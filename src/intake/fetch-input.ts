@@ -2,6 +2,7 @@
 // that records it: it looks at the object, fetches one part of it, or makes the content of the parts. So a fetch goes on
 // after a crash with the part that is missing, and large files of several projects take turns. All parts are of the
 // content that the first step found, by its ETag. Then the file is validated like any other.
+
 import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
@@ -13,15 +14,8 @@ import { newId } from '../domain/ids.ts'
 import type { Plan } from '../domain/plan.ts'
 import { openBatchesOfInput } from '../store/batches.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
-import {
-  type FileSource,
-  fileSource,
-  insertFile,
-  markInvalid,
-  readFileRow,
-  updateFetched,
-} from '../store/files.ts'
-import { readProject } from '../store/projects.ts'
+import { type FileSource, fileSource, markInvalid, updateFetched } from '../store/files.ts'
+import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, insertTask, sizeClass } from '../store/tasks.ts'
@@ -40,7 +34,7 @@ export async function insertFetchedFile(
 ): Promise<string> {
   const id = newId('file', now)
   const source: FileSource = { url, etag: null, parts: [] }
-  await insertFile(tx, {
+  await insertRow(tx, 'files', {
     id,
     project_id,
     purpose: 'batch',
@@ -84,7 +78,7 @@ interface Step {
 
 export async function fetchInput(deps: FetchDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, clock } = deps
-  const file = await readFileRow(store.read, task.subject)
+  const file = await readRow(store.read, 'files', { id: task.subject })
   const source = file && fileSource(file)
   if (!source || file.status !== 'pending' || file.content_blob !== null || file.deleted_at !== null) {
     await store.write((tx) => finishTask(tx, task))
@@ -110,7 +104,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
   const { store, openBucket, plans } = deps
   const { file, source } = fetch
   const { etag, parts, url } = source
-  const project = await readProject(store.read, file.project_id)
+  const project = await readRow(store.read, 'projects', { id: file.project_id })
   const quotas = plans.get(project?.plan ?? '')?.quotas
   if (!project || !quotas) throw new Error(`the plan of the project of file ${file.id} is missing`)
   const { objects, key } = await openBucket(project, 'read', url)

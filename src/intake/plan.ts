@@ -1,5 +1,6 @@
 // The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
+
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'
@@ -21,12 +22,12 @@ import { deltaOf } from '../results/commit.ts'
 import { endBatch, type FinishRules, finishIfDone } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { addToBatch, moveBatch, readBatchRow, setBatch } from '../store/batches.ts'
+import { addToBatch, moveBatch, setBatch } from '../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
-import { fileProblems, lockInputFile, readFileRow } from '../store/files.ts'
+import { fileProblems, lockInputFile } from '../store/files.ts'
 import { holdBack } from '../store/pauses.ts'
-import { readProject } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, FileRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.ts'
@@ -60,7 +61,7 @@ interface FailedChunk {
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, clock } = deps
-  const batch = await readBatchRow(store.read, task.subject)
+  const batch = await readRow(store.read, 'batches', { id: task.subject })
   if (!batch || batch.chunk_count > 0) {
     await store.write((tx) => finishTask(tx, task))
     return
@@ -103,7 +104,7 @@ async function inputOf(
   signal: AbortSignal,
 ): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[] }> {
   const { store, clock } = deps
-  const file = await readFileRow(store.read, batch.input_file_id)
+  const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   try {
     const index = await readIndex(deps, file, signal)
@@ -136,7 +137,7 @@ function spansByNumber(line_count: number): ChunkSpan[] {
 
 /** Whether the batch was cancelled or has expired since the task began. */
 async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<boolean> {
-  const batch = await readBatchRow(store.read, id)
+  const batch = await readRow(store.read, 'batches', { id })
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
@@ -288,7 +289,7 @@ async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promis
   const { store, clock } = deps
   const now = clock.now()
   const stop = stopReason(batch, now)
-  const file = await readFileRow(store.read, batch.input_file_id)
+  const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   if (stop !== null) return await end(deps, task, batch, [problem(stop, ERRORS[stop].message)], stop)
   // Maintenance deletes a file that has expired, and the batch then ends with `input_file_deleted`.
   if (file?.deleted_at === null && (file.status === 'pending' || file.expires_at <= now)) {
@@ -313,7 +314,7 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
   const reask = readReask(batch.reask)
   const wanted = { project_id, input_file_id, header_entity, metadata, reask }
   const projection = await readProjection(deps, wanted)
-  const quotas = plans.get((await readProject(store.read, project_id))?.plan ?? '')?.quotas
+  const quotas = plans.get((await readRow(store.read, 'projects', { id: project_id }))?.plan ?? '')?.quotas
   if (!projection || !quotas)
     throw new Error(`the input of batch ${id} or the plan of its project is missing`)
   await store.write(async (tx) => {
@@ -341,7 +342,7 @@ async function end(
     if (!(await finishTask(tx, task))) return null
     await setBatch(tx, id, { errors: JSON.stringify(errors) })
     const now = clock.now()
-    const batch = await readBatchRow(tx, id)
+    const batch = await readRow(tx, 'batches', { id })
     if (!batch) return null
     const status = stop === 'batch_expired' ? 'expired' : 'failed'
     // A batch that is being cancelled ends as cancelled.

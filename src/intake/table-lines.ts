@@ -1,10 +1,12 @@
 // The lines of a batch that asks a model about each row of an uploaded table, as a new input file.
+
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
 import { sentence } from '../domain/text.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { readFile, readFileRow } from '../store/files.ts'
+import { readFile } from '../store/files.ts'
+import { readRow } from '../store/rows.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
@@ -94,7 +96,7 @@ export class TableLines {
       yield* rowLines(source, { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined })
     } catch (error) {
       if (error instanceof TableError) throw invalidParam('table', sentence(error.message))
-      if ((await readFileRow(store.read, id))?.deleted_at == null) throw error
+      if ((await readRow(store.read, 'files', { id }))?.deleted_at == null) throw error
       throw new ApiError('file_not_found', 'The table was deleted while it was read.', {
         param: 'input_file_id',
       })

@@ -1,5 +1,6 @@
 // Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart. Completing
 // the upload reads its parts in the given order as one content, which becomes a file like any other.
+
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'
@@ -9,20 +10,18 @@ import { quotaExceeded } from '../domain/plan.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { readFile } from '../store/files.ts'
 import { lockProject } from '../store/projects.ts'
+import { countRows, insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import {
   beginCompletion,
-  countUploadParts,
   endUpload,
   insertUploadPart,
-  insertUploadRow,
   isCompleting,
   leaveCompletion,
   lockUpload,
   NOT_COMPLETING,
   readUpload,
-  readUploadPart,
   renewCompletion,
   sumPendingUploads,
 } from '../store/uploads.ts'
@@ -77,7 +76,7 @@ export async function createUpload(tx: Writer, order: UploadOrder, now: number):
     created: now,
     expires_at: now + UPLOAD_KEPT_MS,
   }
-  await insertUploadRow(tx, upload)
+  await insertRow(tx, 'uploads', upload)
   return upload
 }
 
@@ -109,7 +108,7 @@ export async function addPart(
     store.write(async (tx) => {
       const created = now()
       const { bytes, part_bytes } = openUpload(await lockUpload(tx, project_id, upload.id, created))
-      const count = await countUploadParts(tx, upload.id)
+      const count = await countRows(tx, 'upload_parts', { upload_id: upload.id })
       if (count >= PARTS_MAX)
         throw new ApiError('invalid_request', `An upload has at most ${PARTS_MAX} parts. Send larger ones.`)
       // Parts that are sent twice count twice.
@@ -311,7 +310,7 @@ export class UploadCompletions {
     if (new Set(part_ids).size < part_ids.length) throw invalidParam(param, '`part_ids` names a part twice.')
     const blobs: SealedBlob[] = []
     for (const id of part_ids) {
-      const part = await readUploadPart(read, upload.id, id)
+      const part = await readRow(read, 'upload_parts', { upload_id: upload.id, id })
       const blob = part && (await readBlobRow(read, part.blob))
       if (!blob) {
         const message = `\`part_ids\` names ${JSON.stringify(id.slice(0, 60))}, which is no part of this upload.`

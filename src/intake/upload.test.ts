@@ -1,5 +1,6 @@
 // What becomes of an upload's content when the database fails at its last step, and of a big file's, which is read
 // as it arrives; the rest is tried over HTTP, in http/routes/files.test.ts.
+
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -14,8 +15,8 @@ import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { readFileRow } from '../store/files.ts'
 import { ensureProject } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask } from '../store/tasks.ts'
@@ -112,7 +113,7 @@ function losesAnswers(store: Store): Store {
 test('an upload whose commit was not answered is stored, with its content', async (t) => {
   const { store, sealed } = await stores(t)
   const file = await receiveUpload({ store: losesAnswers(store), sealed }, form(), UPLOAD)
-  assert.deepEqual(await readFileRow(store.read, file.id), file)
+  assert.deepEqual(await readRow(store.read, 'files', { id: file.id }), file)
   const content = await readBlobRow(store.read, String(file.content_blob))
   assert.ok(content)
   assert.equal(String(await sealed.readAll(UPLOAD.project_id, content)), CONTENT)
@@ -152,7 +153,10 @@ test('a big file in order comes with its index, and is processed without being r
   // Nobody can read it any more, and nobody has to.
   await blobs.delete(`files/${file.id}/upload`)
   await validate({ store, sealed })
-  assert.deepEqual({ ...(await readFileRow(store.read, file.id)) }, { ...file, status: 'processed' })
+  assert.deepEqual(
+    { ...(await readRow(store.read, 'files', { id: file.id })) },
+    { ...file, status: 'processed' },
+  )
   assert.deepEqual([file.line_count, file.index_blob], [3000, `files/${file.id}/index`])
 })
 
@@ -164,7 +168,7 @@ test('a big file with a bad line has no index, and its validation names the line
   assert.equal(file.index_blob, null)
   assert.deepEqual(await keys(blobs), [file.content_blob])
   await validate({ store, sealed })
-  const judged = await readFileRow(store.read, file.id)
+  const judged = await readRow(store.read, 'files', { id: file.id })
   assert.equal(judged?.status, 'error')
   assert.match(String(judged?.status_details), /^Line 1201: .* There are 5 more invalid lines\.$/)
 })

@@ -10,7 +10,7 @@ import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
 import { shortened } from '../domain/text.ts'
 import { insertBlobs } from '../store/blobs.ts'
-import { insertFile, readFileRow } from '../store/files.ts'
+import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow } from '../store/schema.ts'
 import { DatabaseFull, type Store, type Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
@@ -159,7 +159,8 @@ export async function receiveUpload(
     return await commitOrDiscard(commit, () => discard(sealed, received))
   } catch (error) {
     // The commit may have succeeded although its response was lost.
-    const file = error instanceof ApiError ? undefined : await readFileRow(store.read, received.id)
+    const file =
+      error instanceof ApiError ? undefined : await readRow(store.read, 'files', { id: received.id })
     if (file) return file
     throw error
   }
@@ -206,7 +207,7 @@ export async function insertUpload(
     source: null,
   }
   await insertBlobs(tx, project_id, [content, ...(index?.blobs ?? [])], now)
-  await insertFile(tx, file)
+  await insertRow(tx, 'files', file)
   if (purpose === 'table') return file
   // A file with an index does not have to be read again.
   const large = index ? 0 : sizeClass(content.bytes)

@@ -1,10 +1,12 @@
 // The task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a worker,
 // so the API is not slowed by large files. If streaming validation has stored the index already, nothing is read.
+
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
-import { markInvalid, markProcessed, readFileRow } from '../store/files.ts'
+import { markInvalid, markProcessed } from '../store/files.ts'
+import { readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
@@ -29,7 +31,7 @@ interface ValidateDeps {
 
 export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, sealed, limits } = deps
-  const file = await readFileRow(store.read, task.subject)
+  const file = await readRow(store.read, 'files', { id: task.subject })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   if (!file || !content || file.status !== 'pending' || file.deleted_at !== null) {
     await store.write((tx) => finishTask(tx, task))

@@ -1,5 +1,6 @@
 // Transactions side by side on PostgreSQL: workers reserve and settle, somebody makes, raises, lowers and deletes
 // limits, batches are admitted, all at once. The simulation runs each transaction alone; here locks decide.
+
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { sql } from 'kysely'
@@ -9,8 +10,9 @@ import { seededRandom } from '../../test/simulation/seeded-random.ts'
 import { addLimit, endedLine, leasedChunks, type TestChunk } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { ApiError } from '../domain/errors.ts'
-import { commitChunk, parkChunk, readChunk } from '../store/chunks.ts'
+import { commitChunk, parkChunk } from '../store/chunks.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
+import { readRow } from '../store/rows.ts'
 import type { Store } from '../store/store.ts'
 import { admit } from './admit.ts'
 import { reserve } from './reserve.ts'
@@ -71,7 +73,7 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
     pending = commit(store, chunk, done)
   }
   await pending
-  const row = await readChunk(store.read, chunk.batch_id, chunk.idx)
+  const row = await readRow(store.read, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
   assert.ok(row)
   await store.write((tx) => parkChunk(tx, store.claimSql, row, 0, 'usage_limit'))
   return spent
@@ -88,7 +90,7 @@ async function commit(
     ),
   )
   await store.write(async (tx) => {
-    const row = await readChunk(tx, chunk.batch_id, chunk.idx)
+    const row = await readRow(tx, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
     assert.ok(row)
     const sums = { completed: done.length, failed: 0, cost_nanos: 0 }
     assert.equal(await commitChunk(tx, row, sums, null), 'accepted')

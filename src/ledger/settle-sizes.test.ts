@@ -1,5 +1,6 @@
 // A commit is never refused for the size of what it counts: amounts of any size, for months, and the books can
 // still be read, compared with each other and with caps.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
@@ -8,9 +9,10 @@ import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
 import { COUNT_MAX } from '../domain/spend.ts'
-import { addToBatch, readBatchRow } from '../store/batches.ts'
-import { commitChunk, readChunk } from '../store/chunks.ts'
+import { addToBatch } from '../store/batches.ts'
+import { commitChunk } from '../store/chunks.ts'
 import { reservedByProject, settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/ledger.ts'
+import { readRow } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
 import { listUsage, spentByProject, type UsageGroupRow } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
@@ -78,8 +80,8 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   const all = commits.flat()
   const cost = atMost(all.reduce((sum, { cost_nanos }) => sum + BigInt(cost_nanos), 0n))
   const tokens = atMost(all.reduce((sum, { tokens }) => sum + BigInt(tokens), 0n))
-  assert.equal((await readChunk(tx, batch_id, idx))?.cost_nanos, cost)
-  const batch = await readBatchRow(tx, batch_id)
+  assert.equal((await readRow(tx, 'chunks', { batch_id, idx }))?.cost_nanos, cost)
+  const batch = await readRow(tx, 'batches', { id: batch_id })
   assert.deepEqual([batch?.cost_nanos, batch?.prompt_tokens, batch?.total_tokens], [cost, tokens, tokens])
   const spent = await spentByProject(tx, project_id, windowAt('month', NOW))
   assert.deepEqual([spent.cost_nanos, spent.tokens], [cost, tokens])

@@ -7,13 +7,9 @@ import { entityType } from '../domain/entity.ts'
 import { newId } from '../domain/ids.ts'
 import { thresholdsMet } from '../domain/limit.ts'
 import { addInPlace, addSpend, isZero, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
-import {
-  deleteReservations,
-  insertEntries,
-  reduceProjectedSpend,
-  reduceReservation,
-} from '../store/ledger.ts'
+import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
 import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
+import { insertRows } from '../store/rows.ts'
 import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage.ts'
@@ -40,8 +36,9 @@ export async function settle(
 ): Promise<Crossing[]> {
   await addUsage(tx, usageRows(settlements))
   const limited = await addProjectDays(tx, projectRows(settlements))
-  await insertEntries(
+  await insertRows(
     tx,
+    'ledger_entries',
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
   for (const settlement of settlements) await releaseReservations(tx, settlement)

@@ -1,18 +1,20 @@
 // Removes a file for its users, and its content for everyone. The content of an input outlives the file only
 // while an unfinished batch reads it: lines in flight may finish, the others fail, and the last of those
 // batches to end deletes it (releaseInput).
+
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
-import { markInputDeleted, openBatchesOfInput, readBatchRow } from '../store/batches.ts'
+import { markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
 import { markForDeletion, markResultsForDeletion } from '../store/blobs.ts'
 import { fileSource, lockFileRow, markDeleted } from '../store/files.ts'
+import { readRow } from '../store/rows.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
 /** Throws file_not_deletable for results that are still being written. Removing a file twice changes nothing. */
 export async function removeFile(tx: Writer, file: FileRow, now: number): Promise<void> {
   if (file.batch_id !== null && file.part !== null) {
-    const batch = await readBatchRow(tx, file.batch_id)
+    const batch = await readRow(tx, 'batches', { id: file.batch_id })
     if (batch && !isTerminal(batch.status))
       throw new ApiError(
         'file_not_deletable',

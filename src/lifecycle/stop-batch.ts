@@ -1,9 +1,11 @@
 // Cancels a batch: nothing new is sent, what is in flight may finish. Asking again changes nothing.
+
 import { cancelOutcome, isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
-import { moveBatch, readBatch } from '../store/batches.ts'
+import { moveBatch } from '../store/batches.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { hastenRemoteBatches } from '../store/remote-batches.ts'
+import { readOwn } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
@@ -14,7 +16,7 @@ export async function cancelBatch(
   id: string,
   now: number,
 ): Promise<BatchRow> {
-  const batch = await readBatch(tx, project_id, id)
+  const batch = await readOwn(tx, 'batches', project_id, id)
   if (!batch) throw new ApiError('batch_not_found')
   const effect = cancelOutcome(batch.status)
   if (effect === 'same') return batch
@@ -34,7 +36,7 @@ export async function setBatchPaused(
   paused: boolean,
   now: number,
 ): Promise<BatchRow> {
-  const batch = await readBatch(tx, project_id, id)
+  const batch = await readOwn(tx, 'batches', project_id, id)
   if (!batch) throw new ApiError('batch_not_found')
   if (isTerminal(batch.status) || batch.status === 'cancelling')
     throw new ApiError('batch_not_pausable', `The batch is already ${batch.status}.`)

@@ -1,4 +1,5 @@
 // A clock that was ahead and is set right: every time that was stored meanwhile lies ahead.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
@@ -8,9 +9,10 @@ import { takeCalls } from '../store/calls.ts'
 import { claimChunks } from '../store/chunk-claims.ts'
 import { parkChunk, wakeParked } from '../store/chunks.ts'
 import { claimInterval } from '../store/database-properties.ts'
+import { insertRow } from '../store/rows.ts'
 import type { Store } from '../store/store.ts'
 import { claimTask, insertTask, postponeTask, type TaskChoice } from '../store/tasks.ts'
-import { beginCompletion, insertUploadRow, NOT_COMPLETING } from '../store/uploads.ts'
+import { beginCompletion, NOT_COMPLETING } from '../store/uploads.ts'
 import { openSession, requeueExpiredLeases } from '../store/workers.ts'
 import { ClockSetBack } from './maintenance.ts'
 
@@ -49,7 +51,7 @@ for (const [name, ahead_ms] of [
         ...ends,
         ...NOT_COMPLETING,
       } as const
-      await insertUploadRow(tx, row)
+      await insertRow(tx, 'uploads', row)
       await beginCompletion(tx, claimSql, upload_id, COMPLETION)
     })
     await addToTimes(store, clock.now(), ahead_ms)

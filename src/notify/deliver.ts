@@ -1,10 +1,12 @@
 // Delivers events: one task for each event and webhook, with a lease like all other work. A fenced transaction
 // records each attempt. If a worker crashes before that, another worker sends the event again, so a receiver may get
 // an event twice, with the same ID, but never misses one.
+
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
+import { readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
@@ -13,7 +15,6 @@ import {
   lockDelivery,
   lockFailedDeliveries,
   type PendingDelivery,
-  readEvent,
   readPendingDelivery,
   updateDelivery,
 } from '../store/webhooks.ts'
@@ -190,7 +191,7 @@ export async function replayEvent(
   now: number,
 ): Promise<void> {
   mustBeEnabled(webhook)
-  const event = await readEvent(tx, webhook.project_id, event_id)
+  const event = await readOwn(tx, 'events', webhook.project_id, event_id)
   if (!event) throw new ApiError('event_not_found', undefined, { param: 'event_id' })
   const delivery = await lockDelivery(tx, { webhook_id: webhook.id, event_id })
   if (delivery) return await replay(tx, webhook, delivery, now)

@@ -5,8 +5,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { newId } from '../domain/ids.ts'
 import { ensureProject } from '../store/projects.ts'
+import { insertRow } from '../store/rows.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import { insertWebhook, listEvents } from '../store/webhooks.ts'
+import { listEvents } from '../store/webhooks.ts'
 import { deleteOldEvents, recordEvent } from './record-event.ts'
 
 test('events older than the cutoff go, with their deliveries, and younger ones stay', async () => {
@@ -17,7 +18,7 @@ test('events older than the cutoff go, with their deliveries, and younger ones s
     const project = { id: newId('project', 1), name: 'p', plan: 'payg', created: 1 }
     const project_id = (await store.write((tx) => ensureProject(tx, project))).id
     await store.write(async (tx) => {
-      await insertWebhook(tx, {
+      await insertRow(tx, 'webhooks', {
         id: newId('webhook', 1),
         project_id,
         url: 'https://example.com/',

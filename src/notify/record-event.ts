@@ -8,15 +8,11 @@ import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
 import { namesIn } from '../domain/text.ts'
 import type { Crossing } from '../ledger/settle.ts'
+import { insertRow } from '../store/rows.ts'
 import type { BatchRow, EventRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
-import {
-  enabledWebhooks,
-  forgetEvents as forgetSome,
-  insertDelivery,
-  insertEvent,
-} from '../store/webhooks.ts'
+import { enabledWebhooks, forgetEvents as forgetSome, insertDelivery } from '../store/webhooks.ts'
 import type { EventObject } from '../wire/event.ts'
 
 interface NewEvent {
@@ -34,7 +30,7 @@ export async function recordEvent(
   now: number,
 ): Promise<void> {
   const event_id = newId('event', now)
-  await insertEvent(tx, { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
+  await insertRow(tx, 'events', { id: event_id, project_id, type, data: JSON.stringify(data), created: now })
   const webhooks = await enabledWebhooks(tx, project_id, null)
   if (batch_id !== undefined) webhooks.push(...(await enabledWebhooks(tx, project_id, batch_id)))
   for (const webhook of webhooks) {
@@ -48,7 +44,7 @@ export async function recordTestEvent(tx: Writer, webhook: WebhookRow, now: numb
   const { id: webhook_id, project_id } = webhook
   const data = JSON.stringify({ webhook_id })
   const event: EventRow = { id: newId('event', now), project_id, type: TEST_EVENT, data, created: now }
-  await insertEvent(tx, event)
+  await insertRow(tx, 'events', event)
   await queueDelivery(tx, { project_id, webhook_id, event_id: event.id }, now)
   return event
 }

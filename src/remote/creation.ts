@@ -5,6 +5,7 @@
 //   creating   the batch may have been created; it is looked for, and created again only when it is not there long
 //              after the last attempt could have had an effect
 //   open       it is there, and its ID is known
+
 import {
   type BatchApi,
   BatchApiError,
@@ -20,13 +21,8 @@ import { stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
-import {
-  announceCreation,
-  changeRemoteBatch,
-  creationAge,
-  openRemoteIds,
-  readRemoteBatch,
-} from '../store/remote-batches.ts'
+import { announceCreation, changeRemoteBatch, creationAge, openRemoteIds } from '../store/remote-batches.ts'
+import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { recallAt } from './recall.ts'
@@ -201,7 +197,7 @@ export class Creations {
    */
   async #cancelUnknown({ row, api, signal }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options
-    const stored = await readRemoteBatch(store.read, row.id)
+    const stored = await readRow(store.read, 'remote_batches', { id: row.id })
     if (!stored || stored.state === 'creating' || stored.remote_id === id) return
     log.warn({ remote_batch: id, first: stored.remote_id }, TWICE)
     await api.cancel(id, signal)

@@ -3,13 +3,13 @@
 // as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
 // whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
 // a power failure takes back is seen again.
+
 import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
-import { readChunk } from '../store/chunks.ts'
 import {
   changeRemoteBatch,
   creationAge,
@@ -21,6 +21,7 @@ import {
   settleRemoteBatch,
   takeDueBatches,
 } from '../store/remote-batches.ts'
+import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { wantedBatch } from './creation.ts'
@@ -277,7 +278,7 @@ export class Poller {
   /** The worker that recorded its results crashed before it noted that. */
   async #checkSealed(row: RemoteBatchRow): Promise<void> {
     const { store, clock } = this.#options
-    const chunk = await readChunk(store.read, row.batch_id, row.idx)
+    const chunk = await readRow(store.read, 'chunks', { batch_id: row.batch_id, idx: row.idx })
     if (chunk?.state !== 'sealed') return await this.#again(row, ENDED_LOOK_MS)
     const change = { state: 'recorded' as const, answered: 0, cost_nanos: 0, poll_at: clock.now() }
     await store.write((tx) => settleRemoteBatch(tx, row, chunk.epoch, change))

@@ -1,5 +1,6 @@
 // Keeps the rows of the remote batches of this worker's runs, and the reservations of their lines. A line of a row is
 // `remote` in its run until its result is recorded, or never will be.
+
 import type { Lane } from '../dispatch/lane.ts'
 import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNFUNDED } from '../dispatch/line-state.ts'
@@ -9,7 +10,6 @@ import { type Clock, sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
 import {
-  countRemoteBatches,
   intendRemoteBatch,
   linesOf,
   type OpenAtBatchApi,
@@ -18,6 +18,7 @@ import {
   settleRemoteBatch,
   unrecordedBatches,
 } from '../store/remote-batches.ts'
+import { countRows } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -107,7 +108,7 @@ export class RemoteRows {
     if (claim.remote_batches === 0) return
     const { read } = this.#options.store
     const rows = await unrecordedBatches(read, claim)
-    this.#made.set(run, await countRemoteBatches(read, claim))
+    this.#made.set(run, await countRows(read, 'remote_batches', { batch_id: claim.batch_id, idx: claim.idx }))
     const positions = new Map(run.lines.map(({ line }, position) => [line, position]))
     for (const row of rows) {
       for (const line of linesOf(row)) {

@@ -1,6 +1,7 @@
 // The fenced commit: one transaction records the finished lines of all chunks of a worker. A chunk whose lease is lost,
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
 // therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
+
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -9,8 +10,9 @@ import type { Tally } from '../ledger/tally.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, lowerRateMark, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
-import { commitChunk, dropJournal, insertJournalParts } from '../store/chunks.ts'
+import { commitChunk, dropJournal } from '../store/chunks.ts'
 import { giveUpRemoteBatches } from '../store/remote-batches.ts'
+import { insertRows } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addBatchStatistics, type StatisticsDelta, statisticsOf, sumOfTallies } from './batch-statistics.ts'
@@ -101,7 +103,7 @@ export async function commitChunks(
     })
   }
   await insertOwnedBlobs(tx, [...blobs.values()], now)
-  await insertJournalParts(tx, parts)
+  await insertRows(tx, 'journal_parts', parts)
   for (const crossing of await settle(tx, settlements, now))
     await recordEvent(tx, limitCrossed(crossing), now)
 

@@ -2,6 +2,7 @@
 // and ID/errors.jsonl, byte for byte as they are downloaded. An object is there as a whole or not at all, and its key is
 // the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event. Callers
 // may have the results written again, also to another place: what an attempt finds out counts for the place that it wrote to.
+
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
@@ -9,9 +10,9 @@ import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { nextAttemptAt } from '../notify/deliver.ts'
 import { outputEnded, recordEvent } from '../notify/record-event.ts'
-import { lockBatchRow, readBatchRow, setOutputStatus } from '../store/batches.ts'
+import { lockBatchRow, setOutputStatus } from '../store/batches.ts'
 import { readFile } from '../store/files.ts'
-import { readProject } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, postponeTask, requeueTask } from '../store/tasks.ts'
@@ -52,7 +53,7 @@ export async function requestExport(
 
 export async function exportResults(deps: ExportDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, clock, random, schedule = nextAttemptAt } = deps
-  const batch = await readBatchRow(store.read, task.subject)
+  const batch = await readRow(store.read, 'batches', { id: task.subject })
   if (!batch || batch.output_url === null || batch.output_url_status !== 'pending') {
     await store.write((tx) => finishTask(tx, task))
     return
@@ -95,7 +96,7 @@ async function writeFiles(
   output_url: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const project = await readProject(store.read, project_id)
+  const project = await readRow(store.read, 'projects', { id: project_id })
   if (!project) throw new Error(`batch ${id} belongs to no project`)
   const { objects, key } = await openBucket(project, 'write', output_url)
   const files = { 'output.jsonl': output_file_id, 'errors.jsonl': error_file_id }

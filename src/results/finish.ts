@@ -1,13 +1,13 @@
 // Ends a batch: in the transaction that seals its last chunk it gets its terminal status, its result files, which are
 // manifests of its chunks, and its event. A result file exists only if it has a line.
+
 import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { releaseInput } from '../lifecycle/remove-file.ts'
 import { batchEnded, recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
-import { insertFile } from '../store/files.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
-import { readProject } from '../store/projects.ts'
+import { insertRow, readRow } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
@@ -41,7 +41,7 @@ export async function endBatch(
   if (status === 'completed' && batch.status === 'queued') await moveBatch(tx, batch.id, 'in_progress', now)
   const ended = await moveBatch(tx, batch.id, status, now)
   if (!ended) return null
-  const project = await readProject(tx, batch.project_id)
+  const project = await readRow(tx, 'projects', { id: batch.project_id })
   if (!project) throw new Error(`batch ${batch.id} belongs to no project`)
   const retentionMs = rules.file_retention_ms(project.plan)
   const expires_at = now + Math.min(retentionMs, batch.output_expires_after_ms ?? retentionMs)
@@ -70,7 +70,7 @@ async function addResultFile(
   const line_count = part === 'output' ? batch.output_lines : batch.error_lines
   if (line_count === 0) return null
   const id = newId('file', now)
-  await insertFile(tx, {
+  await insertRow(tx, 'files', {
     id,
     project_id: batch.project_id,
     purpose: 'batch_output',

@@ -1,11 +1,13 @@
 // Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
+
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { chunksOf, firstUnsealed, readChunk, readChunkOfLine } from '../store/chunks.ts'
+import { chunksOf, firstUnsealed, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleResults } from '../store/files.ts'
+import { readRow } from '../store/rows.ts'
 import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
 import { findJournalled, type Ports, readChunkJournal } from './journal.ts'
@@ -48,7 +50,7 @@ export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
   const { written, unusable } = await readChunkJournal(ports, chunk, findJournalled)
   if (written.length < chunk.completed + chunk.failed) {
-    const now = await readChunk(ports.db, chunk.batch_id, chunk.idx)
+    const now = await readRow(ports.db, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
     if (now?.state === 'sealed') return await inBlobs(ports, now)
   }
   for (const { part, error } of unusable)
@@ -154,7 +156,9 @@ function textOf(ports: ReadPorts, lines: readonly Found[]): AsyncIterable<Buffer
       windowBytes: WINDOW_BYTES,
       async moved(number) {
         const found = lines[number]
-        const chunk = found && (await readChunk(ports.db, found.chunk.batch_id, found.chunk.idx))
+        const chunk =
+          found &&
+          (await readRow(ports.db, 'chunks', { batch_id: found.chunk.batch_id, idx: found.chunk.idx }))
         return chunk && ((await findLine(ports, chunk, found.line))?.result ?? undefined)
       },
     },

@@ -1,4 +1,5 @@
 // The recorder with a stalling database: commits hang, and take effect after the recorder has timed out.
+
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { EventEmitter, once } from 'node:events'
@@ -16,9 +17,9 @@ import { masterKeyFromText } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import { reconcile } from '../ledger/reconcile.ts'
-import { readBatchRow } from '../store/batches.ts'
-import { parkChunk, readChunk } from '../store/chunks.ts'
+import { parkChunk } from '../store/chunks.ts'
 import { postgresStore } from '../store/postgres/store.ts'
+import { readRow } from '../store/rows.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { ChunkResults } from './chunk-results.ts'
 import { readChunkJournal } from './journal.ts'
@@ -55,7 +56,7 @@ test('a commit that times out and takes effect during the next attempt counts on
 
   for (const chunk of chunks) {
     const { batch_id, idx } = chunk.results.lease
-    const row = await readChunk(store.read, batch_id, idx)
+    const row = await readRow(store.read, 'chunks', { batch_id, idx })
     assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 1, 10])
     const { written } = await readChunkJournal({ db: store.read, sealed: stage.sealed }, { batch_id, idx })
     assert.deepEqual(
@@ -66,7 +67,7 @@ test('a commit that times out and takes effect during the next attempt counts on
   }
   await recorder.flush()
   assert.deepEqual(stage.closed, ['sealed', 'sealed'])
-  const batch = await readBatchRow(store.read, chunks[0]!.results.lease.batch_id)
+  const batch = await readRow(store.read, 'batches', { id: chunks[0]!.results.lease.batch_id })
   assert.deepEqual([batch?.completed, batch?.cost_nanos], [2 * LINES, 2 * LINES * 10])
   assert.deepEqual((await reconcile({ store, sealed: stage.sealed })).mismatches, [])
 })
@@ -175,7 +176,7 @@ async function stalling({ pool_max = 10 } = {}) {
     onEnded() {},
   })
   for (const { batch_id, idx } of claims) {
-    const row = await readChunk(store.read, batch_id, idx)
+    const row = await readRow(store.read, 'chunks', { batch_id, idx })
     const lines = Array.from({ length: LINES }, (_, i) => ({ line: i + 1 }))
     const chunk = { results: new ChunkResults(row!, lines) }
     chunks.push(chunk)

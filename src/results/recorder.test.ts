@@ -6,7 +6,7 @@ import { BlobStoreFailed } from '../blobs/blobs.ts'
 import type { Run } from '../dispatch/run.ts'
 import { reconcile } from '../ledger/reconcile.ts'
 import { parkChunk, releaseChunk } from '../store/chunks.ts'
-import { readFileRow } from '../store/files.ts'
+import { readRow } from '../store/rows.ts'
 import { StatementRejected } from '../store/store.ts'
 import { readContent } from './download.ts'
 import { readChunkJournal } from './journal.ts'
@@ -190,7 +190,7 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     /** The custom_ids of the output file. */
     async output(): Promise<string[]> {
       const { output_file_id } = await queued.batch()
-      const file = (await readFileRow(store.read, output_file_id!))!
+      const file = (await readRow(store.read, 'files', { id: output_file_id! }))!
       const pieces: Buffer[] = []
       for await (const piece of readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes }))
         pieces.push(piece)

@@ -8,7 +8,8 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
-import { type Fenced, parkChunk, readChunk, rejectChunk } from '../store/chunks.ts'
+import { type Fenced, parkChunk, rejectChunk } from '../store/chunks.ts'
+import { readRow } from '../store/rows.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { StatementRejected, Store, Writer } from '../store/store.ts'
 import type { ChunkResults, Fresh } from './chunk-results.ts'
@@ -303,7 +304,10 @@ export class Recorder<R extends RecordedRun> {
   }
 
   async #isLeased({ results: { lease: claim } }: R): Promise<boolean> {
-    const now = await readChunk(this.#options.store.read, claim.batch_id, claim.idx)
+    const now = await readRow(this.#options.store.read, 'chunks', {
+      batch_id: claim.batch_id,
+      idx: claim.idx,
+    })
     return now?.state === 'leased' && now.epoch === claim.epoch
   }
 

@@ -45,16 +45,6 @@ export function batchName({ id, metadata, input_filename }: NameFields): string 
 
 type NameFields = Pick<BatchRow, 'id' | 'input_filename'> & { metadata?: string | null | undefined }
 
-/** The project's batch; undefined when it does not exist or is another project's. */
-export async function readBatch(db: Reader, project_id: string, id: string): Promise<BatchRow | undefined> {
-  return await readRow(db, 'batches', { id, project_id })
-}
-
-/** The row of any project, for background work. */
-export async function readBatchRow(db: Reader, id: string): Promise<BatchRow | undefined> {
-  return await readRow(db, 'batches', { id })
-}
-
 export interface BatchFilter {
   status?: BatchStatus | undefined
   model?: string | undefined
@@ -144,7 +134,7 @@ async function valueAt(
   const text = cursor.slice(id.length + 1)
   if (column === 'status' && BATCH_STATUSES.some((status) => status === text)) return text
   if (column !== 'status' && column !== 'name' && /^\d{1,15}$/.test(text)) return Number(text)
-  return (await readBatchRow(db, id))?.[column]
+  return (await readRow(db, 'batches', { id }))?.[column]
 }
 
 function containsText(column: string, text: string): RawBuilder<boolean> {

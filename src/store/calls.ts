@@ -3,26 +3,9 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, insertRows, readRow, selectRows, updateRows } from './rows.ts'
-import type { AnonymousRequestRow, HttpRequestRow, IdempotencyRow } from './schema.ts'
+import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
+import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
-
-/**
- * One row per authenticated HTTP call: what was asked, how it ended, and for calls that change something
- * what was answered.
- */
-export async function insertHttpRequests(tx: Writer, rows: readonly HttpRequestRow[]): Promise<void> {
-  await insertRows(tx, 'http_requests', rows)
-}
-
-/** The project's call; undefined when there was none or it was another project's. */
-export async function readHttpRequest(
-  db: Reader,
-  project_id: string,
-  id: string,
-): Promise<HttpRequestRow | undefined> {
-  return await readRow(db, 'http_requests', { id, project_id })
-}
 
 interface HttpRequestFilter {
   method?: string | undefined
@@ -78,18 +61,6 @@ export async function forgetHttpRequests(tx: Writer, before: number, limit: numb
   return Number(result.numDeletedRows)
 }
 
-/** Rejected calls without a valid key; only the newest are kept. */
-export async function insertAnonymousRequests(
-  tx: Writer,
-  rows: readonly AnonymousRequestRow[],
-): Promise<void> {
-  await insertRows(tx, 'anonymous_requests', rows)
-}
-
-export async function readAnonymousRequest(db: Reader, id: string): Promise<AnonymousRequestRow | undefined> {
-  return await readRow(db, 'anonymous_requests', { id })
-}
-
 /** Forgets all but the newest `count`; IDs begin with their time. */
 export async function keepNewestAnonymousRequests(tx: Writer, count: number): Promise<void> {
   await tx
@@ -132,12 +103,8 @@ export async function reserveIdempotencyKey(
   row: Omit<IdempotencyRow, 'state' | 'status' | 'response'>,
 ): Promise<boolean> {
   await deleteRows(tx, 'idempotency_keys', rowKey(row)).where('expires', '<=', row.created).execute()
-  const result = await tx
-    .insertInto('idempotency_keys')
-    .values({ ...row, state: 'in_progress' })
-    .onConflict((oc) => oc.columns(['project_id', 'route', 'key']).doNothing())
-    .executeTakeFirst()
-  return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
+  const inserted = tx.insertInto('idempotency_keys').values({ ...row, state: 'in_progress' })
+  return await changesRow(inserted.onConflict((oc) => oc.columns(['project_id', 'route', 'key']).doNothing()))
 }
 
 /** Frees the key for the next call. */

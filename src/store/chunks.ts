@@ -5,7 +5,7 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { deleteRows, exactPlus, insertRows, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, exactPlus, insertRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, JournalPartRow, Schema } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -118,7 +118,7 @@ export async function commitChunk(
  * pending commit took effect.
  */
 async function whyRefused(tx: Writer, { batch_id, idx, epoch, commit_seq }: CommitLease): Promise<Fenced> {
-  const now = await readChunk(tx, batch_id, idx)
+  const now = await readRow(tx, 'chunks', { batch_id, idx })
   return now?.epoch === epoch && now.commit_seq === commit_seq + 1 ? 'repeated' : 'lost'
 }
 
@@ -138,10 +138,8 @@ export async function fenceReservation(
   lease: Lease,
   { last, next }: { last: number; next: number },
 ): Promise<number | null> {
-  const result = await updateRows(tx, 'chunks', { ...leased(lease), reservation_seq: last })
-    .set({ reservation_seq: next })
-    .executeTakeFirst()
-  if (result.numUpdatedRows > 0n) return next
+  const renumbered = updateRows(tx, 'chunks', { ...leased(lease), reservation_seq: last })
+  if (await changesRow(renumbered.set({ reservation_seq: next }))) return next
   return (await readRow(tx, 'chunks', leased(lease)))?.reservation_seq ?? null
 }
 
@@ -193,10 +191,8 @@ async function endLease(
 
 /** Requeues the chunk at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
-  const result = await updateRows(tx, 'chunks', leased(lease))
-    .set({ state: 'ready', worker_id: null })
-    .executeTakeFirst()
-  if (result.numUpdatedRows > 0n) await deleteReservations(tx, lease)
+  const released = updateRows(tx, 'chunks', leased(lease)).set({ state: 'ready', worker_id: null })
+  if (await changesRow(released)) await deleteReservations(tx, lease)
 }
 
 /** Makes chunks of a project ready that wait for a limit: limits were changed, or have room again. */
@@ -282,10 +278,6 @@ export async function listChunkStarts(db: Reader, batch_id: string): Promise<num
   return rows.map(({ first_line }) => first_line)
 }
 
-export async function readChunk(db: Reader, batch_id: string, idx: number): Promise<ChunkRow | undefined> {
-  return await readRow(db, 'chunks', { batch_id, idx })
-}
-
 // Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten thousand
 // chunks: of each batch only its leased chunks, which are as few as workers have slots, and the first of the others are
 // looked at.
@@ -327,14 +319,9 @@ export async function countLeased(db: Reader): Promise<(ChunkGroup & { chunks: n
 }
 
 /**
- * The journal parts of open chunks: spans of journal blobs. A journal that no open chunk needs is marked for deletion in
- * the transaction that seals the last chunk.
+ * The journal parts of an open chunk, spans of journal blobs, in the order in which they were written. A journal that no
+ * open chunk needs is marked for deletion in the transaction that seals the last chunk.
  */
-export async function insertJournalParts(tx: Writer, parts: readonly JournalPartRow[]): Promise<void> {
-  await insertRows(tx, 'journal_parts', parts)
-}
-
-/** In the order in which they were written. */
 export async function listJournalParts(db: Reader, batch_id: string, idx: number): Promise<JournalPartRow[]> {
   return await selectRows(db, 'journal_parts', { batch_id, idx })
     .selectAll()

@@ -1,19 +1,12 @@
 // Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file whose
 // `expires_at` has passed is deleted for its users from that moment on: whatever users read goes through `visibleFiles`
 // or `readVisibleResults`, and maintenance only frees the space afterwards.
-import type { Insertable } from 'kysely'
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { readRow, selectRows, updateRows, wordsIn } from './rows.ts'
-import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
+import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
+import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
-
-type NewFile = Insertable<Schema['files']>
-
-export async function insertFile(tx: Writer, file: NewFile): Promise<void> {
-  await tx.insertInto('files').values(file).execute()
-}
 
 /** The files of a project that its users see at `now` (Unix ms). */
 function visibleFiles(db: Reader, project_id: string, now: number) {
@@ -97,11 +90,6 @@ export async function readVisibleResults(
     .executeTakeFirst()
 }
 
-/** The row of any project, deleted or not, for background work. */
-export async function readFileRow(db: Reader, id: string): Promise<FileRow | undefined> {
-  return await readRow(db, 'files', { id })
-}
-
 /** The column `errors`, read. */
 export function fileProblems(errors: string): FileProblem[] {
   return JSON.parse(errors)
@@ -126,15 +114,8 @@ export async function updateFetched(
   id: string,
   { source, ...fetched }: { bytes: number; source: FileSource; content_blob?: string },
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'files', {
-    id,
-    status: 'pending',
-    content_blob: null,
-    deleted_at: null,
-  })
-    .set({ ...fetched, source: JSON.stringify(source) })
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  const pending = updateRows(tx, 'files', { id, status: 'pending', content_blob: null, deleted_at: null })
+  return await changesRow(pending.set({ ...fetched, source: JSON.stringify(source) }))
 }
 
 /** The same as readFile; until the transaction ends, the file cannot be deleted. */
@@ -177,10 +158,8 @@ export async function markProcessed(
   id: string,
   found: Pick<FileRow, 'line_count' | 'index_blob'> & Partial<Pick<FileRow, 'ids_blob'>>,
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
-    .set({ status: 'processed', ...found })
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  const pending = updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
+  return await changesRow(pending.set({ status: 'processed', ...found }))
 }
 
 /** Puts an index in the place of a damaged one. False when the file was deleted or its index replaced meanwhile. */
@@ -190,10 +169,8 @@ export async function replaceIndex(
   damaged: string,
   index_blob: string,
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'files', { id, index_blob: damaged, deleted_at: null })
-    .set({ index_blob })
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  const current = updateRows(tx, 'files', { id, index_blob: damaged, deleted_at: null })
+  return await changesRow(current.set({ index_blob }))
 }
 
 /** pending → error. False when the file was deleted or validated meanwhile. */
@@ -202,18 +179,13 @@ export async function markInvalid(
   id: string,
   found: { line_count: number; status_details: string; errors: string },
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
-    .set({ status: 'error', ...found })
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  const pending = updateRows(tx, 'files', { id, status: 'pending', deleted_at: null })
+  return await changesRow(pending.set({ status: 'error', ...found }))
 }
 
 /** Marks the file as deleted; the caller marks its content for deletion. False if it was deleted before. */
 export async function markDeleted(tx: Writer, id: string, now: number): Promise<boolean> {
-  const result = await updateRows(tx, 'files', { id, deleted_at: null })
-    .set({ deleted_at: now })
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  return await changesRow(updateRows(tx, 'files', { id, deleted_at: null }).set({ deleted_at: now }))
 }
 
 /** Files whose retention has ended, oldest first. */

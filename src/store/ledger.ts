@@ -3,22 +3,9 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import {
-  deleteRows,
-  exactPlus,
-  exactPlusExcluded,
-  exactSum,
-  insertRows,
-  selectRows,
-  slices,
-  updateRows,
-} from './rows.ts'
-import type { BatchRow, ChunkRow, LedgerEntryRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
+import { deleteRows, exactPlus, exactPlusExcluded, exactSum, selectRows, slices, updateRows } from './rows.ts'
+import type { BatchRow, ChunkRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
-
-export async function insertEntries(tx: Writer, rows: readonly LedgerEntryRow[]): Promise<void> {
-  await insertRows(tx, 'ledger_entries', rows)
-}
 
 // Reservations: the most that the lines of a leased chunk may cost, reserved before a line is sent. A reservation
 // shrinks as lines settle and is released when the chunk is sealed, parked or requeued: none outlives its lease.

@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, readRow, selectRows, slices, updateRows } from './rows.ts'
+import { changesRow, deleteRows, selectRows, slices, updateRows } from './rows.ts'
 import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -30,15 +30,9 @@ export async function updateLimit(
 
 /** False when there is no such limit. */
 export async function deleteLimit(tx: Writer, project_id: string, id: string): Promise<boolean> {
-  const result = await deleteRows(tx, 'limits', { id, project_id }).executeTakeFirst()
-  if (result.numDeletedRows === 0n) return false
+  if (!(await changesRow(deleteRows(tx, 'limits', { id, project_id })))) return false
   await changed(tx, project_id)
   return true
-}
-
-/** The project's limit; undefined when it does not exist or is another project's. */
-export async function readLimit(db: Reader, project_id: string, id: string): Promise<LimitRow | undefined> {
-  return await readRow(db, 'limits', { id, project_id })
 }
 
 export async function listLimits(
@@ -191,10 +185,8 @@ export async function crossedBefore(
 
 /** False if the crossing is recorded already. */
 export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
-  const result = await tx
-    .insertInto('limit_crossings')
-    .values(row)
-    .onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing())
-    .executeTakeFirst()
-  return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
+  const inserted = tx.insertInto('limit_crossings').values(row)
+  return await changesRow(
+    inserted.onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing()),
+  )
 }

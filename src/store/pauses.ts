@@ -2,7 +2,7 @@
 // then; those that are leased are parked by their worker, and those of which a batch API has lines are left alone: it may
 // have answered them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
-import { deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -57,22 +57,15 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
 
 /** False if the project had paused the model already. */
 export async function pauseModel(tx: Writer, paused: PausedModel): Promise<boolean> {
-  const { numInsertedOrUpdatedRows } = await tx
-    .insertInto('paused_models')
-    .values(paused)
-    .onConflict((conflict) => conflict.doNothing())
-    .executeTakeFirstOrThrow()
+  const inserted = tx.insertInto('paused_models').values(paused)
+  const isNew = await changesRow(inserted.onConflict((conflict) => conflict.doNothing()))
   await parkOfPausedModels(tx, paused.project_id)
-  return Number(numInsertedOrUpdatedRows) > 0
+  return isNew
 }
 
 /** False if the project had not paused the model. */
 export async function resumeModel(tx: Writer, project_id: string, model: string): Promise<boolean> {
-  const { numDeletedRows } = await deleteRows(tx, 'paused_models', {
-    project_id,
-    model,
-  }).executeTakeFirstOrThrow()
-  if (numDeletedRows === 0n) return false
+  if (!(await changesRow(deleteRows(tx, 'paused_models', { project_id, model })))) return false
   // Chunks of several models are among them: those that still may not go on are parked again by who claims them.
   await wakePaused(tx)
     .where('project_id', '=', project_id)

@@ -3,17 +3,9 @@ import { sql } from 'kysely'
 import { isPerson, PERSON_ID } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { countRows, deleteRows, exactSum, readRow, selectRows, updateRows } from './rows.ts'
+import { deleteRows, exactSum, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
-
-export async function readProject(db: Reader, id: string): Promise<ProjectRow | undefined> {
-  return await readRow(db, 'projects', { id })
-}
-
-export async function readProjectByName(db: Reader, name: string): Promise<ProjectRow | undefined> {
-  return await readRow(db, 'projects', { name })
-}
 
 /** Ordered by ID. */
 export async function listProjects(db: Reader): Promise<ProjectRow[]> {
@@ -72,17 +64,9 @@ export async function sumOpenBatches(
     .executeTakeFirstOrThrow()
 }
 
-export async function countLimits(db: Reader, project_id: string): Promise<number> {
-  return await countRows(db, 'limits', { project_id })
-}
-
 // API keys. The secret itself is never stored, only its SHA-256.
 
 export type KeyWithProject = ApiKeyRow & { project_name: string; plan: string }
-
-export async function insertKey(tx: Writer, key: NewApiKeyRow): Promise<void> {
-  await tx.insertInto('api_keys').values(key).execute()
-}
 
 /** The key with its project's name and plan; revoked keys too. */
 export async function readKey(db: Reader, id: string): Promise<KeyWithProject | undefined> {

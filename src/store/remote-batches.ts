@@ -15,7 +15,7 @@ import {
 import type { Spend } from '../domain/spend.ts'
 import { hasLease } from './chunks.ts'
 import { addReservations } from './ledger.ts'
-import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -50,7 +50,7 @@ export async function intendRemoteBatch(
     .onConflict((conflict) => conflict.doNothing())
     .returningAll()
     .executeTakeFirst()
-  if (row === undefined) return await readRemoteBatch(tx, batch.id)
+  if (row === undefined) return await readRow(tx, 'remote_batches', { id: batch.id })
   await countOf(tx, lease, 1)
   await addReservations(tx, reservationRows(lease, idx, moved, -1))
   await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
@@ -66,14 +66,6 @@ export async function unrecordedBatches(
     .selectAll()
     .orderBy('id')
     .execute()
-}
-
-/** All that were made of lines of a chunk, and are not forgotten. */
-export async function countRemoteBatches(
-  db: Reader,
-  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
-): Promise<number> {
-  return await countRows(db, 'remote_batches', { batch_id, idx })
 }
 
 /** What batch APIs have of unfinished batches, for the reasons why these wait. */
@@ -106,10 +98,6 @@ export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Pr
     .execute()
 }
 
-export async function readRemoteBatch(db: Reader, id: string): Promise<RemoteBatchRow | undefined> {
-  return await readRow(db, 'remote_batches', { id })
-}
-
 /** Which of these IDs batches have that are open at an upstream. */
 export async function openRemoteIds(
   db: Reader,
@@ -132,10 +120,7 @@ export async function changeRemoteBatch(
   change: Change,
 ): Promise<boolean> {
   if (change.state !== undefined) assertRemoteTransition(id, from, change.state)
-  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id, state: from })
-    .set(change)
-    .executeTakeFirstOrThrow()
-  return numUpdatedRows > 0n
+  return await changesRow(updateRows(tx, 'remote_batches', { id, state: from }).set(change))
 }
 
 /**
@@ -150,16 +135,15 @@ export async function announceCreation(
 ): Promise<boolean> {
   assertRemoteTransition(id, state, 'creating')
   if (!(await hasLease(tx, lease))) return false
-  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id, state })
-    .set((eb) => ({
+  return await changesRow(
+    updateRows(tx, 'remote_batches', { id, state }).set((eb) => ({
       state: 'creating',
       file_id,
       creating_at: now,
       creations: eb('creations', '+', 1),
       failing_since: null,
-    }))
-    .executeTakeFirstOrThrow()
-  return numUpdatedRows > 0n
+    })),
+  )
 }
 
 /** How long ago it was to be created last (ms), by the database's clock. */
@@ -485,14 +469,9 @@ export async function hastenRemoteBatch(
   upstreams: readonly string[],
   now: number,
 ): Promise<boolean> {
-  const { numUpdatedRows } = await updateRows(tx, 'remote_batches', {
-    remote_id,
-    state: 'open',
-    upstream: upstreams,
-  })
-    .set({ poll_at: now })
-    .executeTakeFirstOrThrow()
-  return numUpdatedRows > 0n
+  return await changesRow(
+    updateRows(tx, 'remote_batches', { remote_id, state: 'open', upstream: upstreams }).set({ poll_at: now }),
+  )
 }
 
 /** Has the batches of a batch that is ending looked at now: they are cancelled, or a worker records what they answered. */

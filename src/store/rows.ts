@@ -1,12 +1,24 @@
 // Statements on the rows of one table that have given values in their columns, which is how most statements choose
 // their rows, and parts that the statements of many tables have. The rest of a statement is built as usual.
-import { type Insertable, type RawBuilder, type Selectable, type SqlBool, sql } from 'kysely'
+import {
+  type DeleteResult,
+  type Insertable,
+  InsertResult,
+  type RawBuilder,
+  type Selectable,
+  type SqlBool,
+  sql,
+  type UpdateResult,
+} from 'kysely'
 import { COUNT_MAX } from '../domain/spend.ts'
 import type { Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 type Table = keyof Schema
 type Row<T extends Table> = Selectable<Schema[T]>
+
+/** The tables of objects that belong to a project. */
+type Owned = { [T in Table]: Row<T> extends { id: string; project_id: string } ? T : never }[Table]
 
 /** By column: its value, or a list of values of which it has one. */
 type Match<T extends Table> = { readonly [C in keyof Row<T>]?: Row<T>[C] | readonly Row<T>[C][] }
@@ -18,6 +30,11 @@ export function selectRows<T extends Table>(db: Pick<Reader, 'selectFrom'>, tabl
 /** The one row; undefined if there is none. */
 export async function readRow<T extends Table>(db: Reader, table: T, match: Match<T>) {
   return await selectRows(db, table, match).selectAll().executeTakeFirst()
+}
+
+/** The project's object; undefined if it does not exist or is another project's. */
+export async function readOwn<T extends Owned>(db: Reader, table: T, project_id: string, id: string) {
+  return await readRow(db, table, { id, project_id } as Match<T>)
 }
 
 export async function countRows<T extends Table>(db: Reader, table: T, match: Match<T>): Promise<number> {
@@ -32,6 +49,23 @@ export function updateRows<T extends Table>(tx: Writer, table: T, match: Match<T
 
 export function deleteRows<T extends Table>(tx: Writer, table: T, match: Match<T>) {
   return tx.deleteFrom(named(table)).where(matching(match))
+}
+
+/** Whether the statement inserts, updates or deletes a row when it runs. */
+export async function changesRow(statement: {
+  executeTakeFirst(): Promise<InsertResult | UpdateResult | DeleteResult>
+}): Promise<boolean> {
+  const result = await statement.executeTakeFirst()
+  if (result instanceof InsertResult) return (result.numInsertedOrUpdatedRows ?? 0n) > 0n
+  return ('numUpdatedRows' in result ? result.numUpdatedRows : result.numDeletedRows) > 0n
+}
+
+export async function insertRow<T extends Table>(
+  tx: Writer,
+  table: T,
+  row: Insertable<Schema[T]>,
+): Promise<void> {
+  await tx.insertInto(table).values(row).execute()
 }
 
 /** All with the same columns. */

@@ -360,6 +360,7 @@ export const TABLES = {
     /** Set when the blob is pending deletion: its wrapped key is destroyed, its bytes are deleted soon. */
     deletion_pending_since: whole().optional(),
   },
+  /** An authenticated HTTP call: how it ended, and for one that changes something what was answered. */
   http_requests: tableSince(3, {
     id: text().key(),
     project_id: text(),

@@ -2,7 +2,7 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -145,12 +145,7 @@ function compare(a: string, b: string): number {
 
 /** Ends the task, if its lease still holds: call it first in the transaction that records its effect. */
 export async function finishTask(tx: Writer, task: TaskRow): Promise<boolean> {
-  const result = await deleteRows(tx, 'tasks', {
-    id: task.id,
-    epoch: task.epoch,
-    state: 'leased',
-  }).executeTakeFirst()
-  return result.numDeletedRows > 0n
+  return await changesRow(deleteRows(tx, 'tasks', { id: task.id, epoch: task.epoch, state: 'leased' }))
 }
 
 /** Requeues the task, to run at `run_at` or later. */

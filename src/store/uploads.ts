@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { countRows, deleteRows, exactSum, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, exactSum, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -13,10 +13,6 @@ export const NOT_COMPLETING = {
   completing_until: null,
   completion_order: null,
   completion_failure: null,
-}
-
-export async function insertUploadRow(tx: Writer, upload: UploadRow): Promise<void> {
-  await tx.insertInto('uploads').values(upload).execute()
 }
 
 /** The project's upload as it is at `now` (Unix ms); undefined when it does not exist or is another project's. */
@@ -87,14 +83,6 @@ export async function listUploadParts(
   return await listed(selectRows(db, 'upload_parts', { upload_id: id }).selectAll(), 'id', page)
 }
 
-export async function readUploadPart(
-  db: Reader,
-  upload_id: string,
-  id: string,
-): Promise<UploadPartRow | undefined> {
-  return await readRow(db, 'upload_parts', { upload_id, id })
-}
-
 /** pending → `status`; its parts are deleted. False when it was not pending. */
 export async function endUpload(
   tx: Writer,
@@ -102,10 +90,8 @@ export async function endUpload(
   { status, file_id }: { status: Exclude<UploadStatus, 'pending'>; file_id: string | null },
   now: number,
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'uploads', { id, status: 'pending' })
-    .set({ status, file_id })
-    .executeTakeFirst()
-  if (result.numUpdatedRows === 0n) return false
+  const ended = updateRows(tx, 'uploads', { id, status: 'pending' }).set({ status, file_id })
+  if (!(await changesRow(ended))) return false
   const parts = await deleteRows(tx, 'upload_parts', { upload_id: id }).returning('blob').execute()
   for (let at = 0; at < parts.length; at += BLOBS_AT_ONCE)
     await markForDeletion(
@@ -196,8 +182,4 @@ export async function sumPendingUploads(
     )
     .select((eb) => [eb.fn.countAll<number>().as('uploads'), exactSum('stored').as('bytes')])
     .executeTakeFirstOrThrow()
-}
-
-export async function countUploadParts(db: Reader, upload_id: string): Promise<number> {
-  return await countRows(db, 'upload_parts', { upload_id })
 }

@@ -7,15 +7,6 @@ import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema
 import type { Reader, Writer } from './store.ts'
 
 /** Events of a project, newest first. */
-export async function insertEvent(tx: Writer, event: EventRow): Promise<void> {
-  await tx.insertInto('events').values(event).execute()
-}
-
-/** The project's event; undefined when it does not exist or is another project's. */
-export async function readEvent(db: Reader, project_id: string, id: string): Promise<EventRow | undefined> {
-  return await readRow(db, 'events', { id, project_id })
-}
-
 export async function listEvents(
   db: Reader,
   project_id: string,
@@ -52,19 +43,6 @@ export async function forgetEvents(tx: Writer, cutoff: number, limit: number): P
     if ((await countRows(tx, 'deliveries', { webhook_id: id })) === 0) await deleteWebhook(tx, id)
   await deleteRows(tx, 'events', { id: ids }).execute()
   return ids.length
-}
-
-export async function insertWebhook(tx: Writer, webhook: WebhookRow): Promise<void> {
-  await tx.insertInto('webhooks').values(webhook).execute()
-}
-
-/** The project's webhook; undefined when it does not exist or is another project's. */
-export async function readWebhook(
-  db: Reader,
-  project_id: string,
-  id: string,
-): Promise<WebhookRow | undefined> {
-  return await readRow(db, 'webhooks', { id, project_id })
 }
 
 /** The same, locked until the transaction ends. */
@@ -114,11 +92,6 @@ export async function disableWebhook(tx: Writer, id: string, reason: string, now
   await updateRows(tx, 'webhooks', { id, disabled_at: null })
     .set({ disabled_at: now, disabled_reason: reason })
     .execute()
-}
-
-/** Without those of batches. */
-export async function countWebhooks(db: Reader, project_id: string): Promise<number> {
-  return await countRows(db, 'webhooks', { project_id, batch_id: null })
 }
 
 /** With its deliveries; tasks about them find nothing and end. The webhook is locked. */
@@ -183,14 +156,6 @@ export async function updateDelivery(
   change: Partial<Omit<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>>,
 ): Promise<void> {
   await updateRows(tx, 'deliveries', { id }).set(change).execute()
-}
-
-export async function readDelivery(
-  db: Reader,
-  webhook_id: string,
-  id: string,
-): Promise<DeliveryRow | undefined> {
-  return await readRow(db, 'deliveries', { webhook_id, id })
 }
 
 export type ListedDelivery = DeliveryRow & Pick<EventRow, 'type'>

@@ -7,7 +7,7 @@
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
-import { countRows, deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, countRows, deleteRows, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -39,11 +39,11 @@ export async function renewSession(
   worker_id: string,
   lease_ms: number,
 ): Promise<boolean> {
-  const result = await updateRows(tx, 'workers', { id: worker_id })
-    .set((eb) => ({ lease_until: eb(claimSql.now, '+', lease_ms), lease_ms }))
-    .where('lease_until', '>', claimSql.now)
-    .executeTakeFirst()
-  return result.numUpdatedRows > 0n
+  return await changesRow(
+    updateRows(tx, 'workers', { id: worker_id })
+      .set((eb) => ({ lease_until: eb(claimSql.now, '+', lease_ms), lease_ms }))
+      .where('lease_until', '>', claimSql.now),
+  )
 }
 
 /**

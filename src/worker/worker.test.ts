@@ -10,7 +10,8 @@ import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { reservedByProject } from '../store/ledger.ts'
 import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
-import { changeRemoteBatch, intendRemoteBatch, readRemoteBatch } from '../store/remote-batches.ts'
+import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
+import { readRow } from '../store/rows.ts'
 import { closeSession, openSession } from '../store/workers.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
@@ -211,7 +212,7 @@ test('what a batch API has answered is settled though all other lines wait for t
   })
   await world.worker.start()
   await world.until(() => world.server.inFlight.length === 2, 100)
-  assert.equal((await readRemoteBatch(store.read, id))?.state, 'done')
+  assert.equal((await readRow(store.read, 'remote_batches', { id }))?.state, 'done')
 })
 
 test('a chunk that is parked since a model is paused goes on with that model, whatever its row named before', async () => {

@@ -1,4 +1,5 @@
 // Reading a batch while it runs: every line comes, in the order of the input, and none twice to who asks so.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parquetReadObjects } from 'hyparquet'
@@ -6,7 +7,7 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { ProjectQueue } from '../../src/domain/project-queue.ts'
 import { HeavyRead } from '../../src/http/response/heavy-reads.ts'
 import { readResultsTable } from '../../src/http/routes/batch-results.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { SchemaChecks } from '../../src/tables/schema-checks.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from '../service.ts'
@@ -160,7 +161,7 @@ test('a reader who leaves ends the table', async () => {
   await using service = await TestService.start(configFor(upstream.base_url))
   const { id } = await service.run(Array.from({ length: 1_100 }, (_, i) => line(`l${i}`, 'x'.repeat(2_000))))
   const ports = tablePorts(service)
-  const row = await readBatchRow(ports.db, id)
+  const row = await readRow(ports.db, 'batches', { id })
   assert(row)
   const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, readUntil())
   const first = await table.next()
@@ -247,7 +248,7 @@ test('a caller who leaves ends the check that runs', async () => {
   await using service = await TestService.start(configFor(upstream.base_url))
   const checks = new SchemaChecks({ answerMs: 3_600_000, tableMs: 3_600_000, processes: 1 })
   const ports = tablePorts(service, checks)
-  const row = await readBatchRow(ports.db, await slowBatch(service))
+  const row = await readRow(ports.db, 'batches', { id: await slowBatch(service) })
   assert(row)
   const left = new AbortController()
   const table = readResultsTable(ports, row, { format: 'csv', spreadsheet: false }, readUntil(left.signal))

@@ -1,12 +1,13 @@
 // Strict clients of OpenAI's Batch API: what they may assume of an object holds, by key or by call, and the SDK reads
 // it without a change.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI, { AzureOpenAI, toFile } from 'openai'
 import { createKey } from '../../src/admin/create-key.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { showBatch } from '../../src/http/routes/batches.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { testReceiver } from '../fakes/receiver.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
@@ -87,7 +88,7 @@ test('a batch that waits is in progress once it is validated, and validating bef
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
   const batch = await service.run([line('a')])
-  const row = await readBatchRow(service.stores.store.read, batch.id)
+  const row = await readRow(service.stores.store.read, 'batches', { id: batch.id })
   assert.ok(row?.queued_at)
   const view = { region: 'local', compat: 'openai' as const }
   const waiting = { ...row, status: 'queued' as const, in_progress_at: null, completed_at: null }

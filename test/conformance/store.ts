@@ -12,14 +12,12 @@ import {
   listBatches,
   markInputDeleted,
   moveBatch,
-  readBatch,
   setBatch,
 } from '../../src/store/batches.ts'
 import { insertBlobs, knownBlobs, listPendingDeletion, readBlobRow } from '../../src/store/blobs.ts'
 import {
   completeIdempotencyKey,
   forgetIdempotencyKeys,
-  insertHttpRequests,
   readIdempotency,
   reserveIdempotencyKey,
   takeCalls,
@@ -37,18 +35,15 @@ import {
   commitChunk,
   dropJournal,
   insertChunks,
-  insertJournalParts,
   listJournalParts,
   listSealed,
   parkChunk,
-  readChunk,
   readChunkOfLine,
   releaseChunk,
   wakeParked,
 } from '../../src/store/chunks.ts'
 import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
 import {
-  insertFile,
   listExpiredFiles,
   listFiles,
   lockFileRow,
@@ -57,8 +52,8 @@ import {
   readFile,
 } from '../../src/store/files.ts'
 import { overLimitUntil } from '../../src/store/limits.ts'
-import { ensureProject, readProjectByName } from '../../src/store/projects.ts'
-import { updateRows } from '../../src/store/rows.ts'
+import { ensureProject } from '../../src/store/projects.ts'
+import { insertRow, insertRows, readOwn, readRow, updateRows } from '../../src/store/rows.ts'
 import {
   type BatchRow,
   type Column,
@@ -81,7 +76,6 @@ import {
 } from '../../src/store/tasks.ts'
 import {
   beginCompletion,
-  insertUploadRow,
   isCompleting,
   leaveCompletion,
   NOT_COMPLETING,
@@ -148,20 +142,20 @@ export function storeConformance(
   describe(`${name} as a store: transactions`, () => {
     test('what a transaction wrote is there for everybody once it has resolved', async (store, other) => {
       await store.write((tx) => ensureProject(tx, project('a')))
-      assert.equal((await readProjectByName(store.read, 'a'))?.plan, 'payg')
-      assert.equal((await readProjectByName(other.read, 'a'))?.plan, 'payg')
+      assert.equal((await readRow(store.read, 'projects', { name: 'a' }))?.plan, 'payg')
+      assert.equal((await readRow(other.read, 'projects', { name: 'a' }))?.plan, 'payg')
     })
 
     test('an asynchronous commit can be read by every process once it has resolved, and one that fails leaves nothing', async (store, other) => {
       await store.writeAsyncCommit((tx) => ensureProject(tx, project('a')))
-      assert.equal((await readProjectByName(other.read, 'a'))?.name, 'a')
+      assert.equal((await readRow(other.read, 'projects', { name: 'a' }))?.name, 'a')
       const failure = new Error('changed my mind')
       const note = store.writeAsyncCommit(async (tx) => {
         await ensureProject(tx, project('b'))
         throw failure
       })
       await assert.rejects(note, failure)
-      assert.equal(await readProjectByName(store.read, 'b'), undefined)
+      assert.equal(await readRow(store.read, 'projects', { name: 'b' }), undefined)
     })
 
     test('a transaction that fails leaves nothing, and its own error comes out', async (store) => {
@@ -171,9 +165,9 @@ export function storeConformance(
         throw failure
       })
       await assert.rejects(change, failure)
-      assert.equal(await readProjectByName(store.read, 'a'), undefined)
+      assert.equal(await readRow(store.read, 'projects', { name: 'a' }), undefined)
       await store.write((tx) => ensureProject(tx, project('b')))
-      assert.equal((await readProjectByName(store.read, 'b'))?.name, 'b')
+      assert.equal((await readRow(store.read, 'projects', { name: 'b' }))?.name, 'b')
     })
 
     test('a statement that the database refuses undoes the whole transaction', async (store) => {
@@ -185,14 +179,14 @@ export function storeConformance(
           .execute()
       })
       await assert.rejects(change)
-      assert.equal(await readProjectByName(store.read, 'a'), undefined)
+      assert.equal(await readRow(store.read, 'projects', { name: 'a' }), undefined)
     })
 
     test('others do not see a transaction before it has ended', async (store, other) => {
       await store.write(async (tx) => {
         await ensureProject(tx, project('a'))
-        assert.equal(await readProjectByName(other.read, 'a'), undefined)
-        assert.equal(await readProjectByName(store.read, 'a'), undefined)
+        assert.equal(await readRow(other.read, 'projects', { name: 'a' }), undefined)
+        assert.equal(await readRow(store.read, 'projects', { name: 'a' }), undefined)
       })
     })
 
@@ -204,7 +198,7 @@ export function storeConformance(
         stores[i % stores.length]!.write((tx) => addToBatch(tx, batch.id, delta)),
       )
       await Promise.all(adds)
-      const row = await readBatch(store.read, 'proj_a', batch.id)
+      const row = await readOwn(store.read, 'batches', 'proj_a', batch.id)
       assert.deepEqual([row?.completed, row?.cost_nanos], [30, 210])
     })
 
@@ -224,13 +218,13 @@ export function storeConformance(
     test('text comes back as it went in, whatever its characters', async (store) => {
       const text = 'ü 😀 \u202e \\ \' " % _ \n\t {"a":"\\u0000"}'
       await seed(store)
-      await store.write((tx) => insertFile(tx, file('file_x', { filename: text })))
+      await store.write((tx) => insertRow(tx, 'files', file('file_x', { filename: text })))
       assert.equal((await readFile(store.read, 'proj_a', 'file_x', NOW))?.filename, text)
     })
 
     test('text that no database stores is stored as U+FFFD, wherever it comes from', async (store) => {
       await seed(store)
-      await store.write((tx) => insertFile(tx, file('file_x', { filename: 'a\0b \udc00c\ud800' })))
+      await store.write((tx) => insertRow(tx, 'files', file('file_x', { filename: 'a\0b \udc00c\ud800' })))
       const stored = 'a\ufffdb \ufffdc\ufffd'
       assert.equal((await readFile(store.read, 'proj_a', 'file_x', NOW))?.filename, stored)
     })
@@ -243,13 +237,13 @@ export function storeConformance(
       const stores = Array.from({ length: 5 }, () => database.open())
       await Promise.all(stores.map((store) => store.migrate()))
       await stores[0]!.write((tx) => ensureProject(tx, project('a')))
-      assert.equal((await readProjectByName(stores[4]!.read, 'a'))?.name, 'a')
+      assert.equal((await readRow(stores[4]!.read, 'projects', { name: 'a' }))?.name, 'a')
     })
 
     test('migrating again changes nothing', async (store) => {
       await store.write((tx) => ensureProject(tx, project('a')))
       await store.migrate()
-      assert.equal((await readProjectByName(store.read, 'a'))?.name, 'a')
+      assert.equal((await readRow(store.read, 'projects', { name: 'a' }))?.name, 'a')
     })
 
     test('batches of earlier versions get their names and counts of lines not run', async (store) => {
@@ -273,7 +267,7 @@ export function storeConformance(
         await sql`DELETE FROM kysely_migration WHERE name >= '0020'`.execute(tx)
       })
       await store.migrate()
-      const { name, not_run, run_failed } = (await readBatch(store.read, 'proj_a', batch.id))!
+      const { name, not_run, run_failed } = (await readOwn(store.read, 'batches', 'proj_a', batch.id))!
       assert.deepEqual({ name, not_run, run_failed }, { name: 'nightly', not_run: 3, run_failed: 1 })
     })
 
@@ -308,7 +302,7 @@ export function storeConformance(
       await seed(store)
       // What the rules of languages order differently: digits, case, and signs that they pass over.
       const ids = ['file_00', 'file_0z', 'file_1', 'file_A', 'file_Z', 'file__', 'file_a', 'file_z', 'filea']
-      for (const id of ids.toReversed()) await store.write((tx) => insertFile(tx, file(id)))
+      for (const id of ids.toReversed()) await store.write((tx) => insertRow(tx, 'files', file(id)))
       const seen: string[] = []
       for (let behind: string | undefined; ; behind = seen.at(-1)) {
         const { rows: page } = await listFiles(store.read, 'proj_a', { limit: 2, behind }, NOW)
@@ -343,7 +337,7 @@ export function storeConformance(
         ['file_early', NOW],
         ['file_kept', NOW + 100],
       ] as const)
-        await store.write((tx) => insertFile(tx, file(id, { expires_at })))
+        await store.write((tx) => insertRow(tx, 'files', file(id, { expires_at })))
       const expired = async (): Promise<string[]> =>
         (await listExpiredFiles(store.read, NOW + 2, 10)).map((row) => row.id)
       assert.deepEqual(await expired(), ['file_early', 'file_late'])
@@ -484,7 +478,7 @@ export function storeConformance(
       )
       assert.deepEqual(await claim(10), [[deleted.id, 0, 1]], 'what no store could open rests')
       assert.deepEqual(await claim(10), [])
-      assert.equal((await readChunk(store.read, other.id, 0))?.state, 'ready')
+      assert.equal((await readRow(store.read, 'chunks', { batch_id: other.id, idx: 0 }))?.state, 'ready')
     })
 
     test('the plan of a batch that is ending is claimed once', async (store) => {
@@ -572,7 +566,7 @@ export function storeConformance(
         listed.map(({ idx }) => idx),
         [0],
       )
-      const sealed = await readChunk(store.read, batch.id, 0)
+      const sealed = await readRow(store.read, 'chunks', { batch_id: batch.id, idx: 0 })
       assert.deepEqual([sealed?.completed, sealed?.failed, sealed?.cost_nanos], [6, 2, 20])
       assert.deepEqual(await store.write((tx) => claimChunks(tx, order(theirs))), [])
     })
@@ -589,7 +583,7 @@ export function storeConformance(
         await store.write((tx) => parkChunk(tx, store.claimSql, claim!, 0, 'late')),
       ]
       assert.deepEqual(outcomes, ['accepted', 'repeated', 'repeated', 'repeated'])
-      const row = await readChunk(store.read, batch.id, 0)
+      const row = await readRow(store.read, 'chunks', { batch_id: batch.id, idx: 0 })
       assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 3, 10])
       const next = { ...claim!, commit_seq: claim!.commit_seq + 1 }
       assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'accepted')
@@ -632,7 +626,7 @@ export function storeConformance(
           return begun
         })
         await changing.done
-        assert.equal((await readChunk(store.read, batch.id, 0))?.state, 'ready')
+        assert.equal((await readRow(store.read, 'chunks', { batch_id: batch.id, idx: 0 }))?.state, 'ready')
         assert.equal(await store.write((tx) => overLimitUntil(tx, 'proj_a', 1, NOW)), 0)
       },
     )
@@ -881,7 +875,7 @@ export function storeConformance(
       const upload = { id: 'upload_x', project_id: 'proj_a', status: 'pending' as const }
       const rest = { filename: 'f', mime_type: 't', bytes: 1, part_bytes: 0, file_expires_after_ms: null }
       const times = { file_id: null, created: NOW, expires_at: NOW + HOUR_MS }
-      await store.write((tx) => insertUploadRow(tx, { ...upload, ...rest, ...times, ...NOT_COMPLETING }))
+      await store.write((tx) => insertRow(tx, 'uploads', { ...upload, ...rest, ...times, ...NOT_COMPLETING }))
       const begun = (mine: Store, lease_ms: number): Promise<number | null> =>
         mine.write((tx) => beginCompletion(tx, mine.claimSql, 'upload_x', { order: 'o', lease_ms }))
       const both = await Promise.all([store, other].map((mine) => begun(mine, HOUR_MS)))
@@ -901,7 +895,7 @@ export function storeConformance(
       'a file that a transaction builds on is not deleted before it has ended',
       async (store, other, contention) => {
         await seed(store)
-        await store.write((tx) => insertFile(tx, file('file_x')))
+        await store.write((tx) => insertRow(tx, 'files', file('file_x')))
         const deleting = await store.write(async (tx) => {
           assert.ok(await lockInputFile(tx, 'proj_a', 'file_x', NOW))
           const begun = begin(other.write((inner) => markDeleted(inner, 'file_x', NOW)))
@@ -918,7 +912,7 @@ export function storeConformance(
       const dayMs = 24 * HOUR_MS
       const rows = [NOW - 70 * dayMs, NOW - 40 * dayMs, NOW].map(httpCall)
       const many = Array.from({ length: 1_200 }, () => httpCall(NOW - 70 * dayMs))
-      await store.write((tx) => insertHttpRequests(tx, [...rows, ...many]))
+      await store.write((tx) => insertRows(tx, 'http_requests', [...rows, ...many]))
       await store.maintainHttpRequests(NOW, NOW - 35 * dayMs)
       const left = await store.read.selectFrom('http_requests').select('id').execute()
       assert.ok(left.some(({ id }) => id === rows[2]?.id))
@@ -1033,7 +1027,7 @@ function file(id: string, more: Partial<FileRow> = {}): FileRow {
 async function seed(store: Store, name = 'a', chunks = 3): Promise<{ batch: BatchRow }> {
   await store.write((tx) => ensureProject(tx, project(name)))
   const input = file(`file_in_${name}`, { project_id: `proj_${name}` })
-  await store.write((tx) => insertFile(tx, input))
+  await store.write((tx) => insertRow(tx, 'files', input))
   return { batch: await addBatch(store, name, chunks) }
 }
 
@@ -1082,8 +1076,9 @@ async function addJournal(
 ): Promise<void> {
   await store.write(async (tx) => {
     await insertBlobs(tx, 'offpeak', [{ key, wrapped_key: 'w', bytes: 10 }], NOW)
-    await insertJournalParts(
+    await insertRows(
       tx,
+      'journal_parts',
       chunks.map((idx) => ({
         batch_id: batch.id,
         idx,

@@ -1,7 +1,8 @@
 // An input that rots while its batch waits: the batch ends all the same, and says what happened.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { readFileRow } from '../../src/store/files.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireFile } from '../service.ts'
 
@@ -18,7 +19,7 @@ async function damage(service: TestService, key: string): Promise<void> {
 }
 
 async function damageIndex(service: TestService, file_id: string): Promise<string> {
-  const file = await readFileRow(service.stores.store.read, file_id)
+  const file = await readRow(service.stores.store.read, 'files', { id: file_id })
   assert.ok(file?.index_blob)
   await damage(service, file.index_blob)
   return file.index_blob

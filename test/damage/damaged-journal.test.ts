@@ -1,4 +1,5 @@
 // A journal that rots takes answers with it that were billed: they are taken back, and given again.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
@@ -7,8 +8,7 @@ import { newId } from '../../src/domain/ids.ts'
 import { reconcile } from '../../src/ledger/reconcile.ts'
 import { JOURNAL_OWNER, linesOfOpenChunk } from '../../src/results/journal.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
-import { insertJournalParts } from '../../src/store/chunks.ts'
-import { insertEntries } from '../../src/store/ledger.ts'
+import { insertRows } from '../../src/store/rows.ts'
 import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 import { until } from '../support/offpeak-process.ts'
@@ -143,12 +143,13 @@ async function countTwice({ stores }: TestService): Promise<void> {
   }
   await store.write(async (tx) => {
     await insertBlobs(tx, JOURNAL_OWNER, [...again.values()], 0)
-    await insertJournalParts(
+    await insertRows(
       tx,
+      'journal_parts',
       parts.map((part) => ({ ...part, journal_blob: again.get(part.journal_blob)!.key })),
     )
     for (const entry of await tx.selectFrom('ledger_entries').selectAll().execute())
-      await insertEntries(tx, [{ ...entry, id: newId('ledger', entry.created) }])
+      await insertRows(tx, 'ledger_entries', [{ ...entry, id: newId('ledger', entry.created) }])
     for (const [table, columns] of COUNTED)
       for (const column of columns)
         await sql`UPDATE ${sql.table(table)} SET ${sql.ref(column)} = 2 * ${sql.ref(column)}`.execute(tx)

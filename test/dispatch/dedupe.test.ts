@@ -1,11 +1,11 @@
 // Identical requests of a batch that are sent once: whole service, real HTTP.
+
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { EarlierAnswers } from '../../src/dispatch/earlier-answers.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import { deletePendingBlobs } from '../../src/maintenance/maintenance.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
-import { readChunk } from '../../src/store/chunks.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { type Call, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from '../service.ts'
 
@@ -273,7 +273,10 @@ test('an answer is found in the sealed chunk if its journal is deleted before it
   await releaseChunk(service, id, 0)
   await finished(service, id, 999)
   const { store, sealed } = service.stores
-  const [claim, batch] = [await readChunk(store.read, id, 1), await readBatchRow(store.read, id)]
+  const [claim, batch] = [
+    await readRow(store.read, 'chunks', { batch_id: id, idx: 1 }),
+    await readRow(store.read, 'batches', { id }),
+  ]
   assert.ok(claim && batch)
   const read: string[] = []
   const warnings: object[] = []

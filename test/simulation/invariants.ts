@@ -1,6 +1,7 @@
 // The invariants that are checked after a run. Each violation is a sentence.
+
 import { isTerminal } from '../../src/domain/batch.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
+import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
 import type { PlannedBatch, PlannedLine } from './plans.ts'
@@ -13,7 +14,7 @@ export async function violations(run: SimulatedRun): Promise<string[]> {
   const found = [...run.checker.violations]
   let total = 0
   for (const planned of run.plans.batches) {
-    const batch = await readBatchRow(run.store.read, planned.id)
+    const batch = await readRow(run.store.read, 'batches', { id: planned.id })
     total += batch?.total ?? 0
     if (!batch || !isTerminal(batch.status)) found.push(`${planned.name} is still ${batch?.status}`)
     else

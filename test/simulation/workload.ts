@@ -1,5 +1,6 @@
 // What callers do in a run: they upload files, create batches and limits, cancel, pause and retry batches, pause models, and
 // delete inputs and results. The API that they call is not under test and has no faults.
+
 import { CHUNK_LINES_MAX, isTerminal, readReask, stopReason } from '../../src/domain/batch.ts'
 import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
@@ -11,12 +12,12 @@ import { receiveUpload } from '../../src/intake/upload.ts'
 import type { FileIndex } from '../../src/jsonl/projection.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { cancelBatch, setBatchPaused } from '../../src/lifecycle/stop-batch.ts'
-import { insertBatch, readBatchRow } from '../../src/store/batches.ts'
+import { insertBatch } from '../../src/store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
-import { insertFile, readFileRow } from '../../src/store/files.ts'
 import { pauseModel, resumeModel } from '../../src/store/pauses.ts'
 import { ensureProject } from '../../src/store/projects.ts'
 import { hastenRemoteBatch } from '../../src/store/remote-batches.ts'
+import { insertRow, readRow } from '../../src/store/rows.ts'
 import type { BatchRow, FileRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { insertTask } from '../../src/store/tasks.ts'
@@ -110,7 +111,7 @@ export class Workload {
       this.#trace(`b${batches.length - 1} is created`)
       return
     }
-    const batch = await readBatchRow(store.read, id)
+    const batch = await readRow(store.read, 'batches', { id })
     if (!batch) return
     if (isTerminal(batch.status)) return await this.#removeFiles(planned, batch)
     const now = this.#clock.now()
@@ -119,7 +120,7 @@ export class Workload {
       await this.#stop((tx) => cancelBatch(tx, project_id, id, now))
       return
     }
-    const file = await readFileRow(store.read, batch.input_file_id)
+    const file = await readRow(store.read, 'files', { id: batch.input_file_id })
     if (!file || file.deleted_at !== null) return
     this.#trace(`the input of ${name} is deleted`, 'input deleted')
     await this.#write((tx) => removeFile(tx, file, now))
@@ -154,7 +155,7 @@ export class Workload {
     await this.#createOfUploads()
     if (this.#uploads.length > 0) return false
     for (const { id } of this.#run.plans.batches) {
-      const batch = await readBatchRow(this.#run.store.read, id)
+      const batch = await readRow(this.#run.store.read, 'batches', { id })
       if (!batch || !isTerminal(batch.status)) return false
     }
     return true
@@ -165,7 +166,7 @@ export class Workload {
     const now = this.#clock.now()
     const late: string[] = []
     for (const { id, name } of this.#run.plans.batches) {
-      const batch = await readBatchRow(this.#run.store.read, id)
+      const batch = await readRow(this.#run.store.read, 'batches', { id })
       if (!batch || isTerminal(batch.status)) continue
       const over = stopReason(batch, now)
       const since = over === 'batch_expired' ? batch.expires_at : (batch.cancelling_at ?? from)
@@ -177,7 +178,7 @@ export class Workload {
 
   /** Null: the other way round than it is. */
   async #setPaused(planned: PlannedBatch, paused: boolean | null): Promise<void> {
-    const batch = await readBatchRow(this.#run.store.read, planned.id)
+    const batch = await readRow(this.#run.store.read, 'batches', { id: planned.id })
     if (!batch || isTerminal(batch.status) || batch.status === 'cancelling') return
     const to = paused ?? batch.paused_at === null
     if (to === (batch.paused_at !== null)) return
@@ -208,7 +209,7 @@ export class Workload {
     planned.read = read
     this.#trace(`the files of ${planned.name} are deleted`, 'results deleted')
     for (const id of [batch.input_file_id, batch.output_file_id, batch.error_file_id]) {
-      const file = id === null ? undefined : await readFileRow(store.read, id)
+      const file = id === null ? undefined : await readRow(store.read, 'files', { id })
       if (file && file.deleted_at === null) await this.#write((tx) => removeFile(tx, file, this.#clock.now()))
     }
   }
@@ -267,7 +268,7 @@ export class Workload {
     const total = input.lines.length
     await this.#write(async (tx) => {
       await insertBlobs(tx, project_id, [content, indexed], now)
-      await insertFile(tx, {
+      await insertRow(tx, 'files', {
         id: file_id,
         project_id,
         purpose: 'batch',
@@ -360,7 +361,7 @@ export class Workload {
   async #retry(planned: PlannedBatch): Promise<void> {
     const { store, sealed, checker, tally } = this.#run
     const { id, name, project_id } = planned
-    const batch = await readBatchRow(store.read, id)
+    const batch = await readRow(store.read, 'batches', { id })
     if (!batch || planned.isRetried || planned.read || !isTerminal(batch.status) || batch.failed === 0) return
     const upload = {
       project_id,
@@ -401,7 +402,7 @@ export class Workload {
 
   async #createOfUploads(): Promise<void> {
     for (const upload of [...this.#uploads]) {
-      const file = await readFileRow(this.#run.store.read, upload.file_id)
+      const file = await readRow(this.#run.store.read, 'files', { id: upload.file_id })
       if (file?.status === 'pending' && file.deleted_at === null) continue
       this.#uploads.splice(this.#uploads.indexOf(upload), 1)
       if (file?.status === 'processed') await upload.create(file)

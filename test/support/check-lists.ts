@@ -1,9 +1,11 @@
 // Calls every list of the API with each of its filters and each pair of them, in both orders and from a cursor, and has
 // the plan of every statement judged.
+
 import assert from 'node:assert/strict'
 import { recordEvent } from '../../src/notify/record-event.ts'
-import { listLaterBatches, readBatchRow } from '../../src/store/batches.ts'
+import { listLaterBatches } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
+import { readRow } from '../../src/store/rows.ts'
 import type { Store } from '../../src/store/store.ts'
 import { PageQuery } from '../../src/wire/list.ts'
 import { WatchedReads } from './query-plans.ts'
@@ -119,7 +121,7 @@ async function seed(server: TestServer): Promise<Record<string, string>> {
   await store.write(async (tx) => {
     const now = server.clock.now()
     await recordEvent(tx, { project_id, type: 'limit.reached', data: {} }, now)
-    const batch = await readBatchRow(tx, batch_id)
+    const batch = await readRow(tx, 'batches', { id: batch_id })
     assert(batch)
     await insertChunks(tx, batch, [{ ...span, index: 0, first_line: 1 }])
   })

@@ -1,5 +1,6 @@
 // A queued batch in a real SQLite with real encrypted blobs, for tests of one part of the worker. Nothing runs but what
 // the test calls, and time passes only when the test moves the clock.
+
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -17,12 +18,12 @@ import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { NO_ATTEMPTS } from '../../src/results/line-record.ts'
 import { recordAnswer, recordFailure } from '../../src/results/record-line.ts'
-import { insertBatch, moveBatch, readBatchInput, readBatchRow, setBatch } from '../../src/store/batches.ts'
+import { insertBatch, moveBatch, readBatchInput, setBatch } from '../../src/store/batches.ts'
 import { insertBlobs } from '../../src/store/blobs.ts'
 import { claimChunks, claimRemote } from '../../src/store/chunk-claims.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
-import { insertFile } from '../../src/store/files.ts'
 import { ensureProject } from '../../src/store/projects.ts'
+import { insertRow, readRow } from '../../src/store/rows.ts'
 import type { BatchRow, ChunkRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store } from '../../src/store/store.ts'
@@ -109,7 +110,7 @@ export async function queuedBatch(size: BatchSize) {
       const input = (await readBatchInput(store.read, id))!
       return await Promise.all(claims.map((claim) => reader.read(claim, input)))
     },
-    batch: async (): Promise<BatchRow> => (await readBatchRow(store.read, id))!,
+    batch: async (): Promise<BatchRow> => (await readRow(store.read, 'batches', { id }))!,
     chunks: async (): Promise<ChunkRow[]> =>
       await store.read.selectFrom('chunks').selectAll().orderBy('idx').execute(),
     async [Symbol.asyncDispose]() {
@@ -144,7 +145,7 @@ export async function addQueuedBatch(
   return await store.write(async (tx) => {
     const { id: project_id } = await ensureProject(tx, { id: 'p', name: 'p', plan: 'payg', created: now })
     await insertBlobs(tx, project_id, [upload], now)
-    await insertFile(tx, {
+    await insertRow(tx, 'files', {
       id: file_id,
       project_id,
       purpose: 'batch',

@@ -1,4 +1,5 @@
 // A database with one project and one batch of chunks that a worker holds: for tests of the ledger.
+
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -7,9 +8,9 @@ import type { Spend } from '../../src/domain/spend.ts'
 import type { EndedLine } from '../../src/ledger/tally.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
-import { insertFile } from '../../src/store/files.ts'
 import { insertLimit } from '../../src/store/limits.ts'
 import { ensureProject } from '../../src/store/projects.ts'
+import { insertRow } from '../../src/store/rows.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
@@ -63,7 +64,7 @@ export async function leasedChunks(
   const name = newId('project', now)
   const { id: project_id } = await ensureProject(tx, { id: name, name, plan: 'payg', created: now })
   const fileId = newId('file', now)
-  await insertFile(tx, {
+  await insertRow(tx, 'files', {
     id: fileId,
     project_id,
     purpose: 'batch',

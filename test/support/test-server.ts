@@ -18,7 +18,8 @@ import type { App } from '../../src/http/route.ts'
 import { buildServer, type ServerDependencies } from '../../src/http/server.ts'
 import type { TokenSums } from '../../src/jsonl/projection.ts'
 import { insertBlobs } from '../../src/store/blobs.ts'
-import { markProcessed, readFileRow } from '../../src/store/files.ts'
+import { markProcessed } from '../../src/store/files.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
 import { Contract } from './contract.ts'
@@ -207,7 +208,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
   }
 
   const process: TestServer['process'] = async (id, line_count = 1, groups = []) => {
-    const file = await readFileRow(store.read, id)
+    const file = await readRow(store.read, 'files', { id })
     assert(file)
     const index = await sealed.put(file.project_id, `files/${id}/index`, [
       Buffer.from(JSON.stringify({ chunks: [], groups, unattributed: [] })),

@@ -1,12 +1,12 @@
 // Reserving transactions that take effect after they have timed out, on a real database.
+
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'
 import { addLimit, leasedChunks, testBooks } from '../../../test/support/test-books.ts'
 import type { ChunkLine } from '../../jsonl/chunk-lines.ts'
-import { readBatchRow } from '../../store/batches.ts'
-import { readChunk } from '../../store/chunks.ts'
 import { reservedByProject } from '../../store/ledger.ts'
+import { readRow } from '../../store/rows.ts'
 import type { Store } from '../../store/store.ts'
 import { UNFUNDED, UNSENT } from '../line-state.ts'
 import { Run } from '../run.ts'
@@ -75,8 +75,8 @@ for (const order of ['before', 'after'] as const)
     const [claim] = await books.store.write((tx) => leasedChunks(tx, 1, NOW))
     assert.ok(claim)
     await books.store.write((tx) => addLimit(tx, claim.project_id, { amount: 1_000 }))
-    const row = await readChunk(books.store.read, claim.batch_id, claim.idx)
-    const batch = await readBatchRow(books.store.read, claim.batch_id)
+    const row = await readRow(books.store.read, 'chunks', { batch_id: claim.batch_id, idx: claim.idx })
+    const batch = await readRow(books.store.read, 'batches', { id: claim.batch_id })
     assert.ok(row && batch)
     const lines = Array.from({ length: LINES }, (_, i) => chunkLine(i + 1))
     const run = new Run(row, batch, lines, Buffer.alloc(0))

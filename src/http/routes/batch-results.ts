@@ -1,11 +1,12 @@
 // GET /v1/batches/{batch_id}/results
+
 import { Type } from 'typebox'
 import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
-import { readChunk } from '../../store/chunks.ts'
 import { readVisibleInput } from '../../store/files.ts'
+import { readRow } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import { type AnswerSchema, answerColumns, answerSchema } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
@@ -187,7 +188,7 @@ function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | 
 /** Of the input. */
 async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
-  const chunk = await readChunk(db, batch.id, 0)
+  const chunk = await readRow(db, 'chunks', { batch_id: batch.id, idx: 0 })
   if (!content || !chunk) return null
   const range = { start: chunk.byte_start, end: chunk.byte_end }
   let begun = Buffer.alloc(0)

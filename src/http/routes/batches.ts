@@ -1,4 +1,5 @@
 // Batches: listed, read, cancelled, paused and resumed.
+
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
@@ -9,8 +10,9 @@ import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
 import { requestExport } from '../../results/export.ts'
-import { batchCursor, batchName, listBatches, readBatch } from '../../store/batches.ts'
+import { batchCursor, batchName, listBatches } from '../../store/batches.ts'
 import { cursorId, type Listed } from '../../store/page.ts'
+import { readOwn } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
@@ -107,7 +109,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
       }
       let batchProgress = new Map<string, BatchProgress>()
       return await readPage(page, {
-        find: (cursor) => readBatch(store.read, project_id, cursorId(cursor)),
+        find: (cursor) => readOwn(store.read, 'batches', project_id, cursorId(cursor)),
         list: async (bounds) => {
           const found = await listBatches(store.read, project_id, { ...bounds, ...filter })
           batchProgress = await readBatchProgress(store, found.rows, clock.now(), models)
@@ -185,7 +187,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
 
 /** The batch that a call names, as far as the caller's project can see it. Throws batch_not_found. */
 export async function visibleBatch(read: Reader, project_id: string, batch_id: string): Promise<BatchRow> {
-  return found(await readBatch(read, project_id, batch_id), 'batch_not_found')
+  return found(await readOwn(read, 'batches', project_id, batch_id), 'batch_not_found')
 }
 
 /** Throws missing_scope, invalid_request and bucket_not_allowed. */

@@ -1,5 +1,6 @@
 // POST /v1/batches, POST /v1/messages/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
 // those that come in the call, or the failed lines of a batch.
+
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
@@ -34,9 +35,9 @@ import { removeFile } from '../../lifecycle/remove-file.ts'
 import { expectedCompletion } from '../../progress/expected-completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
+import { insertRow } from '../../store/rows.ts'
 import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
-import { insertWebhook } from '../../store/webhooks.ts'
 import {
   BatchEstimate,
   BatchObject,
@@ -450,7 +451,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
         const shown = made.show?.(batch) ?? showBatch(batch, viewOf(request, region))
         if (webhook === null) return JSON.stringify(shown)
         const row = { ...webhook.row, batch_id: batch.id }
-        await insertWebhook(tx, row)
+        await insertRow(tx, 'webhooks', row)
         return JSON.stringify({ ...shown, webhook: showWebhook(row) })
       },
       (write) =>

@@ -7,7 +7,8 @@ import { setImmediate } from 'node:timers/promises'
 import { ONE_LINE, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { insertBatch } from '../../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../store/blobs.ts'
-import { insertFile, markInvalid, readFileRow } from '../../store/files.ts'
+import { markInvalid } from '../../store/files.ts'
+import { insertRow, readRow } from '../../store/rows.ts'
 import type { FileRow } from '../../store/schema.ts'
 import { claimTask } from '../../store/tasks.ts'
 import { openSession } from '../../store/workers.ts'
@@ -318,7 +319,7 @@ async function withResults(server: TestServer): Promise<FileRow> {
         .execute()
     })
   }
-  await store.write((tx) => insertFile(tx, file))
+  await store.write((tx) => insertRow(tx, 'files', file))
   return file
 }
 
@@ -384,7 +385,7 @@ test('deleting the input of an unfinished batch is a 404 at once; its content is
   await write((tx) => releaseInput(tx, id, 1))
   assert.equal(await readBlobRow(read, `files/${id}/upload`), undefined)
   assert.equal(await readBlobRow(read, `files/${id}/index`), undefined)
-  assert.ok((await readFileRow(read, id))?.deleted_at)
+  assert.ok((await readRow(read, 'files', { id }))?.deleted_at)
 })
 
 test('the input of a finished batch stays until it is deleted', async () => {

@@ -1,12 +1,14 @@
 // /v1/keys: lists, issues and revokes API keys. A key gives no scope that it has not itself, and acts in its own
 // project alone, unless it has the scope `operator`.
+
 import { createKey } from '../../admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { namesIn } from '../../domain/text.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import { type KeyWithProject, listKeysPage, readKey, readProject, revokeKey } from '../../store/projects.ts'
+import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
+import { readRow } from '../../store/rows.ts'
 import type { Reader } from '../../store/store.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
@@ -118,7 +120,8 @@ async function visibleKey(db: Reader, caller: Caller, id: string): Promise<KeyWi
 
 /** Throws project_not_found for another project, unless an operator asks. */
 async function checkProject(db: Reader, caller: Caller, id: string): Promise<{ name: string; plan: string }> {
-  const project = id === caller.project_id || isOperator(caller) ? await readProject(db, id) : undefined
+  const project =
+    id === caller.project_id || isOperator(caller) ? await readRow(db, 'projects', { id }) : undefined
   return found(project, 'project_not_found', { param: 'project_id' })
 }
 

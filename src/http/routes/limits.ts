@@ -1,4 +1,5 @@
 // Spending limits.
+
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -8,7 +9,8 @@ import type { Model } from '../../domain/model.ts'
 import { usd } from '../../domain/money.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { limitChange, newLimitRow } from '../../ledger/make-limit.ts'
-import { deleteLimit, insertLimit, listLimits, readLimit, toLimit, updateLimit } from '../../store/limits.ts'
+import { deleteLimit, insertLimit, listLimits, toLimit, updateLimit } from '../../store/limits.ts'
+import { readOwn } from '../../store/rows.ts'
 import {
   CREATE_LIMIT_RULES,
   CreateLimit,
@@ -65,7 +67,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     },
     handler: ({ query: { scope, entity, ...page } }, { project_id }) =>
       readPage(page, {
-        find: (id) => readLimit(store.read, project_id, id),
+        find: (id) => readOwn(store.read, 'limits', project_id, id),
         list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity: entity?.trim() }),
         show: (row) => showLimit(toLimit(row)),
       }),
@@ -79,7 +81,9 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     answer: LimitObject,
     errors: ['limit_not_found'],
     handler: async ({ params }, { project_id }) =>
-      showLimit(toLimit(found(await readLimit(store.read, project_id, params.limit_id), 'limit_not_found'))),
+      showLimit(
+        toLimit(found(await readOwn(store.read, 'limits', project_id, params.limit_id), 'limit_not_found')),
+      ),
   })
 
   route(app, 'POST /v1/limits/:limit_id', {
@@ -94,7 +98,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     body: UpdateLimit,
     async handler({ params: { limit_id: id }, body }, { project_id }) {
       const changed = await store.write(async (tx) => {
-        const limit = found(await readLimit(tx, project_id, id), 'limit_not_found')
+        const limit = found(await readOwn(tx, 'limits', project_id, id), 'limit_not_found')
         return await updateLimit(tx, project_id, id, limitChange(body ?? {}, limit.metric))
       })
       wake()

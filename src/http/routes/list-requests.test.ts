@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../../test/support/test-server.ts'
 import { newId } from '../../domain/ids.ts'
-import { insertHttpRequests } from '../../store/calls.ts'
 import { ROWS_LOOKED_AT_MAX } from '../../store/page.ts'
+import { insertRows } from '../../store/rows.ts'
 import type { HttpRequestRow } from '../../store/schema.ts'
 
 test('the calls of a project are listed with filters, newest first, and those of others are not', async () => {
@@ -62,7 +62,9 @@ test('a filter that matches few calls is answered in pages of a bounded search, 
   }
   const rare = [call('/v1/rare'), call('/v1/rare')]
   const others = Array.from({ length: ROWS_LOOKED_AT_MAX }, () => call('/v1/files'))
-  await server.deps.store.write((tx) => insertHttpRequests(tx, [...rare, ...others, call('/v1/rare')]))
+  await server.deps.store.write((tx) =>
+    insertRows(tx, 'http_requests', [...rare, ...others, call('/v1/rare')]),
+  )
   const found: string[] = []
   const pages: number[] = []
   for (let cursor: string | null = ''; cursor !== null; ) {

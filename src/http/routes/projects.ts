@@ -1,18 +1,14 @@
 // /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET /v1/quotas:
 // what the plan of the own project allows, and how much of it is used.
+
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
-import {
-  ensureProject,
-  listProjectsPage,
-  readProject,
-  readProjectByName,
-  setPlan,
-} from '../../store/projects.ts'
+import { ensureProject, listProjectsPage, setPlan } from '../../store/projects.ts'
+import { readRow } from '../../store/rows.ts'
 import type { ProjectRow } from '../../store/schema.ts'
 import { sumPendingUploads } from '../../store/uploads.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
@@ -58,7 +54,7 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
       const now = clock.now()
       const project = { id: newId('project', now), name, plan, created: now }
       return await store.write(async (tx) => {
-        const isTaken = (await readProjectByName(tx, name)) !== undefined
+        const isTaken = (await readRow(tx, 'projects', { name })) !== undefined
         const made = await ensureProject(tx, project)
         if (isTaken || made.id !== project.id)
           throw new ApiError('project_exists', `There is a project "${name}" already.`, { param: 'name' })
@@ -90,7 +86,10 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     async handler(request) {
       const plan = planNamed(request.body.plan)
       return await store.write(async (tx) => {
-        const project = found(await readProject(tx, request.params.project_id), 'project_not_found')
+        const project = found(
+          await readRow(tx, 'projects', { id: request.params.project_id }),
+          'project_not_found',
+        )
         await setPlan(tx, project.id, plan)
         return showProject({ ...project, plan })
       })
@@ -99,7 +98,7 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
 
   async function visibleProject(caller: Caller, id: string): Promise<ProjectRow | undefined> {
     const isVisible = id === caller.project_id || caller.scopes.has('operator')
-    return isVisible ? await readProject(store.read, id) : undefined
+    return isVisible ? await readRow(store.read, 'projects', { id }) : undefined
   }
 
   function planNamed(name: string): string {

@@ -1,12 +1,13 @@
 // Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
+
 import { Type } from 'typebox'
 import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
 import { withoutSecrets } from '../../domain/text.ts'
-import { readBatch } from '../../store/batches.ts'
-import { listHttpRequests, readAnonymousRequest, readHttpRequest } from '../../store/calls.ts'
+import { listHttpRequests } from '../../store/calls.ts'
 import { namesOfPersons } from '../../store/projects.ts'
+import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
@@ -62,7 +63,7 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
       }
       let persons = new Map<string, string>()
       return await readPage(page, {
-        find: (id) => readHttpRequest(store.read, project_id, id),
+        find: (id) => readOwn(store.read, 'http_requests', project_id, id),
         async list(bounds) {
           const listed = await listHttpRequests(store.read, project_id, { ...bounds, ...filter })
           persons = await namesOfPersons(
@@ -78,7 +79,7 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
 
   async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | undefined> {
     const line = parseLineRequestId(id)
-    const batch = line && (await readBatch(store.read, project_id, line.batchId))
+    const batch = line && (await readOwn(store.read, 'batches', project_id, line.batchId))
     const names = scopes.has('operator') ? null : models
     return batch ? await readLineRecord(project_id, batch.id, line.line, names) : undefined
   }
@@ -87,8 +88,9 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     { project_id, scopes }: Caller,
     id: string,
   ): Promise<HttpRequestRecord | undefined> {
-    const call = await readHttpRequest(store.read, project_id, id)
-    const shown = call ?? (scopes.has('operator') ? await readAnonymousRequest(store.read, id) : undefined)
+    const call = await readOwn(store.read, 'http_requests', project_id, id)
+    const shown =
+      call ?? (scopes.has('operator') ? await readRow(store.read, 'anonymous_requests', { id }) : undefined)
     return shown && showRequest(shown, await namesOfPersons(store.read, [shown.key_id]))
   }
 

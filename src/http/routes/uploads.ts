@@ -1,4 +1,5 @@
 // Uploads in parts, of which a file is made.
+
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
@@ -12,15 +13,9 @@ import {
   UploadCompletions,
 } from '../../intake/upload-parts.ts'
 import { readFile } from '../../store/files.ts'
+import { readRow } from '../../store/rows.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../../store/schema.ts'
-import {
-  endUpload,
-  listUploadParts,
-  listUploads,
-  lockUpload,
-  readUpload,
-  readUploadPart,
-} from '../../store/uploads.ts'
+import { endUpload, listUploadParts, listUploads, lockUpload, readUpload } from '../../store/uploads.ts'
 import {
   CompleteUpload,
   CreateUpload,
@@ -168,7 +163,7 @@ export function uploadRoutes(
         'upload_not_found',
       )
       return await readPage(request.query, {
-        find: (id) => readUploadPart(store.read, upload.id, id),
+        find: (id) => readRow(store.read, 'upload_parts', { upload_id: upload.id, id }),
         list: (bounds) => listUploadParts(store.read, upload, bounds),
         show: showUploadPart,
       })

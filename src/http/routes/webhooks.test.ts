@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { recordEvent } from '../../notify/record-event.ts'
-import { readProjectByName } from '../../store/projects.ts'
+import { readRow } from '../../store/rows.ts'
 
 const URL = 'https://hooks.example/offpeak'
 
@@ -12,7 +12,7 @@ async function create(server: TestServer, body: object = {}, key?: string): Prom
 
 async function happen(server: TestServer): Promise<string> {
   const { store } = server.deps
-  const project = await readProjectByName(store.read, 'default')
+  const project = await readRow(store.read, 'projects', { name: 'default' })
   assert(project)
   const event = { project_id: project.id, type: 'batch.completed', data: { n: 1 } } as const
   await store.write((tx) => recordEvent(tx, event, server.clock.now()))

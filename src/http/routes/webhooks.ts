@@ -1,4 +1,5 @@
 // Events of batches and limits, the webhooks that they are sent to, and their deliveries.
+
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
@@ -8,20 +9,17 @@ import { replayEvent, replayFailed } from '../../notify/deliver.ts'
 import { eventObject, recordTestEvent, wantedTypes } from '../../notify/record-event.ts'
 import { newSigningSecret } from '../../notify/signing.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
+import { insertRow, readOwn, readRow } from '../../store/rows.ts'
 import type { WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
 import {
   deleteWebhook,
-  insertWebhook,
   type ListedDelivery,
   listDeliveries,
   listEvents,
   listWebhooks,
   lockFailedDeliveries,
   lockWebhook,
-  readDelivery,
-  readEvent,
-  readWebhook,
   updateWebhook,
 } from '../../store/webhooks.ts'
 import {
@@ -55,7 +53,7 @@ export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'
     query: { ...PageQuery, type: Type.Optional(EventTypeShape) },
     handler: ({ query: { type, ...page } }, { project_id }) =>
       readPage(page, {
-        find: (id) => readEvent(store.read, project_id, id),
+        find: (id) => readOwn(store.read, 'events', project_id, id),
         list: (bounds) => listEvents(store.read, project_id, { ...bounds, type }),
         show: eventObject,
       }),
@@ -68,7 +66,7 @@ export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'
     answer: EventObject,
     errors: ['event_not_found'],
     handler: async ({ params }, { project_id }) =>
-      eventObject(found(await readEvent(store.read, project_id, params.event_id), 'event_not_found')),
+      eventObject(found(await readOwn(store.read, 'events', project_id, params.event_id), 'event_not_found')),
   })
 }
 
@@ -104,7 +102,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
       }
       await store.write(async (tx) => {
         await checkQuotas(tx, { project_id, quotas }, { webhooks: 1 })
-        await insertWebhook(tx, row)
+        await insertRow(tx, 'webhooks', row)
       })
       return { ...showWebhook(row), secret: made.secret }
     },
@@ -121,7 +119,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
     handler: ({ query: { batch_id, ...page } }, { project_id }) =>
       readPage(page, {
-        find: (id) => readWebhook(store.read, project_id, id),
+        find: (id) => readOwn(store.read, 'webhooks', project_id, id),
         list: (bounds) => listWebhooks(store.read, project_id, { ...bounds, batch_id }),
         show: showWebhook,
       }),
@@ -135,7 +133,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     errors: ['webhook_not_found'],
     async handler(request, { project_id }) {
       const webhook = found(
-        await readWebhook(store.read, project_id, request.params.webhook_id),
+        await readOwn(store.read, 'webhooks', project_id, request.params.webhook_id),
         'webhook_not_found',
       )
       return showWebhook(webhook)
@@ -233,9 +231,9 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     async handler(request, { project_id }) {
       const id = request.params.webhook_id
       const { status, ...page } = request.query
-      if (!(await readWebhook(store.read, project_id, id))) throw new ApiError('webhook_not_found')
+      if (!(await readOwn(store.read, 'webhooks', project_id, id))) throw new ApiError('webhook_not_found')
       return await readPage(page, {
-        find: (cursor) => readDelivery(store.read, id, cursor),
+        find: (cursor) => readRow(store.read, 'deliveries', { webhook_id: id, id: cursor }),
         list: (bounds) => listDeliveries(store.read, id, { ...bounds, status }),
         show: showDelivery,
       })

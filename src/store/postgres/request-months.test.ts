@@ -4,7 +4,7 @@ import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
-import { insertHttpRequests, readHttpRequest } from '../calls.ts'
+import { insertRows, readOwn } from '../rows.ts'
 import type { HttpRequestRow } from '../schema.ts'
 import type { Store } from '../store.ts'
 
@@ -22,7 +22,7 @@ describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres 
   it('drops the partition of a month that is past its retention, and keeps the next one', async () => {
     await withStore(async (store) => {
       const [old, young] = [call(OCTOBER), call(NOVEMBER)]
-      await store.write((tx) => insertHttpRequests(tx, [old, young]))
+      await store.write((tx) => insertRows(tx, 'http_requests', [old, young]))
       assert.deepEqual(await monthsBefore(store, '2031_12'), [
         'http_requests_2031_10',
         'http_requests_2031_11',
@@ -30,11 +30,11 @@ describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres 
 
       // October has ended, but its last day is not past its retention.
       await store.maintainHttpRequests(NOVEMBER, Date.UTC(2031, 9, 31))
-      assert.ok(await readHttpRequest(store.read, PROJECT, old.id))
+      assert.ok(await readOwn(store.read, 'http_requests', PROJECT, old.id))
 
       await store.maintainHttpRequests(NOVEMBER, Date.UTC(2031, 10, 1))
-      assert.equal(await readHttpRequest(store.read, PROJECT, old.id), undefined)
-      assert.deepEqual(await readHttpRequest(store.read, PROJECT, young.id), young)
+      assert.equal(await readOwn(store.read, 'http_requests', PROJECT, old.id), undefined)
+      assert.deepEqual(await readOwn(store.read, 'http_requests', PROJECT, young.id), young)
       assert.deepEqual(await monthsBefore(store, '2031_12'), ['http_requests_2031_11'])
     })
   })
@@ -53,11 +53,12 @@ describe('records of HTTP calls, partitioned by month', { skip: withoutPostgres 
     await withStore(async (store, other) => {
       const calls = [MIDNIGHT - 2, MIDNIGHT - 1, MIDNIGHT, MIDNIGHT + 1].map(call)
       await Promise.all([
-        store.writeAsyncCommit((tx) => insertHttpRequests(tx, calls.slice(0, 2))),
-        other.writeAsyncCommit((tx) => insertHttpRequests(tx, calls.slice(2))),
+        store.writeAsyncCommit((tx) => insertRows(tx, 'http_requests', calls.slice(0, 2))),
+        other.writeAsyncCommit((tx) => insertRows(tx, 'http_requests', calls.slice(2))),
         other.maintainHttpRequests(MIDNIGHT, 0),
       ])
-      for (const row of calls) assert.deepEqual(await readHttpRequest(store.read, PROJECT, row.id), row)
+      for (const row of calls)
+        assert.deepEqual(await readOwn(store.read, 'http_requests', PROJECT, row.id), row)
     })
   })
 })

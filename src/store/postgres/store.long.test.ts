@@ -6,7 +6,8 @@ import { sql } from 'kysely'
 import { storeConformance } from '../../../test/conformance/store.ts'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
-import { ensureProject, readProjectByName } from '../projects.ts'
+import { ensureProject } from '../projects.ts'
+import { readRow } from '../rows.ts'
 import type { Writer } from '../store.ts'
 import { postgresStore } from './store.ts'
 
@@ -28,12 +29,12 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     await store.migrate()
     await store.write((tx) => ensureProject(tx, project('before')))
     await server.kill()
-    const reading = readProjectByName(store.read, 'before')
+    const reading = readRow(store.read, 'projects', { name: 'before' })
     const writing = store.write((tx) => ensureProject(tx, project('after')))
     await server.start()
     assert.equal((await reading)?.name, 'before')
     assert.equal((await writing).name, 'after')
-    assert.equal((await readProjectByName(store.read, 'after'))?.name, 'after')
+    assert.equal((await readRow(store.read, 'projects', { name: 'after' }))?.name, 'after')
   })
 
   it('a transaction that the crash of the database cut off is done again, once', async () => {
@@ -61,7 +62,7 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('patience has an end: then the failure comes out', async () => {
     const store = postgresStore({ url: 'postgres://nobody@127.0.0.1:1/none', patience_ms: 30 })
     const unreachable = { name: 'DatabaseFailure', message: /cannot be reached \(connect ECONNREFUSED/ }
-    await assert.rejects(readProjectByName(store.read, 'a'), unreachable)
+    await assert.rejects(readRow(store.read, 'projects', { name: 'a' }), unreachable)
     await assert.rejects(
       store.write((tx) => ensureProject(tx, project('a'))),
       unreachable,
