@@ -15,7 +15,7 @@ let spareBytes = 0
  * it is not read or written any more, system calls included. Buffers out of Node's pool, which have others' bytes too,
  * stay as they are.
  */
-export function freeBuffer(view: Uint8Array): void {
+export function freeBuffer(view: Uint8Array | Uint32Array): void {
   ownMemory(view)?.transfer(0)
 }
 
@@ -41,7 +41,7 @@ export function reuseBuffer(view: Uint8Array): void {
 }
 
 /** Null for one that others use as well. */
-function ownMemory(view: Uint8Array): ArrayBuffer | null {
+function ownMemory(view: Uint8Array | Uint32Array): ArrayBuffer | null {
   const { buffer } = view
   // An empty buffer has no memory, and is often one that others use as well.
   if (!(buffer instanceof ArrayBuffer) || view.byteLength === 0) return null

@@ -2,6 +2,7 @@
 // Blocks are transferred without being copied, and returned after they were read.
 import { parentPort, workerData } from 'node:worker_threads'
 import { declareEndpoints } from '../domain/endpoint.ts'
+import type { Entries } from '../jsonl/custom-ids.ts'
 import { StreamingValidator, type ValidationLimits, type ValidFile } from './validation.ts'
 
 /** `id` names an upload. */
@@ -11,10 +12,11 @@ export type ToThread =
   | { id: number; end: true }
   | { id: number; drop: true }
 
-export type FromThread = { id: number; free: ArrayBuffer } | { id: number; verdict: ValidFile | null }
-
-/** The limit for all uploads together. Larger files, of about two million lines, are validated afterwards. */
-const IDS_BYTES_MAX = 32 * 1024 * 1024
+/** `ids`: those of a part of the file. */
+export type FromThread =
+  | { id: number; free: ArrayBuffer }
+  | { id: number; ids: Entries[] }
+  | { id: number; verdict: ValidFile | null }
 
 const port = parentPort
 if (port === null) throw new Error('this module is the body of a thread')
@@ -27,8 +29,9 @@ port.on('message', (order: ToThread) => {
     validators.set(id, new StreamingValidator(order.begin))
   } else if ('block' in order) {
     const validator = validators.get(id)
-    if (validator && !(validator.push(Buffer.from(order.block, 0, order.bytes)) && hasRoom()))
-      answer(id, null)
+    if (validator && !validator.push(Buffer.from(order.block, 0, order.bytes))) answer(id, null)
+    const ids = validators.get(id)?.takeIds()
+    if (ids) send({ id, ids }, buffersOf(ids))
     send({ id, free: order.block }, [order.block])
   } else if ('end' in order) {
     const validator = validators.get(id)
@@ -38,18 +41,13 @@ port.on('message', (order: ToThread) => {
   }
 })
 
-function hasRoom(): boolean {
-  let bytes = 0
-  for (const validator of validators.values()) bytes += validator.ids_bytes
-  return bytes <= IDS_BYTES_MAX
-}
-
 function answer(id: number, verdict: ValidFile | null): void {
   validators.delete(id)
-  send(
-    { id, verdict },
-    verdict?.custom_ids.map(({ buffer }) => buffer),
-  )
+  send({ id, verdict }, buffersOf(verdict?.ids ?? []))
+}
+
+function buffersOf(ids: readonly Entries[]): ArrayBuffer[] {
+  return ids.map(({ buffer }) => buffer)
 }
 
 function send(message: FromThread, transfer: ArrayBuffer[] = []): void {

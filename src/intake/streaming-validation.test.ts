@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
+import type { Entries } from '../jsonl/custom-ids.ts'
 import { StreamingValidation } from './streaming-validation.ts'
-import { validateContent } from './validation.ts'
+import { type ValidationLimits, validateContent } from './validation.ts'
 
 const BIG = 100_000_000
 const LIMITS = { lines_max: 1_000_000, line_bytes_max: 100_000 }
@@ -17,7 +19,7 @@ function file(lines: number): Buffer {
   return Buffer.from(Array.from({ length: lines }, (_, i) => line(i, text)).join(''))
 }
 
-function readings(t: TestContext, limits = LIMITS): StreamingValidation {
+function readings(t: TestContext, limits: ValidationLimits = LIMITS): StreamingValidation {
   const early = new StreamingValidation({
     limits,
     clock: testClock(),
@@ -29,8 +31,10 @@ function readings(t: TestContext, limits = LIMITS): StreamingValidation {
   return early
 }
 
+const NO_IDS = { add: async () => assert.fail('all custom_ids fit into memory') }
+
 async function judge(early: StreamingValidation, content: Buffer, piece_bytes = 50_000) {
-  const along = early.begin('d', BIG)
+  const along = early.begin('d', BIG, NO_IDS)
   assert(along)
   for (let at = 0; at < content.length; at += piece_bytes)
     await along.take(content.subarray(at, at + piece_bytes))
@@ -71,8 +75,8 @@ test('any file that is not in order is left to the validation that can say why',
 
 test('several files are read at once, each by itself; more than a few are not', async (t) => {
   const early = readings(t)
-  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG))
-  assert.equal(early.begin('d', BIG), null)
+  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG, NO_IDS))
+  assert.equal(early.begin('d', BIG, NO_IDS), null)
   const contents = along.map((_, i) => file(1000 + i))
   for (let at = 0; at < contents[3]!.length; at += 30_000)
     for (const [i, one] of along.entries()) await one?.take(contents[i]!.subarray(at, at + 30_000))
@@ -81,27 +85,27 @@ test('several files are read at once, each by itself; more than a few are not', 
     found.map((one) => one?.line_count),
     [1000, 1001, 1002, 1003],
   )
-  assert(early.begin('a', BIG))
+  assert(early.begin('a', BIG, NO_IDS))
 })
 
 test('one project cannot have all that are read at once', (t) => {
   const early = readings(t)
-  assert(early.begin('a', BIG))
-  assert(early.begin('a', BIG))
-  assert.equal(early.begin('a', BIG), null)
-  assert(early.begin('b', BIG))
+  assert(early.begin('a', BIG, NO_IDS))
+  assert(early.begin('a', BIG, NO_IDS))
+  assert.equal(early.begin('a', BIG, NO_IDS), null)
+  assert(early.begin('b', BIG, NO_IDS))
 })
 
 test('a small file, or one whose size nobody gives, starts no thread', (t) => {
   const early = readings(t)
-  assert.equal(early.begin('a', 1_000_000), null)
-  assert.equal(early.begin('a', 0), null)
-  assert.equal(early.begin('a', Number.NaN), null)
+  assert.equal(early.begin('a', 1_000_000, NO_IDS), null)
+  assert.equal(early.begin('a', 0, NO_IDS), null)
+  assert.equal(early.begin('a', Number.NaN, NO_IDS), null)
 })
 
 test('an upload waits for its reading instead of piling up', async (t) => {
   const early = readings(t)
-  const along = early.begin('a', BIG)
+  const along = early.begin('a', BIG, NO_IDS)
   assert(along)
   const content = file(10_000)
   const wait = along.take(content)
@@ -110,9 +114,50 @@ test('an upload waits for its reading instead of piling up', async (t) => {
   assert.equal((await along.verdict())?.line_count, 10_000)
 })
 
+test('custom_ids of earlier lines are handed over, and an upload waits until they are stored', async (t) => {
+  const early = readings(t, { ...LIMITS, ids_in_memory_max: 1000 })
+  const parts: number[] = []
+  const store = Promise.withResolvers<void>()
+  const add = async (ids: readonly Entries[]): Promise<void> => {
+    parts.push(ids.reduce((sum, { length }) => sum + length / 3, 0))
+    await store.promise
+  }
+  const along = early.begin('a', BIG, { add })
+  assert(along)
+  let isTaken = false
+  const taken = along.take(file(2900))?.then(() => {
+    isTaken = true
+  })
+  while (parts.length === 0) await setImmediate()
+  await setImmediate()
+  assert.equal(isTaken, false)
+  store.resolve()
+  await taken
+  const verdict = await along.verdict()
+  const last = verdict?.ids.reduce((sum, { length }) => sum + length / 3, 0) ?? 0
+  assert.equal(
+    parts.reduce((sum, size) => sum + size, last),
+    2900,
+  )
+  // A block has some 250 lines.
+  for (const size of [...parts, last]) assert(size <= 1300, `${size} custom_ids in memory`)
+})
+
+test('a file whose custom_ids cannot be stored is left to the validation of what was stored', async (t) => {
+  const early = readings(t, { ...LIMITS, ids_in_memory_max: 1000 })
+  const along = early.begin('a', BIG, {
+    async add() {
+      throw new Error('the bucket is gone')
+    },
+  })
+  assert(along)
+  await along.take(file(3000))
+  assert.equal(await along.verdict(), null)
+})
+
 test('an upload that breaks off makes room for another', async (t) => {
   const early = readings(t)
-  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG))
+  const along = ['a', 'a', 'b', 'c'].map((project_id) => early.begin(project_id, BIG, NO_IDS))
   await along[0]?.take(file(100))
   along[0]?.leave()
   assert.equal(await along[0]?.verdict(), null)
@@ -121,7 +166,7 @@ test('an upload that breaks off makes room for another', async (t) => {
 
 test('uploads go on without a thread that ended, and the next one has a new one', async (t) => {
   const early = readings(t)
-  const along = early.begin('a', BIG)
+  const along = early.begin('a', BIG, NO_IDS)
   assert(along)
   const wait = along.take(file(10_000))
   await early.close()

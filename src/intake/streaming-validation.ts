@@ -2,12 +2,15 @@
 // stored. It is an optimisation: small files, files above the concurrency limit, invalid files, and all files after a
 // crash of the thread are validated from their blobs.
 //
-// Each upload has a few blocks in flight and waits when all are in use, so memory does not depend on the file size.
+// Each upload has a few blocks in flight and waits when all are in use, and while custom_ids of earlier lines are stored, so
+// memory does not depend on the file size.
 // The first large file starts the thread; it ends after an idle time.
 import { Worker } from 'node:worker_threads'
 import type { Clock } from '../domain/clock.ts'
 import type { DeclaredEndpoint } from '../domain/endpoint.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
+import type { Entries } from '../jsonl/custom-ids.ts'
+import type { StoredIds } from './stored-ids.ts'
 import type { FromThread, ToThread } from './streaming-validation-thread.ts'
 import type { ValidationLimits, ValidFile } from './validation.ts'
 
@@ -43,8 +46,11 @@ export class StreamingValidation {
     this.#options = options
   }
 
-  /** Null if the file is to be validated afterwards; `bytes` is its size, or a little more. */
-  begin(project_id: string, bytes: number): StreamingUpload | null {
+  /**
+   * Null if the file is to be validated afterwards; `bytes` is its size, or a little more. `ids` has the custom_ids that the
+   * verdict lacks.
+   */
+  begin(project_id: string, bytes: number, ids: Pick<StoredIds, 'add'>): StreamingUpload | null {
     const giveBack = bytes >= FILE_BYTES_MIN ? this.#slots.take(project_id) : null
     if (!giveBack) return null
     this.#cancelEnd()
@@ -57,6 +63,7 @@ export class StreamingValidation {
         giveBack()
         if (this.#uploads.size === 0) this.#endWhenIdle()
       },
+      ids,
     )
     this.#uploads.set(id, upload)
     thread.postMessage({ id, begin: this.#options.limits } satisfies ToThread)
@@ -110,6 +117,10 @@ type Order = { block: ArrayBuffer; bytes: number } | { end: true } | { drop: tru
 export class StreamingUpload {
   readonly #send: (order: Order, transfer?: ArrayBuffer[]) => void
   readonly #ended: () => void
+  readonly #ids: Pick<StoredIds, 'add'>
+  /** The custom_ids that came last are being stored. */
+  #storing: Promise<void> | null = null
+  #isUnstorable = false
   readonly #verdict = Promise.withResolvers<ValidFile | null>()
   #isOver = false
   #blocks = 0
@@ -118,13 +129,19 @@ export class StreamingUpload {
   #filled = 0
   #waiting: (() => void) | null = null
 
-  constructor(send: (order: Order, transfer?: ArrayBuffer[]) => void, ended: () => void) {
+  constructor(
+    send: (order: Order, transfer?: ArrayBuffer[]) => void,
+    ended: () => void,
+    ids: Pick<StoredIds, 'add'>,
+  ) {
     this.#send = send
     this.#ended = ended
+    this.#ids = ids
   }
 
   /** Copies the next piece. If it returns a promise, await it before the next piece. */
   take(piece: Uint8Array): Promise<void> | null {
+    if (this.#storing) return this.#storing.then(() => this.take(piece) ?? undefined)
     let rest = piece
     while (!this.#isOver && rest.length > 0) {
       const block = this.#block ?? this.#empty()
@@ -144,7 +161,9 @@ export class StreamingUpload {
       if (this.#filled > 0) this.#sendBlock()
       this.#send({ end: true })
     }
-    return await this.#verdict.promise
+    const verdict = await this.#verdict.promise
+    await this.#storing
+    return this.#isUnstorable ? null : verdict
   }
 
   /** Ends the validation without a verdict; does nothing after the verdict. */
@@ -161,10 +180,25 @@ export class StreamingUpload {
 
   receive(message: FromThread): void {
     if ('verdict' in message) this.#end(message.verdict)
+    else if ('ids' in message) this.#store(message.ids)
     else {
       this.#free.push(message.free)
       this.#waiting?.()
     }
+  }
+
+  #store(ids: readonly Entries[]): void {
+    const before = this.#storing ?? Promise.resolve()
+    const storing = before
+      .then(() => this.#ids.add(ids))
+      .catch(() => {
+        this.#isUnstorable = true
+        this.leave()
+      })
+      .finally(() => {
+        if (this.#storing === storing) this.#storing = null
+      })
+    this.#storing = storing
   }
 
   #empty(): Uint8Array<ArrayBuffer> | null {

@@ -13,6 +13,7 @@ import type { Blobs } from '../blobs/blobs.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import { linesInIndex } from '../jsonl/custom-ids.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { ensureProject } from '../store/projects.ts'
@@ -24,6 +25,7 @@ import { openSession } from '../store/workers.ts'
 import { StreamingValidation } from './streaming-validation.ts'
 import { type FormPart, receiveUpload } from './upload.ts'
 import { validateFile } from './validate-file.ts'
+import type { ValidationLimits } from './validation.ts'
 
 const CONTENT = '{"custom_id":"a"}\n'
 const NOW = Date.UTC(2026, 0, 1)
@@ -77,8 +79,8 @@ function* pieces(content: string): Generator<Buffer> {
   }
 }
 
-function streamingValidations(t: TestContext): StreamingValidation {
-  const early = new StreamingValidation({ limits: LIMITS, clock: testClock(), onCrash: assert.fail })
+function streamingValidations(t: TestContext, limits: ValidationLimits = LIMITS): StreamingValidation {
+  const early = new StreamingValidation({ limits, clock: testClock(), onCrash: assert.fail })
   t.after(() => early.close())
   return early
 }
@@ -158,6 +160,27 @@ test('a big file in order comes with its index, and is processed without being r
     { ...file, status: 'processed' },
   )
   assert.deepEqual([file.line_count, file.index_blob], [3000, `files/${file.id}/index`])
+})
+
+test('a big file whose custom_ids do not fit into memory comes with its index all the same', async (t) => {
+  const { store, blobs, sealed } = await stores(t)
+  const streamingValidation = streamingValidations(t, { ...LIMITS, ids_in_memory_max: 500 })
+  const content = pieces(lines(9000))
+  const file = await receiveUpload({ store, sealed, streamingValidation }, form(content), BIG_UPLOAD)
+  const stored = `files/${file.id}`
+  assert.deepEqual(await keys(blobs), [`${stored}/index`, `${stored}/index-ids`, `${stored}/upload`])
+  const ids = await readBlobRow(store.read, `${stored}/index-ids`)
+  assert.equal(ids?.bytes, 8 + 8 * 9000)
+  for (const i of [0, 4321, 8999])
+    assert.deepEqual(
+      await linesInIndex(ids.bytes, `line-${i}`, (range) => sealed.readAll(UPLOAD.project_id, ids, range)),
+      [i + 1],
+    )
+  // Two lines of different parts have the same custom_id.
+  const twice = pieces(`${lines(9000)}${lines(1)}`)
+  const bad = await receiveUpload({ store, sealed, streamingValidation }, form(twice), BIG_UPLOAD)
+  assert.equal(bad.index_blob, null)
+  assert.equal((await keys(blobs)).length, 4)
 })
 
 test('a big file with a bad line has no index, and its validation names the line', async (t) => {

@@ -17,6 +17,7 @@ import { insertTask, sizeClass } from '../store/tasks.ts'
 import { noFormat } from '../tables/open-table.ts'
 import { formatOf } from '../tables/table.ts'
 import type { TakeBytes } from './incoming.ts'
+import { StoredIds } from './stored-ids.ts'
 import type { StreamingUpload, StreamingValidation } from './streaming-validation.ts'
 
 /** One part of a multipart form from the parser; a file must be read before the next part. */
@@ -306,16 +307,20 @@ async function storeUpload(
   pieces: AsyncIterable<Buffer>,
   { id, project_id, form_bytes }: { id: string; project_id: string; form_bytes: number },
 ): Promise<StoredUpload> {
-  const validation = streamingValidation?.begin(project_id, form_bytes) ?? null
+  const ids = new StoredIds(sealed, project_id, `files/${id}/index-ids`)
+  const validation = streamingValidation?.begin(project_id, form_bytes, ids) ?? null
   const read = Promise.withResolvers<void>()
   const storeIndex = async (): Promise<StoredUpload['index']> => {
     await read.promise
-    const found = await validation?.verdict()
-    if (!found) return null
-    const json = Buffer.from(found.index_json)
-    const index = await sealed.put(project_id, `files/${id}/index`, [json])
-    const ids = await sealed.put(project_id, `files/${id}/index-ids`, found.custom_ids)
-    return { blobs: [index, ids], line_count: found.line_count }
+    try {
+      const found = await validation?.verdict()
+      const idIndex = found && (await ids.storeIndex(found.seed, found.ids))
+      if (!idIndex) return null
+      const index = await sealed.put(project_id, `files/${id}/index`, [Buffer.from(found.index_json)])
+      return { blobs: [index, idIndex], line_count: found.line_count }
+    } finally {
+      await ids.discard()
+    }
   }
   // Without an index the file is validated afterwards.
   const index = storeIndex().catch(() => null)

@@ -10,6 +10,7 @@ import { readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
+import { StoredIds } from './stored-ids.ts'
 import { type Validation, type ValidationLimits, validateContent } from './validation.ts'
 
 /** How often unreadable content is retried before it counts as damaged. */
@@ -30,7 +31,7 @@ interface ValidateDeps {
 }
 
 export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
-  const { store, sealed, limits } = deps
+  const { store, sealed, clock, limits } = deps
   const file = await readRow(store.read, 'files', { id: task.subject })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   if (!file || !content || file.status !== 'pending' || file.deleted_at !== null) {
@@ -39,14 +40,19 @@ export async function validateFile(deps: ValidateDeps, task: TaskRow, signal: Ab
   }
   // Streaming validation found the file valid.
   if (file.index_blob !== null) return await acceptIndexed(deps, task, file, file.index_blob)
+  const key = `files/${file.id}/index-${task.epoch}-${clock.now().toString(36)}`
+  const ids = new StoredIds(sealed, file.project_id, `${key}-ids`)
   const verdict = await validateContent(() => sealed.read(content.project_id, content), limits, {
     signal,
-  }).catch((error: unknown) => {
-    // An operator need not restore it: the caller can upload the file again.
-    if (isDamaged(error) && task.attempts > RETRIES_MAX) return DAMAGED
-    throw error
+    ids,
   })
-  if (verdict.ok) await accept(deps, task, file, verdict)
+    .catch((error: unknown) => {
+      // An operator need not restore it: the caller can upload the file again.
+      if (isDamaged(error) && task.attempts > RETRIES_MAX) return DAMAGED
+      throw error
+    })
+    .finally(() => ids.discard())
+  if (verdict.ok) await accept(deps, task, file, key, verdict)
   else await refuse(deps, task, file, verdict)
 }
 
@@ -54,12 +60,12 @@ async function accept(
   { store, sealed, clock }: ValidateDeps,
   task: TaskRow,
   file: FileRow,
+  key: string,
   verdict: Extract<Validation, { ok: true }>,
 ): Promise<void> {
-  const key = `files/${file.id}/index-${task.epoch}-${clock.now().toString(36)}`
   const json = Buffer.from(JSON.stringify(verdict.index))
   const index: SealedBlob = await sealed.put(file.project_id, key, [json])
-  const ids = verdict.custom_ids && (await sealed.put(file.project_id, `${key}-ids`, verdict.custom_ids))
+  const ids = verdict.custom_ids
   await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return
     const now = clock.now()

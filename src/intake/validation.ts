@@ -1,13 +1,15 @@
 // The invalid lines of an uploaded file: the first ones in full, the number of all, and a summary for
 // `status_details`.
 
+import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
 import { shortened } from '../domain/text.ts'
-import { customIdIndex, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
+import { type Entries, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
 import { type LineSink, LineSplitter } from './line-split.ts'
+import { IDS_IN_MEMORY_MAX, type StoredIds } from './stored-ids.ts'
 
 interface LineError {
   /** From 1, including blank lines. */
@@ -141,6 +143,34 @@ function modelOf({ body: { model } }: InputLine): string | null {
 export interface ValidationLimits {
   lines_max: number
   line_bytes_max: number
+  /** For tests: of how many lines the custom_ids are in memory. */
+  ids_in_memory_max?: number
+}
+
+// Lines whose custom_id has a hash that occurred before: how many there are, and the first of them, by line.
+
+class Collisions {
+  count = 0
+  #found: { lo: number; hi: number; line: number }[] = []
+
+  add(lo: number, hi: number, line: number): void {
+    this.count++
+    this.#found.push({ lo, hi, line })
+    if (this.#found.length > 2 * ERRORS_COUNTED_MAX) this.#cut()
+  }
+
+  /** Their hashes, and the last line. */
+  first(): { hashes: HashSet64; lastLine: number } {
+    this.#cut()
+    const hashes = new HashSet64()
+    for (const { lo, hi } of this.#found) hashes.add(lo, hi)
+    return { hashes, lastLine: this.#found.at(-1)?.line ?? 0 }
+  }
+
+  #cut(): void {
+    this.#found.sort((a, b) => a.line - b.line)
+    this.#found.length = Math.min(this.#found.length, ERRORS_COUNTED_MAX)
+  }
 }
 
 const BLANK_ENTITY = '`metadata.entity` is blank. Name an entity, or leave the key out.'
@@ -151,10 +181,7 @@ class FirstPass implements LineSink {
   line_count = 0
   /** Reading on is pointless. */
   stopped = false
-  /** The number of lines whose custom_id has a hash that occurred before, and those hashes. */
-  collisions = 0
-  readonly collided = new HashSet64()
-  last_collision_line = 0
+  readonly collisions = new Collisions()
 
   #scanner = new LineScanner()
   #ids = new HashSet64()
@@ -167,19 +194,18 @@ class FirstPass implements LineSink {
     this.#hash = hash
   }
 
-  /** The memory of the custom_ids. */
-  get ids_bytes(): number {
-    return this.#ids.bytes
-  }
-
   index(): FileIndex {
     return this.#indexer.finish()
   }
 
-  /** The index of the custom_ids; null where it would lack one. */
-  customIds(): Uint8Array<ArrayBuffer>[] | null {
-    const hash = this.#hash
-    return hash instanceof SeededHash && this.collisions === 0 ? customIdIndex(hash, this.#ids) : null
+  /** Whether the custom_ids take as much memory as they may. */
+  get isFull(): boolean {
+    return this.#ids.size >= (this.#limits.ids_in_memory_max ?? IDS_IN_MEMORY_MAX)
+  }
+
+  /** The custom_ids since the last call, which are not compared with those of later lines. */
+  takeIds(): Entries[] {
+    return this.#ids.take()
   }
 
   line(
@@ -201,7 +227,8 @@ class FirstPass implements LineSink {
       return
     }
     hashCustomId(line, this.#hash)
-    if (!this.#ids.add(this.#hash.lo, this.#hash.hi, number)) this.#addCollision(number)
+    const { lo, hi } = this.#hash
+    if (!this.#ids.add(lo, hi, number)) this.collisions.add(lo, hi, number)
     if (this.bad.count === 0) this.#indexer.add(line, number, byte_start, byte_end)
   }
 
@@ -217,7 +244,7 @@ class FirstPass implements LineSink {
   /** Counts a request; false when it is not checked any more. */
   #counts(number: number): boolean {
     if (this.stopped) return false
-    if (this.bad.count + this.collisions >= ERRORS_COUNTED_MAX) {
+    if (this.bad.count + this.collisions.count >= ERRORS_COUNTED_MAX) {
       this.stopped = true
       return false
     }
@@ -232,12 +259,6 @@ class FirstPass implements LineSink {
     }
     this.line_count++
     return true
-  }
-
-  #addCollision(number: number): void {
-    this.collisions++
-    this.collided.add(this.#hash.lo, this.#hash.hi)
-    this.last_collision_line = number
   }
 }
 
@@ -291,9 +312,8 @@ function shown(id: string): string {
   return JSON.stringify(shortened(id, SHOWN_CHARACTERS_MAX))
 }
 
-// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by twelve bytes
-// per custom_id, a hash and a line number, and by one row of the index per chunk. If two hashes are equal, a second pass
-// compares the IDs.
+// Validates an uploaded file: every line must be well formed and every custom_id unique. Memory grows by one row of the
+// index per chunk. If two hashes are equal, a second pass compares the IDs.
 
 export type Validation =
   | {
@@ -301,8 +321,8 @@ export type Validation =
       bytes: number
       line_count: number
       index: FileIndex
-      /** Pieces of the index of the custom_ids; null where two hashes are equal. */
-      custom_ids: Uint8Array[] | null
+      /** The index of the custom_ids; null without `ids`, and where two hashes are equal. */
+      custom_ids: SealedBlob | null
     }
   | {
       ok: false
@@ -320,6 +340,8 @@ export interface ValidateOptions {
   signal?: AbortSignal
   /** Called with the bytes read so far, after each block of the first pass. */
   onProgress?: (bytes: number) => void
+  /** Where custom_ids and their index are stored; without it, for a file that was valid before, not all are compared. */
+  ids?: StoredIds
   /** For tests: a weak hash makes collisions frequent. */
   hash?: IdHash
 }
@@ -333,14 +355,21 @@ export async function validateContent(
   limits: ValidationLimits,
   options: ValidateOptions = {},
 ): Promise<Validation> {
-  const { signal, onProgress, hash = new SeededHash() } = options
+  const { signal, onProgress, ids, hash = new SeededHash() } = options
   const first = new FirstPass(limits, hash)
-  const bytes = await read(open(), limits, first, signal, onProgress)
+  const bytes = await read(open(), limits, first, signal, async (read) => {
+    onProgress?.(read)
+    if (first.isFull) {
+      const taken = first.takeIds()
+      await ids?.add(taken)
+    }
+  })
   if (first.line_count === 0 && first.bad.count === 0) {
     first.bad.add(1, 'empty_file', ERRORS.empty_file.message)
   }
+  const custom_ids = await storeIds(first, hash, ids)
   const bad =
-    first.collisions === 0
+    first.collisions.count === 0
       ? first.bad
       : first.bad.merge(await duplicates(open(), limits, first, hash, signal))
   if (bad.count > 0) {
@@ -352,7 +381,21 @@ export async function validateContent(
   // So many different IDs with equal 64-bit hashes cannot occur; the file was not read to its end.
   if (first.stopped) throw new Error('the hash of custom_ids does not tell them apart')
   const { line_count } = first
-  return { ok: true, bytes, line_count, index: first.index(), custom_ids: first.customIds() }
+  return { ok: true, bytes, line_count, index: first.index(), custom_ids }
+}
+
+/** Finds the collisions with custom_ids that are no longer in memory. Null where there is no index. */
+async function storeIds(
+  first: FirstPass,
+  hash: IdHash,
+  ids: StoredIds | undefined,
+): Promise<SealedBlob | null> {
+  const { bad, collisions } = first
+  const isGood = bad.count === 0 && collisions.count === 0
+  const seed = isGood && hash instanceof SeededHash ? hash.seed : null
+  const index = await ids?.storeIndex(seed, first.takeIds(), (...collision) => collisions.add(...collision))
+  if (bad.count + collisions.count > ERRORS_COUNTED_MAX) first.stopped = true
+  return index ?? null
 }
 
 async function duplicates(
@@ -362,7 +405,8 @@ async function duplicates(
   hash: IdHash,
   signal: AbortSignal | undefined,
 ): Promise<InvalidLines> {
-  const second = new SecondPass(first.collided, first.last_collision_line, hash)
+  const { hashes, lastLine } = first.collisions.first()
+  const second = new SecondPass(hashes, lastLine, hash)
   await read(blocks, limits, second, signal)
   return second.bad
 }
@@ -373,7 +417,7 @@ async function read(
   limits: ValidationLimits,
   pass: LineSink & { readonly stopped: boolean },
   signal: AbortSignal | undefined,
-  onProgress?: (bytes: number) => void,
+  onBlock?: (bytes: number) => Promise<void>,
 ): Promise<number> {
   const splitter = new LineSplitter(limits.line_bytes_max, pass)
   let bytes = 0
@@ -382,7 +426,7 @@ async function read(
     signal?.throwIfAborted()
     splitter.push(block)
     bytes += block.length
-    onProgress?.(bytes)
+    await onBlock?.(bytes)
     if (pass.stopped) return bytes
   }
   splitter.end()
@@ -397,22 +441,24 @@ export interface ValidFile {
   line_count: number
   /** The file's index, as it is stored. */
   index_json: string
-  /** Pieces of the index of the custom_ids. */
-  custom_ids: Uint8Array<ArrayBuffer>[]
+  /** The seed of the hashes of its custom_ids, and those that `takeIds` has not returned. */
+  seed: Uint32Array<ArrayBuffer>
+  ids: Entries[]
 }
 
 export class StreamingValidator {
   readonly #first: FirstPass
   readonly #splitter: LineSplitter
+  readonly #hash = new SeededHash()
 
-  constructor(limits: ValidationLimits, hash: IdHash = new SeededHash()) {
-    this.#first = new FirstPass(limits, hash)
+  constructor(limits: ValidationLimits) {
+    this.#first = new FirstPass(limits, this.#hash)
     this.#splitter = new LineSplitter(limits.line_bytes_max, this.#first)
   }
 
-  /** The memory of the custom_ids. */
-  get ids_bytes(): number {
-    return this.#first.ids_bytes
+  /** The custom_ids so far, by shard, if they take as much memory as they may; then they are forgotten here. */
+  takeIds(): Entries[] | null {
+    return this.#first.isFull ? this.#first.takeIds() : null
   }
 
   /** Reads the next block of the file. False: the result will be null, so reading on is pointless. */
@@ -425,12 +471,12 @@ export class StreamingValidator {
   end(): ValidFile | null {
     this.#splitter.end()
     const { line_count } = this.#first
-    const custom_ids = this.#first.customIds()
-    if (this.#inDoubt || line_count === 0 || !custom_ids) return null
-    return { line_count, index_json: JSON.stringify(this.#first.index()), custom_ids }
+    if (this.#inDoubt || line_count === 0) return null
+    const index_json = JSON.stringify(this.#first.index())
+    return { line_count, index_json, seed: this.#hash.seed, ids: this.#first.takeIds() }
   }
 
   get #inDoubt(): boolean {
-    return this.#first.stopped || this.#first.bad.count > 0 || this.#first.collisions > 0
+    return this.#first.stopped || this.#first.bad.count > 0 || this.#first.collisions.count > 0
   }
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { customIdIndex, HashSet64, linesInIndex, SeededHash } from './custom-ids.ts'
+import { customIdIndex, type Entries, HashSet64, linesInIndex, SeededHash } from './custom-ids.ts'
 
 fc.configureGlobal({ seed: 7 })
 
@@ -61,7 +61,7 @@ test('an index finds every line of 100,000 by its custom_id with two small reads
   }
   const COUNT = 100_000
   for (let i = 1; i <= COUNT; i++) add(`row-${i}`, 2 * i)
-  const index = Buffer.concat(customIdIndex(hash, ids))
+  const index = await indexOf(hash, ids.take())
   assert.equal(index.length, 8 + 8 * COUNT)
   let [reads, bytes] = [0, 0]
   const linesOf = (id: string): Promise<number[]> =>
@@ -85,13 +85,22 @@ test('an index finds every line of 100,000 by its custom_id with two small reads
       hash.read(id, 0, id.length)
       few.add(hash.lo, hash.hi, i)
     }
-    const small = Buffer.concat(customIdIndex(hash, few))
+    const small = await indexOf(hash, few.take())
     const read = async ({ start, end }: { start: number; end: number }): Promise<Buffer> =>
       small.subarray(start, end)
     for (let i = 1; i <= count; i++) assert.deepEqual(await linesInIndex(small.length, `row-${i}`, read), [i])
     assert.deepEqual(await linesInIndex(small.length, 'none', read), [])
   }
 })
+
+/** The index of these parts of a file. */
+async function indexOf(hash: SeededHash, ...parts: Entries[][]): Promise<Buffer> {
+  const pieces: Uint8Array[] = []
+  const partsOf = async (shard: number): Promise<Entries[]> => parts.map((part) => part[shard]!)
+  for await (const piece of customIdIndex(hash.seed, partsOf, () => assert.fail()))
+    pieces.push(Buffer.from(piece))
+  return Buffer.concat(pieces)
+}
 
 test('another seed gives other hashes', () => {
   const id = Buffer.from('request-1')

@@ -1,5 +1,6 @@
 // A 64-bit hash of a custom_id's bytes: two 32-bit lanes in the manner of MurmurHash3 with different mixing and
 // random seeds, so that a caller cannot construct IDs that collide.
+import { freeBuffer } from '../domain/free-buffer.ts'
 import type { InputLine } from './line-scan.ts'
 
 /** `read` leaves its result in `lo` and `hi`, unsigned 32-bit each: no object per line. */
@@ -78,35 +79,40 @@ export function hashCustomId(line: InputLine, hash: IdHash): void {
 // shard, not of the whole set.
 
 const SHARD_BITS = 6
+const SHARDS = 2 ** SHARD_BITS
 const SLOTS_MIN = 128
-/** Numbers in a slot. */
+/** Numbers in a slot, and in an entry: the low and the high half of a hash, and the line. */
 const SLOT = 3
 /** Above this load factor probes become long. */
 const LOAD_MAX = 0.7
 
+/** What a shard has, in any order. */
+export type Entries = Uint32Array<ArrayBuffer>
+
 /** Hashes are two unsigned 32-bit numbers. (0, 0) and (1, 0) count as the same hash. */
 export class HashSet64 {
-  #shards = Array.from({ length: 2 ** SHARD_BITS }, () => new Shard())
+  #shards = Array.from({ length: SHARDS }, () => new Shard())
+  #size = 0
+
+  get size(): number {
+    return this.#size
+  }
 
   has(lo: number, hi: number): boolean {
     return this.#shards[hi >>> (32 - SHARD_BITS)]!.has(taken(lo, hi), hi)
   }
 
-  /** The memory of all slots. */
-  get bytes(): number {
-    let bytes = 0
-    for (const shard of this.#shards) bytes += shard.bytes
-    return bytes
-  }
-
   /** False when the set contained the hash already. */
   add(lo: number, hi: number, line = 0): boolean {
-    return this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi, line)
+    const isNew = this.#shards[hi >>> (32 - SHARD_BITS)]!.add(taken(lo, hi), hi, line)
+    if (isNew) this.#size++
+    return isNew
   }
 
-  /** Entries of an index, a piece for each shard. */
-  sorted(): Uint8Array<ArrayBuffer>[] {
-    return this.#shards.map((shard) => shard.sorted())
+  /** Empties the set, which keeps its memory for others. Returns what it had, by shard. */
+  take(): Entries[] {
+    this.#size = 0
+    return this.#shards.map((shard) => shard.take())
   }
 }
 
@@ -117,12 +123,8 @@ function taken(lo: number, hi: number): number {
 
 class Shard {
   /** Per slot the low and the high half, both zero where it is free, and the line. */
-  #slots = new Uint32Array(SLOT * SLOTS_MIN)
+  #slots: Entries = new Uint32Array(SLOT * SLOTS_MIN)
   #size = 0
-
-  get bytes(): number {
-    return this.#slots.byteLength
-  }
 
   has(lo: number, hi: number): boolean {
     const at = this.#find(lo, hi)
@@ -140,6 +142,18 @@ class Shard {
     return true
   }
 
+  take(): Entries {
+    const entries = new Uint32Array(SLOT * this.#size)
+    let to = 0
+    for (let at = 0; at < this.#slots.length; at += SLOT) {
+      if (this.#slots[at] === 0 && this.#slots[at + 1] === 0) continue
+      for (let i = 0; i < SLOT; i++) entries[to++] = this.#slots[at + i]!
+    }
+    this.#slots.fill(0)
+    this.#size = 0
+    return entries
+  }
+
   /** The slot that holds the hash, or the free one where it belongs. */
   #find(lo: number, hi: number): number {
     const slots = this.#slots
@@ -150,18 +164,6 @@ class Shard {
       if (at === slots.length) at = 0
     }
     return at
-  }
-
-  sorted(): Uint8Array<ArrayBuffer> {
-    const entries = new Uint32Array(2 * this.#size)
-    let to = 0
-    for (let at = 0; at < this.#slots.length; at += SLOT) {
-      if (this.#slots[at] === 0 && this.#slots[at + 1] === 0) continue
-      entries[to++] = this.#slots[at + 2]!
-      entries[to++] = this.#slots[at + 1]!
-    }
-    new BigUint64Array(entries.buffer).sort()
-    return new Uint8Array(entries.buffer)
   }
 
   #grow(): void {
@@ -176,7 +178,25 @@ class Shard {
       this.#slots[free + 1] = hi
       this.#slots[free + 2] = old[at + 2]!
     }
+    freeBuffer(old)
   }
+}
+
+/** Told of a line whose custom_id has a hash that an earlier line has. */
+export type OnCollision = (lo: number, hi: number, line: number) => void
+
+/** All entries of parts of lines that follow each other, in a shard that is empty; of equal hashes the first stays. */
+function united(parts: readonly Entries[], shard: Shard, onCollision: OnCollision): Entries {
+  for (const part of parts) {
+    for (let at = 0; at < part.length; at += SLOT) {
+      const lo = part[at]!
+      const hi = part[at + 1]!
+      const line = part[at + 2]!
+      if (!shard.add(lo, hi, line)) onCollision(lo, hi, line)
+    }
+    freeBuffer(part)
+  }
+  return shard.take()
 }
 
 // The index of the custom_ids of a file: the seed of the hash (8 bytes), and an entry of 8 bytes for each line, sorted: its
@@ -186,9 +206,50 @@ class Shard {
 const SEED_BYTES = 8
 const ENTRY_BYTES = 8
 
-/** The pieces of the index. */
-export function customIdIndex(hash: SeededHash, ids: HashSet64): Uint8Array<ArrayBuffer>[] {
-  return [new Uint8Array(hash.seed.buffer), ...ids.sorted()]
+/**
+ * The pieces of the index, one for each shard, of which `partsOf` has the entries, those of earlier lines first. A piece and
+ * the entries that it is made of are freed when the next one is asked for. After a
+ * collision, and without a seed, there are no pieces, but all collisions are told; at its end the index throws
+ * EqualHashes then.
+ */
+export async function* customIdIndex(
+  seed: Uint32Array<ArrayBuffer> | null,
+  partsOf: (shard: number) => Promise<readonly Entries[]>,
+  onCollision: OnCollision,
+): AsyncGenerator<Uint8Array<ArrayBuffer>, void, undefined> {
+  let isUnique = seed !== null
+  if (seed) yield new Uint8Array(seed.buffer)
+  const spare = new Shard()
+  for (let shard = 0; shard < SHARDS; shard++) {
+    const parts = await partsOf(shard)
+    const [first] = parts
+    const entries =
+      first && parts.length === 1
+        ? first
+        : united(parts, spare, (...collision) => {
+            isUnique = false
+            onCollision(...collision)
+          })
+    if (isUnique) {
+      const piece = indexPiece(entries)
+      yield piece
+      freeBuffer(piece)
+    }
+    freeBuffer(entries)
+  }
+  if (seed && !isUnique) throw new EqualHashes()
+}
+
+export class EqualHashes extends Error {}
+
+function indexPiece(entries: Entries): Uint8Array<ArrayBuffer> {
+  const piece = new Uint32Array((2 * entries.length) / SLOT)
+  for (let at = 0, to = 0; at < entries.length; at += SLOT) {
+    piece[to++] = entries[at + 2]!
+    piece[to++] = entries[at + 1]!
+  }
+  new BigUint64Array(piece.buffer).sort()
+  return new Uint8Array(piece.buffer)
 }
 
 /** The numbers of the lines that may have this custom_id, ascending: mostly one or none. `read` reads of an index of so many bytes. */
