@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import { zstdDecompressSync } from 'node:zlib'
-import { ZstdPackers } from './seal-frames.ts'
+import { expand, ZstdPackers } from './seal-frames.ts'
 
 const FRAME_BYTES = 64 * 1024
 
@@ -23,4 +23,27 @@ test('a frame much longer than expected is packed whole', async () => {
   const packers = new ZstdPackers(1, 1024)
   const plain = randomBytes(300_000)
   assert.deepEqual(zstdDecompressSync(await packers.pack(plain)), plain)
+})
+
+/** How many buffers of so many bytes or more zlib has asked for since. */
+function largeBuffers(t: TestContext, bytes: number): () => number {
+  const { mock } = t.mock.method(Buffer, 'allocUnsafe')
+  return () => mock.calls.filter(({ arguments: [size] }) => size >= bytes).length
+}
+
+test('frames wait for one of four contexts, of which each has an output buffer', async (t) => {
+  const packers = new ZstdPackers(1, FRAME_BYTES)
+  const allocated = largeBuffers(t, FRAME_BYTES)
+  const plain = Buffer.from('the same words again and again '.repeat(FRAME_BYTES)).subarray(0, FRAME_BYTES)
+  for (let round = 0; round < 3; round++)
+    await Promise.all(Array.from({ length: 12 }, () => packers.pack(plain)))
+  assert.equal(allocated(), 4)
+})
+
+test('a frame expands into one buffer', async (t) => {
+  const plain = Buffer.alloc(FRAME_BYTES, 'words ')
+  const packed = await new ZstdPackers(1, FRAME_BYTES).pack(plain)
+  const allocated = largeBuffers(t, FRAME_BYTES)
+  assert.deepEqual(await expand(packed, FRAME_BYTES), plain)
+  assert.equal(allocated(), 1)
 })

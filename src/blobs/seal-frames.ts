@@ -17,14 +17,15 @@ import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 import { mapAhead } from './map-ahead.ts'
 
 // Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
-// compresses well. A context serves one frame at a time; there are as many as frames are compressed at once, and a few
-// are kept.
+// compresses well. A context serves one frame at a time, and a frame waits for one: the thread pool compresses no more at once.
 
-/** Each holds about a megabyte. */
-const IDLE_MAX = 4
+/** As many as the pool has threads; each holds about a megabyte. */
+const PACKERS_MAX = 4
 
 export class ZstdPackers {
   readonly #idle: Packer[] = []
+  #count = 0
+  readonly #waiting: ((packer: Packer) => void)[] = []
   readonly #options: ZstdOptions
 
   /** `level` as zstd counts; frames are expected to be `frame_bytes` long, longer ones are no error. */
@@ -40,12 +41,28 @@ export class ZstdPackers {
 
   /** `plain`, which is not empty and does not change meanwhile, as one zstd frame; the work is the pool's. */
   async pack(plain: Buffer): Promise<Buffer> {
-    const packer = this.#idle.pop() ?? new Packer(this.#options)
-    const packed = await packer.pack(plain)
-    // One that failed is not used again.
-    if (this.#idle.length < IDLE_MAX) this.#idle.push(packer)
-    else packer.close()
-    return packed
+    const packer = this.#idle.pop() ?? (await this.#another())
+    try {
+      const packed = await packer.pack(plain)
+      this.#release(packer)
+      return packed
+    } catch (error) {
+      packer.close()
+      this.#release(new Packer(this.#options))
+      throw error
+    }
+  }
+
+  #another(): Promise<Packer> | Packer {
+    if (this.#count === PACKERS_MAX) return new Promise((resolve) => this.#waiting.push(resolve))
+    this.#count++
+    return new Packer(this.#options)
+  }
+
+  #release(packer: Packer): void {
+    const next = this.#waiting.shift()
+    if (next) next(packer)
+    else this.#idle.push(packer)
   }
 }
 
@@ -110,7 +127,8 @@ function compressInline(plain: Buffer): Buffer {
 /** What `compress` was given; throws when it is not `plain_bytes` long or no zstd frame. */
 export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
   const options = {
-    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes),
+    // A byte more: where the first piece is full, zlib allocates another one of this size.
+    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes + 1),
     maxOutputLength: Math.max(1, plain_bytes),
   }
   const plain =

@@ -1,6 +1,7 @@
 // The custom_ids of a file while it is validated. Validation keeps those of so many lines in memory; the entries of the
 // lines before lie in blobs, by shard, so that a shard of all of them can be read at a time. From these comes the index
 // of the custom_ids. Memory grows by less than a byte for each further line.
+import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { customIdIndex, type Entries, EqualHashes, type OnCollision } from '../jsonl/custom-ids.ts'
@@ -10,6 +11,8 @@ export const IDS_IN_MEMORY_MAX = 350_000
 
 /** Frames of blobs are opened as a whole, so that fewer of them at once would be opened more often. */
 const SHARDS_PER_READ = 4
+/** Read at once, beyond the first. */
+const PARTS_AHEAD = 3
 
 interface StoredPart {
   blob: SealedBlob
@@ -56,7 +59,11 @@ export class StoredIds {
     let read: Entries[][] = []
     const partsOf = async (shard: number): Promise<Entries[]> => {
       const at = shard % SHARDS_PER_READ
-      if (at === 0) read = await Promise.all(this.#parts.map((part) => this.#read(part, shard)))
+      if (at === 0) {
+        read = []
+        const parts = mapAhead(this.#parts, PARTS_AHEAD, (part) => this.#read(part, shard))
+        for await (const shards of parts) read.push(shards)
+      }
       return [...read.map((shards) => shards[at]!), last[shard]!]
     }
     const pieces = customIdIndex(seed, partsOf, onCollision)
