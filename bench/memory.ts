@@ -26,6 +26,11 @@ const rows: Awaited<ReturnType<typeof measure>>[] = []
 for (const lines of sizes) rows.push(await measure(lines))
 console.table(rows)
 bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: GOALS_MIB.idle })
+const [small, large] = [rows.at(-2), rows.at(-1)]
+if (small && large) {
+  const growth = (large['both, MiB'] - small['both, MiB']) / ((large.lines - small.lines) / 1e6)
+  bench.figure(`growth from ${small.lines} to ${large.lines} lines, MiB per million`, growth)
+}
 for (const row of rows)
   bench.figure(`both at the peak of ${row.lines} lines, MiB`, row['both, MiB'], {
     atMost: row.lines > LARGE_LINES ? GOALS_MIB.largest : GOALS_MIB.peak,
