@@ -3,7 +3,7 @@
 import { newId } from '../../src/domain/ids.ts'
 import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
-import { insertLimit, updateLimit } from '../../src/store/limits.ts'
+import { deleteLimit, insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import type { PlannedBatch } from './plans.ts'
@@ -40,6 +40,10 @@ interface Cap {
 export class Caps {
   readonly #random: SeededRandom
   readonly #list: Cap[] = []
+  /** Of what was added later, so that it does not change the rest of a run. */
+  readonly #more: SeededRandom
+  /** Projects of limits that were deleted, or only notify. */
+  readonly #ended = new Set<string>()
   /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` of a model in flight. */
   readonly underestimates: boolean
   readonly inFlightMax = 2
@@ -48,6 +52,7 @@ export class Caps {
 
   constructor(seed: number) {
     this.#random = seededRandom(seed + 0x5eed)
+    this.#more = seededRandom(seed + 0xde1e7e)
     this.underestimates = this.#random.chance(0.3)
     this.isMonthEnd = this.#random.chance(0.25)
   }
@@ -98,13 +103,23 @@ export class Caps {
     )
   }
 
-  /** Raises or lowers one cap; false when there is none. */
+  /** Raises, lowers or ends one cap; false when there is none. */
   async change(
     write: (change: (tx: Writer) => Promise<void>) => Promise<void>,
     now: number,
   ): Promise<boolean> {
     if (this.#list.length === 0) return false
     const cap = this.#random.pick(this.#list)
+    if (this.#more.chance(0.25)) {
+      this.#list.splice(this.#list.indexOf(cap), 1)
+      this.#ended.add(cap.project_id)
+      const isDeleted = this.#more.chance(0.5)
+      await write(async (tx) => {
+        if (isDeleted) await deleteLimit(tx, cap.project_id, cap.id)
+        else await updateLimit(tx, cap.project_id, cap.id, { action: 'notify' })
+      })
+      return true
+    }
     cap.amount = Math.ceil(cap.amount * 2 * this.#random.next())
     cap.since = now
     delete cap.settled
@@ -124,7 +139,7 @@ export class Caps {
   }
 
   hasAny(project_id: string): boolean {
-    return this.#list.some((cap) => cap.project_id === project_id)
+    return this.#ended.has(project_id) || this.#list.some((cap) => cap.project_id === project_id)
   }
 
   wants(p: number): boolean {
@@ -133,22 +148,22 @@ export class Caps {
 
   /**
    * For each cap and window: the spend is at most the cap, or the cost of the lines that were sent before the cap
-   * took effect, plus the excess of lines in flight over their estimates, plus what a full database kept from being settled
-   * when the cap took effect.
+   * took effect, plus the excess of lines in flight over their estimates, and over the prices at which they were reserved,
+   * plus what a full database kept from being settled when the cap took effect.
    */
   async violations(run: SimulatedRun): Promise<string[]> {
     const found: string[] = []
     for (const cap of this.#list) {
       const excess = this.underestimates ? SERVERS_MAX * this.inFlightMax * this.#excess(cap.metric) : 0
-      const before = cap.since === 0 ? 0 : await sentBefore(run, cap, cap.since + EFFECT_MS)
+      const { before, raised } = await billed(run, cap)
       for (const [start, spent] of await spentByWindow(run.store, cap)) {
         const unsettled = cap.settled ? Math.max(0, before - (cap.settled.get(start) ?? 0)) : 0
-        const bound = Math.max(cap.amount, before) + unsettled + excess
+        const bound = Math.max(cap.amount, before) + unsettled + excess + raised
         if (spent <= bound) continue
         const when = new Date(start).toISOString().slice(0, 10)
         const subject = cap.subject === '' ? 'the project' : cap.subject
         found.push(
-          `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, ${unsettled} of it could not be settled, and lines in flight may exceed it by ${excess}`,
+          `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, ${unsettled} of it could not be settled, and lines in flight may exceed it by ${excess}, and by ${raised} at raised prices`,
         )
       }
     }
@@ -171,24 +186,30 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
   return spent
 }
 
-/** What was billed for lines that were last sent before `at`. */
-async function sentBefore(run: SimulatedRun, cap: Cap, at: number): Promise<number> {
+/** What was billed for lines that were last sent before the cap took effect, and, of the others, for raised prices. */
+async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; raised: number }> {
   const { plans, server } = run
-  let sum = 0
+  const at = cap.since === 0 ? 0 : cap.since + EFFECT_MS
+  const sums = { before: 0, raised: 0 }
+  if (at === 0 && server.raises.size === 0) return sums
   for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id)) {
     const audited = await auditedTokens(run, planned)
     for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
       const line = plans.line(planned.id, custom_id)
       if (!line || (cap.subject !== '' && line.entity !== cap.subject)) continue
-      if (server.sentAt(line.request) >= at) continue
+      const isBefore = server.sentAt(line.request) < at
+      const raise = server.raises.get(line.request) ?? 0
+      if (!isBefore && (raise === 0 || cap.metric === 'tokens')) continue
       // The usage of a result is that of the last answer, the cost that of all.
       const tokens = audited.get(custom_id)
       if (tokens === undefined) throw new Error(`${custom_id} of ${planned.id} has no audit record`)
-      sum += cap.metric === 'tokens' ? tokens : Math.round(response.body.usage.cost_usd * 1e9)
+      const amount = cap.metric === 'tokens' ? tokens : Math.round(response.body.usage.cost_usd * 1e9)
+      if (isBefore) sums.before += amount
+      else sums.raised += Math.ceil(raise * amount)
     }
   }
-  return sum
+  return sums
 }
 
 /** By custom_id, the tokens of all answers of a line. */

@@ -2,13 +2,14 @@
 // and across chunks, and the same requests come in other batches and projects, byte for byte. A text says what servers make
 // of it: they refuse some, never have room for some, and batch APIs reject a whole file for some.
 import { type DedupeMode, REASK_MODES, type Reask } from '../../src/domain/batch.ts'
-import { DEFAULT_ENDPOINT, type EndpointPath } from '../../src/domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath, endpointPaths } from '../../src/domain/endpoint.ts'
 import type { PlannedLine } from './plans.ts'
 import { POISON } from './refused-texts.ts'
-import { SIM_ENDPOINTS, SIM_MODELS } from './run.ts'
+import { DECLARED_ENDPOINTS, SIM_ENDPOINTS, SIM_MODELS } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
 export const TOKENS_MEAN = 50
+export const OWN_PRIORITY = 3
 /** Requests that several lines ask. The number is in the text, and decides about the rest. */
 const COMMON_REQUESTS = 8
 const COMMON_KINDS: Readonly<Record<number, string>> = { 2: '-refuse', 5: '-poison', 6: '-toxic' }
@@ -49,9 +50,11 @@ export class InputLines {
     const reask = this.#reask()
     const isOther = this.#endpoints.chance(0.7)
     const endpoint = this.#endpoints.pick(SIM_ENDPOINTS)
+    // The API knows no other ones.
+    const isDeclared = endpointPaths().includes(endpoint)
     return {
       // Chats alone are asked again.
-      endpoint: isOther && reask === null ? endpoint : DEFAULT_ENDPOINT,
+      endpoint: isOther && reask === null && isDeclared ? endpoint : DEFAULT_ENDPOINT,
       dedupe,
       reask,
       commonShare: hasCommon ? random.pick([0.2, 0.6, 0.9]) : 0,
@@ -92,12 +95,16 @@ export class InputLines {
       response_format: { type: 'json_schema', json_schema: { name: 's', schema: {} } },
     }
     const { endpoint } = style
-    const prompt =
-      endpoint === '/v1/summarize' ? { input: text } : { messages: [{ role: 'user', content: text }] }
-    const body = { ...rest, ...format, ...prompt }
+    const declared = DECLARED_ENDPOINTS.find(({ path }) => path === endpoint)
+    const prompt = declared ? { input: text } : { messages: [{ role: 'user', content: text }] }
+    // Some lines say something that upstreams may set for all.
+    const own = common === null && number % 5 === 0 ? { priority: OWN_PRIORITY } : {}
+    const body = { ...rest, ...format, ...own, ...prompt }
     const custom_id = `l${number}`
     // Of a declared endpoint that generates, nobody reads a temperature.
-    const isRepeatable = endpoint !== '/v1/summarize' && 'temperature' in rest && rest.temperature === 0
+    const isRepeatable = declared
+      ? declared.usage.output === null
+      : 'temperature' in rest && rest.temperature === 0
     return {
       json: JSON.stringify({ custom_id, method: 'POST', url: endpoint, body, metadata }),
       line: {

@@ -3,6 +3,7 @@
 import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { canTransition, isTerminal } from '../../src/domain/batch.ts'
+import { endpointPaths } from '../../src/domain/endpoint.ts'
 import { scanJournal } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import { type Changed, type CommittedPart, CommittedState } from './committed-state.ts'
@@ -83,7 +84,9 @@ export class InvariantChecker {
     }
   }
 
-  #unfinished(machine: Machine, request: string, { lines }: Ask): PlannedLine[] {
+  #unfinished(machine: Machine, request: string, { batch, lines }: Ask): PlannedLine[] {
+    if (!endpointPaths().includes(batch.endpoint))
+      this.#violate(`${machine.name} sent ${request} to ${batch.endpoint}, which is not declared`)
     const open = lines.filter(({ name }) => !this.finished.has(name))
     if (open.length === 0) this.#violate(`${machine.name} sent ${request}, which was committed`)
     return open

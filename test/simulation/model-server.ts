@@ -7,9 +7,11 @@ import type { Receiving, ResponseMemory } from '../../src/backends/response-memo
 import { classify } from '../../src/backends/verdict/classify.ts'
 import { type Clock, sleep } from '../../src/domain/clock.ts'
 import type { EndpointPath } from '../../src/domain/endpoint.ts'
+import { costNanos } from '../../src/domain/money.ts'
 import { ABORTED, type Answering, askedBefore, bodyOf } from './answering.ts'
 import type { Machine } from './machine.ts'
 import type { Plans } from './plans.ts'
+import { priceOf } from './run.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
@@ -45,6 +47,8 @@ function plainly(content: string): Said {
 }
 
 const TIMEOUT_MS = 3_000
+/** A second that has begun counts. */
+const PART_OF_SECOND = 0.75
 /** Bodies of which most of a worker's memory for answers is full. They are counted, and never there. */
 const PIECE_BYTES = 200_000
 const PIECE_MS = 15
@@ -67,6 +71,10 @@ export class ModelServer {
   #inFlight = 0
   /** By request: completion tokens of each answer, one fewer each time. */
   readonly answers = new Map<string, number[]>()
+  /** By request: what the answers cost that a machine has received (nano-dollars). */
+  readonly costs = new Map<string, number[]>()
+  /** By request: the share of its cost by which prices were raised after it was reserved. */
+  readonly raises = new Map<string, number>()
   /** When each request was first sent and last, by the clock of the simulation. */
   readonly #sentAt = new Map<string, { first: number; last: number }>()
   /** Prompt tokens of every request. */
@@ -99,10 +107,12 @@ export class ModelServer {
     this.#tally = options.tally
   }
 
-  /** The server as seen by one machine, whose memory for answers is `memory`. */
-  answering(machine: Machine, memory: ResponseMemory): Answering {
+  /** The server as seen by one machine, whose memory for answers is `memory`. `price`: of a model, at this machine now. */
+  answering(machine: Machine, memory: ResponseMemory, price: (model: string) => number): Answering {
     return async (call) => {
       const request = this.#plans.requestOf(call)
+      const [{ model } = { model: '' }] = this.#plans.ask(request).lines
+      const reserved = price(model)
       const { max_tokens } = bodyOf(call)
       this.sent(request)
       this.#onRequest({ machine, request, at: machine.clock.now() })
@@ -119,6 +129,7 @@ export class ModelServer {
       }
       const said = this.#said(request, askedBefore(call))
       const result = this.#result(request, max_tokens, full ? 'throttles' : outcome, said, call.endpoint)
+      const tokens = this.answers.get(request)?.at(-1) ?? 0
       await sleep(machine.clock, full ? 5 : latencyMs, call.signal)
       const received =
         result.kind === 'answered' && this.#bodies.chance(this.#faults().largeBodies)
@@ -129,6 +140,7 @@ export class ModelServer {
       // It is asked for again.
       const isKept = told.kind === 'answered' && !said.stands
       this.#onEnded(machine, request, isKept ? 'failed' : told.kind)
+      if (told.kind === 'answered') this.received(request, tokens, price(model), reserved)
       return told
     }
   }
@@ -136,6 +148,20 @@ export class ModelServer {
   /** A request was sent, to this server or to a batch API. */
   sent(request: string, at = this.#clock.now()): void {
     this.#sentAt.set(request, { first: this.#sentAt.get(request)?.first ?? at, last: at })
+  }
+
+  /** A machine has received an answer of so many tokens. Prices are factors of that of SIM_MODEL. */
+  received(request: string, tokens: number, price: number, reserved: number): void {
+    const { endpoint } = this.#plans.ask(request).batch
+    const used: [number, number] =
+      endpoint === '/v1/transcribe'
+        ? [tokens, 0]
+        : endpoint === '/v1/classify'
+          ? [1, 0]
+          : [this.prompt_tokens, tokens]
+    this.costs.set(request, [...(this.costs.get(request) ?? []), costNanos(...used, priceOf(price))])
+    if (price > reserved)
+      this.raises.set(request, Math.max(this.raises.get(request) ?? 0, 1 - reserved / price))
   }
 
   /** When the line was sent that is billed for a request; the earliest that it can be where several lines ask it. */
@@ -299,6 +325,10 @@ function bodyText(
     }
     case '/v1/summarize':
       return withUsage({ summary: content }, { read: prompt_tokens, written: completion_tokens })
+    case '/v1/transcribe':
+      return withUsage({ summary: content }, { seconds: (completion_tokens ?? 0) - PART_OF_SECOND })
+    case '/v1/classify':
+      return JSON.stringify({ summary: content })
     default: {
       const choice = { index: 0, message: { role: 'assistant', content }, finish_reason }
       const total_tokens = prompt_tokens + (completion_tokens ?? 0)

@@ -46,7 +46,13 @@ interface RemoteFile {
   /** Of an input. */
   lines: RemoteLine[] | null
   /** Of results. */
-  content: string[]
+  content: RemoteResult[]
+}
+
+interface RemoteResult {
+  text: string
+  /** Of an answer to a line of the batch. */
+  answer?: { request: string; tokens: number }
 }
 
 export interface RemoteBatch {
@@ -96,6 +102,8 @@ export interface RemoteBatchApiOptions {
   server: ModelServer
   plans: Plans
   hasFaults: () => boolean
+  /** At which lines may have been reserved that are handed over just now. */
+  lowestPrice: () => number
   /** A machine is about to upload these requests. */
   onOffered: (machine: Machine, requests: readonly string[]) => void
   /** A machine asks to have these requests answered; the call may take effect much later, or never. */
@@ -117,6 +125,8 @@ export class RemoteBatchApi {
   /** By name, when a batch was asked for first: a call may take effect without its answer. */
   readonly #askedAt = new Map<string, number>()
   readonly #misses = new Map<string, number>()
+  /** By request, the lowest price at which it may be reserved. */
+  readonly #reserved = new Map<string, number>()
   #ids = 0
 
   constructor(options: RemoteBatchApiOptions) {
@@ -140,9 +150,9 @@ export class RemoteBatchApi {
     return this.#habits.cannotList
   }
 
-  /** As seen by one machine. */
-  apiFor(machine: Machine): BatchApi {
-    const { calls, clock, onOffered, onAsked, onCreated } = this.#options
+  /** As seen by one machine, which charges `price` for a line of a model. */
+  apiFor(machine: Machine, price: (model: string) => number): BatchApi {
+    const { calls, clock, onOffered, onAsked, onCreated, plans, server } = this.#options
     const api = this
     const call = <T>(
       work: (delayMs: number) => T | Promise<T>,
@@ -217,9 +227,14 @@ export class RemoteBatchApi {
         const { late, hasFaults } = api.#options
         const drips = api.#habits.drips && hasFaults()
         const dripMs = drips ? late.int(0, DRIP_MS_MAX) / file.content.length : 0
-        for (const line of file.content) {
+        for (const { text, answer } of file.content) {
           if (dripMs > 0) await calls.drip(machine, dripMs, signal)
-          yield Buffer.from(line)
+          if (answer) {
+            const { request, tokens } = answer
+            const [{ model } = { model: '' }] = plans.ask(request).lines
+            server.received(request, tokens, price(model), api.#reserved.get(request) ?? 0)
+          }
+          yield Buffer.from(text)
         }
       },
       remove: (file_id) => call(() => void this.#files.delete(file_id), undefined),
@@ -396,14 +411,15 @@ export class RemoteBatchApi {
   #answer(batch: RemoteBatch, lines: readonly RemoteLine[]): void {
     const { random, late, hasFaults, tally, server, isAnthropic } = this.#options
     const faulty = hasFaults()
-    const output: string[] = []
-    const error: string[] = []
+    const output: RemoteResult[] = []
+    const error: RemoteResult[] = []
     for (const { custom_id, request, max_tokens } of lines) {
       const isLeft = (batch.status !== 'completed' && random.chance(0.5)) || (faulty && random.chance(0.05))
       if (isLeft && (batch.status !== 'completed' || this.#mayMiss([{ request }]))) {
         tally.count('remote: left a line out')
         const type = batch.status === 'cancelled' ? 'canceled' : 'expired'
-        if (isAnthropic && late.chance(0.8)) output.push(this.#resultLine(batch, custom_id, { type }))
+        if (isAnthropic && late.chance(0.8))
+          output.push({ text: this.#resultLine(batch, custom_id, { type }) })
         continue
       }
       if (/(refuse|poison|toxic)$/.test(request)) {
@@ -412,22 +428,24 @@ export class RemoteBatchApi {
         if (isAnthropic) {
           const said = anthropicError(isFull ? 'overloaded_error' : 'invalid_request_error', message)
           const ended = { type: 'errored', error: JSON.parse(said.toString()) }
-          output.push(this.#resultLine(batch, custom_id, ended))
+          output.push({ text: this.#resultLine(batch, custom_id, ended) })
         } else {
           const response = { status_code: isFull ? 503 : 400, body: { error: { message } } }
-          error.push(JSON.stringify({ custom_id, response }))
+          error.push({ text: JSON.stringify({ custom_id, response }) })
         }
         continue
       }
-      output.push(this.#answerLine(batch, custom_id, server.bodyOf(request, max_tokens)))
+      const text = this.#answerLine(batch, custom_id, server.bodyOf(request, max_tokens))
+      const tokens = server.answers.get(request)?.at(-1) ?? 0
+      output.push({ text, answer: { request, tokens } })
       if (!faulty || !random.chance(0.05)) continue
       tally.count('remote: delivered a line twice')
       // The first counts.
-      output.push(late.chance(0.5) ? output.at(-1)! : output.at(-1)!.replace(request, 'another answer'))
+      output.push({ text: late.chance(0.5) ? text : text.replace(request, 'another answer') })
     }
     if (faulty && random.chance(0.1)) {
       tally.count('remote: delivered a line of nobody')
-      output.push('{"custom_id":"nobody","response":null,"error":null}')
+      output.push({ text: '{"custom_id":"nobody","response":null,"error":null}' })
     }
     if (faulty && late.chance(0.1)) output.push(...this.#foreignLines(batch))
     if (output.length > 0) batch.output_file_id = this.#store(output)
@@ -446,7 +464,7 @@ export class RemoteBatchApi {
   }
 
   /** Answers to lines of another batch. */
-  #foreignLines(batch: RemoteBatch): string[] {
+  #foreignLines(batch: RemoteBatch): RemoteResult[] {
     const { file_id } = batch
     const { late, server, tally } = this.#options
     const others = [...this.#files].filter(([id, { lines }]) => lines !== null && id !== file_id)
@@ -458,7 +476,7 @@ export class RemoteBatchApi {
       .map(({ custom_id, request, max_tokens }) => {
         tally.count('remote: delivered a foreign line')
         const body = server.bodyOf(request, max_tokens).replace(request, 'an answer in a foreign file')
-        return this.#answerLine(batch, custom_id, body)
+        return { text: this.#answerLine(batch, custom_id, body) }
       })
   }
 
@@ -469,18 +487,20 @@ export class RemoteBatchApi {
     return true
   }
 
-  #store(content: string[]): string {
+  #store(content: RemoteResult[]): string {
     const id = `file-${++this.#ids}`
     this.#files.set(id, { name: id, lines: null, content })
     return id
   }
 
   #linesOf(requests: readonly BatchRequest[]): RemoteLine[] {
-    const { plans } = this.#options
+    const { plans, lowestPrice } = this.#options
     return requests.map(({ custom_id, body }) => {
       const { text, max_tokens } = bodyOf({ body })
       const batch = plans.batch(parseLineRequestId(custom_id)?.batchId ?? '')
-      return { custom_id, request: `${batch?.name}/${text}`, max_tokens }
+      const request = `${batch?.name}/${text}`
+      this.#reserved.set(request, Math.min(lowestPrice(), this.#reserved.get(request) ?? Infinity))
+      return { custom_id, request, max_tokens }
     })
   }
 }

@@ -1,10 +1,10 @@
 // What a result line must be: the answer to its own request or an error that has a cause, shared only with identical lines
 // of its batch, and billed as the answer that it is.
-import { costNanos, nanosFromUsd } from '../../src/domain/money.ts'
+import { nanosFromUsd } from '../../src/domain/money.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { PlannedBatch, PlannedLine } from './plans.ts'
 import { POISON } from './refused-texts.ts'
-import { SIM_MODEL, type SimulatedRun } from './run.ts'
+import type { SimulatedRun } from './run.ts'
 
 export interface CheckedLine {
   line: PlannedLine
@@ -83,9 +83,7 @@ export function tokensOfUsage({ cost_usd: _, total_tokens, ...counts }: Record<s
 /** An answer without token counts is priced by estimate, so its cost cannot be checked here. `count`: of its answers. */
 function isCostOfAnswers({ server }: SimulatedRun, line: PlannedLine, count: number, nanos: number): boolean {
   if (server.unmetered.has(line.request)) return true
-  const answers = server.answers.get(line.request) ?? []
-  const costs = answers.map((tokens) => costNanos(server.prompt_tokens, tokens, SIM_MODEL.price))
-  return sumsOf(costs, count).has(nanos)
+  return sumsOf(server.costs.get(line.request) ?? [], count).has(nanos)
 }
 
 /** The sums of so many of the values. */
@@ -116,6 +114,8 @@ function hasCause(
       return caps.hasAny(planned.project_id)
     case 'model_not_found':
       return line.model === 'unknown' || servers.removed.has(line.model)
+    case 'endpoint_not_supported':
+      return servers.removed.has(planned.endpoint)
     case 'upstream_rejected':
       return /(refuse|toxic)$/.test(line.request)
     case 'internal_error':

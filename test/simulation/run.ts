@@ -2,6 +2,7 @@
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import type { DeclaredEndpoint, EndpointPath } from '../../src/domain/endpoint.ts'
 import type { Model } from '../../src/domain/model.ts'
+import type { Price } from '../../src/domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../../src/domain/plan.ts'
 import type { Store } from '../../src/store/store.ts'
 import type { Caps } from './caps.ts'
@@ -12,22 +13,32 @@ import type { Plans } from './plans.ts'
 import type { Servers } from './servers.ts'
 import type { Tally } from './tally.ts'
 
-/** One that the configuration declares; what it projects for input is more than servers count. */
-export const DECLARED_ENDPOINT: DeclaredEndpoint = {
-  path: '/v1/summarize',
-  prompt: ['input'],
-  answer: 'summary',
-  usage: { input: 'read', output: 'written' },
-  unit: 'tokens',
-  limit: 'max_tokens',
-  input_projected: 20,
-}
+const DECLARED = { prompt: ['input'], answer: 'summary' }
+
+/** Those that the configuration declares, one for each unit; what they project for input is more than servers count. */
+export const DECLARED_ENDPOINTS: readonly DeclaredEndpoint[] = [
+  {
+    ...{ path: '/v1/summarize', ...DECLARED },
+    usage: { input: 'read', output: 'written' },
+    ...{ unit: 'tokens', limit: 'max_tokens', input_projected: 20 },
+  },
+  {
+    ...{ path: '/v1/transcribe', ...DECLARED },
+    usage: { input: 'seconds', output: null },
+    ...{ unit: 'seconds', limit: null, input_projected: 100 },
+  },
+  {
+    ...{ path: '/v1/classify', ...DECLARED },
+    usage: { input: null, output: null },
+    ...{ unit: 'requests', limit: null, input_projected: null },
+  },
+]
 
 /** Of batches; most of them are chats. */
 export const SIM_ENDPOINTS: readonly EndpointPath[] = [
   '/v1/chat/completions',
   '/v1/messages',
-  DECLARED_ENDPOINT.path,
+  ...DECLARED_ENDPOINTS.map(({ path }) => path),
 ]
 
 export const SIM_MODEL: Model = {
@@ -39,6 +50,12 @@ export const SIM_MODEL: Model = {
   supports: { structured_output: true, tools: true },
   endpoints: SIM_ENDPOINTS,
   created: 0,
+}
+
+/** So many times what SIM_MODEL costs. */
+export function priceOf(factor: number): Price {
+  const { input_picos, output_picos } = SIM_MODEL.price
+  return { input_picos: factor * input_picos, output_picos: factor * output_picos }
 }
 
 /** Two models of one price. */

@@ -5,7 +5,7 @@
 
 import type { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
-import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
+import { ModelServer, type Upstream, type UpstreamTerms } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
@@ -15,7 +15,7 @@ import { type Answering, backendOf } from './answering.ts'
 import type { Machine } from './machine.ts'
 import { RemoteBatchApi } from './remote-batch-api.ts'
 import { RemoteCalls } from './remote-calls.ts'
-import { SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
+import { priceOf, SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { simulatedEngine } from './simulated-engine.ts'
 import { SpillRules } from './spill-rules.ts'
@@ -43,6 +43,9 @@ const CHANGE_CHANCE = 0.03
 const RELOAD_CHANCE = 0.3
 /** Until every machine has taken up a change, and finished what it had begun before. */
 const CHANGE_MS = 30_000
+/** Factors of the price of SIM_MODEL. */
+const PRICES = [0, 0.5, 1, 1, 2, 5]
+const PRICE_CHANCE = 0.03
 
 export interface ServersOptions {
   run: Omit<SimulatedRun, 'servers'>
@@ -61,6 +64,8 @@ interface Configured {
   models: ReadonlySet<string>
   /** Of the model `n`, where it has a batch API. */
   layout: Layout
+  /** By model, and by batch API that has a price of its own. */
+  prices: ReadonlyMap<string, number>
 }
 
 export class Servers {
@@ -77,6 +82,10 @@ export class Servers {
   readonly #machines = new Map<Machine, MachineServers>()
   #configured: Configured
   #changedAt = Number.NEGATIVE_INFINITY
+  readonly #pricesRandom: SeededRandom
+  readonly #hasPrices: boolean
+  /** What was configured, and until when it was (Unix ms). */
+  readonly #former: { prices: ReadonlyMap<string, number>; until: number }[] = []
   /** Whether the configuration was ever without something that lines may need. */
   readonly removed = new Set<string>()
 
@@ -106,7 +115,12 @@ export class Servers {
       .filter((name) => name !== OWN)
       .map((name) => this.#newApi(name, violate))
     const models = new Set(SIM_MODELS.map(({ id }) => id))
-    this.#whole = { version: 0, models, layout }
+    this.#pricesRandom = seededRandom(seed + 0x9a1ce)
+    const draw = this.#pricesRandom
+    // Where lines cost more than estimated, prices would make that more.
+    this.#hasPrices = draw.chance(0.4) && !caps.underestimates
+    const prices = new Map([...models].map((id) => [id, this.#hasPrices ? draw.pick(PRICES) : 1]))
+    this.#whole = { version: 0, models, layout, prices }
     this.#configured = this.#whole
   }
 
@@ -118,6 +132,7 @@ export class Servers {
     const isAnthropic = seededRandom(seed + 0xa27409 + (name === FIRST ? 0 : 1)).chance(0.3)
     const api = new RemoteBatchApi({
       ...{ name, isAnthropic, clock, random, late, calls, server, plans, hasFaults, violate, tally },
+      lowestPrice: () => this.#lowestLately(),
       onOffered: (machine, requests) => this.#rules.onOffered(machine, name, requests),
       onAsked: (machine, requests) => checker.onHandedOver(machine, requests),
       onCreated: (machine) => this.#rules.answered(machine, name),
@@ -162,7 +177,30 @@ export class Servers {
   /** Operators change the configuration, and batch APIs fail or are well again; says what has happened. */
   step(): string[] {
     const outages = this.#apis.map(({ calls }) => calls.step())
-    return [...outages, this.#change()].filter((what) => what !== null)
+    return [...outages, this.#change(), this.#changePrice()].filter((what) => what !== null)
+  }
+
+  #changePrice(): string | null {
+    const random = this.#pricesRandom
+    if (!this.#hasPrices || !random.chance(PRICE_CHANCE)) return null
+    const { prices, version } = this.#configured
+    const name = random.pick([...this.#whole.models, ...this.apis.map((api) => api.name)])
+    const factor = random.pick(PRICES)
+    const isOwn = this.#whole.models.has(name) || random.chance(0.7)
+    const next = new Map(prices)
+    if (isOwn) next.set(name, factor)
+    else next.delete(name)
+    this.#former.push({ prices, until: this.#options.clock.now() })
+    this.#configured = { ...this.#configured, version: version + 1, prices: next }
+    this.#options.run.tally.count('world: price changed')
+    return `the price of ${name} is ${isOwn ? `${factor}-fold` : 'that of its model'}`
+  }
+
+  /** The lowest price at which lines may have been reserved that a machine hands over just now. */
+  #lowestLately(): number {
+    const now = this.#options.clock.now()
+    const lately = this.#former.filter(({ until }) => now - until < CHANGE_MS)
+    return Math.min(...[this.#configured, ...lately].flatMap(({ prices }) => [...prices.values()]))
   }
 
   #change(): string | null {
@@ -180,17 +218,17 @@ export class Servers {
       const left = new Set(models)
       if (isRemoved) left.delete(name)
       else left.add(name)
-      this.#configured = { version: next, models: left, layout }
+      this.#configured = { ...this.#configured, version: next, models: left }
       return `the model ${name} is ${isRemoved ? 'removed' : 'back'}`
     }
     if (name in layout && Object.keys(layout).length > 1 && random.chance(0.6)) {
       const { [name]: _, ...left } = layout
       this.removed.add(name)
-      this.#configured = { version: next, models, layout: left }
+      this.#configured = { ...this.#configured, version: next, layout: left }
       return `${name} is removed`
     }
     const tier = random.int(0, 2)
-    this.#configured = { version: next, models, layout: { ...layout, [name]: tier } }
+    this.#configured = { ...this.#configured, version: next, layout: { ...layout, [name]: tier } }
     return `${name} is in tier ${tier}`
   }
 
@@ -210,7 +248,8 @@ export class Servers {
       calls.endFaults()
       api.endFaults()
     }
-    this.#configured = { ...this.#whole, version: this.#configured.version + 1 }
+    const { version, prices } = this.#configured
+    this.#configured = { ...this.#whole, version: version + 1, prices }
   }
 }
 
@@ -231,6 +270,10 @@ interface MachineServersOptions extends ServersOptions {
 export class MachineServers {
   readonly #options: MachineServersOptions
   readonly #remote = new Map<string, Upstream>()
+  /** By batch API: its own price, changed in place; one that is removed keeps the last. */
+  readonly #ownPrices = new Map<string, { factor: number | undefined }>()
+  /** By model; of one that is removed, the last. */
+  readonly #prices = new Map<string, number>()
   /** Changed in place, as a worker expects. */
   readonly models = new Map<string, Model>()
   upstreams: ReadonlyMap<string, readonly Upstream[]> = new Map()
@@ -253,13 +296,24 @@ export class MachineServers {
   reload(): Upstream[] {
     const { configured, apis } = this.#options
     const before = [...this.upstreams.values()].flat()
-    const { version, models, layout } = configured()
+    const { version, models, layout, prices } = configured()
     this.version = version
     this.layout = layout
     this.models.clear()
-    for (const model of SIM_MODELS) if (models.has(model.id)) this.models.set(model.id, model)
+    for (const model of SIM_MODELS) {
+      const { id } = model
+      const factor = prices.get(id) ?? 1
+      if (!models.has(id)) continue
+      this.#prices.set(id, factor)
+      const upstreams = isRemote(id, apis) ? Object.keys(layout) : []
+      const dearest = Math.max(factor, ...upstreams.map((name) => prices.get(name) ?? factor))
+      this.models.set(id, { ...model, price: priceOf(factor), dearest: priceOf(dearest) })
+    }
     this.upstreams = new Map(
-      [...this.models.keys()].map((id) => [id, isRemote(id, apis) ? this.#remoteUpstreams() : this.#usual()]),
+      [...this.models.keys()].map((id) => [
+        id,
+        isRemote(id, apis) ? this.#remoteUpstreams(prices) : this.#usual(),
+      ]),
     )
     const kept = [...this.upstreams.values()].flat()
     const unused = before.filter((upstream) => !kept.includes(upstream))
@@ -272,19 +326,25 @@ export class MachineServers {
     const { machine, run, changes, memory } = this.#options
     return changes.upstreams({
       machine,
-      server: () => run.server.answering(machine, memory),
+      server: () => run.server.answering(machine, memory, this.#priceOf),
       lowest: (answer, name) => this.#lowest(answer, name),
       concurrency_max: () => this.#places(),
     })
   }
 
+  readonly #priceOf = (model: string): number => this.#prices.get(model) ?? 1
+
   /** Those that stay keep what they have learned. */
-  #remoteUpstreams(): Upstream[] {
+  #remoteUpstreams(prices: ReadonlyMap<string, number>): Upstream[] {
     const { changesRandom } = this.#options
     for (const name of this.#remote.keys()) if (!(name in this.layout)) this.#remote.delete(name)
     return Object.entries(this.layout).map(([name, tier]) => {
       const known = this.#remote.get(name)
-      const terms = { concurrency_max: name === OWN ? changesRandom.pick(PLACES) : 4, tier }
+      const own = (known && this.#ownPrices.get(name)) ?? { factor: undefined }
+      own.factor = prices.get(name)
+      this.#ownPrices.set(name, own)
+      const price = own.factor === undefined ? null : priceOf(own.factor)
+      const terms = { concurrency_max: name === OWN ? changesRandom.pick(PLACES) : 4, tier, price }
       known?.setTerms(terms)
       const upstream = known ?? this.#newRemote(name, terms)
       this.#remote.set(name, upstream)
@@ -292,15 +352,17 @@ export class MachineServers {
     })
   }
 
-  #newRemote(name: string, terms: { concurrency_max: number; tier: number }): Upstream {
+  #newRemote(name: string, terms: UpstreamTerms): Upstream {
     const { machine, run, memory, rules, apis } = this.#options
     const api = apis.find((one) => one.name === name)
+    const own = this.#ownPrices.get(name)
+    const price = (model: string): number => own?.factor ?? this.#priceOf(model)
     if (api)
       return new BatchApiUpstream({
-        ...{ name, api: api.apiFor(machine), modelAlias: null },
+        ...{ name, api: api.apiFor(machine, price), modelAlias: null },
         ...terms,
       })
-    const server = run.server.answering(machine, memory)
+    const server = run.server.answering(machine, memory, price)
     const watched: Answering = async (call) => {
       rules.onSent(machine, OWN, run.plans.requestOf(call))
       const result = await server(call)

@@ -1,11 +1,13 @@
 // What operators do to the upstreams of a run: a second tier, hours that end or begin at a change of daylight saving,
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
-import type { Backend } from '../../src/backends/backend.ts'
+import type { Backend, BackendCall } from '../../src/backends/backend.ts'
+import type { Priority } from '../../src/dispatch/operator-fields.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
 import { ModelServer } from '../../src/dispatch/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
 import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
+import { OWN_PRIORITY } from './input-lines.ts'
 import type { Machine } from './machine.ts'
 import type { Plans } from './plans.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -80,6 +82,12 @@ export interface ServersOf {
   concurrency_max: () => number
 }
 
+/** What an upstream sets in each body. */
+interface SetFields {
+  priority: Priority | null
+  service_tier: string | null
+}
+
 /** When the lowest tier last answered a machine: by its clock, which may be set, and by the one that may not. */
 interface Answered {
   at: number
@@ -93,6 +101,8 @@ export class UpstreamChanges {
   readonly #options: UpstreamChangesOptions
   readonly #hasTiers: boolean
   readonly #spill: Spill
+  /** What the lowest tier sets in each body. */
+  readonly #fields: SetFields
   #isDown = false
 
   constructor(options: UpstreamChangesOptions) {
@@ -108,6 +118,11 @@ export class UpstreamChanges {
     const whenAtRisk = seededRandom(seed + 0xa71).chance(0.5) && !isDay
     this.#spill = { whenDownMs: random.pick([300, 1_000, 3_000, null]), whenAtRisk }
     this.#isDown = this.#hasTiers && random.chance(0.3)
+    const fields = seededRandom(seed + 0xf1e1d)
+    this.#fields = {
+      priority: fields.pick([null, null, 7, 'deadline', 'deadline-higher-first']),
+      service_tier: fields.pick([null, null, 'flex']),
+    }
   }
 
   /** When the run begins; null: at any time. */
@@ -150,6 +165,7 @@ export class UpstreamChanges {
       concurrency_max: concurrency_max(),
       modelAlias: null,
       hours: this.#season && new OpeningHours(this.#season.hours),
+      ...this.#fields,
     })
     if (!this.#hasTiers) return [first]
     const second = new ModelServer({
@@ -162,6 +178,21 @@ export class UpstreamChanges {
     return [first, second]
   }
 
+  /** What an upstream sets takes the place of what a line says, and nothing else changes. */
+  #checkFields(call: BackendCall, { priority, service_tier }: SetFields): void {
+    const sent = JSON.parse(Buffer.from(call.body).toString())
+    const { violate, plans } = this.#options
+    const request = plans.requestOf(call)
+    const minutes = Math.floor(plans.deadlineOf(request) / 60_000)
+    const wanted =
+      priority === 'deadline' ? minutes : priority === 'deadline-higher-first' ? -minutes : priority
+    const isOwn = priority === null && (sent.priority ?? OWN_PRIORITY) === OWN_PRIORITY
+    if (!isOwn && sent.priority !== wanted)
+      violate(`${request} was sent with the priority ${sent.priority} and not ${wanted}`)
+    if ((sent.service_tier ?? null) !== service_tier)
+      violate(`${request} was sent with the service_tier ${sent.service_tier} and not ${service_tier}`)
+  }
+
   #watched(server: Answering, { name, clock, steadyClock }: Machine, answered: Answered): Answering {
     return async (call) => {
       const closed = this.#season?.closed ?? []
@@ -171,6 +202,7 @@ export class UpstreamChanges {
           this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
       const before = closed.filter(({ to }) => to <= at).length
       if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
+      this.#checkFields(call, this.#fields)
       if (this.#isDown) return UNREACHABLE
       const result = await server(call)
       if (result.kind === 'answered' || result.kind === 'refused') {
@@ -191,6 +223,7 @@ export class UpstreamChanges {
       const at = clock.now()
       const { whenDownMs, whenAtRisk } = this.#spill
       const { violate, tally, plans } = this.#options
+      this.#checkFields(call, { priority: 'deadline', service_tier: null })
       const upMs = Math.max(at - answered.at, steadyClock.now() - answered.steadyAt)
       const request = plans.requestOf(call)
       if (whenDownMs !== null && upMs >= whenDownMs) tally.count('tiers: spilled while down')

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
-import { declareEndpoints } from '../../src/domain/endpoint.ts'
+import { type DeclaredEndpoint, declareEndpoints } from '../../src/domain/endpoint.ts'
 import type { Log } from '../../src/domain/log.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
@@ -25,7 +25,7 @@ import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { Plans } from './plans.ts'
 import { refuseTexts } from './refused-texts.ts'
-import { DECLARED_ENDPOINT, SEALING, type SimulatedRun } from './run.ts'
+import { DECLARED_ENDPOINTS, SEALING, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 import { Servers } from './servers.ts'
 import { ORPHAN_AGE_MS, type SimulatedWorker, SWEEP, startWorker } from './simulated-worker.ts'
@@ -81,6 +81,10 @@ const TIDY_MS_MAX = 120_000
 /** The same after hours without a worker: what has failed for so long is tried again every 15 minutes. */
 const TIDY_DAY_MS_MAX = 1_000_000
 
+/** Of runs in which endpoints are not declared for a while, and how many steps that takes. */
+const UNDECLARED_CHANCE = 0.2
+const UNDECLARED_STEPS = { min: 5, max: 40 }
+
 /** What a worker logs when it has lost a lease. */
 const LOST = /worker lease expired|taken over by another worker/
 
@@ -101,7 +105,7 @@ export async function simulateDay(seed: number, check: Check): Promise<void> {
 
 async function simulate(seed: number, isDay: boolean, check: Check): Promise<void> {
   // Another test of the process may have declared others.
-  declareEndpoints([DECLARED_ENDPOINT])
+  declareEndpoints(DECLARED_ENDPOINTS)
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
@@ -167,6 +171,8 @@ class World {
   readonly #hasDamage: boolean
   /** The steps in which no worker runs. */
   readonly #idle: { from: number; to: number } | null
+  /** The steps in which some endpoints are not declared. */
+  readonly #undeclared: { from: number; to: number; endpoints: readonly DeclaredEndpoint[] } | null
   #api: ApiProcess | null = null
   #storeFaults: StoreFaults = NO_STORE_FAULTS
   /** When the database became full last. */
@@ -219,6 +225,16 @@ class World {
     const from = this.#more.int(0, 40)
     const idleSteps = this.#more.int(IDLE_STEPS.min, IDLE_STEPS.max)
     this.#idle = this.#more.chance(IDLE_CHANCE) ? { from, to: from + idleSteps } : null
+    const endpoints = seededRandom(seed + 0xdec1a7e)
+    const goneAt = endpoints.int(2, 40)
+    const goneSteps = endpoints.int(UNDECLARED_STEPS.min, UNDECLARED_STEPS.max)
+    const isUndeclared = endpoints.chance(UNDECLARED_CHANCE)
+    this.#undeclared = isUndeclared
+      ? {
+          ...{ from: goneAt, to: goneAt + goneSteps },
+          endpoints: DECLARED_ENDPOINTS.filter(() => endpoints.chance(0.6)),
+        }
+      : null
   }
 
   async prepare(): Promise<void> {
@@ -260,6 +276,8 @@ class World {
     for (let step = 0; step < steps; step++) {
       if (full) await this.#fill(full.from <= step && step < full.to)
       if (step === this.#idle?.from) this.#stopAll()
+      if (step === this.#undeclared?.from) this.#undeclare(this.#undeclared.endpoints)
+      if (step === this.#undeclared?.to) this.#declareAll()
       for (const slot of this.#slots) await this.#injectMachineFault(slot, step)
       if (this.#api?.machine.isCrashed && this.#more.chance(0.3)) this.#api = this.#newApi()
       if (random.chance(0.06)) await this.#workload.change()
@@ -301,6 +319,24 @@ class World {
       if (slot.emptySince === null && !slot.machine.isSuspended) this.#stop(slot)
   }
 
+  /** Every process is killed, and starts later with a configuration that does not declare these endpoints. */
+  #undeclare(endpoints: readonly DeclaredEndpoint[]): void {
+    this.#trace('all processes are killed: some endpoints are not declared', 'endpoints not declared')
+    for (const { path } of endpoints) this.#servers.removed.add(path)
+    this.#killAll(DECLARED_ENDPOINTS.filter((one) => !endpoints.includes(one)))
+  }
+
+  #declareAll(): void {
+    this.#trace('all processes are killed: all endpoints are declared')
+    this.#killAll(DECLARED_ENDPOINTS)
+  }
+
+  #killAll(declared: readonly DeclaredEndpoint[]): void {
+    for (const { machine } of this.#slots) machine.crash()
+    this.#api?.machine.crash()
+    declareEndpoints(declared)
+  }
+
   async #damageJournal(): Promise<void> {
     const what = await this.#damage.step()
     if (what !== null) this.#trace(what, 'journal damaged')
@@ -318,6 +354,7 @@ class World {
     this.#faults = NO_SERVER_FAULTS
     this.#changes.endOutage()
     this.#servers.endFaults()
+    if (this.#undeclared) this.#declareAll()
     await this.#workload.endFaults()
     const from = this.#clock.now()
     await this.#recover(RECOVERY_MS_MAX, async () => {
