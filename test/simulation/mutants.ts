@@ -509,4 +509,58 @@ export const MUTANTS: readonly Mutant[] = [
     replace: 'if (model === null || !lane) {',
     test: 'src/dispatch/lines.test.ts',
   },
+  // Money.
+  {
+    bug: 'chunks that are open when a price is raised keep their reservations',
+    file: 'src/dispatch/limits/limit-gate.ts',
+    find: 'run.limitsSeen.version > 0) && isUnderpriced(run, models)',
+    replace: 'run.limitsSeen.version > 0) && models.size < 0',
+    test: 'src/worker/worker.test.ts',
+  },
+  {
+    bug: 'the price of a batch API is that of its model',
+    file: 'src/results/record-line.ts',
+    find: 'const price = upstream.price ?? model?.price ?? FREE',
+    replace: 'const price = model?.price ?? upstream.price ?? FREE',
+  },
+  {
+    bug: 'what is answered when its model was removed is free',
+    file: 'src/dispatch/lines.ts',
+    find: ' ?? this.#known.get(id)',
+    replace: '',
+  },
+  {
+    bug: 'a reload changes no price of a batch API that stays',
+    file: 'src/dispatch/upstream.ts',
+    find: '    this.#terms = terms\n    this.limit.setMax',
+    replace: '    this.#terms = { ...terms, price: this.#terms.price ?? null }\n    this.limit.setMax',
+  },
+  {
+    bug: 'a second that has begun does not count',
+    file: 'src/jsonl/answer-scan.ts',
+    find: 'Math.ceil(read)',
+    replace: 'Math.floor(read)',
+    seed: 2,
+  },
+  {
+    bug: 'answers of which each counts count as none',
+    file: 'src/jsonl/answer-scan.ts',
+    find: '{ prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }',
+    replace: '{ prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }',
+    seed: 2,
+  },
+  {
+    bug: 'lines of an endpoint that is not declared any more are sent',
+    file: 'src/jsonl/check-line.ts',
+    find: '  if (body.endpoint.isGone) return refuseGone(url)\n',
+    replace: '',
+    seed: 9,
+  },
+  {
+    bug: 'the priority of lines grows the wrong way',
+    file: 'src/dispatch/operator-fields.ts',
+    find: "priority === 'deadline' ? minutes : -minutes",
+    replace: "priority === 'deadline' ? -minutes : minutes",
+    seed: 1,
+  },
 ]
