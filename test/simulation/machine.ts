@@ -25,6 +25,16 @@ export interface StoreFaults {
   isFull: boolean
 }
 
+export const NO_STORE_FAULTS: StoreFaults = {
+  failsBefore: 0,
+  answerLost: 0,
+  stalls: 0,
+  late: 0,
+  crashes: 0,
+  stepMsMax: 2,
+  isFull: false,
+}
+
 export interface MachineOptions {
   name: string
   clock: Clock

@@ -109,13 +109,24 @@ export class ModelServer {
 
   /** The server as seen by one machine, whose memory for answers is `memory`. `price`: of a model, at this machine now. */
   answering(machine: Machine, memory: ResponseMemory, price: (model: string) => number): Answering {
+    return this.#answering(machine, memory, price)
+  }
+
+  /** The same as seen by a cell, whose requests and prices are its own. */
+  unwatched(machine: Machine, memory: ResponseMemory): Answering {
+    return this.#answering(machine, memory, null)
+  }
+
+  #answering(machine: Machine, memory: ResponseMemory, price: ((model: string) => number) | null): Answering {
     return async (call) => {
       const request = this.#plans.requestOf(call)
       const [{ model } = { model: '' }] = this.#plans.ask(request).lines
-      const reserved = price(model)
+      const reserved = price?.(model) ?? 0
       const { max_tokens } = bodyOf(call)
-      this.sent(request)
-      this.#onRequest({ machine, request, at: machine.clock.now() })
+      if (price) {
+        this.sent(request)
+        this.#onRequest({ machine, request, at: machine.clock.now() })
+      }
       const random = this.#random
       const outcome = this.#outcome()
       const latencyMs = outcome === 'timeouts' ? TIMEOUT_MS : random.int(5, random.chance(0.05) ? 2_500 : 200)
@@ -139,8 +150,8 @@ export class ModelServer {
       const told = call.signal?.aborted && !random.chance(0.2) ? ABORTED : received
       // It is asked for again.
       const isKept = told.kind === 'answered' && !said.stands
-      this.#onEnded(machine, request, isKept ? 'failed' : told.kind)
-      if (told.kind === 'answered') this.received(request, tokens, price(model), reserved)
+      if (price) this.#onEnded(machine, request, isKept ? 'failed' : told.kind)
+      if (price && told.kind === 'answered') this.received(request, tokens, price(model), reserved)
       return told
     }
   }

@@ -528,6 +528,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/lines.ts',
     find: ' ?? this.#known.get(id)',
     replace: '',
+    test: 'src/dispatch/lines.test.ts',
   },
   {
     bug: 'a reload changes no price of a batch API that stays',

@@ -27,6 +27,8 @@ export interface PlannedBatch {
   id: string
   /** `b0`, `b1`, … in the order of their creation. */
   name: string
+  /** Of the call that created it. */
+  traceparent: string
   project_id: string
   endpoint: EndpointPath
   lines: readonly PlannedLine[]

@@ -21,7 +21,7 @@ import { answeredWith, type RemoteCalls, TIMEOUT_MS } from './remote-calls.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import type { Tally } from './tally.ts'
 
-const SETTLE_MS = 2 * TIMEOUT_MS
+export const SETTLE_MS = 2 * TIMEOUT_MS
 const WORK_MS_MAX = 4_000
 /** It may say much later that it has ended. */
 const LATE_REPORT_CHANCE = 0.1

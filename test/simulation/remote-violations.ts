@@ -22,6 +22,8 @@ export async function remoteViolations({ store, servers }: SimulatedRun): Promis
       if (!one.cancelAsked && !one.forgotten && !one.isUnknown)
         found.push(`${one.id} was given up and not cancelled at ${upstream}`)
   }
+  const recorded = new Map(rows.map(({ remote_id, answered }) => [remote_id ?? '', answered]))
+  for (const cell of servers.cells) found.push(...(await cell.violations(recorded)))
   const modelOf = new Map(rows.map(({ id, model }) => [id, model]))
   for (const { name: upstream, batches } of servers.apis)
     for (const { id, name, shownAsSecond, cancelAsked, forgotten } of batches) {

@@ -75,6 +75,12 @@ export function contentOf(body: Answer): Content {
   return content.startsWith('{') ? JSON.parse(content) : { said: content, asked: 0 }
 }
 
+/** What a server has made for an answer, which tells it from others. */
+export function tokensMade(usage: Record<string, number>): number {
+  const { completion_tokens, output_tokens, written, seconds } = usage
+  return completion_tokens ?? output_tokens ?? written ?? Math.ceil(seconds ?? 0)
+}
+
 /** Where it names no total, as that of a message, the sum of its counts. */
 export function tokensOfUsage({ cost_usd: _, total_tokens, ...counts }: Record<string, number>): number {
   return total_tokens ?? Object.values(counts).reduce((sum, count) => sum + count, 0)
@@ -117,7 +123,8 @@ function hasCause(
     case 'endpoint_not_supported':
       return servers.removed.has(planned.endpoint)
     case 'upstream_rejected':
-      return /(refuse|toxic)$/.test(line.request)
+      // A cell that does not know an endpoint rejects lines, too.
+      return /(refuse|toxic)$/.test(line.request) || servers.removed.has(planned.endpoint)
     case 'internal_error':
       // The whole chunk of a line that cannot be stored ends so.
       return planned.lines.some(({ entity, chunk }) => entity === POISON && chunk === line.chunk)

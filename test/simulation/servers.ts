@@ -4,6 +4,7 @@
 // reloads.
 
 import type { ResponseMemory } from '../../src/backends/response-memory.ts'
+import type { MasterKey } from '../../src/blobs/master-key.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
 import { ModelServer, type Upstream, type UpstreamTerms } from '../../src/dispatch/upstream.ts'
 import type { Clock } from '../../src/domain/clock.ts'
@@ -12,8 +13,9 @@ import type { Model } from '../../src/domain/model.ts'
 import { Machine as Budget } from '../../src/engines/machine.ts'
 import { BatchApiUpstream } from '../../src/remote/batch-api-upstream.ts'
 import { type Answering, backendOf } from './answering.ts'
+import { Cell } from './cell.ts'
 import type { Machine } from './machine.ts'
-import { RemoteBatchApi } from './remote-batch-api.ts'
+import { RemoteBatchApi, type RemoteBatchApiOptions } from './remote-batch-api.ts'
 import { RemoteCalls } from './remote-calls.ts'
 import { priceOf, SIM_MODEL, SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -45,7 +47,9 @@ const RELOAD_CHANCE = 0.3
 const CHANGE_MS = 30_000
 /** Factors of the price of SIM_MODEL. */
 const PRICES = [0, 0.5, 1, 1, 2, 5]
-const PRICE_CHANCE = 0.03
+const PRICE_CHANCE = 0.05
+/** Of runs with batch APIs. */
+const CELL_CHANCE = 0.4
 
 export interface ServersOptions {
   run: Omit<SimulatedRun, 'servers'>
@@ -55,6 +59,9 @@ export interface ServersOptions {
   changes: UpstreamChanges
   hasFaults: () => boolean
   onWebhook: (upstream: string, remote_id: string) => void
+  /** Where a cell has its database. */
+  cellPath: string
+  master: MasterKey
 }
 
 /** What a configuration names. */
@@ -74,7 +81,9 @@ export class Servers {
   readonly #serversRandom: SeededRandom
   readonly #changesRandom: SeededRandom
   readonly #hasChanges: boolean
-  readonly #apis: readonly { api: RemoteBatchApi; calls: RemoteCalls }[]
+  readonly #apis: readonly { api: RemoteBatchApi | Cell; calls: RemoteCalls }[]
+  /** Whether the first batch API is a cell. */
+  readonly #hasCell: boolean
   readonly #whole: Configured
   readonly #remoteSpill: Spill
   readonly #patienceMs: number
@@ -111,6 +120,7 @@ export class Servers {
       isSettled: () => clock.now() - this.#changedAt > CHANGE_MS,
       ...{ clock, plans, violate, tally },
     })
+    this.#hasCell = seededRandom(seed + 0xce11).chance(CELL_CHANCE)
     this.#apis = Object.keys(layout)
       .filter((name) => name !== OWN)
       .map((name) => this.#newApi(name, violate))
@@ -120,29 +130,41 @@ export class Servers {
     // Where lines cost more than estimated, prices would make that more.
     this.#hasPrices = draw.chance(0.4) && !caps.underestimates
     const prices = new Map([...models].map((id) => [id, this.#hasPrices ? draw.pick(PRICES) : 1]))
+    if (this.#hasPrices)
+      for (const { api } of this.#apis) if (draw.chance(0.5)) prices.set(api.name, draw.pick(PRICES))
     this.#whole = { version: 0, models, layout, prices }
     this.#configured = this.#whole
   }
 
-  #newApi(name: string, violate: (violation: string) => void): { api: RemoteBatchApi; calls: RemoteCalls } {
-    const { run, seed, random, clock, hasFaults, onWebhook } = this.#options
+  #newApi(
+    name: string,
+    violate: (violation: string) => void,
+  ): { api: RemoteBatchApi | Cell; calls: RemoteCalls } {
+    const { run, seed, random, clock, hasFaults, onWebhook, cellPath: path, master } = this.#options
     const { plans, tally, server, checker } = run
     const late = this.#serversRandom
     const calls = new RemoteCalls({ name, clock, random, late, hasFaults, tally })
     const isAnthropic = seededRandom(seed + 0xa27409 + (name === FIRST ? 0 : 1)).chance(0.3)
-    const api = new RemoteBatchApi({
+    const options = {
       ...{ name, isAnthropic, clock, random, late, calls, server, plans, hasFaults, violate, tally },
       lowestPrice: () => this.#lowestLately(),
-      onOffered: (machine, requests) => this.#rules.onOffered(machine, name, requests),
-      onAsked: (machine, requests) => checker.onHandedOver(machine, requests),
-      onCreated: (machine) => this.#rules.answered(machine, name),
-      onWebhook: (remote_id) => onWebhook(name, remote_id),
-    })
+      onOffered: (machine: Machine, requests: readonly string[]) =>
+        this.#rules.onOffered(machine, name, requests),
+      onAsked: (machine: Machine, requests: readonly string[]) => checker.onHandedOver(machine, requests),
+      onCreated: (machine: Machine) => this.#rules.answered(machine, name),
+      onWebhook: (remote_id: string) => onWebhook(name, remote_id),
+    } satisfies RemoteBatchApiOptions
+    const isCell = this.#hasCell && name === FIRST
+    const api = isCell ? new Cell({ ...options, path, master }) : new RemoteBatchApi(options)
     return { api, calls }
   }
 
-  get apis(): readonly RemoteBatchApi[] {
+  get apis(): readonly (RemoteBatchApi | Cell)[] {
     return this.#apis.map(({ api }) => api)
+  }
+
+  get cells(): readonly Cell[] {
+    return this.apis.filter((api) => api instanceof Cell)
   }
 
   /** How long the retry policy waits for a server. */
@@ -153,7 +175,7 @@ export class Servers {
   /** Whether every line of the model has an answer sooner or later: batch APIs alone have it, and are waited for. */
   mustAnswer(model: string): boolean {
     const hasServer = this.#apis.length === 0 || OWN in this.#whole.layout
-    return model === REMOTE_MODEL && !hasServer && this.#patienceMs === PATIENT_MS
+    return model === REMOTE_MODEL && !hasServer && this.#patienceMs === PATIENT_MS && this.cells.length === 0
   }
 
   /** The servers as one machine has them configured. */
@@ -177,7 +199,8 @@ export class Servers {
   /** Operators change the configuration, and batch APIs fail or are well again; says what has happened. */
   step(): string[] {
     const outages = this.#apis.map(({ calls }) => calls.step())
-    return [...outages, this.#change(), this.#changePrice()].filter((what) => what !== null)
+    const crashes = this.#options.hasFaults() ? this.cells.map((cell) => cell.step()) : []
+    return [...outages, ...crashes, this.#change(), this.#changePrice()].filter((what) => what !== null)
   }
 
   #changePrice(): string | null {
@@ -260,7 +283,7 @@ interface MachineServersOptions extends ServersOptions {
   budget: Budget
   serversRandom: SeededRandom
   changesRandom: SeededRandom
-  apis: readonly RemoteBatchApi[]
+  apis: readonly (RemoteBatchApi | Cell)[]
   rules: SpillRules
   remoteSpill: Spill
   configured: () => Configured

@@ -12,7 +12,7 @@ import { answerChecks } from '../fakes/answer-checks.ts'
 import type { Machine } from './machine.ts'
 import { RULES, SEALING, SIM_PLAN } from './run.ts'
 import type { SeededRandom } from './seeded-random.ts'
-import type { Servers } from './servers.ts'
+import type { MachineServers } from './servers.ts'
 
 const LEASE_MS = 2_000
 const FLUSH_MS = 100
@@ -36,11 +36,21 @@ export interface SimulatedWorker {
   reload: () => void
 }
 
+/** What a configuration says of servers. */
+export interface WorkerServers {
+  of: (
+    machine: Machine,
+    log: Log,
+    memory: ResponseMemory,
+  ) => Pick<MachineServers, 'models' | 'upstreams' | 'spills' | 'reload'>
+  patienceMs: number
+}
+
 export interface SimulatedWorkerOptions {
   machine: Machine
   master: MasterKey
   random: SeededRandom
-  servers: Servers
+  servers: WorkerServers
   underestimates: boolean
   /** Whether many lines of one model wait, for which a worker needs memory. */
   isCrowded: boolean

@@ -460,7 +460,7 @@ export class Workload {
         createBatch(tx, order, projection, this.#clock.now()),
       )
       plans.add({
-        ...{ id, name, project_id, endpoint, reask, lines, expires_at, start_after },
+        ...{ id, name, traceparent, project_id, endpoint, reask, lines, expires_at, start_after },
         read: null,
         isRetried: false,
       })
@@ -506,9 +506,9 @@ export class Workload {
   }
 }
 
-async function* formOf(text: string) {
+export async function* formOf(text: string, filename = 'input.jsonl') {
   yield { type: 'field' as const, fieldname: 'purpose', value: 'batch' }
-  yield { type: 'file' as const, fieldname: 'file', filename: 'input.jsonl', file: pieces(text) }
+  yield { type: 'file' as const, fieldname: 'file', filename, file: pieces(text) }
 }
 
 async function* pieces(text: string): AsyncGenerator<Buffer> {

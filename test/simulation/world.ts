@@ -20,7 +20,7 @@ import { Caps } from './caps.ts'
 import { InvariantChecker } from './invariant-checker.ts'
 import { JournalDamage } from './journal-damage.ts'
 import { ledgerViolations } from './ledger-violations.ts'
-import { Machine, type StoreFaults } from './machine.ts'
+import { Machine, NO_STORE_FAULTS, type StoreFaults } from './machine.ts'
 import { memoryBlobs } from './memory-blobs.ts'
 import { ModelServer, type ServerFaults } from './model-server.ts'
 import { Plans } from './plans.ts'
@@ -47,15 +47,6 @@ const RECONCILE_EVERY = 20
 const RECOVERY_MS_MAX = 1_800_000
 const STOP_MS_MAX = 30_000
 
-const NO_STORE_FAULTS: StoreFaults = {
-  failsBefore: 0,
-  answerLost: 0,
-  stalls: 0,
-  late: 0,
-  crashes: 0,
-  stepMsMax: 2,
-  isFull: false,
-}
 const NO_SERVER_FAULTS: ServerFaults = {
   timeouts: 0,
   resets: 0,
@@ -109,8 +100,9 @@ async function simulate(seed: number, isDay: boolean, check: Check): Promise<voi
   const folder = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'offpeak-sim-'))
   try {
     const path = join(folder, 'offpeak.db')
-    copyFileSync(await emptyDatabase(), path)
-    const world = new World(seed, isDay, path)
+    const cellPath = join(folder, 'cell.db')
+    for (const one of [path, cellPath]) copyFileSync(await emptyDatabase(), one)
+    const world = new World(seed, isDay, path, cellPath)
     try {
       await world.prepare()
       for (const [i, at] of (isDay ? VISITS : [0]).entries()) {
@@ -180,7 +172,7 @@ class World {
   #faults: ServerFaults = NO_SERVER_FAULTS
   #machines = 0
 
-  constructor(seed: number, isDay: boolean, path: string) {
+  constructor(seed: number, isDay: boolean, path: string, cellPath: string) {
     this.#isDay = isDay
     this.#random = seededRandom(seed)
     this.#more = seededRandom(seed + 0xadded)
@@ -211,7 +203,7 @@ class World {
     })
     const common = { store, sealed, blobs, plans, server, checker, caps, tally, now, trace: [] }
     const servers = new Servers({
-      ...{ run: common, seed, clock, random, changes },
+      ...{ run: common, seed, clock, random, changes, cellPath, master: this.#master },
       hasFaults: () => this.#faults !== NO_SERVER_FAULTS,
       onWebhook: (upstream, remote_id) => this.#workload.onWebhook(upstream, remote_id),
     })
@@ -240,6 +232,7 @@ class World {
   async prepare(): Promise<void> {
     const random = this.#random
     await this.#workload.prepare()
+    for (const cell of this.#servers.cells) await cell.start()
     const machines = random.int(1, 3)
     for (let i = 0; i < machines; i++) {
       this.#slots.push(this.#newSlot())
@@ -335,6 +328,7 @@ class World {
     for (const { machine } of this.#slots) machine.crash()
     this.#api?.machine.crash()
     declareEndpoints(declared)
+    for (const cell of this.#servers.cells) cell.kill()
   }
 
   async #damageJournal(): Promise<void> {
@@ -411,6 +405,7 @@ class World {
   async close(): Promise<void> {
     this.run.checker.close()
     await this.run.store.close()
+    for (const cell of this.#servers.cells) await cell.close()
   }
 
   async #injectMachineFault(slot: Slot, step: number): Promise<void> {
