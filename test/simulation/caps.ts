@@ -2,12 +2,11 @@
 // afterwards. They draw from a random stream of their own, so that they do not change the rest of a run.
 import { newId } from '../../src/domain/ids.ts'
 import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
-import { readBlobRow } from '../../src/store/blobs.ts'
 import { deleteLimit, insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import type { PlannedBatch } from './plans.ts'
-import { resultLines } from './result-lines.ts'
+import { auditRecords, resultLines } from './result-lines.ts'
 import { SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
 
@@ -193,7 +192,9 @@ async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; ra
   const sums = { before: 0, raised: 0 }
   if (at === 0 && server.raises.size === 0) return sums
   for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id)) {
-    const audited = await auditedTokens(run, planned)
+    const records = await auditRecords(run, planned)
+    // The usage of a result is that of the last answer, the cost that of all.
+    const audited = new Map(records.map(({ custom_id, usage }) => [custom_id, usage?.total_tokens]))
     for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
       const line = plans.line(planned.id, custom_id)
@@ -201,7 +202,6 @@ async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; ra
       const isBefore = server.sentAt(line.request) < at
       const raise = server.raises.get(line.request) ?? 0
       if (!isBefore && (raise === 0 || cap.metric === 'tokens')) continue
-      // The usage of a result is that of the last answer, the cost that of all.
       const tokens = audited.get(custom_id)
       if (tokens === undefined) throw new Error(`${custom_id} of ${planned.id} has no audit record`)
       const amount = cap.metric === 'tokens' ? tokens : Math.round(response.body.usage.cost_usd * 1e9)
@@ -210,24 +210,6 @@ async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; ra
     }
   }
   return sums
-}
-
-/** By custom_id, the tokens of all answers of a line. */
-async function auditedTokens(
-  { store, sealed }: SimulatedRun,
-  { id }: PlannedBatch,
-): Promise<Map<string, number>> {
-  const tokens = new Map<string, number>()
-  const chunks = store.read.selectFrom('chunks').select('audit_blob').where('batch_id', '=', id)
-  for (const { audit_blob } of await chunks.execute()) {
-    const row = audit_blob === null ? undefined : await readBlobRow(store.read, audit_blob)
-    if (!row) continue
-    const lines = String(await sealed.readAll(row.project_id, row)).split('\n')
-    // The last of them is the index.
-    for (const record of lines.slice(0, -1).map((text) => JSON.parse(text)))
-      if (record.usage) tokens.set(record.custom_id, record.usage.total_tokens)
-  }
-  return tokens
 }
 
 async function outputsOf(run: SimulatedRun, { id, read }: PlannedBatch): Promise<string[]> {

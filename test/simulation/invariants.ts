@@ -1,35 +1,49 @@
 // The invariants that are checked after a run. Each violation is a sentence.
 
 import { isTerminal } from '../../src/domain/batch.ts'
+import { nanosFromUsd } from '../../src/domain/money.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
 import type { PlannedBatch, PlannedLine } from './plans.ts'
 import { remoteViolations } from './remote-violations.ts'
 import { type CheckedLine, checkLine } from './result-checks.ts'
-import { resultLines } from './result-lines.ts'
+import { auditRecords, resultLines } from './result-lines.ts'
 import type { SimulatedRun } from './run.ts'
 
 export async function violations(run: SimulatedRun): Promise<string[]> {
   const found = [...run.checker.violations]
   let total = 0
+  const books: Books = new Map()
   for (const planned of run.plans.batches) {
     const batch = await readRow(run.store.read, 'batches', { id: planned.id })
     total += batch?.total ?? 0
     if (!batch || !isTerminal(batch.status)) found.push(`${planned.name} is still ${batch?.status}`)
     else
       found.push(
-        ...(await ofBatch(run, planned, batch).catch((error) => [
+        ...(await ofBatch(run, planned, batch, books).catch((error) => [
           `${planned.name} cannot be read: ${error.stack}`,
         ])),
       )
   }
   if (found.length === 0)
-    found.push(...(await ofLedger(run, total)), ...(await ofStores(run)), ...(await remoteViolations(run)))
+    found.push(
+      ...(await ofLedger(run, total, books)),
+      ...(await ofStores(run)),
+      ...(await remoteViolations(run)),
+    )
   return found
 }
 
-async function ofBatch(run: SimulatedRun, planned: PlannedBatch, row: BatchRow): Promise<string[]> {
+/** By project and entity, what the lines of all batches cost, and the tokens of their audit records. */
+type Books = Map<string, { cost_nanos: number; tokens: number }>
+
+async function ofBatch(
+  run: SimulatedRun,
+  planned: PlannedBatch,
+  row: BatchRow,
+  books: Books,
+): Promise<string[]> {
   const { name } = planned
   const found: string[] = []
   const { outputs, errors } = planned.read ?? (await resultLines(run, row))
@@ -42,7 +56,10 @@ async function ofBatch(run: SimulatedRun, planned: PlannedBatch, row: BatchRow):
   if (output_lines !== outputs.length || error_lines !== errors.length)
     found.push(`${name}'s files say ${output_lines} + ${error_lines} lines`)
   // A batch that ended before its file was validated has none.
-  if (total > 0 || planned.lines.length === 0) found.push(...ofLines(run, planned, row, { outputs, errors }))
+  if (total > 0 || planned.lines.length === 0) {
+    const checked = checkedLines(run, planned, row, { outputs, errors }, found)
+    found.push(...(await ofRecords(run, planned, checked, books)))
+  }
   const events = await run.store.read
     .selectFrom('events')
     .select('type')
@@ -54,14 +71,38 @@ async function ofBatch(run: SimulatedRun, planned: PlannedBatch, row: BatchRow):
   return found
 }
 
-function ofLines(
+/** Each line has one audit record, which says what its result costs. Adds both to the books. */
+async function ofRecords(
+  run: SimulatedRun,
+  planned: PlannedBatch,
+  checked: readonly CheckedLine[],
+  books: Books,
+): Promise<string[]> {
+  const found: string[] = []
+  const records = Map.groupBy(await auditRecords(run, planned), ({ custom_id }) => custom_id)
+  for (const { line, cost_nanos } of checked) {
+    const [record, ...others] = records.get(line.custom_id) ?? []
+    if (!record || others.length > 0)
+      found.push(`${line.name} has ${record ? 1 + others.length : 0} audit records`)
+    else if (nanosFromUsd(record.cost_usd ?? 0) !== cost_nanos)
+      found.push(`${line.name} costs ${cost_nanos}, and by its audit record ${record.cost_usd} USD`)
+    const key = `${planned.project_id} ${line.entity}`
+    const sums = books.get(key) ?? { cost_nanos: 0, tokens: 0 }
+    const tokens = sums.tokens + (record?.usage?.total_tokens ?? 0)
+    books.set(key, { cost_nanos: sums.cost_nanos + cost_nanos, tokens })
+  }
+  return found
+}
+
+/** Adds what is wrong with the result lines to `found`. */
+function checkedLines(
   run: SimulatedRun,
   planned: PlannedBatch,
   row: BatchRow,
   { outputs, errors }: { outputs: readonly string[]; errors: readonly string[] },
-): string[] {
+  found: string[],
+): CheckedLine[] {
   const { name } = planned
-  const found: string[] = []
   const places = new Map(planned.lines.map((line, place) => [line, place]))
   const checked: CheckedLine[] = []
   for (const part of [outputs, errors]) {
@@ -92,7 +133,8 @@ function ofLines(
   const shared = checked.filter(({ isAnswered, isShared }) => isAnswered && isShared).length
   if (shared !== row.shared_lines)
     found.push(`${name} counts ${row.shared_lines} shared lines, and has ${shared}`)
-  return [...found, ...unbilled(run, checked)]
+  found.push(...unbilled(run, checked))
+  return checked
 }
 
 /**
@@ -122,10 +164,19 @@ async function remainingBlobs({ store }: SimulatedRun, { id, name }: PlannedBatc
   return left.map(({ key }) => `the files of ${name} were deleted, and ${key} still exists`)
 }
 
-async function ofLedger(run: SimulatedRun, lines: number): Promise<string[]> {
+async function ofLedger(run: SimulatedRun, lines: number, books: Books): Promise<string[]> {
   const { store, caps } = run
   const found = await ledgerViolations(run)
   const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
+  for (const [key, own] of Map.groupBy(entries, ({ project_id, entity }) => `${project_id} ${entity}`)) {
+    const { cost_nanos, tokens } = books.get(key) ?? { cost_nanos: 0, tokens: 0 }
+    const settledNanos = own.reduce((sum, entry) => sum + entry.cost_nanos, 0)
+    const settledTokens = own.reduce((sum, entry) => sum + entry.tokens, 0)
+    if (settledNanos !== cost_nanos || settledTokens !== tokens)
+      found.push(
+        `the ledger has ${settledNanos} and ${settledTokens} tokens of ${key}, its lines ${cost_nanos} and ${tokens}`,
+      )
+  }
   const usage = await store.read.selectFrom('usage_days').selectAll().execute()
   const settled = entries.reduce((sum, entry) => sum + entry.lines, 0)
   const used = usage.reduce((sum, row) => sum + row.succeeded + row.failed, 0)

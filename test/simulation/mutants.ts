@@ -522,6 +522,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/record-line.ts',
     find: 'const price = upstream.price ?? model?.price ?? FREE',
     replace: 'const price = model?.price ?? upstream.price ?? FREE',
+    seed: 12,
   },
   {
     bug: 'what is answered when its model was removed is free',
@@ -535,6 +536,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/upstream.ts',
     find: '    this.#terms = terms\n    this.limit.setMax',
     replace: '    this.#terms = { ...terms, price: this.#terms.price ?? null }\n    this.limit.setMax',
+    seed: 53,
   },
   {
     bug: 'a second that has begun does not count',
@@ -563,5 +565,18 @@ export const MUTANTS: readonly Mutant[] = [
     find: "priority === 'deadline' ? minutes : -minutes",
     replace: "priority === 'deadline' ? -minutes : minutes",
     seed: 1,
+  },
+  {
+    bug: 'lines that a batch API rejected count as answered by it',
+    file: 'src/remote/rows.ts',
+    find: 'results.isFinished(position) && !results.isError(position),',
+    replace: 'results.isFinished(position),',
+    seed: 12,
+  },
+  {
+    bug: 'lines count for the entity of the line before',
+    file: 'src/ledger/tally.ts',
+    find: 'sums.day === line.day && sums.entity === line.entity && ',
+    replace: 'sums.day === line.day && ',
   },
 ]

@@ -1,6 +1,7 @@
-// The result lines of a batch in the order of its files: chunk by chunk.
+// The result lines of a batch in the order of its files, and its audit records: chunk by chunk.
 import { readBlobRow } from '../../src/store/blobs.ts'
 import { listSealed } from '../../src/store/chunks.ts'
+import { listChunksOfBatch } from '../../src/store/ledger.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { SimulatedRun } from './run.ts'
 
@@ -17,6 +18,23 @@ export async function resultLines(
   return { outputs, errors }
 }
 
+export interface AuditRecord {
+  custom_id: string
+  cost_usd?: number
+  /** Of all answers to the line. */
+  usage: { total_tokens: number } | null
+}
+
+export async function auditRecords(
+  { store, sealed }: Pick<SimulatedRun, 'store' | 'sealed'>,
+  { id }: Pick<BatchRow, 'id'>,
+): Promise<AuditRecord[]> {
+  const records: AuditRecord[] = []
+  for (const { audit_blob } of await listChunksOfBatch(store.read, id))
+    for (const text of await lines({ store, sealed }, audit_blob)) records.push(JSON.parse(text))
+  return records
+}
+
 async function lines(
   { store, sealed }: Pick<SimulatedRun, 'store' | 'sealed'>,
   key: string | null,
@@ -24,6 +42,7 @@ async function lines(
   if (key === null) return []
   const row = await readBlobRow(store.read, key)
   if (!row) throw new Error(`blob ${key} does not exist`)
+  // After the last line break there is nothing, or the index.
   return String(await sealed.readAll(row.project_id, row))
     .split('\n')
     .slice(0, -1)
