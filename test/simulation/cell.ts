@@ -15,9 +15,8 @@ import { type BatchOrder, createBatch } from '../../src/intake/create-batch.ts'
 import { receiveUpload } from '../../src/intake/upload.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { cancelBatch } from '../../src/lifecycle/stop-batch.ts'
-import { readBatchRow } from '../../src/store/batches.ts'
-import { readFileRow } from '../../src/store/files.ts'
 import { ensureProject } from '../../src/store/projects.ts'
+import { readRow } from '../../src/store/rows.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import { backendOf, bodyOf } from './answering.ts'
 import { ledgerViolations } from './ledger-violations.ts'
@@ -187,7 +186,7 @@ export class Cell {
       (one) => `${name}: ${one}`,
     )
     for (const { id } of this.batches) {
-      const row = await readBatchRow(this.#store.read, id)
+      const row = await readRow(this.#store.read, 'batches', { id })
       if (!row || !isTerminal(row.status)) found.push(`${name}: ${id} is still ${row?.status}`)
       else if ((recorded.get(id) ?? 0) > row.completed)
         found.push(
@@ -272,7 +271,7 @@ export class Cell {
   }
 
   async #seen(id: string): Promise<SeenBatch | null> {
-    const row = await readBatchRow(this.#store.read, id)
+    const row = await readRow(this.#store.read, 'batches', { id })
     if (!row) return null
     const { status, total, completed, failed, output_file_id, error_file_id, cost_nanos } = row
     const request_counts = { total, completed, failed }
@@ -293,7 +292,7 @@ export class Cell {
   }
 
   async #results(file_id: string): Promise<string[]> {
-    const file = await readFileRow(this.#store.read, file_id)
+    const file = await readRow(this.#store.read, 'files', { id: file_id })
     if (!file?.batch_id || file.deleted_at !== null) throw answeredWith(404, 'no such file')
     const { outputs, errors } = await resultLines(
       { store: this.#store, sealed: this.#sealed },
@@ -303,7 +302,7 @@ export class Cell {
   }
 
   async #remove(file_id: string): Promise<void> {
-    const file = await readFileRow(this.#store.read, file_id)
+    const file = await readRow(this.#store.read, 'files', { id: file_id })
     if (file && file.deleted_at === null)
       await this.#store.write((tx) => removeFile(tx, file, this.#options.clock.now()))
   }
