@@ -52,7 +52,8 @@ export function keepingToShare(
       const read = (): void => {
         const { running, waiting, kv_usage, generation_tokens } = day.engine.stats
         const own = { inFlight: day.inFlight, others: 0, workers: 1 }
-        if (metrics) share.read({ running, waiting, cache: kv_usage, tokens: generation_tokens }, own, now())
+        const load = { running, waiting, cache: kv_usage, tokens: generation_tokens, steps: null }
+        if (metrics) share.read(load, own, now())
         else share.unread(own, now())
         send()
         look(day)

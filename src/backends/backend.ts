@@ -79,6 +79,8 @@ export interface ServerTraffic {
   cache: number | null
   /** Tokens generated since its start; null: it does not say. */
   tokens: number | null
+  /** Steps of its engine since its start, each of which makes a token of every request that runs; null: it does not say. */
+  steps: number | null
 }
 
 /** What waits for a server in one lane. */

@@ -55,7 +55,7 @@ async function reporting() {
     clock,
     /** Reads a server on which others have so many requests, of which so many wait. */
     async read(running: number, waiting: number) {
-      const traffic = { running, waiting, cache: null, tokens: null }
+      const traffic = { running, waiting, cache: null, tokens: null, steps: null }
       await live.read(async () => traffic, { inFlight: 0, workers: 0 }, clock.now)
     },
     /** Sends one line of `batch_id`, with this result. */

@@ -12,6 +12,8 @@ interface Dialect {
   /** The name of today first. */
   cache: readonly string[]
   tokens: string
+  /** None of a server whose tokens tell. */
+  steps: readonly string[]
 }
 
 const DIALECTS: readonly Dialect[] = [
@@ -20,18 +22,23 @@ const DIALECTS: readonly Dialect[] = [
     waiting: 'vllm:num_requests_waiting',
     cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
     tokens: 'vllm:generation_tokens_total',
+    steps: [],
   },
   {
     running: 'sglang:num_running_reqs',
     waiting: 'sglang:num_queue_reqs',
     cache: ['sglang:token_usage'],
     tokens: 'sglang:generation_tokens_total',
+    steps: [],
   },
   {
     running: 'llamacpp:requests_processing',
     waiting: 'llamacpp:requests_deferred',
+    // Until May 2025.
     cache: ['llamacpp:kv_cache_usage_ratio'],
+    // Rises by all tokens of a request when the request ends.
     tokens: 'llamacpp:tokens_predicted_total',
+    steps: ['llamacpp:n_decode_total'],
   },
 ]
 
@@ -63,6 +70,7 @@ export function trafficOf(text: string): ServerTraffic | null {
       waiting,
       cache: caches.find(isSaid) ?? null,
       tokens: [sum(dialect.tokens)].find(isSaid) ?? null,
+      steps: dialect.steps.map(sum).find(isSaid) ?? null,
     }
   }
   return null

@@ -9,7 +9,7 @@ test('a back-off is counted once, however long it lasts', async () => {
   const read = async (running: number, waiting: number): Promise<number> => {
     now += 500
     await server.read(
-      async () => ({ running, waiting, cache: null, tokens: null }),
+      async () => ({ running, waiting, cache: null, tokens: null, steps: null }),
       { inFlight: 0, workers: 0 },
       () => now,
     )

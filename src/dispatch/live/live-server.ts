@@ -122,8 +122,8 @@ interface CheckedTraffic {
 class TrafficCheck {
   /** How many readings had something that was dropped, or was not learned. */
   rejected = 0
-  /** As it was read last. */
-  #tokens: { count: number; at: number } | null = null
+  readonly #tokens = new CounterCheck()
+  readonly #steps = new CounterCheck()
   /** Of what was learned. */
   #highest: { others: number; at: number } | null = null
   #burstSince: number | null = null
@@ -137,11 +137,12 @@ class TrafficCheck {
       return { traffic: null, isConfirmed: false }
     }
     const cache = read.cache !== null && isWithin(read.cache, CACHE_MAX) ? Math.min(1, read.cache) : null
-    const tokens = this.#isPossible(read.tokens, now) ? read.tokens : null
+    const tokens = this.#tokens.isPossible(read.tokens, now) ? read.tokens : null
+    const steps = this.#steps.isPossible(read.steps, now) ? read.steps : null
     const isConfirmed = this.#isConfirmed(Math.max(0, running + waiting - ours), now)
-    const isWhole = (cache !== null || read.cache === null) && tokens === read.tokens
+    const isWhole = (cache !== null || read.cache === null) && tokens === read.tokens && steps === read.steps
     if (!isWhole || !isConfirmed) this.rejected++
-    return { traffic: { running, waiting, cache, tokens }, isConfirmed }
+    return { traffic: { running, waiting, cache, tokens, steps }, isConfirmed }
   }
 
   #isConfirmed(others: number, now: number): boolean {
@@ -155,14 +156,19 @@ class TrafficCheck {
     this.#highest = { others: Math.max(others, left), at: now }
     return true
   }
+}
 
-  /** A counter of tokens starts anew with its server. */
-  #isPossible(count: number | null, now: number): boolean {
-    const last = this.#tokens
-    this.#tokens = count === null || !isWithin(count, TOKENS_MAX) ? null : { count, at: now }
-    if (this.#tokens === null || last === null) return this.#tokens !== null
+/** Of tokens, or of steps, which are fewer. It starts anew with its server. */
+class CounterCheck {
+  /** As it was read last. */
+  #last: { count: number; at: number } | null = null
+
+  isPossible(count: number | null, now: number): boolean {
+    const last = this.#last
+    this.#last = count === null || !isWithin(count, TOKENS_MAX) ? null : { count, at: now }
+    if (this.#last === null || last === null) return this.#last !== null
     const most = TOKENS_AT_ONCE_MAX + TOKENS_PER_MS_MAX * Math.max(0, now - last.at)
-    return this.#tokens.count - last.count <= most
+    return this.#last.count - last.count <= most
   }
 }
 

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import LLAMACPP from '../../../test/fixtures/llamacpp.json' with { type: 'json' }
 import type { ServerTraffic } from '../../backends/backend.ts'
 import { LiveShare } from './live-share.ts'
 
 const ALONE = { others: 0, workers: 1 }
-const QUIET: ServerTraffic = { running: 0, waiting: 0, cache: 0.01, tokens: null }
+const QUIET: ServerTraffic = { running: 0, waiting: 0, cache: 0.01, tokens: null, steps: null }
 
 function share(): LiveShare {
   return new LiveShare({ waiting_max: 0, cache_max: 0.85 })
@@ -34,7 +35,7 @@ function server(seats: number, live: (at: number) => number): (own: number) => S
     const asked = own + live(at++)
     const running = Math.min(seats, asked)
     tokens += (running * 1000) / (20 + 0.01 * running)
-    return { running, waiting: asked - running, cache: running / 1000, tokens }
+    return { running, waiting: asked - running, cache: running / 1000, tokens, steps: null }
   }
 }
 
@@ -62,7 +63,11 @@ test('the share grows to what a quiet server has room for, and leaves a seat fre
 test('the share shrinks at the first reading at which others wait, by more than wait', () => {
   const { of, now } = grown()
   const before = of.current
-  of.read({ running: 64, waiting: 5, cache: 0.1, tokens: null }, { ...ALONE, inFlight: before }, now)
+  of.read(
+    { running: 64, waiting: 5, cache: 0.1, tokens: null, steps: null },
+    { ...ALONE, inFlight: before },
+    now,
+  )
   assert.ok(of.places(now) <= before - 5)
 })
 
@@ -109,7 +114,11 @@ test('the nearer others are to all of the seats, the more of what they may add i
 test('a cache that fills up beyond its bound shrinks the share at once', () => {
   const { of, now } = grown()
   const before = of.current
-  of.read({ running: before, waiting: 0, cache: 0.95, tokens: null }, { ...ALONE, inFlight: before }, now)
+  of.read(
+    { running: before, waiting: 0, cache: 0.95, tokens: null, steps: null },
+    { ...ALONE, inFlight: before },
+    now,
+  )
   assert.ok(of.places(now) < before * 0.95)
 })
 
@@ -187,3 +196,24 @@ for (const [what, absurd] of [
     assert.ok(usual > 20, `${usual}`)
     assert.ok(share >= 0.8 * usual, `${share} of ${usual}`)
   })
+
+test('the steps of a real llama.cpp server, which counts tokens when a request ends, are learned from its count of steps', () => {
+  const of = share()
+  const seen = new Map<number, { ms: number; steps: number }>()
+  let last = { at: 0, running: 0, steps: 0 }
+  for (const [at = 0, running = 0, waiting = 0, tokens = 0, steps = 0] of LLAMACPP.readings) {
+    of.read({ running, waiting, cache: null, tokens, steps }, { ...ALONE, inFlight: 0 }, at)
+    if (last.running === running) {
+      const { ms, steps: before } = seen.get(running) ?? { ms: 0, steps: 0 }
+      seen.set(running, { ms: ms + at - last.at, steps: before + steps - last.steps })
+    }
+    last = { at, running, steps }
+  }
+  const { line, seats } = of.state
+  assert.equal(seats, 4)
+  assert.ok(line !== null)
+  for (const [running, { ms, steps }] of seen) {
+    const ratio: number = (line.baseMs + line.perOtherMs * running) / (ms / steps)
+    assert.ok(ratio > 0.6 && ratio < 1.6, `${running} requests: ${ratio} of the time that a step took`)
+  }
+})

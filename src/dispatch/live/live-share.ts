@@ -188,13 +188,13 @@ export class LiveShare {
     this.#others.add(others, last === null ? 0 : at - last.at)
     this.#changes.add(others, this.#others.mean, at)
     this.#seats.add(load.running, load.waiting > this.#terms.waiting_max, at)
-    if (last === null || load.tokens === null || last.load.tokens === null) return
+    if (last === null) return
     const ms = at - last.at
-    const generated = load.tokens - last.load.tokens
     const mean = (load.running + last.load.running) / 2
-    if (generated <= 0 || Math.abs(load.running - last.load.running) >= STEADY * mean) return
+    const steps = stepsBetween(last.load, load, mean)
+    if (steps <= 0 || Math.abs(load.running - last.load.running) >= STEADY * mean) return
     const ours = (runningOurs(reading) + runningOurs(last)) / 2
-    this.#steps.add(mean - ours, ours, (ms * mean) / generated, ms)
+    this.#steps.add(mean - ours, ours, ms / steps, ms)
     this.#line = this.#steps.line
   }
 
@@ -280,6 +280,12 @@ export class LiveShare {
 
 function medianOf(values: readonly number[]): number {
   return [...values].sort((a, b) => a - b)[values.length >> 1]!
+}
+
+/** Each makes a token of every request that runs, `running` on average; 0 where that is not known. */
+function stepsBetween(last: ServerTraffic, load: ServerTraffic, running: number): number {
+  if (load.steps !== null && last.steps !== null) return load.steps - last.steps
+  return load.tokens === null || last.tokens === null ? 0 : (load.tokens - last.tokens) / running
 }
 
 /** Of those that run, as many are lines as of all. */
