@@ -1,5 +1,5 @@
 // What every benchmark is made of: options, processes, a service as its users start it, a model server, runs in turn, and
-// figures with their goals. A Bench stops what it started and removes its files however it ends, and prints its
+// figures with their goals. A Bench stops what it started and removes its files however it ends, a signal included, and prints its
 // figures at last: as a table, and as a line of JSON that `npm run bench` gathers.
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -50,6 +50,8 @@ export class Bench implements AsyncDisposable {
   constructor(name: string) {
     this.#name = name
     rejectUnknownOptions()
+    for (const signal of ['SIGINT', 'SIGTERM'])
+      process.once(signal, () => this[Symbol.asyncDispose]().finally(() => process.exit(1)))
   }
 
   /** `end` is called when the benchmark ends, before what was deferred earlier. */
