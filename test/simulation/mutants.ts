@@ -48,7 +48,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/store/chunks.ts',
     find: '  return { ...leased(lease), commit_seq: lease.commit_seq }',
     replace: '  return leased(lease)',
-    seed: 11,
+    seed: 7,
   },
   {
     bug: 'a chunk that is being requeued goes on sending',
@@ -141,7 +141,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: 'return waitedMs < 0 ? Number.POSITIVE_INFINITY : waitedMs',
     replace: 'return waitedMs',
-    seed: 52,
+    seed: 11,
   },
   {
     bug: 'a worker that stops does not requeue its chunks',
@@ -177,7 +177,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/recorder.ts',
     find: "if (!(await this.#isLeased(run))) return 'lost'",
     replace: 'await this.#isLeased(run)\n        throw error',
-    seed: 18,
+    seed: 15,
   },
   {
     bug: 'a connection to a model server is shared between projects',
@@ -234,14 +234,14 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/upstream.ts',
     find: 'hours.at(now).concurrency_max ?? concurrency_max',
     replace: 'hours.at(now - 3_600_000).concurrency_max ?? concurrency_max',
-    seed: 31,
+    seed: 7,
   },
   {
     bug: 'lines of batches at risk go to a higher tier though that is switched off',
     file: 'src/dispatch/routes.ts',
     find: 'if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []',
     replace: 'if (this.#tiers.length <= 1) return []',
-    seed: 42,
+    seed: 8,
   },
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
