@@ -5,6 +5,7 @@ import { LiveShare, type LiveTerms } from './live-share.ts'
 
 /** While nothing is to be sent, it is read this often, to know what is usual. */
 const IDLE_READ_MS = 3_000
+/** While lines wait or are in flight. */
 const READ_MS = 500
 /** After so long without a place, lines are not kept ready for it. */
 const TAKEN_MS = 5_000
@@ -97,6 +98,7 @@ export class LiveServer {
 // without the requests nothing is left of a reading. A number of requests that is possible and out of all proportion is
 // obeyed at once, and learned when it has lasted: what is learned of a server stays for hours, and errors are short.
 
+/** No server has more requests that run, or that wait, or a higher count of tokens. */
 const RUNNING_MAX = 16_384
 const WAITING_MAX = 1_000_000
 /** Caches are rounded here and there. */
@@ -108,6 +110,7 @@ const TOKENS_PER_MS_MAX = 10_000
 /** Others are out of proportion when they are so many times as many as their highest number of late, and so many more. */
 const BURST_FACTOR = 8
 const BURST_MORE = 256
+/** Their highest number counts half after so long. */
 const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
 /** What has lasted for so long is true. */
 const CONFIRMED_MS = 60_000

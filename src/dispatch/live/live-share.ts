@@ -27,7 +27,7 @@ interface OwnLoad {
 
 /** So many lines may start at once. */
 const START = 2
-/** The share rises by so much of the requests that the server ends in a second. */
+/** The share rises by so much of the requests that the server ends in a second, and by so many lines at least. */
 const RISE = 0.25
 const RISE_MIN_PER_S = 1
 /** The time of a request before the first of ours was answered. */
@@ -44,12 +44,15 @@ const SEATS_ASSUMED = 256
 const STEP_FACTOR = 1.6
 /** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
 const CROWDED_SHARE = 0.02
+/** As `PEAK_SHARE`, there. */
 const CROWDED_PEAK_SHARE = 0.99
 /** Seats left free for what the others may add, in standard deviations of what they did. */
 const HEADROOM_DEVIATIONS = 4
+/** The same where others wait for seats as it is. */
 const CROWDED_HEADROOM_DEVIATIONS = 2
-/** So many times as many where the others alone nearly fill it, from one part of it to another: there, a queue lasts. */
+/** So many times as many where the others alone nearly fill it: there, a queue lasts. */
 const NEARLY_FULL_FACTOR = 1.7
+/** From the first part of it to the second, the factor grows from one. */
 const NEARLY_FULL = [0.5, 0.8] as const
 /** Others are expected to become fewer by no more deviations: a burst looks like chance at first. */
 const FALL_DEVIATIONS_MAX = 0.5
@@ -57,6 +60,7 @@ const FALL_DEVIATIONS_MAX = 0.5
 const CACHE_FULL = 0.95
 /** A line's effect on a step is not told from others' by less than this part of an empty step, at their peak. */
 const STEP_TOLERANCE = 0.1
+/** A line counts for so many of the others' requests at most, and for the inverse at least. */
 const WEIGHT_MAX = 4
 /** What is read is as old as half of the time between readings, and what it takes to act on it. */
 const STALE_MS = 300
@@ -66,6 +70,7 @@ const CACHE_KNOWN = 0.05
 const STEADY = 0.3
 /** Without metrics, tokens may take so many times as long as at best. */
 const SLOWER_MAX = 1.8
+/** Then the share shrinks to so much of the lines in flight. */
 const LOWER_FACTOR = 0.7
 /** A server that has shown metrics and shows none now gets no more lines than it has, for so long. */
 const SILENT_MS = 10_000

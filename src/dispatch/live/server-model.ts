@@ -4,7 +4,9 @@
 // How many requests of others a model server usually has: quantiles over time, in which what was long ago counts less, and
 // whether a peak of theirs has been seen, after which they were clearly fewer.
 
+/** Levels are told apart so finely. */
 const CLASSES_PER_DOUBLING = 16
+/** Time at a level counts half after so long: a day, since traffic repeats by days. */
 const LEVEL_HALF_LIFE_MS = 24 * 3_600_000
 /** Over how long they are averaged. */
 const SMOOTHING_MS = 3_000
@@ -79,8 +81,9 @@ function levelOf(key: number): number {
 // learned by how far two readings are apart. What falls as often as it rises has twice the mean square of its rises; a number
 // that has just dropped for good is not expected to rise by that.
 
-/** Readings apart, about once a second. */
+/** How many readings apart changes are learned; there are about two readings a second. */
 const LAGS = [1, 2, 4, 8, 16]
+/** Readings that are kept. */
 const LAG_MAX = 16
 /** How much of what is known the last change is: bursts are rare, and are not to be forgotten within seconds. */
 const CHANGE_SHARE = 0.003
@@ -146,14 +149,17 @@ function partOf({ returning, distance }: Change): number {
 // wait. Requests also wait for a moment because long prompts have just come; so a number is believed for longer the
 // more often it is found again. Afterwards it is thought larger, step by step, until it is found again.
 
+/** How long a number is believed, at first and at most, and how many times as long when it is found again. */
 const BELIEF_MS_MIN = 10_000
 const BELIEF_MS_MAX = 3_600_000
 const BELIEF_FACTOR = 4
 /** Numbers that differ by less are the same. */
 const ALIKE_SHARE = 0.01
+/** A number that is not believed any more rises by so much of itself at a time. */
 const SEATS_RISE = 0.05
 /** A server is full when as many run as have run without others waiting, about, of late. */
 const PROVEN_SHARE = 0.9
+/** The most that ran without others waiting counts half after so long. */
 const PROVEN_HALF_LIFE_MS = 600_000
 
 export class Seats {
@@ -196,9 +202,11 @@ export class Seats {
 // least squares over what it was seen to do. Lines may weigh more or less than other requests, as their prompts are
 // longer or shorter. As long as the two have not changed against each other, they are thought alike.
 
+/** What was seen of steps counts half after so long. */
 const STEP_HALF_LIFE_MS = 6 * 3_600_000
 /** As if so many samples had shown that lines are like other requests. */
 const ALIKE_SAMPLES = 20
+/** No line is fitted through fewer. */
 const SAMPLES_MIN = 20
 /** No line is fitted through a narrower range (largest ÷ smallest). */
 const RANGE_MIN = 1.5
