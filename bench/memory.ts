@@ -1,10 +1,11 @@
 // Memory of API and worker, each a process, for batches of growing size against the simulator in a third: the peak of
 // each and of both, and what both take at rest, before and after (PSS counts pages that they share once). Every size has
-// a service of its own. `--program`: the bin/offpeak.js of another checkout, or of an installed package.
+// a service of its own. Beside it, what Node takes alone. `--program`: the bin/offpeak.js of another checkout, or of an installed package.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500] [--program bin/offpeak.js]
 //   node bench/memory.ts --lines 5000000    # some ten minutes, and 4 GB of the folder for temporary files
-import { resolve } from 'node:path'
+import { writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Bench, modelAt, option, runBatch } from './harness.ts'
@@ -25,6 +26,7 @@ const base_url = `${simulator.first.replace('offpeak sim listening on ', '')}/v1
 const rows: Awaited<ReturnType<typeof measure>>[] = []
 for (const lines of sizes) rows.push(await measure(lines))
 console.table(rows)
+bench.figure('Node alone, two processes, MiB', 2 * (await nodeAlone()))
 bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: GOALS_MIB.idle })
 const [small, large] = [rows.at(-2), rows.at(-1)]
 if (small && large) {
@@ -55,6 +57,29 @@ async function measure(lines: number) {
     'idle, PSS': idlePss,
     'afterwards, MiB': afterwards,
   }
+}
+
+/** A process that does once what the API does all the time: SQLite, AES, zstd, HTTP, and a loop that V8 compiles. */
+async function nodeAlone(): Promise<number> {
+  const file = join(bench.folder, 'node-alone.mjs')
+  writeFileSync(
+    file,
+    `import { createCipheriv, randomBytes } from 'node:crypto'
+     import { DatabaseSync } from 'node:sqlite'
+     import { zstdCompressSync, zstdDecompressSync } from 'node:zlib'
+     new DatabaseSync(':memory:').exec('CREATE TABLE numbers (one)')
+     createCipheriv('aes-256-gcm', randomBytes(32), randomBytes(12)).update('text')
+     zstdDecompressSync(zstdCompressSync(Buffer.alloc(100_000)))
+     let sum = 0
+     for (let i = 0; i < 10_000_000; i++) sum = (sum + i * i) % 7
+     const http = process.getBuiltinModule('node:http')
+     const server = http.createServer((_, response) => response.end('text')).listen(0, () => {
+       http.get({ port: server.address().port }, (response) => response.resume().on('end', () => console.log(sum)))
+     })`,
+  )
+  const alone = await bench.start(file, [])
+  await setTimeout(1_000)
+  return sum(alone.resident_mib())
 }
 
 function sum(sizes: readonly number[]): number {
