@@ -40,12 +40,8 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
   const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({
       paused_at: null,
-      rate_sampled_at: eb
-        .case()
-        .when('rate_sampled_at', 'is', null)
-        .then(eb.val<number | null>(null))
-        .else(eb.val<number | null>(now))
-        .end(),
+      // PostgreSQL takes the type of the column, and would take values alone for text.
+      rate_sampled_at: sql<number>`CASE WHEN rate_sampled_at IS NULL THEN rate_sampled_at ELSE ${now} END`,
       rate_lines: eb('completed', '+', eb.ref('failed')),
     }))
     .returningAll()

@@ -20,6 +20,7 @@ const SUITES = [
   ...['money/limits', 'money/limits-processes.long', 'operations/live', 'operations/webhooks'],
   ...['remote-batches/remote-batches', 'remote-batches/remote-batches.long'],
   'remote-batches/remote-webhooks.long',
+  'dispatch/capacity',
 ]
 
 /** Tables of a test are small: a scan or a sort would be the quickest way, and is taken only where there is no other. */
