@@ -10,12 +10,16 @@ const CONFLICTS = new Set([
   '55P03', // lock_not_available: lock_timeout
 ])
 
-/** The server is stopping, stopped or starting, or accepts no further connection. */
+/** read_only_sql_transaction: a standby, or a primary that became one. */
+const READ_ONLY = '25006'
+
+/** The server is stopping, stopped or starting, or accepts no further connection, or no changes. */
 const UNAVAILABLE = new Set([
   '57P01', // admin_shutdown
   '57P02', // crash_shutdown
   '57P03', // cannot_connect_now
   '53300', // too_many_connections
+  READ_ONLY,
   '25P03', // idle_in_transaction_session_timeout: this process was suspended, and the server ended the session
   'ECONNREFUSED',
   'ECONNRESET',
@@ -34,6 +38,8 @@ const REJECTIONS = new Set([
 ])
 
 const DISK_FULL = '53100'
+/** query_canceled: statement_timeout. */
+const CANCELLED = '57014'
 
 /** Messages of the driver without a code. */
 const BROKEN =
@@ -62,7 +68,12 @@ export function isUnanswered(error: unknown): error is Error {
   return error instanceof Error && error.message === 'Query read timeout'
 }
 
-/** The connection is broken or could not be opened; its transaction has ended. */
+/** The server takes no changes on this connection; another one may lead to the server that does. */
+export function isReadOnly(error: unknown): error is Error {
+  return error instanceof Error && codeOf(error) === READ_ONLY
+}
+
+/** The connection is of no use or could not be opened; its transaction has ended. */
 export function isUnavailable(error: unknown): boolean {
   const code = codeOf(error)
   if (error instanceof Error && UNSUPPORTED_PARAMETER.test(error.message)) return false
@@ -71,11 +82,24 @@ export function isUnavailable(error: unknown): boolean {
   return isUnanswered(error) || (error instanceof Error && BROKEN.test(error.message))
 }
 
-/** The error as the port names it, if the server cannot be reached or does not answer. */
+/** The error as the port names it, if the server cannot be reached, does not answer or takes no changes. */
 export function outageFailure(error: unknown): unknown {
-  if (error instanceof Error && codeOf(error) === DISK_FULL)
+  if (!(error instanceof Error)) return error
+  if (codeOf(error) === DISK_FULL)
     return new DatabaseFull(`cannot grow: its disk is full (${error.message})`, 'Free space there.', error)
-  if (!(error instanceof Error) || !isUnavailable(error)) return error
+  if (codeOf(error) === READ_ONLY)
+    return new DatabaseFailure(
+      `is read-only (${error.message})`,
+      'It may be a standby: have `database` in the configuration lead to the primary.',
+      error,
+    )
+  if (isConflict(error) || codeOf(error) === CANCELLED)
+    return new DatabaseFailure(
+      `did not get to an answer in time (${error.message})`,
+      'Look in pg_stat_activity for what holds locks, or takes its time.',
+      error,
+    )
+  if (!isUnavailable(error)) return error
   return new DatabaseFailure(
     `cannot be reached (${error.message || codeOf(error)})`,
     'Start it, or fix `database` in the configuration.',

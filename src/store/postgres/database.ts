@@ -4,7 +4,7 @@ import type { PostgresPool, PostgresPoolClient, PostgresQueryResult } from 'kyse
 import { type CustomTypesConfig, Pool, type PoolConfig, types } from 'pg'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { storableText } from '../../domain/text.ts'
-import { isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
+import { isReadOnly, isUnanswered, isUnavailable, outageFailure } from './database-failure.ts'
 
 export function openPool(config: PoolConfig): Pool {
   const pool = new Pool({ ...config, types: numberTypes })
@@ -25,22 +25,22 @@ export function connectingPool(pool: Pool, patience: RetryPlan): PostgresPool {
 
 /**
  * For transactions. A connection on which a statement is not answered in time is given up: whatever is sent behind that
- * statement, a ROLLBACK above all, would wait as long again.
+ * statement, a ROLLBACK above all, would wait as long again. So is one to a server that takes no changes.
  */
 export function answeringPool(pool: Pool): PostgresPool {
   const connect = async (): Promise<PostgresPoolClient> => {
     const client = await pool.connect()
-    let unanswered: Error | null = null
+    let useless: Error | null = null
     const query = queryBy(async (text, parameters) => {
-      if (unanswered) throw unanswered
+      if (useless) throw useless
       try {
         return await client.query(text, parameters)
       } catch (error) {
-        if (isUnanswered(error)) unanswered = error
+        if (isUnanswered(error) || isReadOnly(error)) useless = error
         throw error
       }
     })
-    return { query, release: (discard) => client.release(unanswered ?? discard) }
+    return { query, release: (discard) => client.release(useless ?? discard) }
   }
   return { options: pool.options, connect, end: () => pool.end() }
 }

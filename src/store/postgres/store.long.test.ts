@@ -59,6 +59,56 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     )
   })
 
+  it('a server that takes no changes is left for one that does, within the same patience', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    const other = postgresStore({ url: database.url, patience_ms: 30 })
+    const name = new URL(database.url).pathname.slice(1)
+    // For connections that are opened from now on.
+    const take = (changes: boolean) =>
+      store.write((tx) =>
+        sql`ALTER DATABASE ${sql.id(name)} SET default_transaction_read_only = ${sql.lit(changes ? 'off' : 'on')}`.execute(
+          tx,
+        ),
+      )
+    await take(false)
+    await assert.rejects(
+      other.write((tx) => ensureProject(tx, project('lost'))),
+      { name: 'DatabaseFailure', message: /is read-only \(.*\)\. It may be a standby: .* the primary\.$/ },
+    )
+    assert.match(other.failing?.message ?? '', /is read-only/)
+    let runs = 0
+    const patient = postgresStore({ url: database.url })
+    await patient.write(async (tx) => {
+      if (++runs === 2) await take(true)
+      await ensureProject(tx, project('kept'))
+    })
+    assert.equal(runs, 3, 'on a connection of its own each time')
+    assert.equal((await readRow(other.read, 'projects', { name: 'kept' }))?.name, 'kept')
+    for (const opened of [other, patient]) await opened.close()
+  })
+
+  it('a lock that others keep is told as the database, by reads and by transactions', async () => {
+    await using database = await emptyPostgres(server)
+    const store = database.open()
+    await store.migrate()
+    const impatient = postgresStore({ url: `${database.url}?lock_timeout_ms=50`, patience_ms: 100 })
+    const late = {
+      name: 'DatabaseFailure',
+      message: /in time \(.* lock timeout\)\. Look in pg_stat_activity/,
+    }
+    await store.write(async (tx) => {
+      await sql`LOCK TABLE projects IN ACCESS EXCLUSIVE MODE`.execute(tx)
+      await assert.rejects(readRow(impatient.read, 'projects', { name: 'a' }), late)
+      await assert.rejects(
+        impatient.write((other) => ensureProject(other, project('a'))),
+        late,
+      )
+    })
+    await impatient.close()
+  })
+
   it('patience has an end: then the failure comes out', async () => {
     const store = postgresStore({ url: 'postgres://nobody@127.0.0.1:1/none', patience_ms: 30 })
     const unreachable = { name: 'DatabaseFailure', message: /cannot be reached \(connect ECONNREFUSED/ }
@@ -162,7 +212,7 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     const store = postgresStore({ url: `${database.url}?statement_timeout_ms=50&pool_max=1` })
     await assert.rejects(
       store.write((tx) => sql`SELECT pg_sleep(5)`.execute(tx)),
-      { code: '57014' },
+      { name: 'DatabaseFailure', message: /did not get to an answer in time \(.* statement timeout\)/ },
     )
     const { rows } = await store.write((tx) =>
       sql<{ name: string; setting: string }>`
