@@ -18,7 +18,7 @@ const code = await runProgram(process.argv.slice(2), {
       (await import('./config/load.ts')).loadConfig({ file: config, env, overrides }),
     serve: startService,
     reload: async (config) => (await import('./compose/control-socket.ts')).askToReload(config.data_dir),
-    shownConfig: async (config) => (await import('./config/shown-config.ts')).shownConfig(config),
+    shownConfig: async (config) => (await import('./config/shown-config.ts')).shownConfigAsYaml(config),
     keys: async (config) => (await import('./compose/keys.ts')).keys(config),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
     adminCommands: async () =>

@@ -47,8 +47,8 @@ export interface Launch {
   serve(config: Config, options: ServeOptions): Promise<Running>
   /** Has the services that use the data folder reload; what each answers, by process ID. */
   reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
-  /** The configuration as a person may see it. */
-  shownConfig(config: Config): Promise<object>
+  /** The configuration as a person may see it: its values, and the same as YAML. */
+  shownConfig(config: Config): Promise<{ values: object; yaml: string }>
   keys(config: Config): Promise<KeyRing>
   sim(options: SimOrder): Promise<Running>
   /** Opens the stores without repairing anything. */

@@ -1,6 +1,7 @@
 // The configuration in force as `offpeak config show` prints it and operators read it: everything but secrets. Keys are
 // declared to be secret where they are described (schema.ts). A text under a name that is not described there, such as a
 // key that was looked up in the environment, is hidden unless it is listed here; URLs are shown without their secrets.
+import { stringify } from 'yaml'
 import { HIDDEN, withoutUrlSecrets } from '../domain/text.ts'
 import { CONFIG_FILE } from './schema.ts'
 import { RULES, type Shape } from './shape.ts'
@@ -45,6 +46,12 @@ export function isSecretKey(name: string): boolean {
 /** In the units of the service: milliseconds, bytes, pico-dollars per token. */
 export function shownConfig(config: object): Record<string, unknown> {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, shown(name, value)]))
+}
+
+/** The same, and as YAML. `yaml` is imported here as a whole: in dist/, `import('yaml')` has only a default export. */
+export function shownConfigAsYaml(config: object): { values: object; yaml: string } {
+  const values = shownConfig(config)
+  return { values, yaml: stringify(values) }
 }
 
 function shown(name: string, value: unknown): unknown {

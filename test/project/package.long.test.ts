@@ -111,6 +111,10 @@ describe('the package', () => {
     const offpeak = (...more: string[]) => run('npx', ['offpeak', ...more], { cwd: folder, env: CLEAN })
     const { version }: { version: string } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'))
     assert.equal((await offpeak('--version')).stdout, `${version}\n`)
+    assert.match(
+      (await offpeak('config', 'show')).stdout,
+      /^region: local\nlisten:\n {2}host: 127\.0\.0\.1\n/,
+    )
     const reviews = join(folder, 'node_modules/offpeak/examples/reviews.csv')
     const asked = ['--model', 'sim-1', '--prompt', 'Classify: {{text}}']
     await offpeak('run', reviews, ...asked, '-o', 'out.csv')

@@ -14,7 +14,7 @@ import { keys } from '../../src/compose/keys.ts'
 import { serve } from '../../src/compose/serve.ts'
 import { sim } from '../../src/compose/sim.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { shownConfig } from '../../src/config/shown-config.ts'
+import { shownConfigAsYaml } from '../../src/config/shown-config.ts'
 import { runOffpeak } from '../fakes/offpeak.ts'
 import { cleanEnv, OFFPEAK } from './offpeak-process.ts'
 
@@ -95,7 +95,7 @@ export class Shell implements AsyncDisposable {
           loadConfig({ file: config, env, cwd: this.#folder, overrides }),
         serve: (config, options) => serve(config, options, (name) => env[name]),
         reload: (config) => askToReload(config.data_dir),
-        shownConfig: async (config) => shownConfig(config),
+        shownConfig: async (config) => shownConfigAsYaml(config),
         keys,
         sim,
         doctor,

@@ -25,9 +25,9 @@ export function addConfig(program: Command, shell: Shell): void {
   withConfig(withJson(config.command('show')))
     .description('print the configuration in force, with defaults filled in and secrets hidden')
     .action(async (flags: ConfigFlags & { json?: boolean }) => {
-      const shown = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
-      if (flags.json) printJson(stdout, shown)
-      else stdout.write((await import('yaml')).stringify(shown))
+      const { values, yaml } = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
+      if (flags.json) printJson(stdout, values)
+      else stdout.write(yaml)
     })
   config
     .command('schema')
