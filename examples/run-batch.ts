@@ -10,6 +10,11 @@ const POLL_MS = 200
 const ENDED = ['completed', 'failed', 'expired', 'cancelled']
 
 const address = process.env.OFFPEAK_BASE_URL ?? 'http://127.0.0.1:8080'
+
+await fetch(`${address}/readyz`).catch(() => {
+  console.error(`${address} cannot be reached: start it with "npx offpeak serve", or set OFFPEAK_BASE_URL`)
+  process.exit(1)
+})
 const apiKey = process.env.OFFPEAK_API_KEY ?? readFileSync('offpeak-data/api-key-openai', 'utf8').trim()
 
 export const client = new OpenAI({ baseURL: `${address}/v1`, apiKey })

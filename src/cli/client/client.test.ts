@@ -30,6 +30,14 @@ describe('a call of the API', () => {
     assert.deepEqual(clock.waits, [])
   })
 
+  test('a call over TLS to a server without it says so in one line', async () => {
+    const lost = new ApiClient({ baseUrl: api.url.replace('http:', 'https:'), apiKey: 'k', clock })
+    await assert.rejects(lost.get(AnyObject, '/v1/files'), {
+      name: 'Failure',
+      message: /cannot be reached \(it does not speak TLS: try http:\/\/, GET \/v1\/files\); start it/,
+    })
+  })
+
   test('calls to a server that was reached before are retried for a limited time', async () => {
     api.script = { fault: (_seen, nth) => (nth === 1 ? undefined : 'reset') }
     await client.get(AnyObject, '/v1/models')

@@ -201,7 +201,9 @@ export class ApiClient {
   }
 
   #unreachable(name: string, error: unknown): Failure {
-    const reason = error instanceof Error ? error.message || error.name : String(error)
+    const said = error instanceof Error ? error.message || error.name : String(error)
+    // OpenSSL's words for an answer in HTTP.
+    const reason = /wrong version number/.test(said) ? 'it does not speak TLS: try http://' : said.trim()
     return new Failure(
       `${this.baseUrl} cannot be reached (${reason}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
       undefined,

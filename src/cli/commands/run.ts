@@ -100,10 +100,10 @@ export function addRun(program: Command, shell: Shell): void {
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
     .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
     .option('--estimate', 'only show the projected cost and the limits that apply; run nothing')
-  withTable(withEngineFlags(withUpstream(run))).option(
-    '--prefix <text>',
-    'table: put this before the names of the new columns',
-  )
+  withTable(
+    withEngineFlags(withUpstream(run)),
+    'the model that answers, whichever a file of requests names; or a GGUF file, or with --engine a name, of the model to start',
+  ).option('--prefix <text>', 'table: put this before the names of the new columns')
   examples(
     withConfig(withJson(run)).action((input: string, flags: RunFlags) => runInput(shell, input, flags)),
     'offpeak run examples/gsm8k.jsonl -o answers.jsonl',

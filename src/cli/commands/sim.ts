@@ -20,13 +20,17 @@ interface SimFlags {
   engine?: true
 }
 
+const LATENCY = new Option('--latency-ms <range>', 'latency of an answer: 20, or 100..300')
+  .argParser(range)
+  .default({ min: 20, max: 20 }, '20')
+
 export function addSim(program: Command, shell: Shell): void {
   const sim = program
     .command('sim')
     .description('run the simulated model server, for tests and load')
     .requiredOption('--port <number>', 'port to listen on, 0 for any free one', wholeNumber(0, 65_535))
     .option('--host <address>', 'address to listen on', '127.0.0.1')
-    .option('--latency-ms <range>', 'latency of an answer: 20, or 100..300', range, { min: 20, max: 20 })
+    .addOption(LATENCY)
     .option('--capacity <number>', 'requests in flight beyond which it answers 429', wholeNumber(1))
     .option('--context-window <tokens>', 'tokens beyond which it refuses a request', wholeNumber(1))
     .option('--seed <number>', 'seed that decides which requests get a fault', wholeNumber(0), 0)

@@ -41,12 +41,10 @@ export interface TableFlags extends Partial<Omit<TableTerms, 'schema' | 'prompt_
 export const SPREADSHEET =
   'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
 
-export function withTable(command: Command): Command {
+/** `model`: what is said of `--model`. */
+export function withTable(command: Command, model = 'the model that answers'): Command {
   return command
-    .option(
-      '--model <id>',
-      'the model that answers, whichever a file of requests names; or a GGUF file, or with --engine a name, of the model to start',
-    )
+    .option('--model <id>', model)
     .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
     .option('--prompt-file <file>', 'table: a file with the prompt')
     .option('--system <template>', 'table: the system message')
@@ -87,7 +85,7 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
   if (!asked && !requests) {
     const columns = Object.keys(first).join(', ')
     throw new Failure(
-      `${input} holds rows (with the columns ${columns}), not requests; say what to ask about each row: --prompt "Classify: {{${Object.keys(first)[0] ?? 'column'}}}"`,
+      `${input} holds rows (with the columns ${columns}), not requests; say what to ask about each row: --prompt "Classify: {{${Object.keys(first)[0] ?? 'column'}}}". To send its lines as they are, each needs "custom_id", "method", "url" and "body"`,
     )
   }
   return asked
