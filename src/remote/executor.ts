@@ -139,11 +139,16 @@ export class RemoteExecutor {
     return null
   }
 
-  /** The batch API of the lowest tier that has room; there the one with the fewest lines, and `avoid` only alone. */
+  /**
+   * The batch API of the lowest tier that has room; there the one with the fewest lines, and `avoid` only alone. A line
+   * that failed before goes to one that answers: a batch API that is down has the fewest lines, and is probed by others.
+   */
   #choose(run: Run, position: number, now: number): BatchApiUpstream | null {
     const route = this.#options.lanes.get(run.lines[position]!.model ?? '')?.route
     if (!route) return null
-    const avoid = run.triesOf(position)?.avoid ?? null
+    const tries = run.triesOf(position)
+    const avoid = tries?.avoid ?? null
+    const hasFailed = (tries?.count.failures ?? 0) > 0
     const others = avoid === null || !(avoid instanceof BatchApiUpstream) ? [] : route.besides(avoid)
     const tiers = [...others, route.forRisk(this.#options.isAtRisk(run.batch.id), now)]
     for (const ofTier of tiers) {
@@ -152,7 +157,7 @@ export class RemoteExecutor {
         if (!(one instanceof BatchApiUpstream) || one.freePlaces(now) === 0) continue
         if (!one.circuit.closed && !one.circuit.probeDue(now)) continue
         if (best === null || one.tier < best.tier) best = one
-        else if (one.tier === best.tier && one.linesThere < best.linesThere) best = one
+        else if (one.tier === best.tier && isPreferred(one, best, hasFailed)) best = one
       }
       if (best) return best
     }
@@ -373,6 +378,12 @@ export class RemoteExecutor {
   #lookAgainAt(run: Run, at: number): void {
     this.#lookAt.set(run, Math.min(Math.round(at), this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY))
   }
+}
+
+function isPreferred(one: BatchApiUpstream, other: BatchApiUpstream, hasFailed: boolean): boolean {
+  const [answers, otherAnswers] = [one, other].map(({ circuit }) => circuit.missStreak === null)
+  if (hasFailed && answers !== otherAnswers) return answers === true
+  return one.linesThere < other.linesThere
 }
 
 /** At-risk batches first, then the project that has the fewest lines there, then the earliest deadline. */

@@ -400,6 +400,23 @@ test('a batch API that answers nothing any more delays no look at another one', 
   asked.resolve()
 })
 
+test('lines that a batch API of two could not take go to the other one next, though it has more lines', async () => {
+  const [down, other] = [new FakeBatchApi(), new FakeBatchApi()]
+  down.onCall = () => {
+    throw errorAnswer(500, { message: 'oops' })
+  }
+  await using world = await workerWorld({
+    ...{ chunks: 4, lines: 2 },
+    upstreams: () => [down.upstream('down'), other.upstream('other')],
+  })
+  await world.worker.start()
+  await world.until(() => other.batches.length === 4, 20)
+  for (const batch of other.batches) other.complete(batch)
+  await world.until(() => world.ended.length === 1, 100)
+  const { completed } = await world.batch()
+  assert.deepEqual([completed, down.uploads <= 4], [8, true], `${down.uploads} uploads`)
+})
+
 /** A worker whose lines a batch API gets, unless told otherwise. */
 async function remoteWorld(options: WorkerWorldOptions) {
   const api = new FakeBatchApi()
