@@ -4,6 +4,7 @@
 // already, it exits at once.
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import type { Log } from '../domain/log.ts'
 import { type Inheritance, inherit } from '../engines/early-start.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/metrics-text.ts'
 import { makeLog } from './log.ts'
@@ -22,7 +23,7 @@ export type FromWorker = 'ready' | { metrics: Metrics }
 /** After the channel to the parent process. */
 const ENGINE_FD = 4
 const registry = new ProcessRegistry('worker')
-let running: (StartedWorker & { stop_ms_max: number }) | null = null
+let running: (StartedWorker & { log: Log; stop_ms_max: number }) | null = null
 /** The batches that a service of one command answers. */
 const onlyBatches = new Set<string>()
 let ending = false
@@ -61,8 +62,9 @@ async function begin(
 ): Promise<void> {
   const earlyEngine = engine && inherit(engine, ENGINE_FD)
   const hooks = { metrics: registry, earlyEngine, onlyBatches: only }
-  const started = await startWorker(config, makeLog(config), hooks)
-  running = { ...started, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }
+  const log = makeLog(config)
+  const started = await startWorker(config, log, hooks)
+  running = { ...started, log, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }
   releaseMemoryWhenIdle()
   send('ready')
 }
@@ -80,6 +82,13 @@ function end(): void {
   if (ending) return
   ending = true
   if (running === null) process.exit(0)
-  systemClock.after(running.stop_ms_max, () => process.exit(1))
-  void running.stop().then(() => process.exit(0))
+  const { log, stop, stop_ms_max } = running
+  systemClock.after(stop_ms_max, () => process.exit(1))
+  void stop().then(
+    () => process.exit(0),
+    (error) => {
+      log.error({ err: error }, 'shutdown failed')
+      process.exit(1)
+    },
+  )
 }
