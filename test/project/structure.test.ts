@@ -339,6 +339,26 @@ describe('pages that follow tables', () => {
     assert.deepEqual(wrong, [])
   })
 
+  test('every heading that a page links to exists', () => {
+    const text = (page: string) => readFileSync(join(ROOT, page), 'utf8').replace(/^```.*?^```/gms, '')
+    const anchors = (page: string) => [
+      ...Array.from(text(page).matchAll(/^#+ (.*)$/gm), ([, heading = '']) =>
+        heading
+          .toLowerCase()
+          .replace(/[^\p{L}\p{N} _-]/gu, '')
+          .replaceAll(' ', '-'),
+      ),
+      ...Array.from(text(page).matchAll(/<a id="([^"]+)">/g), ([, id]) => id),
+    ]
+    const pages = globSync(['*.md', '{bench,deploy,docs,examples,model}/**/*.md'], { cwd: ROOT })
+    const wrong = pages.flatMap((page) =>
+      Array.from(text(page).matchAll(/\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g))
+        .filter(([, path = '', anchor]) => !anchors(path ? join(dirname(page), path) : page).includes(anchor))
+        .map(([link]) => `${page}: ${link}`),
+    )
+    assert.deepEqual(wrong, [])
+  })
+
   test('docs/errors.md is what npm run docs writes', () => {
     assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())
   })
