@@ -68,7 +68,16 @@ export function finalStatus(status: BatchStatus, unfinished: number): 'completed
 }
 
 /** What a list of batches can be in the order of. */
-export const BATCH_SORTS = ['created', 'name', 'status', 'lines', 'failed', 'cost', 'deadline'] as const
+export const BATCH_SORTS = [
+  'created',
+  'name',
+  'status',
+  'lines',
+  'failed',
+  'speed',
+  'cost',
+  'deadline',
+] as const
 export type BatchSort = (typeof BATCH_SORTS)[number]
 
 // Whether identical requests of one batch are sent once. `repeatable`: those alone whose answer does not depend on

@@ -4,6 +4,7 @@ import {
   BATCH_STATUSES,
   type BatchSort,
   type BatchStatus,
+  isTerminal,
   OPEN_STATUSES,
   statusesBefore,
 } from '../domain/batch.ts'
@@ -64,6 +65,7 @@ const SORT_COLUMNS = {
   lines: 'total',
   failed: 'run_failed',
   cost: 'cost_nanos',
+  speed: 'speed',
   deadline: 'expires_at',
 } as const satisfies Record<BatchSort, keyof BatchRow | null>
 
@@ -133,7 +135,8 @@ async function valueAt(
   const id = cursorId(cursor)
   const text = cursor.slice(id.length + 1)
   if (column === 'status' && BATCH_STATUSES.some((status) => status === text)) return text
-  if (column !== 'status' && column !== 'name' && /^\d{1,15}$/.test(text)) return Number(text)
+  if (column !== 'status' && column !== 'name' && /^\d{1,20}(\.\d+)?(e[+-]\d+)?$/.test(text))
+    return Number(text)
   return (await readRow(db, 'batches', { id }))?.[column]
 }
 
@@ -160,9 +163,15 @@ export async function moveBatch(
   now: number,
 ): Promise<BatchRow | undefined> {
   return await updateRows(tx, 'batches', { id, status: statusesBefore(to) })
-    .set({ status: to, [ENTERED_AT[to]]: now })
+    .set({ status: to, [ENTERED_AT[to]]: now, ...(isTerminal(to) && { speed: meanSpeed(now) }) })
     .returningAll()
     .executeTakeFirst()
+}
+
+/** Lines per second of a batch that ends, by whole seconds as the API has them; what takes none has no speed. */
+function meanSpeed(now: number): RawBuilder<number> {
+  const seconds = sql<number>`(${Math.floor(now / 1000)} - coalesce(in_progress_at, created) / 1000)`
+  return sql`CASE WHEN ${seconds} > 0 THEN (completed + failed - not_run) * 1.0 / ${seconds} ELSE 0 END`
 }
 
 /**
@@ -258,8 +267,10 @@ function rateSample(done: number, now: number) {
   const due = sql<boolean>`rate_sampled_at IS NOT NULL AND ${now} - rate_sampled_at >= ${SAMPLE_MS}`
   const first = sql<boolean>`rate_sampled_at IS NULL`
   const sampled = sql<number>`(completed + failed + ${done} - rate_lines) * 1000.0 / (${now} - rate_sampled_at)`
+  const mean = sql<number>`(${sampled} + coalesce(lines_per_s, ${sampled})) / 2`
   return {
-    lines_per_s: sql<number>`CASE WHEN ${due} THEN (${sampled} + coalesce(lines_per_s, ${sampled})) / 2 ELSE lines_per_s END`,
+    lines_per_s: sql<number>`CASE WHEN ${due} THEN ${mean} ELSE lines_per_s END`,
+    speed: sql<number>`CASE WHEN ${due} THEN ${mean} ELSE speed END`,
     rate_lines: sql<number>`CASE WHEN ${first} OR ${due} THEN completed + failed + ${done} ELSE rate_lines END`,
     rate_sampled_at: sql<number>`CASE WHEN ${first} OR ${due} THEN ${now} ELSE rate_sampled_at END`,
   }

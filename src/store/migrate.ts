@@ -37,6 +37,7 @@ const MIGRATIONS = [
   'message-batches',
   'reask',
   'usage-not-run',
+  'batch-speeds',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */
@@ -46,6 +47,12 @@ const STEPS: Partial<Record<(typeof MIGRATIONS)[number], readonly string[]>> = {
     'UPDATE batches SET input_filename = (SELECT filename FROM files WHERE files.id = input_file_id)',
   ],
   'batch-webhooks': ['DROP INDEX IF EXISTS webhooks_listed'],
+  'batch-speeds': [
+    'UPDATE batches SET speed = lines_per_s WHERE lines_per_s IS NOT NULL',
+    `UPDATE batches SET speed = coalesce((completed + failed - not_run) * 1.0 / nullif(
+       coalesce(completed_at, expired_at, cancelled_at) / 1000 - coalesce(in_progress_at, created) / 1000, 0), 0)
+     WHERE status IN ('completed', 'expired', 'cancelled')`,
+  ],
 }
 
 const ROWS_FILLED_AT_ONCE = 1_000

@@ -188,6 +188,8 @@ export const TABLES = {
     rate_sampled_at: whole().optional(),
     rate_lines: counter(),
     lines_per_s: double().optional(),
+    /** That rate, or once it has ended the mean of its whole run; 0 before the first sample. Lists are in its order. */
+    speed: double().or(0).since(26),
     /** The retention of its result files, if shorter than the plan's. */
     output_expires_after_ms: whole().optional(),
     /** Which of its identical requests are sent once; null: none. */
@@ -684,6 +686,7 @@ export const INDEXES: Readonly<Record<string, Index>> = {
   batches_by_failed: { table: 'batches', on: 'project_id, run_failed, id', since: 20 },
   batches_by_cost: { table: 'batches', on: 'project_id, cost_nanos, id', since: 20 },
   batches_by_deadline: { table: 'batches', on: 'project_id, expires_at, id', since: 20 },
+  batches_by_speed: { table: 'batches', on: 'project_id, speed, id', since: 26 },
   message_batches_listed: { table: 'batches', on: 'project_id, id', where: MESSAGE_BATCHES, since: 23 },
   chunks_ready: { table: 'chunks', on: 'project_id, deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_urgent: { table: 'chunks', on: 'deadline, batch_id, idx', where: "state = 'ready'" },

@@ -246,7 +246,7 @@ export function storeConformance(
       assert.equal((await readRow(store.read, 'projects', { name: 'a' }))?.name, 'a')
     })
 
-    test('batches of earlier versions get their names and counts of lines not run', async (store) => {
+    test('batches of earlier versions get their names, counts of lines not run, and speeds', async (store) => {
       const { batch } = await seed(store)
       const groups = [
         { code: 'batch_expired', pattern: '', message: '', lines: 3 },
@@ -254,7 +254,8 @@ export function storeConformance(
       ]
       await store.write(async (tx) => {
         await updateRows(tx, 'batches', { id: batch.id })
-          .set({ failed: 4, metadata: '{"name":"nightly"}' })
+          .set({ failed: 4, metadata: '{"name":"nightly"}', status: 'completed' })
+          .set({ in_progress_at: 1000, completed_at: 5000 })
           .execute()
         const errors = JSON.stringify(groups)
         await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
@@ -267,8 +268,21 @@ export function storeConformance(
         await sql`DELETE FROM kysely_migration WHERE name >= '0020'`.execute(tx)
       })
       await store.migrate()
-      const { name, not_run, run_failed } = (await readOwn(store.read, 'batches', 'proj_a', batch.id))!
-      assert.deepEqual({ name, not_run, run_failed }, { name: 'nightly', not_run: 3, run_failed: 1 })
+      const { name, not_run, run_failed, speed } = (await readOwn(store.read, 'batches', 'proj_a', batch.id))!
+      assert.deepEqual([name, not_run, run_failed, speed], ['nightly', 3, 1, 0.25])
+    })
+
+    test('a batch that ends has the mean of its run as its speed', async (store) => {
+      const { batch } = await seed(store)
+      const ended = await store.write(async (tx) => {
+        await moveBatch(tx, batch.id, 'queued', 500)
+        await moveBatch(tx, batch.id, 'in_progress', 1999)
+        await updateRows(tx, 'batches', { id: batch.id })
+          .set({ completed: 3, failed: 2, not_run: 2 })
+          .execute()
+        return await moveBatch(tx, batch.id, 'completed', 7000)
+      })
+      assert.equal(ended?.speed, 0.5, 'by whole seconds, without the lines that were not run')
     })
 
     test('a schema newer than this program is refused, and the error says what to do', async (store, other) => {

@@ -346,8 +346,8 @@ test('batches are listed in any order, page by page, also where values change be
   const [one = '', two = '', three = '', four = '', five = ''] = ids
   const set = (id: string, values: object): Promise<unknown> =>
     store.write((tx) => tx.updateTable('batches').set(values).where('id', '=', id).execute())
-  await set(one, { cost_nanos: 5, total: 9, status: 'queued' })
-  await set(two, { cost_nanos: 7, run_failed: 2, failed: 2 })
+  await set(one, { cost_nanos: 5, total: 9, status: 'queued', speed: 1 / 3 })
+  await set(two, { cost_nanos: 7, run_failed: 2, failed: 2, speed: 2e-7 })
   await set(three, { cost_nanos: 5, failed: 8, not_run: 8, expires_at: server.clock.now() + 1 })
   const listed = async (query: string): Promise<string[]> => {
     const paged: string[] = []
@@ -375,6 +375,8 @@ test('batches are listed in any order, page by page, also where values change be
   assert.deepEqual(await listed('sort=name&order=asc'), [two, one, three, four, five])
   assert.deepEqual(await listed('sort=lines'), [one, five, four, three, two])
   assert.deepEqual(await listed('sort=failed'), [two, five, four, three, one], 'not run is not failed')
+  assert.deepEqual(await listed('sort=speed'), [one, two, five, four, three])
+  assert.deepEqual(await listed('sort=speed&order=asc'), [three, four, five, two, one])
   assert.deepEqual(await listed('sort=deadline&order=asc'), [three, one, two, four, five])
   assert.deepEqual(await listed('sort=status'), [five, four, three, two, one])
   assert.deepEqual(await listed('sort=status&order=asc'), [one, two, three, four, five])
@@ -394,7 +396,7 @@ test('batches are listed in any order, page by page, also where values change be
   assert.deepEqual(await goOn(`${two}:x`), [one, five, four])
   const other = await server.call('GET', '/v1/batches?sort=cost&starting_after=batch_0:7')
   assert.equal(other.outcome, '404 cursor_not_found')
-  assert.equal((await server.call('GET', '/v1/batches?sort=speed')).outcome, '400 invalid_request')
+  assert.equal((await server.call('GET', '/v1/batches?sort=colour')).outcome, '400 invalid_request')
 })
 
 test('a finished batch shows its times, its cost and its result files', async () => {

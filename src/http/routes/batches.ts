@@ -79,7 +79,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
         Type.Enum([...BATCH_SORTS], {
           default: 'created',
           description:
-            'What the list is in the `order` of, and within equal ones of the ID. `failed` counts no lines that were not run. `next_cursor` keeps the place also where values change meanwhile; an ID stands for where its batch is now.',
+            'What the list is in the `order` of, and within equal ones of the ID. `failed` counts no lines that were not run; `speed` is the mean of a batch that has ended, and of another what was measured last. `next_cursor` keeps the place also where values change meanwhile; an ID stands for where its batch is now.',
         }),
       ),
       since: time('Only batches created at this time or later.'),
