@@ -1,4 +1,5 @@
 // Statistics of a batch: its failed lines by kind, and how many lines finished when.
+import { HOUR_MS, startOfHour } from './days.ts'
 import { sumOf } from './spend.ts'
 
 /**
@@ -111,11 +112,9 @@ export function addToTimeline({ interval_ms, points }: Timeline, more: Finished,
   return thinned({ interval_ms, points: added.filter((point) => FIELDS.some((field) => point[field] > 0)) })
 }
 
-const HOUR_MS = 3_600_000
-
 /** The hours of the clock that end with the one of `now`, in which nothing has finished yet. */
 export function emptyHours(number: number, now: number): TimelinePoint[] {
-  const last = Math.floor(now / HOUR_MS) * HOUR_MS
+  const last = startOfHour(now)
   return Array.from({ length: number }, (_, i) => ({ at: last - (number - 1 - i) * HOUR_MS, ...NOTHING }))
 }
 

@@ -1,6 +1,12 @@
 // Days of the UTC calendar, as whole numbers counted from 1970-01-01. Usage is stored by day.
 
 export const DAY_MS = 86_400_000
+export const HOUR_MS = 3_600_000
+
+/** By the UTC calendar, as Unix ms. */
+export function startOfHour(at: number): number {
+  return Math.floor(at / HOUR_MS) * HOUR_MS
+}
 
 /** The day in which a moment (Unix ms) lies. */
 export function dayOf(at: number): number {

@@ -160,6 +160,8 @@ export interface WorkerReport {
   open_chunks: number
   stores_failing: boolean
   upstreams: UpstreamReport[]
+  /** By hour of the clock (Unix ms), since the worker started: what others left for lines of live servers, from 0 to 1. */
+  live_hours?: [at: number, left: number][]
 }
 
 export async function setWorkerReport(

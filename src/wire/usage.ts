@@ -76,6 +76,11 @@ export const UsageHours = object('UsageHours', {
     Type.Object({
       at: timestamp('the beginning of the hour.'),
       ...{ completed, failed, not_run, prompt_tokens, completion_tokens, cost_usd },
+      live_left: Type.Optional(
+        amount(
+          'What live traffic left for lines, from 0 to 1: on servers that answer other requests too, as the workers that run now have seen it since they started.',
+        ),
+      ),
     }),
     'Each hour once, in order. Lines count in the hour in which the interval of the timeline of their batch begins.',
   ),

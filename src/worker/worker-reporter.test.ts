@@ -9,6 +9,7 @@ import type { BackendResult } from '../backends/backend.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/upstream.ts'
+import { HOUR_MS } from '../domain/days.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import { listLaneReports, listLiveWorkers, openSession, type UpstreamReport } from '../store/workers.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
@@ -36,7 +37,7 @@ async function reporting() {
   const clock = testClock()
   const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
   await store.migrate()
-  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e9, clock.now()))
   const live = new LiveServer({ waiting_max: 0, cache_max: 0.85 })
   const upstream = new ModelServer({
     live,
@@ -44,13 +45,12 @@ async function reporting() {
     concurrency_max: 8,
     modelAlias: null,
   })
-  const lane = { inUse: [upstream], waiting: 5, inFlight: 0 }
-  const reporter = new LaneReporter({
-    store,
-    clock,
-    sessionId: () => workerId,
-    lanes: new Map([['m', lane]]),
-  })
+  const lane = { inUse: [upstream], upstreams: [upstream], waiting: 5, inFlight: 0 }
+  const lanes = new Map([['m', lane]])
+  const shared = { store, clock, sessionId: () => workerId, lanes }
+  const reporter = new LaneReporter(shared)
+  const status = () => ({ openChunks: 0, storesFailing: false })
+  const workerReporter = new WorkerReporter({ ...shared, status })
   return {
     clock,
     /** Reads a server on which others have so many requests, of which so many wait. */
@@ -71,12 +71,39 @@ async function reporting() {
       await reporter.report()
       return await listLaneReports(store.read, store.claimSql)
     },
+    async liveHours() {
+      await workerReporter.report()
+      const [worker] = await listLiveWorkers(store.read, store.claimSql)
+      return worker!.report!.live_hours
+    },
     async [Symbol.asyncDispose]() {
       await store.close()
       await disk[Symbol.asyncDispose]()
     },
   }
 }
+
+test('what others leave of a live server is reported by hour, for a day', async () => {
+  await using setup = await reporting()
+  const { clock, read } = setup
+  await clock.advance(HOUR_MS - (clock.now() % HOUR_MS))
+  const first = clock.now()
+  assert.equal(await setup.liveHours(), undefined, 'nothing is known before the first reading')
+  await read(0, 0)
+  assert.deepEqual(await setup.liveHours(), [[first, 1]])
+  await read(20, 3)
+  assert.deepEqual(await setup.liveHours(), [[first, 0.5]])
+  await clock.advance(HOUR_MS)
+  assert.deepEqual(await setup.liveHours(), [
+    [first, 0.5],
+    [first + HOUR_MS, 0],
+  ])
+  await clock.advance(23 * HOUR_MS)
+  assert.deepEqual(await setup.liveHours(), [
+    [first + HOUR_MS, 0],
+    [first + 24 * HOUR_MS, 0],
+  ])
+})
 
 test('a model is throttled from the first throttled line until a line is answered', async () => {
   await using setup = await reporting()

@@ -8,6 +8,7 @@ import type { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
+import { DAY_MS, startOfHour } from '../domain/days.ts'
 import type { Store } from '../store/store.ts'
 import {
   type LaneReport,
@@ -47,6 +48,7 @@ export class WorkerReporter {
   #attempts = new Map<Upstream, Attempts>()
   /** What was known last of whether a server is up, and since when (Unix ms). */
   readonly #probes = new WeakMap<Upstream, Probed>()
+  readonly #liveHours = new LiveHours()
   #since: number
   #reported = ''
 
@@ -88,7 +90,12 @@ export class WorkerReporter {
     const upstreams = [...lanes].flatMap(([model, lane]) =>
       lane.upstreams.map((upstream) => this.#upstream(model, upstream, now, seconds)),
     )
-    return { open_chunks: openChunks, stores_failing: storesFailing, upstreams }
+    const inUse = [...lanes.values()].flatMap((lane) => lane.upstreams)
+    const live_hours = this.#liveHours.add(inUse, now)
+    return {
+      ...{ open_chunks: openChunks, stores_failing: storesFailing, upstreams },
+      ...(live_hours.length > 0 && { live_hours }),
+    }
   }
 
   #upstream(model: string, upstream: Upstream, now: number, seconds: number): UpstreamReport {
@@ -142,6 +149,26 @@ export class WorkerReporter {
 function liveReport({ share, traffic }: LiveServer): LiveReport {
   const { running = null, waiting = null, cache = null } = traffic ?? {}
   return { share: share.current, running, waiting, cache: cache === null ? null : rounded(cache) }
+}
+
+/** What others left for lines on servers that answer them too: the mean of each hour of the last day. */
+class LiveHours {
+  #hours: { at: number; sum: number; readings: number }[] = []
+
+  /** Counts what is left now. */
+  add(upstreams: readonly Upstream[], now: number): NonNullable<WorkerReport['live_hours']> {
+    const at = startOfHour(now)
+    for (const server of new Set(upstreams.map((one) => (one instanceof ModelServer ? one.live : null)))) {
+      const left = server?.share.left ?? null
+      if (left === null) continue
+      if (this.#hours.at(-1)?.at !== at) this.#hours.push({ at, sum: 0, readings: 0 })
+      const hour = this.#hours.at(-1)!
+      hour.sum += left
+      hour.readings++
+    }
+    this.#hours = this.#hours.filter((hour) => hour.at > now - DAY_MS)
+    return this.#hours.map(({ at, sum, readings }) => [at, rounded(sum / readings)])
+  }
 }
 
 const NO_ATTEMPTS: Attempts = { answered: 0, missed: 0, latencyMs: 0 }

@@ -11,6 +11,7 @@ import { buffer } from 'node:stream/consumers'
 import { type TestContext, test } from 'node:test'
 import type { EngineOptions } from '../../src/backends/sim/engine/engine.ts'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
+import type { UsageHours } from '../../src/wire/usage.ts'
 import { line, TestService } from '../service.ts'
 
 interface Reading {
@@ -161,6 +162,13 @@ test('lines stop within a reading when others wait, the batch says why, and they
   const waiting = await firstReason(service, id, () => engine.nextReading())
   assert.deepEqual([waiting.code, waiting.model], ['live_traffic', 'm'])
   assertBacksOff(engine.readings.slice(from), (reading) => reading.waiting > 0)
+  let left: number | undefined
+  while (left === undefined || left === 1) {
+    await engine.nextReading()
+    const { hours } = await service.json<UsageHours>('GET', '/v1/usage/hours?hours=2')
+    left = hours.at(-1)?.live_left
+  }
+  assert.ok(left >= 0 && left < 1, `live traffic left ${left}`)
 
   const sent = engine.bodies.length
   await stop()

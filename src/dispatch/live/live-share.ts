@@ -124,6 +124,13 @@ export class LiveShare {
     return Math.floor(this.#share)
   }
 
+  /** Of the requests that the server has or may have, the part that is left for lines; null while it says nothing. */
+  get left(): number | null {
+    if (this.#last === null) return null
+    const { others } = this.#last
+    return others === 0 ? 1 : this.current / (this.current + others)
+  }
+
   /** The server was read; what is not confirmed is obeyed and not learned. */
   read(load: ServerTraffic, own: OwnLoad, now: number, isConfirmed = true): void {
     this.#step(now)

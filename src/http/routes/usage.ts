@@ -18,6 +18,7 @@ import {
   type UsageGroupRow,
   type UsageSums,
 } from '../../store/usage.ts'
+import { listLiveWorkers } from '../../store/workers.ts'
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { between, maybeText } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
@@ -75,6 +76,11 @@ export function usageRoutes(app: App, { store, clock, models, reads }: Deps): vo
       ))
         hours = counted
       const start = hours[0]?.at ?? now
+      const workers = await listLiveWorkers(store.read, store.claimSql)
+      const left = Map.groupBy(
+        workers.flatMap(({ report }) => report?.live_hours ?? []),
+        ([at]) => at,
+      )
       const servers = [...models.values()].flatMap((model) => model.hours?.usual ?? [null])
       return {
         object: 'usage_hours',
@@ -82,6 +88,7 @@ export function usageRoutes(app: App, { store, clock, models, reads }: Deps): vo
         end: unixSeconds(now),
         hours: hours.map(({ at, cost_nanos, ...counts }) => ({
           ...{ at: unixSeconds(at), ...counts, cost_usd: usd(cost_nanos) },
+          ...(left.has(at) && { live_left: meanOf(left.get(at)!.map(([, share]) => share)) }),
         })),
         reduced: reducedSpans(servers, start, now).map(({ start, end, is_closed }) => ({
           ...{ start: unixSeconds(start), end: unixSeconds(end), closed: is_closed },
@@ -89,6 +96,10 @@ export function usageRoutes(app: App, { store, clock, models, reads }: Deps): vo
       }
     },
   })
+}
+
+function meanOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length
 }
 
 /** Throws invalid_request. */
