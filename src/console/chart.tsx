@@ -37,6 +37,8 @@ interface ChartShade {
   /** Unix seconds. */
   start: number
   end: number
+  /** A custom property of the style sheet. */
+  color: string
   opacity: number
 }
 
@@ -69,7 +71,8 @@ export function Chart({
       if (ended) return
       chart.current?.destroy()
       const { hooks, ...rest } = options(UPlot, element, series, show, height, barS)
-      const drawClear = [(plot: uPlot) => shade(plot, shades, colorOf(element, '--line'))]
+      const drawn = shades.map((one) => ({ ...one, color: colorOf(element, one.color) }))
+      const drawClear = [(plot: uPlot) => shade(plot, drawn)]
       chart.current = new UPlot({ ...rest, hooks: { ...hooks, drawClear } }, latest.current, element)
     }
     // Where its module cannot be loaded because the service is gone, it is drawn once that answers again.
@@ -108,15 +111,16 @@ export function Chart({
   )
 }
 
-function legendOf(shades: readonly ChartShade[]): { title: string; color: string; opacity: number }[] {
-  const titles = new Map(shades.map(({ title, opacity }) => [title, opacity]))
-  return [...titles].map(([title, opacity]) => ({ title, color: '--line', opacity }))
+/** Each title once, as it is shaded at most. */
+function legendOf(shades: readonly ChartShade[]): readonly ChartShade[] {
+  const ascending = shades.toSorted((a, b) => a.opacity - b.opacity)
+  return [...new Map(ascending.map((one) => [one.title, one])).values()]
 }
 
-function shade({ ctx, bbox, valToPos }: uPlot, shades: readonly ChartShade[], color: string): void {
+function shade({ ctx, bbox, valToPos }: uPlot, shades: readonly ChartShade[]): void {
   ctx.save()
-  ctx.fillStyle = color
-  for (const { start, end, opacity } of shades) {
+  for (const { start, end, color, opacity } of shades) {
+    ctx.fillStyle = color
     const [from, to] = [valToPos(start, 'x', true), valToPos(end, 'x', true)]
     ctx.globalAlpha = opacity
     ctx.fillRect(from, bbox.top, to - from, bbox.height)

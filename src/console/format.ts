@@ -85,7 +85,8 @@ export function percent(part: number, whole: number): string {
 }
 
 export function perSecond(value: number): string {
-  return `${numberFormat({ maximumFractionDigits: value < 10 ? 1 : 0 }).format(value)}/s`
+  const digits = value < 1 ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: value < 10 ? 1 : 0 }
+  return `${numberFormat(digits).format(value)}/s`
 }
 
 export function bytes(value: number): string {
@@ -133,11 +134,11 @@ export function between(from: number, to: number): string {
   return to <= from ? `<${duration(1000)}` : duration((to - from) * 1000)
 }
 
-/** `3 minutes ago`, `in 2 hours`. */
+/** `3 min. ago`, `in 2 hr.` */
 export function relative(unixSeconds: number, nowMs: number): string {
   const seconds = unixSeconds - nowMs / 1000
   const [name, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1]
-  const format = new Intl.RelativeTimeFormat(currentLocale(), { numeric: 'auto', style: 'long' })
+  const format = new Intl.RelativeTimeFormat(currentLocale(), { numeric: 'auto', style: 'short' })
   return format.format(Math.trunc(seconds / size), name)
 }
 

@@ -116,10 +116,10 @@ export function latest(batch: BatchObject, pushed: ReadonlyMap<string, BatchObje
   return other && isNewer(other, batch) ? other : batch
 }
 
-/** Counts only grow, and a batch that has ended stays so. */
+/** Counts only grow, and a batch that has ended stays so; what was read of it may have changed since. */
 function isNewer(a: BatchObject, b: BatchObject): boolean {
   const done = ({ request_counts: { completed, failed } }: BatchObject): number => completed + failed
-  return ended(a) !== ended(b) ? ended(a) : done(a) >= done(b)
+  return ended(a) !== ended(b) ? ended(a) : !ended(a) && done(a) >= done(b)
 }
 
 export function ended({ status }: Pick<BatchObject, 'status'>): boolean {

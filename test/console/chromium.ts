@@ -13,6 +13,8 @@ interface PageElement {
   checkVisibility: (options: object) => boolean
   closest: (selector: string) => PageElement | null
   outerHTML: string
+  scrollWidth: number
+  clientWidth: number
   getBoundingClientRect: () => { height: number }
 }
 declare const document: {
@@ -136,21 +138,31 @@ export class Visitor implements AsyncDisposable {
     })
   }
 
-  /** By WCAG 2.2 A and AA, and by what is good practice. */
-  async accessibilityProblems(): Promise<string[]> {
+  /** Tables of which a reader sees a part only, and by how much they are too wide. */
+  async cutOffTables(): Promise<string[]> {
+    return await this.page.evaluate(() =>
+      [...document.querySelectorAll('.table-frame')].flatMap(({ scrollWidth, clientWidth, outerHTML }) =>
+        scrollWidth > clientWidth ? [`${scrollWidth - clientWidth} pixels: ${outerHTML.slice(0, 150)}`] : [],
+      ),
+    )
+  }
+
+  /** By WCAG 2.2 A and AA, and by what is good practice; or by these rules alone. */
+  async accessibilityProblems(rules: readonly string[] = []): Promise<string[]> {
     // Through the debugger: the page's policy lets in no script of ours.
     const debug = await this.#context.newCDPSession(this.page)
     await debug.send('Runtime.evaluate', { expression: await readFile(AXE, 'utf8') })
-    const found: unknown = await this.page.evaluate(async () => {
+    const found: unknown = await this.page.evaluate(async (rules) => {
       const { axe } = globalThis as unknown as {
         axe: {
           run: (options: object) => Promise<{ violations: { id: string; nodes: { html: string }[] }[] }>
         }
       }
       const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']
-      const { violations } = await axe.run({ runOnly: { type: 'tag', values: tags } })
+      const runOnly = rules.length > 0 ? { type: 'rule', values: rules } : { type: 'tag', values: tags }
+      const { violations } = await axe.run({ runOnly })
       return violations.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html.slice(0, 200)}`))
-    })
+    }, rules)
     assert.ok(Array.isArray(found))
     return found.map(String)
   }

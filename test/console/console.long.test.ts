@@ -4,9 +4,11 @@ import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import type { Browser } from 'playwright-core'
+import type { Browser, Locator } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
+import { startOfHour } from '../../src/domain/days.ts'
+import { openSession, setWorkerReport } from '../../src/store/workers.ts'
 import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
 import type { BatchLine } from '../../src/wire/batch-line.ts'
 import type { FileObject } from '../../src/wire/file.ts'
@@ -16,6 +18,7 @@ import type { HttpRequestRecord } from '../../src/wire/request-record.ts'
 import type { ServiceStatus, Settings } from '../../src/wire/status.ts'
 import type { UsageHours, UsageObject } from '../../src/wire/usage.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
+import { type S3Server, s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
 import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
@@ -26,6 +29,9 @@ declare const innerWidth: number
 declare const navigator: { clipboard: { readText: () => Promise<string> } }
 
 const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
+
+/** The rules of axe that look at colours. */
+const COLOUR_RULES = ['color-contrast', 'link-in-text-block']
 
 const PAGES = [
   '/overview',
@@ -44,6 +50,7 @@ const PAGES = [
 describe('the console in a browser', { skip: withoutBrowser }, () => {
   let browser: Browser
   let upstream: TestUpstream
+  let s3: S3Server
   let service: TestService
   let operator: string
   let tenant: string
@@ -54,7 +61,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   before(async () => {
     browser = await launchChromium()
     upstream = await testUpstream(answer)
-    service = await TestService.start(configFor(upstream.base_url))
+    s3 = await s3Server()
+    const bucket = `buckets: [{url: "s3://${TEST_BUCKET}?endpoint=${s3.endpoint}", projects: [team]}]`
+    const env = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' }
+    service = await TestService.start(configFor(upstream.base_url, bucket), { env })
     // In a clone whose console has changed the first page waits for the build.
     await fetch(`${service.url}/console`)
     const issue = (scopes: readonly (typeof SCOPES)[number][]) =>
@@ -80,6 +90,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   after(async () => {
     await browser?.close()
     await service?.[Symbol.asyncDispose]()
+    await s3?.[Symbol.asyncDispose]()
     await upstream?.close()
   })
 
@@ -304,6 +315,19 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
 
   test('the first page tells what is broken, what will be late, and what is spent', async () => {
     const { store } = service.stores
+    // As a worker with a live server reports it.
+    await store.write(async (tx) => {
+      const now = store.clock.now()
+      const worker = await openSession(tx, store.claimSql, 30_000, now)
+      const live_hours: [number, number][] = [[startOfHour(now), 0.25]]
+      const gone = {
+        ...{ model: 'gone', upstream: 'gpu-9', in_flight: 0, concurrency: 1, concurrency_max: 8 },
+        ...{ circuit: 'open' as const, lines_per_s: 0, latency_ms: null, errors_per_s: 0 },
+        ...{ last_error: 'connect ECONNREFUSED', reachable: false },
+      }
+      const report = { open_chunks: 0, stores_failing: false, upstreams: [gone], live_hours }
+      await setWorkerReport(tx, worker, report, now)
+    })
     const limit = { scope: 'entity', entity: 'user:42', metric: 'tokens', amount: 1, window: 'day' }
     const { id: limit_id } = await service.json<{ id: string }>('POST', '/v1/limits', limit)
     const held = Promise.withResolvers<void>()
@@ -318,6 +342,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.signIn(operator)
     await visitor.open('/console')
     await page.getByText('No batch is expected to miss its deadline.').waitFor()
+    await page.getByText('Live traffic, the darker the more').waitFor()
     await page.getByRole('link', { name: 'Cap reached' }).waitFor()
     await page.locator('.notice.bad').getByText('user:42').waitFor()
     const change = (values: object) =>
@@ -335,11 +360,84 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       .getByRole('definition')
       .getAttribute('title')
     assert.equal(Number(shown?.replace(/[^0-9.]/g, '')), cost_usd)
+    await page.locator('.notice.bad', { hasText: 'gone · gpu-9: connect ECONNREFUSED' }).waitFor()
+    await page.locator('.notice.bad', { hasText: 'user:42' }).getByRole('link').click()
+    await page.getByLabel('Amount').fill('1000000')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    const { amount } = await service.json<{ amount: number }>('GET', `/v1/limits/${limit_id}`)
+    assert.equal(amount, 1_000_000, 'the cap that blocks is raised in two clicks')
     await change({ total: 1 })
     held.resolve()
     upstream.reply = answer
     await service.request('DELETE', `/v1/limits/${limit_id}`)
     await service.ended(id)
+  })
+
+  test('tasks of every day take few clicks from the first page', async () => {
+    const file = await service.upload(['a', 'fail'].map((id) => JSON.stringify(line(id, id))).join('\n'))
+    const first = await service.create(file.id, { metadata: { name: 'Run 1', entity: 'team:clicks' } })
+    await service.ended(first.id)
+    await service.ended((await service.create(file.id, { metadata: { name: 'Run 2' } })).id)
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    /** From the first page; `act` clicks by what it is given. */
+    const clicks = async (act: (click: (on: Locator) => Promise<void>) => Promise<void>): Promise<number> => {
+      let count = 0
+      await visitor.open('/console')
+      await act(async (on) => {
+        count++
+        await on.click()
+      })
+      return count
+    }
+    const row = (name: string) => page.getByRole('row').filter({ hasText: name })
+    const link = (name: string) => page.getByRole('link', { name, exact: true })
+    const button = (name: string) => page.getByRole('button', { name })
+
+    const why = await clicks(async (click) => {
+      await click(row('Run 1').getByRole('link', { name: '1', exact: true }))
+      await page.getByText('the prompt is not allowed').first().waitFor()
+      await click(button('Retry failed'))
+      await page.waitForURL((url) => !url.pathname.endsWith(first.id) && url.pathname.includes('/batches/b'))
+    })
+    const dearest = await clicks(async (click) => {
+      await click(page.getByRole('link', { name: 'By entity, last 7 days' }))
+      const { groups = [] } = await service.json<UsageObject>('GET', '/v1/usage/entities?group_by=entity')
+      const [most] = groups.toSorted((a, b) => b.cost_usd - a.cost_usd)
+      const cells = page.getByRole('table', { name: 'Usage' }).getByRole('row').nth(1)
+      await cells.getByText(most?.entity ?? '(none)', { exact: true }).waitFor()
+    })
+    const create = await clicks(async (click) => {
+      await click(page.locator('main').getByRole('link', { name: 'New batch' }))
+      const chooser = page.waitForEvent('filechooser')
+      await click(page.getByText('Drop a JSONL file here'))
+      const buffer = Buffer.from(JSON.stringify(line('clicked')))
+      await (await chooser).setFiles({ name: 'clicked.jsonl', mimeType: 'application/jsonl', buffer })
+      for (const title of ['At most', 'Expected'])
+        await page.locator('.figure').filter({ hasText: title }).getByRole('definition').first().waitFor()
+      await click(button('Create batch'))
+      await page.getByRole('heading', { name: 'clicked.jsonl', level: 1 }).waitFor()
+    })
+    const compare = await clicks(async (click) => {
+      await click(link('Run 2'))
+      await click(link('Compare with'))
+      await page.getByLabel('Compare with').waitFor()
+      assert.equal(await page.getByLabel('Compare with').inputValue(), first.id, 'the last run of its input')
+      await page.locator('.figure').filter({ hasText: 'Same answer' }).waitFor()
+    })
+    const find = await clicks(async (click) => {
+      await click(button('Search'))
+      await page.getByRole('dialog').getByRole('searchbox').fill('answer-123')
+      await page.getByRole('dialog').getByRole('link').filter({ hasText: 'answer-123' }).waitFor()
+      await page.keyboard.press('Enter')
+      await page.getByRole('heading', { name: 'answer-123', level: 1 }).waitFor()
+    })
+    assert.deepEqual(
+      { why, dearest, create, compare, find },
+      { why: 2, dearest: 1, create: 3, compare: 2, find: 1 },
+    )
   })
 
   test('numbers on pages are those of the API', async () => {
@@ -460,9 +558,9 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { page } = visitor
     await visitor.signIn(operator)
     await visitor.open(`/console/batches/${other.id}`)
-    await page.locator('summary', { hasText: 'Compare with' }).click()
-    await page.locator(`.menu-item[href*="a=${one.id}"]`).click()
+    await page.getByRole('link', { name: 'Compare with' }).click()
     await page.getByRole('heading', { name: 'Compare two batches' }).waitFor()
+    await page.getByLabel('Compare with').selectOption(one.id)
     const figure = (title: string) =>
       page.locator('.figure').filter({ hasText: title }).getByRole('definition').innerText()
     const rows = page.locator('.lines-scroll [role=row]')
@@ -924,6 +1022,32 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal((await readFile(await parquet.path())).subarray(0, 4).toString(), 'PAR1')
   })
 
+  test('results are written to a bucket, and the page says when they are there', async () => {
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(operator)
+    await visitor.open(`/console/batches/${batch.id}`)
+    const dialog = page.getByRole('dialog')
+    const write = async (url: string): Promise<void> => {
+      await dialog.getByLabel('Bucket for results').fill(url)
+      await dialog.getByRole('button', { name: 'Write' }).click()
+    }
+    await page.getByText('Download', { exact: true }).click()
+    await page.getByRole('button', { name: 'Write to a bucket' }).click()
+    assert.deepEqual(await visitor.accessibilityProblems(), [])
+    visitor.expected = [403, 422]
+    await write('')
+    await dialog.getByRole('alert').getByText('batch_not_exportable').waitFor()
+    await write('s3://none/')
+    await dialog.getByRole('alert').getByText('bucket_not_allowed').waitFor()
+    await write(`s3://${TEST_BUCKET}/out/`)
+    await dialog.waitFor({ state: 'detached' })
+    await page.getByRole('definition').getByText('delivered', { exact: true }).waitFor()
+    const { output_file_id } = await service.json<BatchObject>('GET', `/v1/batches/${batch.id}`)
+    const content = await service.request('GET', `/v1/files/${output_file_id}/content`)
+    assert.equal(s3.objects.get(`out/${batch.id}/output.jsonl`)?.bytes.toString(), await content.text())
+  })
+
   test('what a model wrote stays text', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
@@ -1031,6 +1155,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       ['Cost', 'sort=cost&order=asc', 'ascending'],
       ['Batch', 'sort=name&order=asc', 'ascending'],
       ['Failed', 'sort=failed', 'descending'],
+      ['Speed', 'sort=speed', 'descending'],
       ['Deadline', 'sort=deadline', 'descending'],
     ] as const) {
       await page.getByRole('columnheader').getByRole('button', { name: heading }).click()
@@ -1176,7 +1301,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     ['light', 'en-GB'],
     ['dark', 'de-DE'],
   ] as const)
-    test(`every page is accessible in ${scheme} colours and ${locale}, and fits into a phone`, async () => {
+    test(`every page is accessible in ${locale} and in both colours, ${scheme} first, and fits into a phone`, async () => {
       await using visitor = await Visitor.arrive(browser, service.url, scheme, locale)
       await visitor.signIn(operator)
       for (const path of [
@@ -1189,6 +1314,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
         await visitor.open(`/console${path}`)
         await visitor.settled()
         assert.deepEqual(await visitor.accessibilityProblems(), [], path)
+        // Beside its colours, nothing of a page depends on the scheme.
+        await visitor.page.emulateMedia({ colorScheme: scheme === 'light' ? 'dark' : 'light' })
+        assert.deepEqual(await visitor.accessibilityProblems(COLOUR_RULES), [], path)
+        await visitor.page.emulateMedia({ colorScheme: scheme })
         const words = await visitor.page.locator('main').evaluate((main) => {
           const copy = main.cloneNode(true) as typeof main
           for (const code of copy.querySelectorAll('pre, textarea')) code.remove()
@@ -1206,6 +1335,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
           await visitor.page.setViewportSize({ width, height: 800 })
           const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
           assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a window of ${width}`)
+          assert.deepEqual(await visitor.cutOffTables(), [], `${path} in a window of ${width}`)
         }
         await visitor.screenshot(`${name}-${scheme}-small`)
       }

@@ -3,20 +3,17 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
-import type { List } from '../../wire/list.ts'
-import { getPage, pathWith, post } from '../api.ts'
-import { now } from '../browser-clock.ts'
-import { count, dateTime } from '../format.ts'
+import { pathWith, post } from '../api.ts'
+import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
-import { Button, TextButton } from '../parts/button.tsx'
-import { Confirm, FailureDialog } from '../parts/dialog.tsx'
+import { Button, LinkButton, TextButton } from '../parts/button.tsx'
+import { Confirm, FailureDialog, FormDialog } from '../parts/dialog.tsx'
+import { TextField } from '../parts/field.tsx'
 import { Menu } from '../parts/menu.tsx'
-import { useAction, useResource } from '../resource.ts'
+import { useAction } from '../resource.ts'
 import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
-
-const COMPARED_MAX = 8
 
 export function BatchActions({
   batch,
@@ -34,8 +31,8 @@ export function BatchActions({
       {failed > 0 && mayRetry ? <RetryButton batch={batch} /> : null}
       {isOpen ? <PauseButton batch={batch} reload={reload} /> : null}
       {isOpen ? <CancelButton batch={batch} reload={reload} /> : null}
-      <CompareMenu batch={batch} />
-      <Downloads batch={batch} />
+      <LinkButton label={t('compare.with')} href={pathWith(href('/batches/compare'), { b: batch.id })} />
+      <Downloads batch={batch} reload={reload} />
     </div>
   )
 }
@@ -128,31 +125,8 @@ function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => voi
   )
 }
 
-/** The newest batches to compare with, those of the same input first. */
-function CompareMenu({ batch: { id, input_file_id, name } }: { batch: BatchObject }): VNode | null {
-  const others = useResource(
-    async (signal) => {
-      const list = (search: string): Promise<List<BatchObject>> =>
-        getPage('/v1/batches', { search, limit: COMPARED_MAX }, { signal })
-      const found = await Promise.all([input_file_id, name.slice(0, 200), ''].map(list))
-      return new Map(found.flatMap(({ data }) => data).map((other) => [other.id, other]))
-    },
-    [id],
-  )
-  const offered = [...(others.data?.values() ?? [])].filter((other) => other.id !== id).slice(0, COMPARED_MAX)
-  if (offered.length === 0) return null
-  return (
-    <Menu label={t('compare.with')}>
-      {offered.map((other) => (
-        <a class="menu-item" href={pathWith(href('/batches/compare'), { a: other.id, b: id })}>
-          {other.name} <span class="muted small">{`· ${dateTime(other.created, now())}`}</span>
-        </a>
-      ))}
-    </Menu>
-  )
-}
-
-function Downloads({ batch }: { batch: BatchObject }): VNode | null {
+function Downloads({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
+  const [exporting, askWhere] = useState(false)
   const { completed, failed } = batch.request_counts
   const done = completed + failed
   const link = (href: string, name: string, title: string): VNode => (
@@ -166,12 +140,49 @@ function Downloads({ batch }: { batch: BatchObject }): VNode | null {
     done > 0 ? link(pathWith(`/v1/batches/${batch.id}/results`, query), name, title) : null
   const n = count(done)
   return (
-    <Menu label={t('download')} icon="download">
-      {table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n }))}
-      {table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n }))}
-      {file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output'))}
-      {file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors'))}
-      {file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input'))}
-    </Menu>
+    <>
+      <Menu label={t('download')} icon="download">
+        {table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n }))}
+        {table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n }))}
+        {file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output'))}
+        {file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors'))}
+        {file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input'))}
+        {may('batches:write') ? (
+          <button type="button" class="menu-item" onClick={() => askWhere(true)}>
+            {t('export.title')}
+          </button>
+        ) : null}
+      </Menu>
+      {exporting ? <ExportDialog batch={batch} onClose={() => askWhere(false)} reload={reload} /> : null}
+    </>
+  )
+}
+
+/** To the bucket of the batch again, or to another one; of a batch that runs, when it has ended. */
+function ExportDialog({
+  batch,
+  onClose,
+  reload,
+}: {
+  batch: BatchObject
+  onClose: () => void
+  reload: () => void
+}): VNode {
+  const [url, setUrl] = useState(batch.output_url ?? '')
+  const write = async (): Promise<void> => {
+    await post(`/v1/batches/${batch.id}/export`, url.trim() === '' ? null : { output_url: url.trim() })
+    reload()
+  }
+  return (
+    <FormDialog title={t('export.title')} label={t('export.write')} onClose={onClose} act={write}>
+      <TextField
+        label={t('new.output')}
+        value={url}
+        onInput={setUrl}
+        placeholder="s3://bucket/path/"
+        hint={t('new.outputHint')}
+        autoFocus
+      />
+    </FormDialog>
   )
 }

@@ -7,7 +7,7 @@ import type { BatchErrors } from '../../wire/batch-line.ts'
 import type { WebhookObject } from '../../wire/event.ts'
 import type { List } from '../../wire/list.ts'
 import { getPage, post } from '../api.ts'
-import { now } from '../browser-clock.ts'
+import { every, now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
@@ -29,6 +29,9 @@ import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
 import { reaskText } from './new-batch.tsx'
 
+/** How often a batch is asked for while its results are written to a bucket. */
+const WRITTEN_POLL_MS = 2_000
+
 export function Batch({ id }: PageParams): VNode {
   const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`)
   const { batches: pushed, state } = useLive()
@@ -40,6 +43,8 @@ export function Batch({ id }: PageParams): VNode {
   useEffect(() => {
     if (hasEnded && read.data && !ended(read.data)) read.reload()
   }, [hasEnded])
+  const isWritten = hasEnded && batch.output_url_status === 'pending'
+  useEffect(() => (isWritten ? every(WRITTEN_POLL_MS, read.reload) : undefined), [isWritten])
   return (
     <Page
       title={batch?.name ?? shortId(id)}

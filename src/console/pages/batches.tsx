@@ -182,6 +182,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.speed'),
+    sort: 'speed',
     minor: true,
     align: 'end',
     cell: (batch) => <Speed batch={batch} />,

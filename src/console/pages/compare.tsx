@@ -5,13 +5,16 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
-import { type ApiFailure, get } from '../api.ts'
+import type { List } from '../../wire/list.ts'
+import { type ApiFailure, get, getPage } from '../api.ts'
 import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
-import { count, percent, usd, usdExact } from '../format.ts'
+import { now } from '../browser-clock.ts'
+import { count, dateTime, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { readResults } from '../line-pages.ts'
 import { Choice, TextButton } from '../parts/button.tsx'
 import { amountFigure, costFigure, Figures } from '../parts/figures.tsx'
+import { FilterBar } from '../parts/filters.tsx'
 import { LongTable } from '../parts/long-table.tsx'
 import { Answer } from '../parts/messages.tsx'
 import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
@@ -21,6 +24,7 @@ import type { Column } from '../parts/table.tsx'
 import { useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 
+const OFFERED_MAX = 8
 const PAGE_LINES = 2_000
 /** More would not fit into every browser. */
 const LINES_MAX = 200_000
@@ -30,24 +34,55 @@ const TONES = { status: 'bad', answer: 'warn', missing: 'idle', same: 'good' } a
 export function Compare(): VNode {
   const { query } = useAddress()
   const [a, b] = [query.get('a') ?? '', query.get('b') ?? '']
-  const batches = useResource(
-    (signal) =>
-      Promise.all(
-        [a, b].map((id) => get<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal })),
-      ),
-    [a, b],
-  )
+  const compared = useResource(async (signal) => (b === '' ? null : await readBoth(a, b, signal)), [a, b])
   return (
     <Page title={t('compare.title')} parent={{ href: href('/batches'), title: t('nav.batches') }}>
-      {a === '' || b === '' ? (
-        <Empty title={t('compare.choose')} />
-      ) : (
-        <Loaded resource={batches} rows={6}>
-          {([first, second]) => (first && second ? <Both a={first} b={second} /> : null)}
-        </Loaded>
-      )}
+      <Loaded resource={compared} rows={6}>
+        {(both) =>
+          both ? (
+            <>
+              <FilterBar
+                filters={[
+                  {
+                    name: 'a',
+                    label: t('compare.with'),
+                    value: both.a.id,
+                    options: both.offered.map(
+                      ({ id, name, created }) => [id, `${name} · ${dateTime(created, now())}`] as const,
+                    ),
+                  },
+                ]}
+              />
+              <Both a={both.a} b={both.b} key={both.a.id} />
+            </>
+          ) : (
+            <Empty title={t('compare.choose')} />
+          )
+        }
+      </Loaded>
     </Page>
   )
+}
+
+interface Compared {
+  a: BatchObject
+  b: BatchObject
+  /** In place of `a`: the newest batches, those of the same input first. */
+  offered: readonly BatchObject[]
+}
+
+/** `a` empty: what is offered first; null where there is nothing to compare with. */
+async function readBoth(a: string, b: string, signal: AbortSignal): Promise<Compared | null> {
+  const read = (id: string): Promise<BatchObject> =>
+    get(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal })
+  const [chosen, second] = await Promise.all([a === '' ? null : read(a), read(b)])
+  const list = (search: string): Promise<List<BatchObject>> =>
+    getPage('/v1/batches', { search, limit: OFFERED_MAX }, { signal })
+  const found = await Promise.all([second.input_file_id, second.name.slice(0, 200), ''].map(list))
+  const all = [...(chosen ? [chosen] : []), ...found.flatMap(({ data }) => data)]
+  const offered = [...new Map(all.map((batch) => [batch.id, batch])).values()].filter(({ id }) => id !== b)
+  const first = chosen ?? offered[0]
+  return first ? { a: first, b: second, offered } : null
 }
 
 interface Comparison {
@@ -206,6 +241,7 @@ function Pairs({ pairs }: { pairs: readonly Pair[] }): VNode {
     { title: 'B', grow: 1.75, cell: ({ b }) => side(b) },
     {
       title: t('batch.status'),
+      width: '11rem',
       minor: true,
       cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
     },

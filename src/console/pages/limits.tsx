@@ -17,6 +17,7 @@ import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { Time } from '../parts/time.tsx'
 import { useGet, useResource } from '../resource.ts'
+import { replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
 const SCOPES = ['entity', 'entity_type', 'project'] as const
@@ -45,10 +46,13 @@ export async function readSpent(signal: AbortSignal): Promise<Spent> {
 export function Limits(): VNode {
   const limits = useGet<List<LimitObject>>('/v1/limits', { limit: 100 })
   const spent = useResource(readSpent, [])
-  const [edited, edit] = useState<LimitObject | 'new' | null>(null)
+  const { query } = useAddress()
+  const edited = may('limits:write') ? query.get('change') : null
+  const changed = limits.data?.data.find(({ id }) => id === edited) ?? null
+  const edit = (change: string | null): void => replaceQuery({ change })
   const [removed, askToRemove] = useState<LimitObject | null>(null)
   const [unpriced, setUnpriced] = useState<readonly string[]>([])
-  const create = may('limits:read') ? (
+  const create = may('limits:write') ? (
     <Button label={t('limits.new')} icon="new" kind="primary" onClick={() => edit('new')} />
   ) : null
   return (
@@ -69,7 +73,7 @@ export function Limits(): VNode {
                 <LimitCard
                   limit={limit}
                   spent={spent.data}
-                  edit={() => edit(limit)}
+                  edit={() => edit(limit.id)}
                   remove={() => askToRemove(limit)}
                   key={limit.id}
                 />
@@ -78,9 +82,9 @@ export function Limits(): VNode {
           )
         }
       </Loaded>
-      {edited ? (
+      {edited === 'new' || changed ? (
         <LimitDialog
-          limit={edited === 'new' ? null : edited}
+          limit={changed}
           onClose={() => edit(null)}
           onDone={(saved) => {
             setUnpriced(saved.unpriced_models ?? [])

@@ -198,7 +198,7 @@ const columnsOf = (batchId: string, costText: (cost: number) => string): Column<
       </a>
     ),
   },
-  { title: t('batch.status'), width: '6.5rem', cell: (line) => <LineBadge line={line} /> },
+  { title: t('batch.status'), width: '8.5rem', cell: (line) => <LineBadge line={line} /> },
   {
     title: t('line.model'),
     grow: 0.8,

@@ -156,7 +156,11 @@ function Broken({
       .filter(isReached)
       .map(
         ({ limit, name }) =>
-          ['overview.capReached', '/limits', name ?? limit.entity ?? t('limits.project')] as const,
+          [
+            'overview.capReached',
+            `/limits?change=${limit.id}`,
+            name ?? limit.entity ?? t('limits.project'),
+          ] as const,
       ),
     ...webhooks.map(
       ({ url, disabled_reason }) => ['overview.webhookFailing', '/webhooks', disabled_reason ?? url] as const,
@@ -276,7 +280,11 @@ const MEASURES = {
 }
 const MEASURE_NAMES = ['lines', 'tokens', 'cost'] as const
 
-/** The last 24 hours in one picture, with the times in which servers took no lines or fewer. */
+/** Of a server, less than this is left for lines where live traffic is shown; and how dark all of it is. */
+const LIVE_SHOWN = 0.98
+const LIVE_OPACITY = 0.5
+
+/** The last 24 hours in one picture, with the times in which servers took no lines or fewer, and live traffic. */
 function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNode {
   const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('lines')
   const { of, show, isRate } = MEASURES[measure]
@@ -311,11 +319,20 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
               values: hours.map((hour) => of(hour) / secondsOf(hour) || null),
             },
           ]}
-          shades={reduced.map(({ start, end, closed }) => ({
-            ...{ start, end },
-            title: t(closed ? 'overview.closed' : 'overview.reduced'),
-            opacity: closed ? 1 : 0.5,
-          }))}
+          shades={[
+            ...reduced.map(({ start, end, closed }) => ({
+              ...{ start, end, color: '--line' },
+              title: t(closed ? 'overview.closed' : 'overview.reduced'),
+              opacity: closed ? 1 : 0.5,
+            })),
+            ...hours
+              .filter(({ live_left = 1 }) => live_left < LIVE_SHOWN)
+              .map(({ at, live_left = 1 }) => ({
+                ...{ start: at, end: at + HOUR_S, color: '--fill-warn' },
+                title: t('overview.live'),
+                opacity: (1 - live_left) * LIVE_OPACITY,
+              })),
+          ]}
           show={show}
           height={160}
           barS={HOUR_S}
@@ -331,7 +348,10 @@ function Spend({ caps }: { caps: Caps | null }): VNode | null {
   const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>
     costFigure(title, cost_usd, t('overview.lines', { n: lines - not_run }))
   return (
-    <Section title={t('overview.spend')} aside={<a href={href('/usage')}>{t('nav.usage')}</a>}>
+    <Section
+      title={t('overview.spend')}
+      aside={<a href={href('/usage?range=7')}>{t('overview.byEntity')}</a>}
+    >
       <div class="card stack">
         <Figures
           figures={[

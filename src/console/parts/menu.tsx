@@ -25,7 +25,7 @@ export function Menu({
       } else if (
         event.target instanceof Node &&
         open.contains(event.target) &&
-        !(event.target instanceof HTMLAnchorElement)
+        !(event.target instanceof Element && event.target.closest('.menu-item'))
       )
         return
       open.open = false

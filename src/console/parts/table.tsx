@@ -12,7 +12,7 @@ export interface Column<T> {
   align?: 'end'
   /** The cell that heads a card; the others are listed under it with their titles. */
   main?: boolean
-  /** Left out where there is little room: on a phone. */
+  /** Left out where there is little room: on a tablet and on a phone. */
   minor?: boolean
   /** Hidden for people who see: the column of buttons. */
   quiet?: boolean
@@ -64,11 +64,11 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: Table
       <table class="table" role="table" aria-label={label}>
         <thead role="rowgroup">
           <tr role="row">
-            {columns.map(({ title, align, quiet, width, sort }) => (
+            {columns.map(({ title, align, minor, quiet, width, sort }) => (
               <th
                 role="columnheader"
                 scope="col"
-                class={align ?? ''}
+                class={`${align ?? ''} ${minor ? 'minor' : ''}`}
                 {...(width ? { style: { width } } : {})}
                 {...(order && sort === order.by
                   ? { 'aria-sort': order.isAscending ? 'ascending' : 'descending' }
