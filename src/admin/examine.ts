@@ -1,14 +1,15 @@
 // Examines the stores without changing them: whether the database is intact, whether every blob that it names exists
 // and can be decrypted with the master key, and whether there are orphans. Each finding says what it affects and what
 // to do.
+
 import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ORPHAN_AGE_MS, unknownBlobs } from '../maintenance/sweep.ts'
 import { type BlobUse, blobPages, danglingUses, readBlobRow, usesOfBlob } from '../store/blobs.ts'
+import type { Ports } from '../store/ports.ts'
 import type { BlobRow } from '../store/schema.ts'
-import { DatabaseFailure, type Store } from '../store/store.ts'
+import { DatabaseFailure } from '../store/store.ts'
 
 const ROWS_AT_ONCE = 500
 /** Beyond these, what is damaged is counted and no longer told one by one. */
@@ -36,12 +37,10 @@ export interface Examined {
   bytes_opened: number
 }
 
-interface ExamineDeps {
-  store: Store
+interface ExamineDeps extends Pick<Ports, 'store' | 'clock'> {
   blobs: Blobs
   /** Null where there is no master key: that blobs exist is then all that can be seen. */
   opener: { sealed: SealedBlobs; master_key_id: string } | null
-  clock: Clock
 }
 
 /** `quick`: that each blob exists and a few of them open; otherwise every byte is read. */

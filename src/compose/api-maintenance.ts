@@ -1,13 +1,13 @@
 // Maintenance by an API process while no worker runs: it ends batches whose window has closed, that were cancelled or
 // whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
 // worker starts meanwhile. It also reports since when no worker has been running.
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { Log } from '../domain/log.ts'
+
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
 import { ClockSetBack, runMaintenance } from '../maintenance/maintenance.ts'
 import type { FinishRules } from '../results/finish.ts'
+import type { Ports } from '../store/ports.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { hasWorker } from '../store/workers.ts'
 import { ChunkReader } from '../worker/chunk-reader.ts'
@@ -19,10 +19,8 @@ const INTERVAL_MS = 1_000
 /** A worker that ran this recently may only be restarting. */
 const RESTART_MS_MAX = 60_000
 
-interface ApiMaintenanceOptions {
+interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   store: OpenStore
-  sealed: SealedBlobs
-  log: Log
   /** As configured just now. */
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>

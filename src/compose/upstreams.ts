@@ -22,13 +22,13 @@ import type { Spill } from '../dispatch/routes.ts'
 import { ModelServer, type Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
 import { OpeningHours } from '../domain/hours.ts'
-import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
 import { type EarlyEngine, Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
 import { Machine } from '../engines/machine.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
+import type { Ports } from '../store/ports.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
   return new Map(
@@ -75,14 +75,12 @@ export function spillsOf(models: readonly ModelConfig[]): Map<string, Spill> {
 
 type ServerConfig = Exclude<UpstreamConfig, BatchApiConfig>
 
-interface UpstreamDeps {
+interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   budget: ResponseMemory
   /** What a name with `discover: dns` resolves to; empty while that is not known. */
   addressesOf: (host: string) => readonly string[]
   /** Of the only engine that is configured. */
   earlyEngine: EarlyEngine | null
-  clock: Clock
-  log: Log
 }
 
 /** The upstreams of a configuration; those that stay the same in the next one are kept, with what they have learned. */

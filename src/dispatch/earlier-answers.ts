@@ -3,10 +3,8 @@
 // blobs as soon as its commit has counted it.
 
 import { isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import { type Clock, sleep } from '../domain/clock.ts'
+import { sleep } from '../domain/clock.ts'
 import { base32 } from '../domain/ids.ts'
-import type { Log } from '../domain/log.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { decodeFirstLines } from '../jsonl/first-lines.ts'
@@ -15,6 +13,7 @@ import { RESULT_TAIL } from '../results/line-record.ts'
 import type { Span } from '../results/read-spans.ts'
 import type { SharedAnswer } from '../results/record-line.ts'
 import { listChunkStarts } from '../store/chunks.ts'
+import type { Ports } from '../store/ports.ts'
 import { readRow } from '../store/rows.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
@@ -36,11 +35,8 @@ interface Look {
   places: ReadonlyMap<number, Span | null>
 }
 
-interface EarlierAnswersOptions {
+interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> {
   store: Pick<Store, 'read'>
-  sealed: SealedBlobs
-  clock: Clock
-  log: Log
   sessionId: () => string
   /** A chunk that this worker has open. */
   openRun: (batch_id: string, idx: number) => Run | undefined

@@ -3,11 +3,10 @@
 //
 // A line that waits is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
 // it; retrying, until it is due; then unsent or unsubmitted, as the tiers of its model say (routes.ts).
+
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
-import type { Clock } from '../domain/clock.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
-import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import { repairMessages } from '../jsonl/ask-again.ts'
 import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
@@ -21,6 +20,7 @@ import {
   recordFailure,
   recordShared,
 } from '../results/record-line.ts'
+import type { Ports } from '../store/ports.ts'
 import type { Entry } from './batch-lines.ts'
 import { Duplicates, isOwn } from './duplicates.ts'
 import type { EarlierAnswers } from './earlier-answers.ts'
@@ -73,11 +73,9 @@ const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
 
 const NOT_NOW = 'the line that it followed is not sent now'
 
-export interface LinesOptions {
-  clock: Clock
+export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   /** In [0, 1). */
   random: () => number
-  log: Log
   models: ReadonlyMap<string, Model>
   retry: RetryPolicy
   /** By model; changed by reloads. */

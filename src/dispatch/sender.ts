@@ -1,10 +1,11 @@
 // Sends single lines to model servers: whichever line a lane says is next, once, and says what came of it (lines.ts).
+
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
-import type { Clock } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
 import type { Span } from '../domain/tracing.ts'
+import type { Ports } from '../store/ports.ts'
 import type { Ticket } from './circuit.ts'
 import type { Lane } from './lane.ts'
 import { endSpan, startSpan } from './line-span.ts'
@@ -20,9 +21,7 @@ import { ensureTries, hasMissed } from './tries.ts'
 import type { Turn } from './turn.ts'
 import type { Call, ModelServer } from './upstream.ts'
 
-interface SenderOptions {
-  clock: Clock
-  log: Log
+interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
   /** By model; changed by reloads. */
   lanes: ReadonlyMap<string, Lane>
   lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'stop' | 'broken'>

@@ -1,21 +1,20 @@
 // The only way to add an endpoint. The access that a key needs is part of the declaration: without it an endpoint does
 // not compile, and the server does not start.
+
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify'
 import type { Registry } from 'prom-client'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'
 import type { LineRecordText } from '../audit/read-line.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError, type ErrorCode, type ErrorDetails } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { IncomingMemory } from '../intake/incoming.ts'
 import { INLINE_BYTES_MAX, type InlineLines } from '../intake/inline-lines.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports } from '../store/ports.ts'
 import type { ServiceStatus } from '../wire/status.ts'
 import { type Caller, callerOf } from './access/caller.ts'
 import type { ProxyIdentity } from './access/proxy-identity.ts'
@@ -257,10 +256,7 @@ function matches(pattern: string, path: string): boolean {
 }
 
 /** The dependencies of all endpoints. Each endpoint picks the ones that it needs. */
-export interface RouteDependencies {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+export interface RouteDependencies extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   region: string
   /** Whether the database and the blob store answer; asked by operators. */
   storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>

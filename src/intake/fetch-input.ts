@@ -5,19 +5,19 @@
 
 import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
 import { urlField } from '../domain/bucket-url.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import type { Plan } from '../domain/plan.ts'
 import { openBatchesOfInput } from '../store/batches.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { type FileSource, fileSource, markInvalid, updateFetched } from '../store/files.ts'
+import type { Ports } from '../store/ports.ts'
 import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import type { Writer } from '../store/store.ts'
 import { finishTask, insertTask, sizeClass } from '../store/tasks.ts'
 import { checkQuotas } from './check-quota.ts'
 import { plain, safeFilename } from './upload.ts'
@@ -50,10 +50,7 @@ export async function insertFetchedFile(
   return id
 }
 
-export interface FetchDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+export interface FetchDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   plans: ReadonlyMap<string, Plan>
   openBucket: OpenBucket
   file_bytes_max: number

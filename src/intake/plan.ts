@@ -2,10 +2,8 @@
 // run; a batch without such a line fails, with an error line for each of its lines.
 
 import { isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import { negotiateLanguage } from '../domain/language.ts'
@@ -27,9 +25,10 @@ import { insertBlobs, readBlobRow } from '../store/blobs.ts'
 import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
 import { fileProblems, lockInputFile } from '../store/files.ts'
 import { holdBack } from '../store/pauses.ts'
+import type { Ports } from '../store/ports.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, FileRow, TaskRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import type { Writer } from '../store/store.ts'
 import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsText } from './create-batch.ts'
@@ -39,10 +38,7 @@ const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
 
-interface PlanDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules

@@ -1,23 +1,18 @@
 // Reads the index of a validated file. A damaged index is rebuilt from the content of the file, since it contains
 // nothing else.
+
 import { isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
-import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
 import { type BatchProjection, type ProjectionTerms, projectBatch } from '../ledger/admit.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { readFile, replaceIndex } from '../store/files.ts'
+import type { Ports } from '../store/ports.ts'
 import type { FileRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { readPromptStatistics } from '../store/usage.ts'
 import { validateContent } from './validation.ts'
 
-interface IndexDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
-}
+type IndexDeps = Pick<Ports, 'store' | 'sealed' | 'clock'>
 
 /** The file was within the limits when it was uploaded; it stays valid when they are lowered. */
 const UNLIMITED = { lines_max: Number.MAX_SAFE_INTEGER, line_bytes_max: Number.MAX_SAFE_INTEGER }

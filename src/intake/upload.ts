@@ -10,9 +10,10 @@ import { freeBuffer } from '../domain/free-buffer.ts'
 import { newId } from '../domain/ids.ts'
 import { shortened } from '../domain/text.ts'
 import { insertBlobs } from '../store/blobs.ts'
+import type { Ports } from '../store/ports.ts'
 import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow } from '../store/schema.ts'
-import { DatabaseFull, type Store, type Writer } from '../store/store.ts'
+import { DatabaseFull, type Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import { noFormat } from '../tables/open-table.ts'
 import { formatOf } from '../tables/table.ts'
@@ -45,9 +46,7 @@ export interface Upload {
   digest?: 'sha256' | 'md5'
 }
 
-export interface UploadDeps {
-  store: Store
-  sealed: SealedBlobs
+export interface UploadDeps extends Pick<Ports, 'store' | 'sealed'> {
   /** Validates large files while they arrive; without it, every file is validated afterwards. */
   streamingValidation?: StreamingValidation
 }

@@ -2,13 +2,12 @@
 // so the API is not slowed by large files. If streaming validation has stored the index already, nothing is read.
 
 import { isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
-import type { Clock } from '../domain/clock.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { markInvalid, markProcessed } from '../store/files.ts'
+import type { Ports } from '../store/ports.ts'
 import { readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { finishTask } from '../store/tasks.ts'
 import { StoredIds } from './stored-ids.ts'
 import { type Validation, type ValidationLimits, validateContent } from './validation.ts'
@@ -23,10 +22,7 @@ const DAMAGED = {
   details: 'The stored content is damaged. Upload the file again.',
 } as const satisfies Validation
 
-interface ValidateDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+interface ValidateDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   limits: ValidationLimits
 }
 

@@ -1,5 +1,6 @@
 // Reconciles the books: result files, chunks, batches, ledger and usage must agree to the line and the nano-dollar.
 // One transaction writes them together, so any difference is a defect.
+
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { dayText } from '../domain/days.ts'
@@ -18,9 +19,10 @@ import {
   strayReservations,
   usageByEntityAndDay,
 } from '../store/ledger.ts'
+import type { Ports } from '../store/ports.ts'
 import { listProjects } from '../store/projects.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
-import type { Reader, Store } from '../store/store.ts'
+import type { Reader } from '../store/store.ts'
 import { type EndedLine, type Tally, tally } from './tally.ts'
 
 const BATCHES_AT_ONCE = 200
@@ -41,9 +43,7 @@ export interface Reconciled {
   mismatches: Mismatch[]
 }
 
-interface ReconcileDeps {
-  store: Store
-  sealed: SealedBlobs
+interface ReconcileDeps extends Pick<Ports, 'store' | 'sealed'> {
   /** The lines in the journals of a chunk; without it, open chunks are not compared with their journals. */
   linesOfOpenChunk?: (chunk: ChunkRow) => Promise<readonly EndedLine[]>
 }

@@ -1,6 +1,7 @@
 // The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
 // chunks ready when their time has come, delete files past their retention, and delete the bytes of blobs whose keys
 // are destroyed.
+
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { removeFile } from '../lifecycle/remove-file.ts'
@@ -8,6 +9,7 @@ import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
 import { forgetIdempotencyKeys } from '../store/calls.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
+import type { Ports } from '../store/ports.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
 import { pullBackTimes } from '../store/shared-clock.ts'
 import type { Store } from '../store/store.ts'
@@ -20,11 +22,7 @@ const BLOBS_AT_ONCE_MAX = 500
 const DELETES_AT_ONCE = 16
 const ROWS_AT_ONCE = 500
 
-interface MaintenanceDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
-}
+type MaintenanceDeps = Pick<Ports, 'store' | 'sealed' | 'clock'>
 
 /** How far a clock may run back without anything being timed wrongly. */
 const SET_BACK_MS_MIN = 1_000

@@ -1,12 +1,8 @@
-// Deletes orphans: blobs that were written before a crash and never committed. A blob without a row that is older than
-// any write can take is an orphan. Two rules protect blobs that are about to be committed: a worker that cannot commit
-// for long writes its blobs again (BLOB_FRESH_MS), and an orphan is deleted only if it is still unknown at a second
-// look, because a bucket may date an upload by its start, hours before its end.
 import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports } from '../store/ports.ts'
 
 /** Longer than any upload or seal lies between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
@@ -16,10 +12,8 @@ const KEYS_AT_ONCE = 500
 /** The most suspects of one sweep; the next sweep goes on. */
 const SUSPECTS_MAX = 100_000
 
-interface Ports {
-  store: Store
+interface SweepPorts extends Pick<Ports, 'store' | 'clock'> {
   blobs: Blobs
-  clock: Clock
   /** Times the second look, which a change of the system time must not hasten. */
   steadyClock?: Pick<Clock, 'now'>
 }
@@ -43,13 +37,13 @@ const PACE: SweepPace = {
 }
 
 export class OrphanSweep {
-  readonly #ports: Ports
+  readonly #ports: SweepPorts
   readonly #pace: SweepPace
   #askAt = 0
   #suspects: { keys: string[]; checkAt: number } | null = null
 
   /** Another pace is used where no commit can be under way, and in the simulation. */
-  constructor(ports: Ports, pace = PACE) {
+  constructor(ports: SweepPorts, pace = PACE) {
     this.#ports = ports
     this.#pace = pace
   }
@@ -84,7 +78,7 @@ export class OrphanSweep {
 
 /** Blobs from before `before` (Unix ms) that the database does not know. */
 export async function* unknownBlobs(
-  { store, blobs }: Pick<Ports, 'store' | 'blobs'>,
+  { store, blobs }: Pick<SweepPorts, 'store' | 'blobs'>,
   before: number,
 ): AsyncGenerator<StoredBlob> {
   let some: StoredBlob[] = []
@@ -104,7 +98,7 @@ export async function* unknownBlobs(
 }
 
 /** Removes those that the database still does not know. */
-async function removeUnknown({ store, blobs }: Ports, keys: readonly string[]): Promise<number> {
+async function removeUnknown({ store, blobs }: SweepPorts, keys: readonly string[]): Promise<number> {
   let removed = 0
   for (let at = 0; at < keys.length; at += KEYS_AT_ONCE) {
     const some = keys.slice(at, at + KEYS_AT_ONCE)

@@ -4,8 +4,8 @@
 
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/wrap-key.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
+import type { Ports } from '../store/ports.ts'
 import { readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
@@ -28,9 +28,7 @@ const GONE = 410
 const AT_ONCE_PER_WEBHOOK_MAX = 4
 const CROWDED_WAIT_MS = 1_000
 
-export interface DeliverDeps {
-  store: Store
-  clock: Clock
+export interface DeliverDeps extends Pick<Ports, 'store' | 'clock'> {
   random: () => number
   keys: KeyBox
   /** Called for each attempt. */

@@ -1,5 +1,6 @@
 // Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
 // answer are tried again, together, when all results are read.
+
 import type { BackendResult } from '../backends/backend.ts'
 import { type BatchApi, BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
 import { readResultLine, unfinished } from '../backends/batch-api/result-line.ts'
@@ -11,12 +12,11 @@ import type { Observer } from '../dispatch/observer.ts'
 import type { Blame, MissedResult } from '../dispatch/retry-policy.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { EndedAttempt } from '../dispatch/tries.ts'
-import { type Clock, sleep } from '../domain/clock.ts'
+import { sleep } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
-import type { Log } from '../domain/log.ts'
+import type { Ports } from '../store/ports.ts'
 import { changeRemoteBatch, linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { cancelMs } from './recall.ts'
 import { endpointOf, remoteId, remoteIdOf } from './requests.ts'
@@ -29,10 +29,7 @@ const ROOM_MS = 20
 /** The longest wait for room at a batch API that names no time. */
 const FULL_MS_MAX = 15 * 60_000
 
-export interface CollectorOptions {
-  store: Store
-  clock: Clock
-  log: Log
+export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** In [0, 1). */
   random: () => number
   rows: RemoteRows

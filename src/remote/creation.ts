@@ -18,9 +18,8 @@ import { unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import type { Run } from '../dispatch/run.ts'
 import { stopReason } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
-import type { Log } from '../domain/log.ts'
+import type { Ports } from '../store/ports.ts'
 import { announceCreation, changeRemoteBatch, creationAge, openRemoteIds } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
@@ -72,10 +71,7 @@ interface Creation {
   metadata: Readonly<Record<string, string>>
 }
 
-export interface CreationsOptions {
-  store: Store
-  clock: Clock
-  log: Log
+export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** Whether the lease certainly holds. */
   isCertain: () => boolean
   isPaused: (run: Run, model: string) => boolean

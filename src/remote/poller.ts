@@ -7,9 +7,8 @@
 import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
+import type { Ports } from '../store/ports.ts'
 import {
   changeRemoteBatch,
   creationAge,
@@ -23,7 +22,6 @@ import {
 } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { wantedBatch } from './creation.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './rows.ts'
@@ -58,10 +56,7 @@ const ENDED_LOOK_MS = 30_000
 
 const DONE = { state: 'done', poll_at: null } as const
 
-interface PollerOptions {
-  store: Store
-  clock: Clock
-  log: Log
+interface PollerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace' | 'sawOpen' | 'hasBatchApi'>
   /** Chunks were made ready. */
   onReady: () => void

@@ -6,9 +6,10 @@ import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNFUNDED } from '../dispatch/line-state.ts'
 import type { Lines } from '../dispatch/lines.ts'
 import type { Run } from '../dispatch/run.ts'
-import { type Clock, sleep } from '../domain/clock.ts'
+import { sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
+import type { Ports } from '../store/ports.ts'
 import {
   intendRemoteBatch,
   linesOf,
@@ -20,15 +21,12 @@ import {
 } from '../store/remote-batches.ts'
 import { countRows } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 
 /** How often writing a row is tried before its chunk is left to the worker that claims it next. */
 const WRITES_MAX = 5
 
-export interface RemoteRowsOptions {
-  store: Store
-  clock: Clock
+export interface RemoteRowsOptions extends Pick<Ports, 'store' | 'clock'> {
   lanes: ReadonlyMap<string, Lane>
   lines: Pick<Lines, 'ledByRemote'>
   funds: Pick<ReservedFunds, 'setReserved'>

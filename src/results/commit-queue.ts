@@ -1,10 +1,12 @@
 // Groups commits: all that arrive while one transaction runs share the next one. A failed transaction is retried until
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
+
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/chunks.ts'
+import type { Ports } from '../store/ports.ts'
 import type { BatchRow } from '../store/schema.ts'
-import { StatementRejected, type Store } from '../store/store.ts'
+import { StatementRejected } from '../store/store.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 import type { FinishRules } from './finish.ts'
 import type { RetryUntilStored } from './store-retries.ts'
@@ -34,9 +36,7 @@ interface Pending {
   done: (end: CommitEnd) => void
 }
 
-interface CommitQueueOptions {
-  store: Store
-  clock: Clock
+interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
   /** Measures the age of blobs, which a change of the system time must not change. */
   steadyClock?: Pick<Clock, 'now'> | undefined
   rules: FinishRules

@@ -4,24 +4,20 @@
 // may have the results written again, also to another place: what an attempt finds out counts for the place that it wrote to.
 
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
 import { ApiError } from '../domain/errors.ts'
 import { nextAttemptAt } from '../notify/deliver.ts'
 import { outputEnded, recordEvent } from '../notify/record-event.ts'
 import { lockBatchRow, setOutputStatus } from '../store/batches.ts'
 import { readFile } from '../store/files.ts'
+import type { Ports } from '../store/ports.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import type { Writer } from '../store/store.ts'
 import { finishTask, postponeTask, requeueTask } from '../store/tasks.ts'
 import { readContent } from './download.ts'
 
-export interface ExportDeps {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+export interface ExportDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   random: () => number
   openBucket: OpenBucket
   schedule?: typeof nextAttemptAt

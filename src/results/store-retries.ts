@@ -1,8 +1,8 @@
 // Retries writes to the stores until they succeed: finished lines are paid for, and a full disk may get space again.
 // While they fail, the worker claims no work.
 
-import { type Clock, sleep } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
+import { sleep } from '../domain/clock.ts'
+import type { Ports } from '../store/ports.ts'
 import type { Fresh } from './chunk-results.ts'
 
 /** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
@@ -33,9 +33,7 @@ export type RetryUntilStored = <T>(
   isFinal?: (error: unknown) => boolean,
 ) => Promise<T>
 
-interface StoreRetriesOptions {
-  clock: Clock
-  log: Log
+interface StoreRetriesOptions extends Pick<Ports, 'clock' | 'log'> {
   observe?: RecordObserver | undefined
 }
 

@@ -4,20 +4,14 @@
 // batch begins then.
 
 import type { Run } from '../dispatch/run.ts'
-import type { Clock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
 import { moveBatch } from '../store/batches.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports } from '../store/ports.ts'
 
 /** How long to wait for a commit that moves the batch anyway. */
 const WAIT_MS = 50
 const RETRY_MS = 1_000
 
-interface BatchStartsOptions {
-  store: Store
-  clock: Clock
-  log: Log
-}
+type BatchStartsOptions = Pick<Ports, 'store' | 'clock' | 'log'>
 
 export class BatchStarts {
   readonly #options: BatchStartsOptions

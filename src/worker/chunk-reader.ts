@@ -1,12 +1,10 @@
 // Opens a claimed chunk: reads its lines from the input file and its finished lines from the journals.
+
 import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { Run } from '../dispatch/run.ts'
 import { stopReason } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { wireError } from '../domain/errors.ts'
-import type { Log } from '../domain/log.ts'
 import { type Model, projectedPrice } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
 import { NO_SPEND } from '../domain/spend.ts'
@@ -14,18 +12,14 @@ import { type ChunkLine, InputChanged, readChunkLines } from '../jsonl/chunk-lin
 import { reverseJournal } from '../results/commit.ts'
 import { type Journalled, readChunkJournal } from '../results/journal.ts'
 import { type BatchInput, readBatchInput } from '../store/batches.ts'
+import type { Ports } from '../store/ports.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 
 const JOURNAL_LOST =
   'a journal is damaged, missing or a repetition; its charges are reversed, and lines that no other journal has are run again'
 const UNREADABLE = 'the input of a chunk was damaged; its unfinished lines end as errors'
 
-interface ChunkReaderOptions {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
-  log: Log
+interface ChunkReaderOptions extends Ports {
   models: ReadonlyMap<string, Model>
 }
 

@@ -3,8 +3,6 @@
 // starves.
 
 import type { Run } from '../dispatch/run.ts'
-import type { Clock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { ChunkTrace } from '../results/chunk-trace.ts'
 import type { BatchInput } from '../store/batches.ts'
@@ -20,8 +18,9 @@ import {
 } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
+import type { Ports } from '../store/ports.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import { StatementRejected, type Store, type Writer } from '../store/store.ts'
+import { StatementRejected, type Writer } from '../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
 import { chunkSlots, type Demand } from './demand.ts'
 import type { Leases } from './leases.ts'
@@ -38,11 +37,8 @@ const ENTITIES_MAX = 8
 /** How often a worker with enough lines looks for waiting projects and entities. */
 const OTHERS_MS = 200
 
-export interface ClaimerOptions {
-  store: Store
+export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   reader: ChunkReader
-  clock: Clock
-  log: Log
   memoryBytes: number
   leases: Leases
   sessionId: () => string

@@ -2,14 +2,12 @@
 // closing needs no model server, no reservation and no slot, and it goes before all other work. Chunks are claimed
 // under the same leases as others and committed by the same fenced transaction, several at a time. Runs that a worker has
 // open are stopped by that worker (worker.ts).
-import type { SealedBlobs } from '../blobs/sealed.ts'
+
 import { FINISHED } from '../dispatch/line-state.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import type { Run } from '../dispatch/run.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
 import { wireError } from '../domain/errors.ts'
-import type { Log } from '../domain/log.ts'
 import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
@@ -17,8 +15,9 @@ import { sealChunk } from '../results/seal.ts'
 import type { BatchInput } from '../store/batches.ts'
 import { claimClosable, claimPlan, listClosable, listEnding } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
+import type { Ports } from '../store/ports.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
-import { StatementRejected, type Store } from '../store/store.ts'
+import { StatementRejected } from '../store/store.ts'
 import { postponeTask } from '../store/tasks.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 import type { Leases } from './leases.ts'
@@ -31,12 +30,8 @@ const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
 /** How long a chunk or a plan waits after a failure of a store. */
 const RETRY_MS = 1_000
 
-interface CloserOptions {
-  store: Store
-  sealed: SealedBlobs
+interface CloserOptions extends Ports {
   reader: ChunkReader
-  clock: Clock
-  log: Log
   rules: FinishRules
   leases: Leases
   /** If given, no other batch is closed. */

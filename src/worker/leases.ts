@@ -1,10 +1,11 @@
 // A worker's session, and what it claims under the session. The session is opened at start and renewed by heartbeats; a
 // worker that could not renew it in time has lost all its leases and opens a new one.
+
 import { type Clock, steadyClock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
 import { type Fenced, releaseChunk } from '../store/chunks.ts'
+import type { Ports } from '../store/ports.ts'
 import type { ChunkRow, SessionRole, TaskRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import type { Writer } from '../store/store.ts'
 import {
   closeSession,
   leasedChunks,
@@ -26,12 +27,9 @@ interface Moment {
   steady: number
 }
 
-interface SessionOptions {
-  store: Store
-  clock: Clock
+interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** Never set back, unlike the system time. */
   steadyClock?: Pick<Clock, 'now'> | undefined
-  log: Log
   leaseMs: number
   /** `api`: the process sends no lines. */
   role?: SessionRole
@@ -134,9 +132,7 @@ export class Session {
 
 const RELEASE_INTERVAL_MS = 5_000
 
-interface LeasesOptions {
-  store: Store
-  clock: Clock
+interface LeasesOptions extends Pick<Ports, 'store' | 'clock'> {
   sessionId: () => string
 }
 

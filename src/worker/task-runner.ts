@@ -1,9 +1,7 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
 // that records its effect. A task whose handler throws is retried with exponential backoff.
-import type { Clock } from '../domain/clock.ts'
-import type { Log } from '../domain/log.ts'
+import type { Ports } from '../store/ports.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
 import type { Leases } from './leases.ts'
 
@@ -28,10 +26,7 @@ const TASK_POOLS: readonly TaskPool[] = [
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
 
-interface TaskRunnerOptions {
-  store: Store
-  clock: Clock
-  log: Log
+interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   handlers: TaskHandlers
   leases: Leases
   /** A task has ended, and may have created chunks or other tasks. */

@@ -1,5 +1,6 @@
 // A worker reports to the database how it and its model servers do, for GET /v1/status, and which models are unavailable
 // to it, for waiting reasons. It writes only changes, so an idle or healthy service writes nothing.
+
 import type { ServerProbe } from '../backends/backend.ts'
 import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
 import type { Circuit } from '../dispatch/circuit.ts'
@@ -9,6 +10,7 @@ import type { Observer } from '../dispatch/observer.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import { DAY_MS, startOfHour } from '../domain/days.ts'
+import type { Ports } from '../store/ports.ts'
 import type { Store } from '../store/store.ts'
 import {
   type LaneReport,
@@ -183,9 +185,7 @@ function rounded(value: number): number {
 /** A server counts as unreachable once its misses have lasted this long. */
 const OLD_MS = 1_000
 
-interface LaneReporterOptions {
-  store: Store
-  clock: Clock
+interface LaneReporterOptions extends Pick<Ports, 'store' | 'clock'> {
   sessionId: () => string
   lanes: ReadonlyMap<string, ReportedLane>
 }

@@ -3,8 +3,8 @@
 // finished lines are committed, and unfinished work is requeued.
 //
 // Its parts are constructed in the order in which a line meets them, backwards: each part is given only parts that exist.
+
 import type { ResponseMemory } from '../backends/response-memory.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { EarlierAnswers } from '../dispatch/earlier-answers.ts'
 import { Lane } from '../dispatch/lane.ts'
 import { LimitGate } from '../dispatch/limits/limit-gate.ts'
@@ -26,7 +26,6 @@ import type { Upstream } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import { reuseBuffer } from '../domain/free-buffer.ts'
-import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import { batchesAtRisk } from '../progress/deadline-risk.ts'
@@ -38,9 +37,9 @@ import { readBatchStatuses } from '../store/batches.ts'
 import { parkChunk, releaseChunk, wakeOverLimit } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
+import type { Ports } from '../store/ports.ts'
 import { wakeIfEnded } from '../store/remote-batches.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
 import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
 import { listLiveWorkers, reachableByOthers } from '../store/workers.ts'
 import { BatchStarts } from './batch-starts.ts'
@@ -76,13 +75,9 @@ const RISK_MS = 1_000
 /** How often at most chunks that wait for a limit are woken because a chunk has released its reservation. */
 const RELEASED_MS = 1_000
 
-export interface WorkerOptions {
-  store: Store
-  sealed: SealedBlobs
-  clock: Clock
+export interface WorkerOptions extends Ports {
   /** For leases; the process's own by default. */
   steadyClock?: Pick<Clock, 'now'>
-  log: Log
   random: () => number
   /** Changed in place when the worker learns how many bytes a token has. */
   models: Map<string, Model>

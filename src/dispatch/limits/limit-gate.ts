@@ -6,7 +6,7 @@
 // another day has begun, when spent and reserved amounts exceed a limit, and when lines cost so much more than
 // estimated that the reserved funds do not cover the next line (reserved-funds.ts). A project without a matching limit
 // costs one indexed read.
-import type { Clock } from '../../domain/clock.ts'
+
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
@@ -15,7 +15,7 @@ import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'
 import { matchingLimits } from '../../store/limits.ts'
-import type { Store } from '../../store/store.ts'
+import type { Ports } from '../../store/ports.ts'
 import { FOLLOWING, IN_FLIGHT, PAUSED, REMOTE, UNFUNDED } from '../line-state.ts'
 import type { Lines } from '../lines.ts'
 import type { LimitsSeen, Run } from '../run.ts'
@@ -30,9 +30,7 @@ const PARKED_MAX = 10_000
 /** How long no chunk of a project is claimed after one of its chunks was parked. */
 const PROJECT_PAUSE_MS = 250
 
-interface LimitGateOptions {
-  store: Store
-  clock: Clock
+interface LimitGateOptions extends Pick<Ports, 'store' | 'clock'> {
   /** In [0, 1). */
   random: () => number
   lines: Pick<Lines, 'holdForCheck' | 'checked' | 'reject'>

@@ -5,11 +5,11 @@
 // attempt therefore has a number, and names the last one that is known to have taken effect (`fenceReservation`); an
 // attempt that is rejected learns which earlier one took effect, and continues from its outcome.
 
-import type { Clock } from '../../domain/clock.ts'
 import { type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
 import { limitCrossed, recordEvent } from '../../notify/record-event.ts'
 import { fenceReservation } from '../../store/chunks.ts'
-import { StatementRejected, type Store } from '../../store/store.ts'
+import type { Ports } from '../../store/ports.ts'
+import { StatementRejected } from '../../store/store.ts'
 import type { Run } from '../run.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 
@@ -20,9 +20,7 @@ interface Pending {
   reject: (error: unknown) => void
 }
 
-interface ReservationQueueOptions {
-  store: Store
-  clock: Clock
+interface ReservationQueueOptions extends Pick<Ports, 'store' | 'clock'> {
   funds: Pick<ReservedFunds, 'setReserved'>
 }
 
