@@ -69,12 +69,8 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
 }
 
 async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => Promise<T>): Promise<T> {
-  const store = await open()
-  try {
-    return await work(store)
-  } finally {
-    await store.close()
-  }
+  await using store = await open()
+  return await work(store)
 }
 
 /** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */

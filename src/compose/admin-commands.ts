@@ -58,36 +58,29 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
   const blobsRoot = join(folder, 'blobs')
   closeFolder(folder, ['blobs'])
   closeFolder(blobsRoot, ['objects', 'tmp'])
-  const lock = lockFile(join(folder, 'backup.lock'))
+  using lock = lockFile(join(folder, 'backup.lock'))
   if (lock === null) throw new Failure(`another backup to ${folder} is running; wait until it has finished`)
   const next = `${path}.next`
-  try {
-    const { blobs } = await openBlobs(config.blobs)
-    const live = sqliteStore({ path: database.path })
-    try {
-      return await backupBlobs({
-        from: blobs,
-        to: new DiskBlobs(blobsRoot),
-        live,
-        async copyDatabase() {
-          await copySqlite(database.path, next)
-          return sqliteStore({ path: next })
-        },
-        async publish() {
-          if (!(await replaceSqlite(next, path)))
-            throw new Failure(
-              `a process uses ${path}, so the earlier backup was not replaced; choose another folder`,
-            )
-          return sqliteStore({ path })
-        },
-      })
-    } finally {
-      await live.close()
-      await removeSqlite(next)
-    }
-  } finally {
-    lock.release()
-  }
+  const { blobs } = await openBlobs(config.blobs)
+  await using ends = new AsyncDisposableStack()
+  ends.defer(() => removeSqlite(next))
+  const live = ends.use(sqliteStore({ path: database.path }))
+  return await backupBlobs({
+    from: blobs,
+    to: new DiskBlobs(blobsRoot),
+    live,
+    async copyDatabase() {
+      await copySqlite(database.path, next)
+      return sqliteStore({ path: next })
+    },
+    async publish() {
+      if (!(await replaceSqlite(next, path)))
+        throw new Failure(
+          `a process uses ${path}, so the earlier backup was not replaced; choose another folder`,
+        )
+      return sqliteStore({ path })
+    },
+  })
 }
 
 function isSame(one: string, other: string): boolean {
@@ -100,30 +93,21 @@ export async function migrateData(from: Config, to: Config, tell: (text: string)
   if (blobsName(from) === blobsName(to))
     throw new Failure(`source and target use the same blob store (${blobsName(to)})`)
   const source = await openPlace(from)
-  try {
-    const master = await masterKey(from, source.store)
-    const target = await openPlace(to, { config: from, master })
-    try {
-      return await move(source, target, {
-        sealed: sealBlobs(target.blobs, master),
-        master_key_id: master.id,
-        tell,
-      })
-    } finally {
-      await target.store.close()
-    }
-  } finally {
-    await source.store.close()
-  }
+  await using _source = source.store
+  const master = await masterKey(from, source.store)
+  const target = await openPlace(to, { config: from, master })
+  await using _target = target.store
+  return await move(source, target, {
+    sealed: sealBlobs(target.blobs, master),
+    master_key_id: master.id,
+    tell,
+  })
 }
 
 async function releaseMoved(config: Config): Promise<void> {
   const place = await openPlace(config)
-  try {
-    await release(place)
-  } finally {
-    await place.store.close()
-  }
+  await using _store = place.store
+  await release(place)
 }
 
 /** A source must exist. A target is created, with the master key of `source`. */
@@ -178,32 +162,28 @@ export async function rekey(
     throw new Failure(
       'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME or --to-file FILE',
     )
-  const store = await openDatabase(config)
-  try {
-    const { blobs } = await openBlobs(config.blobs)
-    const freeze = await readFreeze(store.read)
-    const resumed = freeze?.by === 'rekey' ? freeze : null
-    const present = await presentKey(config, store, path)
-    // An earlier run may have been interrupted right after it replaced the file.
-    if (present && resumed?.to === present.id) {
-      const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
-      return await end(store, { ...done, key_id: present.id, path: inFile ? path : null })
-    }
-    const to = await newKey(path, inFile, toFile, toEnv, variable)
-    // An earlier run that replaced the file by a variable has kept the old key beside it.
-    const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
-    if (from === null) throw new Failure(`there is no master key at ${path} to replace`)
-    if (resumed === null) await assertSameMasterKey(store.read, from.id)
-    const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
-    if (inFile && toEnv === undefined) {
-      await switchKeyFile(path)
-      if ((await readMasterKey(path)).id !== to.id)
-        throw new Failure(`${path} does not hold the new key; put it there, then run this again`)
-    } else if (inFile && present) await retireKeyFile(path)
-    return await end(store, { ...done, key_id: to.id, path: inFile && toEnv === undefined ? path : null })
-  } finally {
-    await store.close()
+  await using store = await openDatabase(config)
+  const { blobs } = await openBlobs(config.blobs)
+  const freeze = await readFreeze(store.read)
+  const resumed = freeze?.by === 'rekey' ? freeze : null
+  const present = await presentKey(config, store, path)
+  // An earlier run may have been interrupted right after it replaced the file.
+  if (present && resumed?.to === present.id) {
+    const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
+    return await end(store, { ...done, key_id: present.id, path: inFile ? path : null })
   }
+  const to = await newKey(path, inFile, toFile, toEnv, variable)
+  // An earlier run that replaced the file by a variable has kept the old key beside it.
+  const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
+  if (from === null) throw new Failure(`there is no master key at ${path} to replace`)
+  if (resumed === null) await assertSameMasterKey(store.read, from.id)
+  const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
+  if (inFile && toEnv === undefined) {
+    await switchKeyFile(path)
+    if ((await readMasterKey(path)).id !== to.id)
+      throw new Failure(`${path} does not hold the new key; put it there, then run this again`)
+  } else if (inFile && present) await retireKeyFile(path)
+  return await end(store, { ...done, key_id: to.id, path: inFile && toEnv === undefined ? path : null })
 }
 
 async function presentKey(config: Config, store: Store, path: string): Promise<MasterKey | null> {

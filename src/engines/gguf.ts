@@ -31,16 +31,12 @@ const NUMBERS: ReadonlyMap<number, [number, (view: DataView, at: number) => numb
 
 /** Null when the file is no GGUF file. Rejects when it cannot be read. */
 export async function readGguf(path: string): Promise<GgufModel | null> {
-  const file = await open(path)
-  try {
-    const { size } = await file.stat()
-    const head = Buffer.alloc(Math.min(size, HEAD_BYTES))
-    await file.read(head, 0, head.length, 0)
-    if (head.length < 24 || head.toString('latin1', 0, 4) !== 'GGUF') return null
-    return { bytes: size, ...sizesOf(metadataOf(head)) }
-  } finally {
-    await file.close()
-  }
+  await using file = await open(path)
+  const { size } = await file.stat()
+  const head = Buffer.alloc(Math.min(size, HEAD_BYTES))
+  await file.read(head, 0, head.length, 0)
+  if (head.length < 24 || head.toString('latin1', 0, 4) !== 'GGUF') return null
+  return { bytes: size, ...sizesOf(metadataOf(head)) }
 }
 
 type Metadata = ReadonlyMap<string, string | number | number[]>

@@ -19,7 +19,8 @@ export interface ClaimSql {
   now: RawBuilder<number>
 }
 
-export interface Store {
+/** To dispose of it is to close it. */
+export interface Store extends AsyncDisposable {
   /** Committed state, without waiting for writers. */
   readonly read: Reader
   readonly claimSql: ClaimSql

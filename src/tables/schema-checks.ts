@@ -156,6 +156,10 @@ export class SchemaCheck {
     this.#checks.end(this)
   }
 
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
   /** Of the first answers; of none when the process has ended, or the schema turns out to be unusable. */
   async #checkSome(answers: readonly string[]): Promise<Verdict[]> {
     return await this.#checks.use(this, async (checking) => {

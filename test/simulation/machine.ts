@@ -104,6 +104,7 @@ export class Machine {
       check: () => store.check(),
       migrate: () => store.migrate(),
       close: () => store.close(),
+      [Symbol.asyncDispose]: () => store.close(),
     }
     this.blobs = this.#faultyBlobs(options.blobs)
   }

@@ -79,16 +79,12 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
     throw new Failure(`--${wrong} is as in the run of ${id}, whose output is written anew; leave it out`)
   await access(id)
   const path = outputOf(id, flags, true)
-  const unlock = await lockRun(path)
-  try {
-    const last = await lastTableRun(path)
-    const { spreadsheet } = last.table.terms
-    const target = { path, format: formatOfOutput(path), spreadsheet }
-    const write = (files: Files): Promise<WrittenRows> => mergeTable({ input: id, target, last }, files)
-    await writeResultsOf(shell, { id: last.batch_id, target, write }, flags)
-  } finally {
-    unlock()
-  }
+  using _lock = await lockRun(path)
+  const last = await lastTableRun(path)
+  const { spreadsheet } = last.table.terms
+  const target = { path, format: formatOfOutput(path), spreadsheet }
+  const write = (files: Files): Promise<WrittenRows> => mergeTable({ input: id, target, last }, files)
+  await writeResultsOf(shell, { id: last.batch_id, target, write }, flags)
 }
 
 const BATCH_ID = /^batch_[^./\\]*$/
@@ -145,18 +141,14 @@ async function write(
   { rows, prefix, ...options }: ResultsFlags,
 ): Promise<WrittenRows> {
   const results = resultRows(...files)
-  const check = schema && checkBy(schema)
+  using check = schema && checkBy(schema)
   const columns = answerColumns(schema, prefix ?? '', check)
-  try {
-    if (rows !== undefined) {
-      const table = await openTable(rows, options)
-      return await joinAnswers(table, rows, { columns, results }, target)
-    }
-    const writer = await createTable(target.path, target.format, resultColumns(columns), target)
-    let written: WrittenRows = { rows: 0, failed: 0 }
-    for await (written of writeResults(results, columns, writer));
-    return written
-  } finally {
-    check?.close()
+  if (rows !== undefined) {
+    const table = await openTable(rows, options)
+    return await joinAnswers(table, rows, { columns, results }, target)
   }
+  const writer = await createTable(target.path, target.format, resultColumns(columns), target)
+  let written: WrittenRows = { rows: 0, failed: 0 }
+  for await (written of writeResults(results, columns, writer));
+  return written
 }

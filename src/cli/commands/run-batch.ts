@@ -331,8 +331,8 @@ const SQLITE_BUSY = 5
 /** A process that is just ending, or writing its ID, is waited for. */
 const WAIT_MS = 500
 
-/** Returns what ends the lock. Throws a Failure that names the run that has it. */
-export async function lockRun(output: string): Promise<() => void> {
+/** The lock; null where none can be had. Throws a Failure that names the run that has it. */
+export async function lockRun(output: string): Promise<Disposable | null> {
   const { DatabaseSync } = await import('node:sqlite')
   const path = `${output}.offpeak-run.lock`
   const versionOf = (db: InstanceType<typeof DatabaseSync>): unknown =>
@@ -355,7 +355,7 @@ export async function lockRun(output: string): Promise<() => void> {
       const pid = isBusy && db?.isOpen ? versionOf(db) : null
       if (db?.isOpen) db.close()
       // A folder that cannot be written, or a file system without locks: what is written there later says so, or works.
-      if (!isBusy) return () => {}
+      if (!isBusy) return null
       const batch = (await readRunState(runStatePath(output)))?.batch_id
       throw new Failure(
         `another run with the output ${output} is running: process ${pid}${batch ? `, ${batch}` : ''}. ` +
@@ -366,14 +366,16 @@ export async function lockRun(output: string): Promise<() => void> {
   }
 }
 
-function unlocking(db: { close(): void }, path: string): () => void {
-  return () => {
-    try {
-      // Before the lock ends: afterwards, the file may be that of the next run.
-      rmSync(path, { force: true })
-    } catch {
-      // Windows deletes no open file; the next run uses it.
-    }
-    db.close()
+function unlocking(db: { close(): void }, path: string): Disposable {
+  return {
+    [Symbol.dispose]() {
+      try {
+        // Before the lock ends: afterwards, the file may be that of the next run.
+        rmSync(path, { force: true })
+      } catch {
+        // Windows deletes no open file; the next run uses it.
+      }
+      db.close()
+    },
   }
 }

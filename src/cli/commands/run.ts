@@ -140,15 +140,11 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
     )
   const table = given.retryFailed || (await isTable(input, given))
   // An estimate of a file of requests as it is writes nothing.
-  const unlock =
+  using _lock =
     given.estimate && !table && given.model === undefined && compressionOf(input) === null
-      ? () => {}
+      ? null
       : await lockRun(outputOf(input, given, table))
-  try {
-    await runLocked(shell, input, given, table, view, signal)
-  } finally {
-    unlock()
-  }
+  await runLocked(shell, input, given, table, view, signal)
 }
 
 async function runLocked(
@@ -296,28 +292,24 @@ async function discardRun(
 ): Promise<void> {
   const isNamedTable = ![undefined, 'jsonl'].includes(formatOf(input))
   const output = outputOf(input, flags, isNamedTable || hasPrompt(flags))
-  const unlock = await lockRun(output)
+  using _lock = await lockRun(output)
+  const retry = await readRunState(retryStatePath(output))
+  const path = retry && !retry.finished ? retryStatePath(output) : runStatePath(output)
+  const state = await readRunState(path)
+  if (state === undefined || state.finished)
+    return view.message(`No interrupted run with the output ${output} has left anything.`)
+  const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, { view, signal })
   try {
-    const retry = await readRunState(retryStatePath(output))
-    const path = retry && !retry.finished ? retryStatePath(output) : runStatePath(output)
-    const state = await readRunState(path)
-    if (state === undefined || state.finished)
-      return view.message(`No interrupted run with the output ${output} has left anything.`)
-    const connection = await connectOrEmbed(shell, { ...flags, upstream: undefined }, { view, signal })
-    try {
-      if (state.target !== connection.target)
-        throw new Failure(
-          `the interrupted run used ${state.target}, and this command uses ${connection.target}`,
-        )
-      view.message(await endRun(connection, state))
-    } finally {
-      await connection.close()
-    }
-    await removeRunState(path)
-    await removeTableFolder(output)
+    if (state.target !== connection.target)
+      throw new Failure(
+        `the interrupted run used ${state.target}, and this command uses ${connection.target}`,
+      )
+    view.message(await endRun(connection, state))
   } finally {
-    unlock()
+    await connection.close()
   }
+  await removeRunState(path)
+  await removeTableFolder(output)
 }
 
 /** Ends the run; returns a sentence for the user about its state. */

@@ -116,18 +116,14 @@ async function joinTable(
   { input, table, terms, question, schema, skipped, target }: AskedTable,
   files: [ResultFiles, ...ResultFiles[]],
 ): Promise<JoinedRows> {
-  const check = schema && checkBy(schema)
+  using check = schema && checkBy(schema)
   const answers = {
     columns: answerColumns(schema, terms.prefix ?? '', check),
     results: resultRows(...files),
     ...(skipped && { skipped }),
     isEmpty: (cells: readonly unknown[]) => question.leavesOut(cells),
   }
-  try {
-    return await joinAnswers(table, input, answers, target, terms.limit)
-  } finally {
-    check?.close()
-  }
+  return await joinAnswers(table, input, answers, target, terms.limit)
 }
 
 const ROWS_PER_LOOK = 1000
@@ -308,15 +304,11 @@ async function answeredRows(
   prefix = '',
 ): Promise<Uint8Array> {
   const answered = new Uint8Array(rows + 1)
-  const check = schema && checkBy(schema)
-  try {
-    const columns = answerColumns(schema, prefix, check)
-    for await (const batch of withCells(resultRows(...files), columns))
-      for (const { result, cells } of batch)
-        if (cells.at(-1) === null || isUnchecked(cells)) answered[rowOfId(result.custom_id) ?? 0] = 1
-  } finally {
-    check?.close()
-  }
+  using check = schema && checkBy(schema)
+  const columns = answerColumns(schema, prefix, check)
+  for await (const batch of withCells(resultRows(...files), columns))
+    for (const { result, cells } of batch)
+      if (cells.at(-1) === null || isUnchecked(cells)) answered[rowOfId(result.custom_id) ?? 0] = 1
   return answered
 }
 

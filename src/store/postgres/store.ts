@@ -98,6 +98,9 @@ export function postgresStore({
       await writer.destroy()
       if (!pool.ending) await pool.end()
     },
+    async [Symbol.asyncDispose]() {
+      await this.close()
+    },
   }
 }
 

@@ -16,13 +16,9 @@ const DAMAGED: readonly number[] = [11, 26]
 /** Copies the database at `from` to `to`, in the place of what an interrupted copy has left there. */
 export async function copySqlite(from: string, to: string): Promise<void> {
   await removeSqlite(to)
-  const db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
-  try {
-    makeOwnFile(to)
-    await backup(db, to, { rate: ALL_PAGES })
-  } finally {
-    db.close()
-  }
+  using db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
+  makeOwnFile(to)
+  await backup(db, to, { rate: ALL_PAGES })
 }
 
 /** Moves the database at `next`, which is not open, to `path`; false where a process uses the one that is there. */
@@ -45,12 +41,8 @@ function settle(path: string): boolean {
   if (!existsSync(`${path}-wal`)) return true
   try {
     withFailureMessage(path, () => {
-      const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS })
-      try {
-        db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
-      } finally {
-        db.close()
-      }
+      using db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS })
+      db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
     })
   } catch (error) {
     const cause = error instanceof Error ? error.cause : undefined

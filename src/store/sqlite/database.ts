@@ -138,7 +138,7 @@ export function makeOwnFile(path: string): void {
 const SQLITE_BUSY = 5
 
 /** Null where another process has it. */
-export function lockFile(path: string): { release(): void } | null {
+export function lockFile(path: string): Disposable | null {
   makeOwnFile(path)
   const db = new DatabaseSync(path, { timeout: 0 })
   try {
@@ -148,7 +148,7 @@ export function lockFile(path: string): { release(): void } | null {
     if (codeOf(error) === SQLITE_BUSY) return null
     throw error
   }
-  return { release: () => db.close() }
+  return db
 }
 
 // Turns errors of SQLite that its file or disk causes into messages that name the file and what to do.

@@ -80,6 +80,9 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
       await reader.destroy()
       await writer.destroy()
     },
+    async [Symbol.asyncDispose]() {
+      await this.close()
+    },
   }
 }
 
