@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
 import { zstdDecompressSync } from 'node:zlib'
-import { expand, ZstdPackers } from './seal-frames.ts'
+import { ZstdPackers } from './seal-frames.ts'
 
 const FRAME_BYTES = 64 * 1024
 
@@ -38,12 +38,4 @@ test('frames wait for one of four contexts, of which each has an output buffer',
   for (let round = 0; round < 3; round++)
     await Promise.all(Array.from({ length: 12 }, () => packers.pack(plain)))
   assert.equal(allocated(), 4)
-})
-
-test('a frame expands into one buffer', async (t) => {
-  const plain = Buffer.alloc(FRAME_BYTES, 'words ')
-  const packed = await new ZstdPackers(1, FRAME_BYTES).pack(plain)
-  const allocated = largeBuffers(t, FRAME_BYTES)
-  assert.deepEqual(await expand(packed, FRAME_BYTES), plain)
-  assert.equal(allocated(), 1)
 })

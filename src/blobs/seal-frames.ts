@@ -127,8 +127,7 @@ function compressInline(plain: Buffer): Buffer {
 /** What `compress` was given; throws when it is not `plain_bytes` long or no zstd frame. */
 export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
   const options = {
-    // A byte more: where the first piece is full, zlib allocates another one of this size.
-    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes + 1),
+    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes),
     maxOutputLength: Math.max(1, plain_bytes),
   }
   const plain =
