@@ -66,6 +66,7 @@ function cellText(value: unknown): string {
   return typeof value === 'string' ? value : print(value).replaceAll(/\s*\n\s*/g, ' ')
 }
 
-function objectOf(value: unknown): Record<string, unknown> {
+/** The members of what may be no object. */
+export function objectOf(value: unknown): Record<string, unknown> {
   return isRecord(value) ? value : {}
 }

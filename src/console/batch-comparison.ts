@@ -1,7 +1,6 @@
 // Two batches line by line: the lines that share a custom_id, those first that differ.
-
 import { isRecord } from '../domain/json-record.ts'
-import { lineOfRequest } from './answer-columns.ts'
+import { lineOfRequest, objectOf } from './answer-columns.ts'
 
 const EXCERPT_CHARACTERS = 160
 
@@ -88,8 +87,4 @@ function pairOf(custom_id: string, a: Side | null, b: Side | null): Pair {
           ? 'same'
           : 'answer'
   return { custom_id, a, b, difference }
-}
-
-function objectOf(value: unknown): Record<string, unknown> {
-  return isRecord(value) ? value : {}
 }
