@@ -121,11 +121,7 @@ export class Cell {
   apiFor(machine: Machine, price: (model: string) => number): BatchApi {
     const { calls, plans, server, onOffered, onAsked, onCreated } = this.#options
     const cell = this
-    const call = <T>(
-      work: (delayMs: number) => T | Promise<T>,
-      signal: AbortSignal | undefined,
-      creates = false,
-    ): Promise<T> => calls.call(machine, work, signal, creates)
+    const call = calls.from(machine)
     return {
       lineMetadata: false,
       settleMs: SETTLE_MS,

@@ -154,11 +154,7 @@ export class RemoteBatchApi {
   apiFor(machine: Machine, price: (model: string) => number): BatchApi {
     const { calls, clock, onOffered, onAsked, onCreated, plans, server } = this.#options
     const api = this
-    const call = <T>(
-      work: (delayMs: number) => T | Promise<T>,
-      signal: AbortSignal | undefined,
-      creates = false,
-    ): Promise<T> => calls.call(machine, work, signal, creates)
+    const call = calls.from(machine)
     return {
       lineMetadata: false,
       settleMs: SETTLE_MS,

@@ -54,10 +54,20 @@ export class RemoteCalls {
   }
 
   /**
-   * `work` is told how late it is: the machine may have been suspended before it sent the request. `creates`: it makes a
-   * batch of an uploaded file.
+   * How a machine calls. `work` is told how late it is: the machine may have been suspended before it sent the request.
+   * `creates`: it makes a batch of an uploaded file.
    */
-  async call<T>(
+  from(
+    machine: Machine,
+  ): <T>(
+    work: (delayMs: number) => T | Promise<T>,
+    signal: AbortSignal | undefined,
+    creates?: boolean,
+  ) => Promise<T> {
+    return (work, signal, creates = false) => this.#call(machine, work, signal, creates)
+  }
+
+  async #call<T>(
     machine: Machine,
     work: (delayMs: number) => T | Promise<T>,
     signal: AbortSignal | undefined,
