@@ -208,9 +208,8 @@ const ENTRY_BYTES = 8
 
 /**
  * The pieces of the index, one for each shard, of which `partsOf` has the entries, those of earlier lines first. A piece and
- * the entries that it is made of are freed when the next one is asked for. After a
- * collision, and without a seed, there are no pieces, but all collisions are told; at its end the index throws
- * EqualHashes then.
+ * the entries that it is made of are freed when the next one is asked for. After a collision, and without a seed, there are
+ * no pieces, but all collisions are told; after a collision, an index with a seed ends by throwing EqualHashes.
  */
 export async function* customIdIndex(
   seed: Uint32Array<ArrayBuffer> | null,
