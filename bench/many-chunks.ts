@@ -3,7 +3,6 @@
 // as the percentiles of each statement or transaction, round trips included.
 //
 //   node bench/many-chunks.ts [--database postgres|sqlite] [--chunks 100000] [--batches 400] [--projects 50] [--rounds 400]
-
 import { join } from 'node:path'
 import { sql } from 'kysely'
 import { newId } from '../src/domain/ids.ts'

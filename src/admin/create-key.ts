@@ -1,5 +1,4 @@
 // Issues API keys. Listing and revoking are plain queries: listKeys and revokeKey of store/projects.ts.
-
 import { type CompatMode, makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'

@@ -1,7 +1,6 @@
 // Examines the stores without changing them: whether the database is intact, whether every blob that it names exists
 // and can be decrypted with the master key, and whether there are orphans. Each finding says what it affects and what
 // to do.
-
 import { BlobDamaged, BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'

@@ -1,6 +1,5 @@
 // Reads one line: its input and its result byte for byte, and its audit record. They are put together from stored
 // bytes, so that every number stays as it was written.
-
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'

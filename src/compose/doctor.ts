@@ -1,6 +1,5 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
-
 import { type BatchApiCheck, compareRemote } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'

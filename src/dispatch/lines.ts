@@ -3,7 +3,6 @@
 //
 // A line that waits is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
 // it; retrying, until it is due; then unsent or unsubmitted, as the tiers of its model say (routes.ts).
-
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { type WireError, wireError } from '../domain/errors.ts'

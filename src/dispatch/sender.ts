@@ -1,5 +1,4 @@
 // Sends single lines to model servers: whichever line a lane says is next, once, and says what came of it (lines.ts).
-
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'

@@ -1,6 +1,5 @@
 // The only way to add an endpoint. The access that a key needs is part of the declaration: without it an endpoint does
 // not compile, and the server does not start.
-
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify'
 import type { Registry } from 'prom-client'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'

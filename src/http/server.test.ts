@@ -1,5 +1,4 @@
 // What every call goes through, whatever it asks for.
-
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'

@@ -1,6 +1,5 @@
 // Reads the index of a validated file. A damaged index is rebuilt from the content of the file, since it contains
 // nothing else.
-
 import { isDamaged } from '../blobs/blobs.ts'
 import type { Model } from '../domain/model.ts'
 import type { FileIndex } from '../jsonl/projection.ts'

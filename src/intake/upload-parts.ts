@@ -1,6 +1,5 @@
 // Uploads in parts: each part is stored as it arrives, in any order and beside others, and survives a restart. Completing
 // the upload reads its parts in the given order as one content, which becomes a file like any other.
-
 import { createHash } from 'node:crypto'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type Clock, sleep } from '../domain/clock.ts'

@@ -1,7 +1,6 @@
 // Receives an input file. The file part streams into a sealed blob in constant memory, whatever the order of the form
 // fields. A large file is validated while it arrives, and if it is valid, its index is stored too. A file exists as
 // soon as its row is committed; an upload that is interrupted or rejected leaves neither row nor blob.
-
 import { createHash, type Hash } from 'node:crypto'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'

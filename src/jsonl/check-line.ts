@@ -1,6 +1,5 @@
 // Checks whether the body of a well-formed line can run on its model. A line that cannot run fails before it costs
 // anything. Only certain errors are reported; the model server decides the rest.
-
 import type { Endpoint, EndpointPath } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'

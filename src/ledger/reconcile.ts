@@ -1,6 +1,5 @@
 // Reconciles the books: result files, chunks, batches, ledger and usage must agree to the line and the nano-dollar.
 // One transaction writes them together, so any difference is a defect.
-
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { dayText } from '../domain/days.ts'

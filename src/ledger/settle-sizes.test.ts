@@ -1,6 +1,5 @@
 // A commit is never refused for the size of what it counts: amounts of any size, for months, and the books can
 // still be read, compared with each other and with caps.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

@@ -1,5 +1,4 @@
 // A clock that was ahead and is set right: every time that was stored meanwhile lies ahead.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'

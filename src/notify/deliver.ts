@@ -1,7 +1,6 @@
 // Delivers events: one task for each event and webhook, with a lease like all other work. A fenced transaction
 // records each attempt. If a worker crashes before that, another worker sends the event again, so a receiver may get
 // an event twice, with the same ID, but never misses one.
-
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import { ApiError } from '../domain/errors.ts'

@@ -1,6 +1,5 @@
 // Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
 // answer are tried again, together, when all results are read.
-
 import type { BackendResult } from '../backends/backend.ts'
 import { type BatchApi, BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
 import { readResultLine, unfinished } from '../backends/batch-api/result-line.ts'

@@ -5,7 +5,6 @@
 //   creating   the batch may have been created; it is looked for, and created again only when it is not there long
 //              after the last attempt could have had an effect
 //   open       it is there, and its ID is known
-
 import {
   type BatchApi,
   BatchApiError,

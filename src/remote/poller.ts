@@ -3,7 +3,6 @@
 // as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
 // whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
 // a power failure takes back is seen again.
-
 import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'

@@ -1,7 +1,6 @@
 // Groups commits: all that arrive while one transaction runs share the next one. A failed transaction is retried until
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
-
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { Ports } from '../store/ports.ts'

@@ -1,7 +1,6 @@
 // The fenced commit: one transaction records the finished lines of all chunks of a worker. A chunk whose lease is lost,
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
 // therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
-
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import { NO_SPEND } from '../domain/spend.ts'

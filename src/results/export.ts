@@ -2,7 +2,6 @@
 // and ID/errors.jsonl, byte for byte as they are downloaded. An object is there as a whole or not at all, and its key is
 // the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event. Callers
 // may have the results written again, also to another place: what an attempt finds out counts for the place that it wrote to.
-
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'

@@ -1,6 +1,5 @@
 // Ends a batch: in the transaction that seals its last chunk it gets its terminal status, its result files, which are
 // manifests of its chunks, and its event. A result file exists only if it has a line.
-
 import { finalStatus, isTerminal } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { releaseInput } from '../lifecycle/remove-file.ts'

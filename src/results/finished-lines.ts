@@ -1,7 +1,6 @@
 // Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
-
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'

@@ -1,5 +1,4 @@
 // The recorder with a stalling database: commits hang, and take effect after the recorder has timed out.
-
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { EventEmitter, once } from 'node:events'

@@ -1,7 +1,6 @@
 // The process that checks answers by JSON Schemas, which it was sent. A schema may take any time and memory, so V8 ends
 // a check that takes too long, the process has a small heap, and the one that started it can kill it. It ends with that
 // one at the latest when the check that it runs has been ended.
-
 import { createContext, Script } from 'node:vm'
 import { Compile } from 'typebox/schema'
 import { Settings } from 'typebox/system'

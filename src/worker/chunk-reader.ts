@@ -1,5 +1,4 @@
 // Opens a claimed chunk: reads its lines from the input file and its finished lines from the journals.
-
 import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
 import { Run } from '../dispatch/run.ts'
 import { stopReason } from '../domain/batch.ts'

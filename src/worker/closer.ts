@@ -2,7 +2,6 @@
 // closing needs no model server, no reservation and no slot, and it goes before all other work. Chunks are claimed
 // under the same leases as others and committed by the same fenced transaction, several at a time. Runs that a worker has
 // open are stopped by that worker (worker.ts).
-
 import { FINISHED } from '../dispatch/line-state.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import type { Run } from '../dispatch/run.ts'

@@ -1,6 +1,5 @@
 // A worker reports to the database how it and its model servers do, for GET /v1/status, and which models are unavailable
 // to it, for waiting reasons. It writes only changes, so an idle or healthy service writes nothing.
-
 import type { ServerProbe } from '../backends/backend.ts'
 import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
 import type { Circuit } from '../dispatch/circuit.ts'

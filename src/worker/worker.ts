@@ -3,7 +3,6 @@
 // finished lines are committed, and unfinished work is requeued.
 //
 // Its parts are constructed in the order in which a line meets them, backwards: each part is given only parts that exist.
-
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { EarlierAnswers } from '../dispatch/earlier-answers.ts'
 import { Lane } from '../dispatch/lane.ts'

@@ -1,5 +1,4 @@
 // Reading a batch while it runs: every line comes, in the order of the input, and none twice to who asks so.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { parquetReadObjects } from 'hyparquet'

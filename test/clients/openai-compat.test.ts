@@ -1,6 +1,5 @@
 // Strict clients of OpenAI's Batch API: what they may assume of an object holds, by key or by call, and the SDK reads
 // it without a change.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import OpenAI, { AzureOpenAI, toFile } from 'openai'

@@ -1,5 +1,4 @@
 // An input that rots while its batch waits: the batch ends all the same, and says what happened.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { readRow } from '../../src/store/rows.ts'

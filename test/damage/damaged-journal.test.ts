@@ -1,5 +1,4 @@
 // A journal that rots takes answers with it that were billed: they are taken back, and given again.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'

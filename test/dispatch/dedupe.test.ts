@@ -1,5 +1,4 @@
 // Identical requests of a batch that are sent once: whole service, real HTTP.
-
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { EarlierAnswers } from '../../src/dispatch/earlier-answers.ts'

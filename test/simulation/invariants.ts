@@ -1,5 +1,4 @@
 // The invariants that are checked after a run. Each violation is a sentence.
-
 import { isTerminal } from '../../src/domain/batch.ts'
 import { nanosFromUsd } from '../../src/domain/money.ts'
 import { readRow } from '../../src/store/rows.ts'

@@ -1,6 +1,5 @@
 // What callers do in a run: they upload files, create batches and limits, cancel, pause and retry batches, pause models, and
 // delete inputs and results. The API that they call is not under test and has no faults.
-
 import { CHUNK_LINES_MAX, isTerminal, readReask, stopReason } from '../../src/domain/batch.ts'
 import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'

@@ -6,7 +6,6 @@
 // another day has begun, when spent and reserved amounts exceed a limit, and when lines cost so much more than
 // estimated that the reserved funds do not cover the next line (reserved-funds.ts). A project without a matching limit
 // costs one indexed read.
-
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'

@@ -1,5 +1,4 @@
 // Reserving transactions that take effect after they have timed out, on a real database.
-
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testClock } from '../../../test/fakes/clock.ts'

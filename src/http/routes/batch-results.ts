@@ -1,5 +1,4 @@
 // GET /v1/batches/{batch_id}/results
-
 import { Type } from 'typebox'
 import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'

@@ -1,5 +1,4 @@
 // Batches: listed, read, cancelled, paused and resumed.
-
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'

@@ -1,5 +1,4 @@
 // Spending limits.
-
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'

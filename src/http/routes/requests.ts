@@ -1,5 +1,4 @@
 // Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
-
 import { Type } from 'typebox'
 import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'

@@ -1,5 +1,4 @@
 // Uploads in parts, of which a file is made.
-
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
