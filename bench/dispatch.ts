@@ -28,6 +28,7 @@ const service = await bench.service(modelAt(upstream, concurrency), { flags: ['-
 interface Row {
   lines_per_s: number
   cpu_us_per_line: number
+  main_us_per_line: number
 }
 
 const table: Record<string, number>[] = []
@@ -35,7 +36,10 @@ for (let round = 0; round < rounds; round++) {
   const loop = fileURLToPath(new URL('./bare-loop.ts', import.meta.url))
   const args = [loop, upstream, input, String(concurrency)]
   const bare: Row = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
-  const offpeak = await runBatch(service, await service.client.upload(input, 20))
+  const file = await service.client.upload(input, 20)
+  const mainBefore = service.child_main_us()
+  const offpeak = await runBatch(service, file)
+  const mainUs = (service.child_main_us() - mainBefore) / lines
   const ratio = offpeak.lines_per_s / bare.lines_per_s
   table.push({
     'bare lines/s': bare.lines_per_s,
@@ -43,6 +47,8 @@ for (let round = 0; round < rounds; round++) {
     ratio: rounded(ratio),
     'bare CPU µs/line': bare.cpu_us_per_line,
     'offpeak CPU µs/line (API and worker)': rounded(offpeak.cpu_us_per_line),
+    'bare main thread µs/line': rounded(bare.main_us_per_line),
+    "workers' main threads µs/line": rounded(mainUs),
   })
   const [cold, warm] = GOALS[bytes] ?? []
   const goal = round === 0 ? cold : warm

@@ -254,6 +254,8 @@ export interface Started {
   ask(line: string): Promise<string>
   /** CPU so far of the process and its children, in microseconds. */
   cpu_us(): number
+  /** CPU so far of its children's main threads, in microseconds: of a service, of its workers. */
+  child_main_us(): number
   /** Peak resident memory so far of the process and of each of its children, in MiB. */
   peak_mib(): number[]
   /** The same, as it is now. `Pss`: what processes share, such as Node's code, in equal parts. */
@@ -295,6 +297,10 @@ export async function start(
       return answer
     },
     cpu_us: () => familyOf(child.pid).reduce((sum, pid) => sum + cpuOf(pid), 0),
+    child_main_us: () =>
+      familyOf(child.pid)
+        .slice(1)
+        .reduce((sum, pid) => sum + cpuOf(pid, 'main thread'), 0),
     peak_mib: () => familyOf(child.pid).map((pid) => memoryOf(pid, 'VmHWM')),
     resident_mib: (field = 'Rss') => familyOf(child.pid).map((pid) => memoryOf(pid, field)),
     async stop() {
@@ -312,9 +318,9 @@ export function familyOf(pid: number | undefined): number[] {
   return [pid, ...(children === '' ? [] : children.split(' ').map(Number))]
 }
 
-/** Microseconds of CPU so far. */
-export function cpuOf(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+/** Microseconds of CPU so far; of the main thread alone if it is named. */
+export function cpuOf(pid: number, part: 'all' | 'main thread' = 'all'): number {
+  const stat = readFileSync(part === 'all' ? `/proc/${pid}/stat` : `/proc/${pid}/task/${pid}/stat`, 'utf8')
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return (Number(fields[11]) + Number(fields[12])) * TICK_US
 }
