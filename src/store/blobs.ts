@@ -2,7 +2,7 @@
 // cannot be opened, for its key is destroyed, and its bytes are deleted next.
 import { type RawBuilder, sql } from 'kysely'
 import type { SealedBlob } from '../blobs/sealed.ts'
-import { deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { deleteRows, insertRows, putRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BlobRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -25,20 +25,10 @@ export async function insertOwnedBlobs(
   owned: readonly { project_id: string; blob: SealedBlob }[],
   now: number,
 ): Promise<void> {
-  if (owned.length === 0) return
-  await tx
-    .insertInto('blobs')
-    .values(
-      owned.map(({ project_id, blob }) => ({
-        key: blob.key,
-        project_id,
-        wrapped_key: blob.wrapped_key,
-        bytes: blob.bytes,
-        created: now,
-        deletion_pending_since: null,
-      })),
-    )
-    .execute()
+  const rows = owned.map(({ project_id, blob: { key, wrapped_key, bytes } }) => {
+    return { key, project_id, wrapped_key, bytes, created: now, deletion_pending_since: null }
+  })
+  await insertRows(tx, 'blobs', rows)
 }
 
 /** The blob, if it may still be opened. */
@@ -257,14 +247,7 @@ async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unkn
 
 /** In one statement, however many; the rows are locked. */
 export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Promise<void> {
-  if (rows.length === 0) return
-  await tx
-    .insertInto('blobs')
-    .values([...rows])
-    .onConflict((conflict) =>
-      conflict.column('key').doUpdateSet((eb) => ({ wrapped_key: eb.ref('excluded.wrapped_key') })),
-    )
-    .execute()
+  await putRows(tx, 'blobs', rows, ['wrapped_key'])
 }
 
 export type WrappedSecrets = Pick<WebhookRow, 'id' | 'project_id' | 'wrapped_secret' | 'previous_secret'>

@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
+import { deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -103,8 +103,7 @@ export async function reserveIdempotencyKey(
   row: Omit<IdempotencyRow, 'state' | 'status' | 'response'>,
 ): Promise<boolean> {
   await deleteRows(tx, 'idempotency_keys', rowKey(row)).where('expires', '<=', row.created).execute()
-  const inserted = tx.insertInto('idempotency_keys').values({ ...row, state: 'in_progress' })
-  return await changesRow(inserted.onConflict((oc) => oc.columns(['project_id', 'route', 'key']).doNothing()))
+  return await insertOnce(tx, 'idempotency_keys', { ...row, state: 'in_progress' })
 }
 
 /** Frees the key for the next call. */

@@ -1,6 +1,6 @@
 // Values that a database keeps about itself as a whole.
 import { sql } from 'kysely'
-import { deleteRows, selectRows } from './rows.ts'
+import { deleteRows, insertOnce, putRows, selectRows } from './rows.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
 /**
@@ -15,20 +15,12 @@ export async function readProperty(db: Reader, name: PropertyName): Promise<stri
 }
 
 export async function writeProperty(tx: Writer, name: PropertyName, value: string): Promise<void> {
-  await tx
-    .insertInto('database_properties')
-    .values({ name, value })
-    .onConflict((conflict) => conflict.column('name').doUpdateSet({ value }))
-    .execute()
+  await putRows(tx, 'database_properties', [{ name, value }], ['value'])
 }
 
 /** Does nothing if the property exists. */
 export async function writePropertyOnce(tx: Writer, name: PropertyName, value: string): Promise<void> {
-  await tx
-    .insertInto('database_properties')
-    .values({ name, value })
-    .onConflict((conflict) => conflict.column('name').doNothing())
-    .execute()
+  await insertOnce(tx, 'database_properties', { name, value })
 }
 
 /** True for one caller in each interval of `every_ms`, by the clock of the database. */

@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import { deleteRows, exactPlus, exactPlusExcluded, exactSum, selectRows, slices, updateRows } from './rows.ts'
+import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -14,17 +14,7 @@ type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
 
 /** Adds to reservations; each key occurs once in `rows`. A negative amount releases lines that will not be sent. */
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
-  for (const some of slices(rows))
-    await tx
-      .insertInto('reservations')
-      .values(some)
-      .onConflict((oc) =>
-        oc.columns(['batch_id', 'idx', 'entity']).doUpdateSet({
-          cost_nanos: exactPlusExcluded('reservations', 'cost_nanos'),
-          tokens: exactPlusExcluded('reservations', 'tokens'),
-        }),
-      )
-      .execute()
+  await addRows(tx, 'reservations', rows, ['cost_nanos', 'tokens'])
 }
 
 /** Releases the reserved amounts of finished lines. */

@@ -4,12 +4,21 @@ import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { changesRow, deleteRows, selectRows, slices, updateRows } from './rows.ts'
+import {
+  addRows,
+  changesRow,
+  deleteRows,
+  insertOnce,
+  insertRow,
+  selectRows,
+  slices,
+  updateRows,
+} from './rows.ts'
 import type { CrossingRow, LimitRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function insertLimit(tx: Writer, limit: LimitRow): Promise<void> {
-  await tx.insertInto('limits').values(limit).execute()
+  await insertRow(tx, 'limits', limit)
   await changed(tx, limit.project_id)
 }
 
@@ -137,13 +146,7 @@ function matching(db: Reader, { project_id, action }: LimitQuery, names: readonl
 }
 
 async function changed(tx: Writer, project_id: string): Promise<void> {
-  await tx
-    .insertInto('limit_versions')
-    .values({ project_id, version: 1 })
-    .onConflict((oc) =>
-      oc.column('project_id').doUpdateSet((eb) => ({ version: eb('limit_versions.version', '+', 1) })),
-    )
-    .execute()
+  await addRows(tx, 'limit_versions', [{ project_id, version: 1 }], ['version'])
   await wakeOverLimit(tx, project_id)
 }
 
@@ -185,8 +188,5 @@ export async function crossedBefore(
 
 /** False if the crossing is recorded already. */
 export async function insertCrossing(tx: Writer, row: CrossingRow): Promise<boolean> {
-  const inserted = tx.insertInto('limit_crossings').values(row)
-  return await changesRow(
-    inserted.onConflict((oc) => oc.columns(['limit_id', 'entity', 'window_start', 'threshold']).doNothing()),
-  )
+  return await insertOnce(tx, 'limit_crossings', row)
 }

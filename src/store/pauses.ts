@@ -2,7 +2,7 @@
 // then; those that are leased are parked by their worker, and those of which a batch API has lines are left alone: it may
 // have answered them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
-import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -53,8 +53,7 @@ export async function resumeBatch(tx: Writer, id: string, now: number): Promise<
 
 /** False if the project had paused the model already. */
 export async function pauseModel(tx: Writer, paused: PausedModel): Promise<boolean> {
-  const inserted = tx.insertInto('paused_models').values(paused)
-  const isNew = await changesRow(inserted.onConflict((conflict) => conflict.doNothing()))
+  const isNew = await insertOnce(tx, 'paused_models', paused)
   await parkOfPausedModels(tx, paused.project_id)
   return isNew
 }

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import { isPerson, PERSON_ID } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { deleteRows, exactSum, selectRows, updateRows } from './rows.ts'
+import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
 import type { ApiKeyRow, ConsoleSessionRow, NewApiKeyRow, ProjectRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -24,11 +24,7 @@ export async function listProjectsPage(
 
 /** Adds the project, or gives the one that has its name already. */
 export async function ensureProject(tx: Writer, project: ProjectRow): Promise<ProjectRow> {
-  await tx
-    .insertInto('projects')
-    .values(project)
-    .onConflict((oc) => oc.column('name').doNothing())
-    .execute()
+  await insertOnce(tx, 'projects', project)
   return await selectRows(tx, 'projects', { name: project.name }).selectAll().executeTakeFirstOrThrow()
 }
 
@@ -115,11 +111,7 @@ export async function putPerson(
   person: Omit<NewApiKeyRow, 'project_id'>,
 ): Promise<void> {
   const { id } = await ensureProject(tx, project)
-  await tx
-    .insertInto('api_keys')
-    .values({ ...person, project_id: id })
-    .onConflict((oc) => oc.column('id').doUpdateSet({ scopes: person.scopes }))
-    .execute()
+  await putRows(tx, 'api_keys', [{ ...person, project_id: id }], ['scopes'])
 }
 
 /** The names of the persons among these keys, by ID. */
@@ -175,7 +167,7 @@ const OF_KEY_MAX = 20
 /** Removes those that have expired, and the oldest of the key where it has too many: nothing else has to. */
 export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
   await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
-  await tx.insertInto('console_sessions').values(row).execute()
+  await insertRow(tx, 'console_sessions', row)
   const older = await selectRows(tx, 'console_sessions', { key_id: row.key_id, kind: row.kind })
     .select('token_sha256')
     .where('token_sha256', '!=', row.token_sha256)

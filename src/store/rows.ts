@@ -11,7 +11,7 @@ import {
   type UpdateResult,
 } from 'kysely'
 import { COUNT_MAX } from '../domain/spend.ts'
-import type { Schema } from './schema.ts'
+import { keyOf, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 type Table = keyof Schema
@@ -79,11 +79,68 @@ export async function insertRows<T extends Table>(
 
 /** The same, in one statement, where only the database knows the table. */
 export async function insertInto(tx: Writer, table: string, rows: readonly object[]): Promise<void> {
-  if (rows.length === 0) return
+  if (rows.length > 0) await inserting(table, rows).execute(tx)
+}
+
+/** False if there is a row with its key. */
+export async function insertOnce<T extends Table>(
+  tx: Writer,
+  table: T,
+  row: Insertable<Schema[T]>,
+): Promise<boolean> {
+  const { numAffectedRows } = await sql`${inserting(table, [row])} ON CONFLICT DO NOTHING`.execute(tx)
+  return numAffectedRows === 1n
+}
+
+/** Inserts rows, each key once; where there is a row with the key, that one takes the values of these columns. */
+export async function putRows<T extends Table>(
+  tx: Writer,
+  table: T,
+  rows: readonly Insertable<Schema[T]>[],
+  columns: readonly (keyof Row<T> & string)[],
+): Promise<void> {
+  if (rows.length > 0) await onSameKey(table, rows, columns, excluded).execute(tx)
+}
+
+/** Inserts rows, each key once; where there is a row with the key, the values of these columns are added to its own. */
+export async function addRows<T extends Table>(
+  tx: Writer,
+  table: T,
+  rows: readonly Insertable<Schema[T]>[],
+  columns: readonly (keyof Row<T> & string)[],
+): Promise<void> {
+  for (const some of slices(rows)) await adding(table, some, columns).execute(tx)
+}
+
+/** The same, as a statement that may return something. */
+export function adding<T extends Table>(
+  table: T,
+  rows: readonly Insertable<Schema[T]>[],
+  columns: readonly (keyof Row<T> & string)[],
+): RawBuilder<unknown> {
+  return onSameKey(table, rows, columns, (column) => exactPlus(`${table}.${column}`, excluded(column)))
+}
+
+function inserting(table: string, rows: readonly object[]): RawBuilder<unknown> {
   const columns = Object.keys(rows[0] ?? {})
   const values = rows.map((row) => sql`(${sql.join(columns.map((column) => Reflect.get(row, column)))})`)
   const names = sql.join(columns.map((column) => sql.ref(column)))
-  await sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`.execute(tx)
+  return sql`INSERT INTO ${sql.table(table)} (${names}) VALUES ${sql.join(values)}`
+}
+
+function onSameKey(
+  table: Table,
+  rows: readonly object[],
+  columns: readonly string[],
+  valueFor: (column: string) => RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  const key = sql.join(keyOf(table).map((column) => sql.ref(column)))
+  const changes = sql.join(columns.map((column) => sql`${sql.ref(column)} = ${valueFor(column)}`))
+  return sql`${inserting(table, rows)} ON CONFLICT (${key}) DO UPDATE SET ${changes}`
+}
+
+function excluded(column: string): RawBuilder<number> {
+  return sql<number>`${sql.ref(`excluded.${column}`)}`
 }
 
 function named<T extends Table>(table: T) {
@@ -119,11 +176,6 @@ export function exactSum(column: string): RawBuilder<number> {
 export function exactPlus(column: string, by: number | RawBuilder<number>): RawBuilder<number> {
   const sum = sql<number>`${sql.ref(column)} + ${by}`
   return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} WHEN ${sum} < 0 THEN 0 ELSE ${sum} END`
-}
-
-/** In an upsert: a column and the value that was to be inserted. */
-export function exactPlusExcluded(table: string, column: string): RawBuilder<number> {
-  return exactPlus(`${table}.${column}`, sql<number>`${sql.ref(`excluded.${column}`)}`)
 }
 
 const MAX = sql.lit(COUNT_MAX)

@@ -627,6 +627,18 @@ export const TABLES = {
   }),
 }
 
+const KEYS = new Map(
+  Object.entries<Columns>(TABLES).map(([table, columns]) => [
+    table,
+    Object.keys(columns).filter((name) => columns[name]?.traits.isKey),
+  ]),
+)
+
+/** The columns of the primary key of a table, in their order. */
+export function keyOf(table: string): readonly string[] {
+  return KEYS.get(table) ?? []
+}
+
 type Stored<C extends Columns> = { [Name in keyof C]: C[Name]['stored'] }
 export type Schema = { [Name in keyof typeof TABLES]: Stored<(typeof TABLES)[Name]> }
 

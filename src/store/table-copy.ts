@@ -3,7 +3,7 @@
 
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
-import { type Columns, TABLES } from './schema.ts'
+import { keyOf, TABLES } from './schema.ts'
 import type { Reader } from './store.ts'
 
 /** What a column can hold. */
@@ -66,9 +66,4 @@ export async function sumTable(db: Reader, table: string, rows_at_once: number):
     more = page.length === rows_at_once
   }
   return { rows, sha256: hash.digest('hex') }
-}
-
-function keyOf(table: string): string[] {
-  const columns = new Map<string, Columns>(Object.entries(TABLES)).get(table) ?? {}
-  return Object.keys(columns).filter((name) => columns[name]?.traits.isKey)
 }

@@ -2,7 +2,7 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { changesRow, deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, insertRow, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -23,15 +23,7 @@ export async function insertTask(
   task: Pick<TaskRow, 'kind' | 'subject' | 'project_id'> & Partial<Pick<TaskRow, 'run_at' | 'large'>>,
   now: number,
 ): Promise<void> {
-  await tx
-    .insertInto('tasks')
-    .values({
-      id: newId('task', now),
-      ...task,
-      state: 'ready',
-      created: now,
-    })
-    .execute()
+  await insertRow(tx, 'tasks', { id: newId('task', now), ...task, state: 'ready', created: now })
 }
 
 /** Which tasks are asked for. */

@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { changesRow, deleteRows, exactSum, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, exactSum, insertRow, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -67,7 +67,7 @@ function statusAt(now: number) {
 
 /** Its upload must be locked. */
 export async function insertUploadPart(tx: Writer, part: UploadPartRow): Promise<void> {
-  await tx.insertInto('upload_parts').values(part).execute()
+  await insertRow(tx, 'upload_parts', part)
   await updateRows(tx, 'uploads', { id: part.upload_id })
     .set((eb) => ({ part_bytes: eb('part_bytes', '+', part.bytes) }))
     .execute()

@@ -5,28 +5,13 @@ import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
 import { type Spend, sumOf } from '../domain/spend.ts'
 import type { PromptStatistics } from '../domain/tokens.ts'
-import { exactPlusExcluded, exactSum, selectRows, slices, updateRows } from './rows.ts'
+import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Adds to the counters; `rows` hold each key once. */
 export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promise<void> {
-  for (const some of slices(rows))
-    await tx
-      .insertInto('usage_days')
-      .values(some)
-      .onConflict((oc) =>
-        oc.columns(['project_id', 'entity', 'day', 'model']).doUpdateSet((eb) => ({
-          succeeded: eb('usage_days.succeeded', '+', eb.ref('excluded.succeeded')),
-          failed: eb('usage_days.failed', '+', eb.ref('excluded.failed')),
-          not_run: eb('usage_days.not_run', '+', eb.ref('excluded.not_run')),
-          prompt_tokens: exactPlusExcluded('usage_days', 'prompt_tokens'),
-          completion_tokens: exactPlusExcluded('usage_days', 'completion_tokens'),
-          total_tokens: exactPlusExcluded('usage_days', 'total_tokens'),
-          cost_nanos: exactPlusExcluded('usage_days', 'cost_nanos'),
-        })),
-      )
-      .execute()
+  await addRows(tx, 'usage_days', rows, SUMMED)
 }
 
 /**
@@ -35,25 +20,11 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
  */
 export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
   if (rows.length === 0) return new Set()
-  const added = await tx
-    .insertInto('project_days')
-    .values(rows)
-    .onConflict((oc) =>
-      oc.columns(['project_id', 'day']).doUpdateSet({
-        cost_nanos: exactPlusExcluded('project_days', 'cost_nanos'),
-        tokens: exactPlusExcluded('project_days', 'tokens'),
-      }),
-    )
-    .returning((eb) => [
-      'project_id',
-      eb
-        .selectFrom('limit_versions')
-        .select('version')
-        .whereRef('limit_versions.project_id', '=', 'project_days.project_id')
-        .as('limit_version'),
-    ])
-    .execute()
-  return new Set(added.filter((row) => row.limit_version !== null).map((row) => row.project_id))
+  const added = await sql<{ project_id: string; limit_version: number | null }>`
+    ${adding('project_days', rows, ['cost_nanos', 'tokens'])}
+    RETURNING project_id, (SELECT version FROM limit_versions
+      WHERE limit_versions.project_id = project_days.project_id) AS limit_version`.execute(tx)
+  return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
 /** What each of these entities has spent in the window; those that spent nothing are left out. */
@@ -249,17 +220,7 @@ export async function* listTimelines(
 
 /** Replaces the rows. The caller has locked the rows of the batches, so no other transaction writes these. */
 export async function writeBatchStatistics(tx: Writer, rows: readonly BatchStatisticsRow[]): Promise<void> {
-  if (rows.length === 0) return
-  await tx
-    .insertInto('batch_statistics')
-    .values(rows)
-    .onConflict((conflict) =>
-      conflict.column('batch_id').doUpdateSet(({ ref }) => ({
-        errors: ref('excluded.errors'),
-        timeline: ref('excluded.timeline'),
-      })),
-    )
-    .execute()
+  await putRows(tx, 'batch_statistics', rows, ['errors', 'timeline'])
 }
 
 // Sizes of prompts, in bytes and in reported tokens, summed by model. Large sums are halved, so that recent prompts
@@ -275,18 +236,7 @@ export async function addPromptStatistics(
 ): Promise<void> {
   const rows = [...seen].sort(([a], [b]) => (a < b ? -1 : 1)).map(([model, sums]) => ({ model, ...sums }))
   for (const row of rows) {
-    await tx
-      .insertInto('prompt_statistics')
-      .values(row)
-      .onConflict((oc) =>
-        oc.column('model').doUpdateSet({
-          bytes: exactPlusExcluded('prompt_statistics', 'bytes'),
-          tokens: exactPlusExcluded('prompt_statistics', 'tokens'),
-          long_bytes: exactPlusExcluded('prompt_statistics', 'long_bytes'),
-          long_tokens: exactPlusExcluded('prompt_statistics', 'long_tokens'),
-        }),
-      )
-      .execute()
+    await addRows(tx, 'prompt_statistics', [row], ['bytes', 'tokens', 'long_bytes', 'long_tokens'])
     await updateRows(tx, 'prompt_statistics', { model: row.model })
       .set({
         bytes: sql<number>`bytes / 2`,

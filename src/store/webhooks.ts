@@ -2,7 +2,7 @@
 import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { countRows, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { countRows, deleteRows, insertRow, readRow, selectRows, updateRows } from './rows.ts'
 import type { DeliveryRow, DeliveryStatus, EventRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -104,15 +104,9 @@ export async function insertDelivery(
   tx: Writer,
   delivery: Pick<DeliveryRow, 'id' | 'webhook_id' | 'event_id' | 'created'>,
 ): Promise<void> {
-  await tx
-    .insertInto('deliveries')
-    .values({
-      ...delivery,
-      status: 'pending',
-      started: delivery.created,
-      next_attempt_at: delivery.created,
-    })
-    .execute()
+  const { created } = delivery
+  const row = { ...delivery, status: 'pending' as const, started: created, next_attempt_at: created }
+  await insertRow(tx, 'deliveries', row)
 }
 
 /** A delivery with what is sent and where to. */

@@ -7,7 +7,7 @@
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
-import { changesRow, countRows, deleteRows, selectRows, updateRows } from './rows.ts'
+import { changesRow, countRows, deleteRows, insertRows, putRows, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'
 
@@ -170,12 +170,8 @@ export async function setWorkerReport(
   report: WorkerReport,
   now: number,
 ): Promise<void> {
-  const row = { reported_at: now, report: JSON.stringify(report) }
-  await tx
-    .insertInto('worker_reports')
-    .values({ worker_id, ...row })
-    .onConflict((conflict) => conflict.column('worker_id').doUpdateSet(row))
-    .execute()
+  const row = { worker_id, reported_at: now, report: JSON.stringify(report) }
+  await putRows(tx, 'worker_reports', [row], ['reported_at', 'report'])
 }
 
 /** A worker whose session lives. */
@@ -235,19 +231,10 @@ export async function setLaneReports(
   laneReports: readonly LaneReport[],
 ): Promise<void> {
   await deleteRows(tx, 'lane_reports', { worker_id }).execute()
-  if (laneReports.length === 0) return
-  await tx
-    .insertInto('lane_reports')
-    .values(
-      laneReports.map(({ model, state, since, ...details }) => ({
-        worker_id,
-        model,
-        state,
-        since,
-        details: JSON.stringify(details),
-      })),
-    )
-    .execute()
+  const rows = laneReports.map(({ model, state, since, ...details }) => {
+    return { worker_id, model, state, since, details: JSON.stringify(details) }
+  })
+  await insertRows(tx, 'lane_reports', rows)
 }
 
 /** The reports of workers with a valid lease, oldest first. */
