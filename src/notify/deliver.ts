@@ -5,13 +5,12 @@ import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import { ApiError } from '../domain/errors.ts'
 import type { Ports } from '../store/ports.ts'
-import { readOwn } from '../store/rows.ts'
+import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
 import {
   disableWebhook,
-  lockDelivery,
   lockFailedDeliveries,
   type PendingDelivery,
   readPendingDelivery,
@@ -110,7 +109,7 @@ async function recordAttempt(
 ): Promise<void> {
   if (!(await finishTask(tx, task))) return
   // Read the delivery again: it may have been replayed meanwhile, or deleted with its webhook.
-  const delivery = await lockDelivery(tx, { id })
+  const delivery = await lockRow(tx, 'deliveries', { id })
   if (!delivery) return
   const now = clock.now()
   const attempts = delivery.attempts + 1
@@ -190,7 +189,7 @@ export async function replayEvent(
   mustBeEnabled(webhook)
   const event = await readOwn(tx, 'events', webhook.project_id, event_id)
   if (!event) throw new ApiError('event_not_found', undefined, { param: 'event_id' })
-  const delivery = await lockDelivery(tx, { webhook_id: webhook.id, event_id })
+  const delivery = await lockRow(tx, 'deliveries', { webhook_id: webhook.id, event_id })
   if (delivery) return await replay(tx, webhook, delivery, now)
   await queueDelivery(tx, { project_id: webhook.project_id, webhook_id: webhook.id, event_id }, now)
 }

@@ -7,10 +7,10 @@ import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { nextAttemptAt } from '../notify/deliver.ts'
 import { outputEnded, recordEvent } from '../notify/record-event.ts'
-import { lockBatchRow, setOutputStatus } from '../store/batches.ts'
+import { setBatch } from '../store/batches.ts'
 import { readFile } from '../store/files.ts'
 import type { Ports } from '../store/ports.ts'
-import { readRow } from '../store/rows.ts'
+import { lockRow, readRow } from '../store/rows.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { finishTask, postponeTask, requeueTask } from '../store/tasks.ts'
@@ -32,7 +32,7 @@ export async function requestExport(
   output_url: string,
   now: number,
 ): Promise<BatchRow> {
-  const batch = await lockBatchRow(tx, id)
+  const batch = await lockRow(tx, 'batches', { id })
   if (!batch) throw new Error(`batch ${id} has no row`)
   const { project_id, output_file_id, error_file_id } = batch
   const fresh = { output_url, output_url_status: 'pending', output_url_error: null } as const
@@ -42,7 +42,7 @@ export async function requestExport(
         throw new ApiError('file_not_found', 'The results of this batch were deleted, or have expired.')
     await requeueTask(tx, { kind: 'export', subject: id, project_id }, now)
   }
-  await setOutputStatus(tx, id, fresh)
+  await setBatch(tx, id, fresh)
   return { ...batch, ...fresh }
 }
 
@@ -68,18 +68,18 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
       ? null
       : schedule({ started: task.created, attempts: task.attempts }, now, random())
   await store.write(async (tx) => {
-    const current = await lockBatchRow(tx, batch.id)
+    const current = await lockRow(tx, 'batches', { id: batch.id })
     if (current?.output_url !== batch.output_url) {
       if (await finishTask(tx, task)) await requeueTask(tx, task, now)
       return
     }
     if (next !== null) {
-      await setOutputStatus(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
+      await setBatch(tx, batch.id, { output_url_status: 'pending', output_url_error: error })
       return await postponeTask(tx, task, next, error)
     }
     if (!(await finishTask(tx, task))) return
     const status = failure === null ? 'delivered' : 'failed'
-    await setOutputStatus(tx, batch.id, { output_url_status: status, output_url_error: error })
+    await setBatch(tx, batch.id, { output_url_status: status, output_url_error: error })
     await recordEvent(tx, outputEnded(batch, status, error), now)
   })
 }

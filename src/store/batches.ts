@@ -176,29 +176,17 @@ function meanSpeed(now: number): RawBuilder<number> {
 
 /**
  * What is learned of a batch beside its status and counts. `errors`: of a batch that fails, a JSON array of what is wrong
- * with its first lines. `total`, `models`: of one that was created before its file was validated.
+ * with its first lines. `total`, `models`: of one that was created before its file was validated. `output_url…`: how far its
+ * results are with it. `deleted_at`: of one that is deleted as a message batch.
  */
 type BatchFacts = Pick<
   BatchRow,
-  'errors' | 'total' | 'models' | 'output_file_id' | 'error_file_id' | 'chunk_count' | 'unshared_lines'
+  | ('errors' | 'total' | 'models' | 'output_file_id' | 'error_file_id' | 'chunk_count' | 'unshared_lines')
+  | ('output_url' | 'output_url_status' | 'output_url_error' | 'deleted_at')
 >
 
 export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts>): Promise<void> {
   await updateRows(tx, 'batches', { id }).set(facts).execute()
-}
-
-/** The row of a batch; until the transaction ends, no other one changes it. */
-export async function lockBatchRow(tx: Writer, id: string): Promise<BatchRow | undefined> {
-  return await selectRows(tx, 'batches', { id }).selectAll().forUpdate().executeTakeFirst()
-}
-
-/** How far the results of a batch are with its `output_url`. */
-export async function setOutputStatus(
-  tx: Writer,
-  id: string,
-  status: Pick<BatchRow, 'output_url_status' | 'output_url_error'> & Partial<Pick<BatchRow, 'output_url'>>,
-): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set(status).execute()
 }
 
 /** What one flush of a worker adds to a batch. */
@@ -364,10 +352,6 @@ export async function listMessageBatches(
   page: Page,
 ): Promise<Listed<BatchRow>> {
   return await listed(selectRows(db, 'batches', { project_id }).where(isMessageBatch).selectAll(), 'id', page)
-}
-
-export async function deleteMessageBatch(tx: Writer, id: string, now: number): Promise<void> {
-  await updateRows(tx, 'batches', { id }).set({ deleted_at: now }).execute()
 }
 
 const PACE = [

@@ -10,6 +10,7 @@ import {
   deleteRows,
   insertOnce,
   insertRow,
+  lockRow,
   selectRows,
   slices,
   updateRows,
@@ -31,7 +32,7 @@ export async function updateLimit(
   id: string,
   change: LimitChange,
 ): Promise<LimitRow | undefined> {
-  const known = await selectRows(tx, 'limits', { id, project_id }).selectAll().forUpdate().executeTakeFirst()
+  const known = await lockRow(tx, 'limits', { id, project_id })
   if (!known || Object.keys(change).length === 0) return known
   await changed(tx, project_id)
   return await updateRows(tx, 'limits', { id }).set(change).returningAll().executeTakeFirstOrThrow()

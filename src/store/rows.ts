@@ -32,6 +32,11 @@ export async function readRow<T extends Table>(db: Reader, table: T, match: Matc
   return await selectRows(db, table, match).selectAll().executeTakeFirst()
 }
 
+/** The same; until the transaction ends, no other one changes or refers to it. */
+export async function lockRow<T extends Table>(tx: Writer, table: T, match: Match<T>) {
+  return await selectRows(tx, table, match).selectAll().forUpdate().executeTakeFirst()
+}
+
 /** The project's object; undefined if it does not exist or is another project's. */
 export async function readOwn<T extends Owned>(db: Reader, table: T, project_id: string, id: string) {
   return await readRow(db, table, { id, project_id } as Match<T>)

@@ -45,15 +45,6 @@ export async function forgetEvents(tx: Writer, cutoff: number, limit: number): P
   return ids.length
 }
 
-/** The same, locked until the transaction ends. */
-export async function lockWebhook(
-  tx: Writer,
-  project_id: string,
-  id: string,
-): Promise<WebhookRow | undefined> {
-  return await selectRows(tx, 'webhooks', { id, project_id }).selectAll().forUpdate().executeTakeFirst()
-}
-
 /** A page of those of a batch of the project, or of the project itself. */
 export async function listWebhooks(
   db: Reader,
@@ -122,26 +113,9 @@ export async function readPendingDelivery(
 ): Promise<PendingDelivery | undefined> {
   const delivery = await readRow(db, 'deliveries', { id: delivery_id })
   if (!delivery) return undefined
-  const webhook = await selectRows(db, 'webhooks', { id: delivery.webhook_id })
-    .selectAll()
-    .executeTakeFirstOrThrow()
-  const event = await selectRows(db, 'events', { id: delivery.event_id })
-    .selectAll()
-    .executeTakeFirstOrThrow()
-  return { delivery, webhook, event }
-}
-
-/** Undefined when the webhook was deleted meanwhile; otherwise locked until the transaction ends. */
-export async function lockDelivery(
-  tx: Writer,
-  key: { id: string } | { webhook_id: string; event_id: string },
-): Promise<DeliveryRow | undefined> {
-  const query = tx.selectFrom('deliveries').selectAll().forUpdate()
-  const one =
-    'id' in key
-      ? query.where('id', '=', key.id)
-      : query.where('webhook_id', '=', key.webhook_id).where('event_id', '=', key.event_id)
-  return await one.executeTakeFirst()
+  const webhook = await readRow(db, 'webhooks', { id: delivery.webhook_id })
+  const event = await readRow(db, 'events', { id: delivery.event_id })
+  return webhook && event && { delivery, webhook, event }
 }
 
 export async function updateDelivery(

@@ -9,12 +9,7 @@ import { removeFile } from '../../lifecycle/remove-file.ts'
 import { cancelBatch } from '../../lifecycle/stop-batch.ts'
 import { readErrors } from '../../results/batch-statistics.ts'
 import { readResultLines } from '../../results/finished-lines.ts'
-import {
-  deleteMessageBatch,
-  isInputShared,
-  listMessageBatches,
-  readMessageBatch,
-} from '../../store/batches.ts'
+import { isInputShared, listMessageBatches, readMessageBatch, setBatch } from '../../store/batches.ts'
 import { readExpiries, readFile } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
@@ -111,7 +106,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
           const file = file_id === null ? undefined : await readFile(tx, project_id, file_id, now)
           if (file) await removeFile(tx, file, now)
         }
-        await deleteMessageBatch(tx, batch.id, now)
+        await setBatch(tx, batch.id, { deleted_at: now })
         return batch
       })
       wake()

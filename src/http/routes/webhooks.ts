@@ -8,7 +8,7 @@ import { replayEvent, replayFailed } from '../../notify/deliver.ts'
 import { eventObject, recordTestEvent, wantedTypes } from '../../notify/record-event.ts'
 import { newSigningSecret } from '../../notify/signing.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
-import { insertRow, readOwn, readRow } from '../../store/rows.ts'
+import { insertRow, lockRow, readOwn, readRow } from '../../store/rows.ts'
 import type { WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
 import {
@@ -18,7 +18,6 @@ import {
   listEvents,
   listWebhooks,
   lockFailedDeliveries,
-  lockWebhook,
   updateWebhook,
 } from '../../store/webhooks.ts'
 import {
@@ -78,7 +77,9 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     id: string,
     act: (tx: Writer, webhook: WebhookRow) => Promise<T>,
   ): Promise<T> =>
-    store.write(async (tx) => act(tx, found(await lockWebhook(tx, project_id, id), 'webhook_not_found')))
+    store.write(async (tx) =>
+      act(tx, found(await lockRow(tx, 'webhooks', { id, project_id }), 'webhook_not_found')),
+    )
 
   route(app, 'POST /v1/webhooks', {
     access: ['webhooks:write'],
