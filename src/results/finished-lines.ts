@@ -2,6 +2,7 @@
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { byteLines } from '../jsonl/byte-lines.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf, firstUnsealed, readChunkOfLine } from '../store/chunks.ts'
@@ -196,7 +197,6 @@ async function* finishedAfter(
 const PAGE_LINES = 1_000
 /** Other calls wait while so much is parsed. */
 const BATCH_BYTES = 64 * 1024
-const LF = 10
 
 /** The finished lines of a batch as parsed rows, in the order of the input, some at a time. */
 export async function* readResultRows(ports: ReadPorts, batch_id: string): AsyncGenerator<ResultRow[]> {
@@ -224,33 +224,8 @@ export async function* readResultLines(
   for (let after = 0, more = true; more; ) {
     const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false } as const
     const page = await readFinished(ports, batch_id, order)
-    yield* linesOf(page.text, bytesMax)
+    yield* byteLines(page.text, bytesMax)
     after = page.nextAfter
     more = page.hasMore
-  }
-}
-
-/** `bytes`: of the whole line. */
-async function* linesOf(
-  blocks: AsyncIterable<Buffer>,
-  bytesMax: number,
-): AsyncGenerator<{ line: Buffer; bytes: number }> {
-  let begun: Buffer[] = []
-  let bytes = 0
-  const add = (part: Buffer): void => {
-    if (bytes <= bytesMax) begun.push(part)
-    bytes += part.length
-  }
-  for await (const block of blocks) {
-    let from = 0
-    for (let end = block.indexOf(LF); end >= 0; end = block.indexOf(LF, from)) {
-      add(block.subarray(from, end))
-      const [part] = begun
-      yield { line: part && begun.length === 1 ? part : Buffer.concat(begun), bytes }
-      begun = []
-      bytes = 0
-      from = end + 1
-    }
-    if (from < block.length) add(block.subarray(from))
   }
 }

@@ -1,6 +1,7 @@
 // JSONL files with one object a row. The columns are the keys of all rows, in the order in which they first occur; a
 // first pass over the file finds them. A row is written as it was read, with the new columns at its end.
 import { isRecord } from '../domain/json-record.ts'
+import { byteLines } from '../jsonl/byte-lines.ts'
 import {
   type Cell,
   type Column,
@@ -14,7 +15,7 @@ import {
   type TableReader,
   type TableWriter,
 } from './table.ts'
-import { byteLines, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
+import { refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 /** More keys than this come from rows that use values as keys. */
 const COLUMNS_MAX = 10_000
@@ -74,7 +75,7 @@ async function* readRows(
   refuseUtf16(name, await tableHead(source, HEAD_BYTES))
   const decoder = new TextDecoder('utf-8', { fatal: true })
   let number = 0
-  for await (const line of byteLines(linesBounded(source))) {
+  for await (const { line } of byteLines(linesBounded(source))) {
     number++
     let json: string
     try {

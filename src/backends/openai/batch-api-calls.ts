@@ -5,6 +5,8 @@ import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
 import { steadyClock } from '../../domain/clock.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
+import { hasByteOrderMark, isBlank, withoutCr } from '../../jsonl/line-scan-span.ts'
 import type { BatchApiError, SeenBatch } from '../batch-api/batch-api.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { brokenCall, notUnderstood, refusedCall, tooSlow } from './batch-api-failure.ts'
@@ -164,7 +166,7 @@ export abstract class BatchApiCalls {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
-      yield* linesOf(atLeastSpeed(answer.body, this.#options.timeout_ms))
+      yield* resultLines(atLeastSpeed(answer.body, this.#options.timeout_ms))
     } catch (error) {
       throw this.#broken(error)
     }
@@ -325,7 +327,7 @@ export function oldestFirst(found: readonly { at: number; batch: SeenBatch }[]):
 /** Of lists and single objects. */
 export const JSON_BYTES_MAX = 8 * 1024 * 1024
 /** Of errors: the rest is left unread. */
-export const ERROR_BYTES_MAX = 64 * 1024
+const ERROR_BYTES_MAX = 64 * 1024
 /** Of a file, as a mean over the longest wait. */
 const LEAST_BYTES_PER_S = 1024
 
@@ -352,10 +354,7 @@ export async function readText(
 }
 
 /** Passes a body on, whatever its size. Throws where it trickles; the time that its reader takes does not count. */
-export async function* atLeastSpeed(
-  body: AsyncIterable<Uint8Array>,
-  periodMs: number,
-): AsyncGenerator<Uint8Array> {
+async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number): AsyncGenerator<Uint8Array> {
   let waitedMs = 0
   let bytes = 0
   let from = steadyClock.now()
@@ -372,51 +371,18 @@ export async function* atLeastSpeed(
   }
 }
 
-// Splits a stream of bytes into lines.
-
-const LF = 0x0a
-const CR = 0x0d
-const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf])
 /** A longer line is no result; its beginning stands for it. */
 const LINE_BYTES_MAX = 64 * 1024 * 1024
 
 /** The lines that are not blank, without their line breaks and a byte order mark. */
-export async function* linesOf(stream: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
-  let pieces: Buffer[] = []
-  let length = 0
+async function* resultLines(file: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let isFirst = true
-  const take = (piece: Buffer): void => {
-    if (length < LINE_BYTES_MAX) pieces.push(piece)
-    length += piece.length
-  }
-  const end = (): Buffer | null => {
-    const bytes = Buffer.concat(pieces)
-    const line = whole(isFirst && bytes.indexOf(BYTE_ORDER_MARK) === 0 ? bytes.subarray(3) : bytes)
-    pieces = []
-    length = 0
+  for await (const { line } of byteLines(file, LINE_BYTES_MAX)) {
+    const start = isFirst && hasByteOrderMark(line, 0, line.length) ? 3 : 0
     isFirst = false
-    return line
+    const end = withoutCr(line, start, line.length)
+    if (!isBlank(line, start, end)) yield line.subarray(start, end)
   }
-  for await (const bytes of stream) {
-    const piece = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-    let at = 0
-    for (let lf = piece.indexOf(LF); lf !== -1; lf = piece.indexOf(LF, at)) {
-      take(piece.subarray(at, lf))
-      at = lf + 1
-      const line = end()
-      if (line !== null) yield line
-    }
-    // The stream may use its memory again.
-    if (at < piece.length) take(Buffer.from(piece.subarray(at)))
-  }
-  const last = end()
-  if (last !== null) yield last
-}
-
-function whole(line: Buffer): Buffer | null {
-  const end = line.at(-1) === CR ? line.length - 1 : line.length
-  for (let at = 0; at < end; at++) if (line[at]! > 0x20) return line.subarray(0, end)
-  return null
 }
 
 // Hosted batch APIs differ from OpenAI's, as their documentation said on 2026-11-22. docs/batch-apis.md lists the

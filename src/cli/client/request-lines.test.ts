@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { byteLines } from '../../tables/table-bytes.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
 import { ModelOverride } from './request-lines.ts'
 
 async function* blocksOf(...blocks: (string | Uint8Array)[]): AsyncGenerator<Buffer> {
   for (const block of blocks) yield Buffer.from(block)
 }
 
-async function texts(lines: AsyncIterable<Buffer>): Promise<string[]> {
+async function texts(lines: AsyncIterable<{ line: Buffer }>): Promise<string[]> {
   const found: string[] = []
-  for await (const line of lines) found.push(line.toString('latin1'))
+  for await (const { line } of lines) found.push(line.toString('latin1'))
   return found
 }
 

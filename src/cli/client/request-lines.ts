@@ -1,9 +1,9 @@
 // The lines of a file of requests, as bytes: their endpoint, and another model in place of the one that they name.
 import { createReadStream } from 'node:fs'
 import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
 import { hasByteOrderMark, isBlank } from '../../jsonl/line-scan-span.ts'
-import { byteLines } from '../../tables/table-bytes.ts'
 import { counted } from '../terminal/format.ts'
 
 /**
@@ -12,7 +12,7 @@ import { counted } from '../terminal/format.ts'
  */
 export async function endpointOfFile(path: string): Promise<EndpointPath> {
   const scanner = new LineScanner({ validated: true })
-  for await (const line of byteLines(createReadStream(path))) {
+  for await (const { line } of byteLines(createReadStream(path))) {
     const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
     if (isBlank(line, start, line.length)) continue
     const scanned = scanner.scan(line, start, line.length)
@@ -38,7 +38,7 @@ export class ModelOverride {
   async *lines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
     const scanner = new LineScanner({ validated: true })
     const name = Buffer.from(JSON.stringify(this.model))
-    for await (const bytes of byteLines(input)) {
+    for await (const { line: bytes } of byteLines(input)) {
       const line = scanner.scan(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
       if (!line.ok || line.body.model === this.model) {
         yield Buffer.concat([bytes, NEWLINE])

@@ -3,8 +3,8 @@ import { createReadStream } from 'node:fs'
 import type { Command } from 'commander'
 import Type from 'typebox'
 import { Value } from 'typebox/value'
+import { byteLines } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
-import { byteLines } from '../../tables/table-bytes.ts'
 import type { Shell } from '../shell.ts'
 import { writeWhole } from '../tables/open-table.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -90,7 +90,7 @@ interface Turn {
 /** The tool calls of an output file, by custom_id. */
 export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
   const turns = new Map<string, Turn>()
-  for await (const line of byteLines(output)) {
+  for await (const { line } of byteLines(output)) {
     if (line.length === 0) continue
     const answer: unknown = JSON.parse(line.toString())
     if (!Value.Check(AnswerLine, answer)) continue
@@ -112,7 +112,7 @@ export async function readToolResults(
 ): Promise<Map<string, Map<string, string>>> {
   const found = new Map<string, Map<string, string>>()
   let number = 0
-  for await (const line of byteLines(results)) {
+  for await (const { line } of byteLines(results)) {
     number++
     if (line.length === 0) continue
     const result: unknown = JSON.parse(line.toString())
@@ -133,7 +133,7 @@ export async function* nextRound(
   results: ReadonlyMap<string, ReadonlyMap<string, string>>,
 ): AsyncGenerator<Buffer> {
   const scanner = new LineScanner({ validated: true })
-  for await (const bytes of byteLines(input)) {
+  for await (const { line: bytes } of byteLines(input)) {
     if (bytes.length === 0) continue
     const line = scanner.scan(bytes, 0, bytes.length)
     if (!line.ok) throw new Failure(`the input is not the input file of this batch: ${line.message}`)

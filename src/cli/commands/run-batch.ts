@@ -8,8 +8,8 @@ import Type, { type Static } from 'typebox'
 import { Value } from 'typebox/value'
 import { OPEN_STATUSES } from '../../domain/batch.ts'
 import { sentence } from '../../domain/text.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
-import { byteLines } from '../../tables/table-bytes.ts'
 import { BatchObject, ReaskShape } from '../../wire/batch.ts'
 import { AnyObject, type ApiClient, ApiError, adviceFor, ResultLine } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
@@ -304,7 +304,7 @@ interface CodeCount {
 /** Most frequent first. Skips lines that are not result lines with an error. */
 async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> {
   const counts = new Map<string, CodeCount>()
-  for await (const line of byteLines(blocks)) {
+  for await (const { line } of byteLines(blocks)) {
     const parsed: unknown = line.length === 0 ? null : JSON.parse(line.toString())
     if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
     const { code, message } = parsed.error

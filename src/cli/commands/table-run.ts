@@ -5,10 +5,10 @@ import { mkdir, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { isTerminal } from '../../domain/batch.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
 import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
 import type { Question } from '../../tables/row-requests.ts'
 import { rowOfId, type TableReader, withoutEnding } from '../../tables/table.ts'
-import { byteLines } from '../../tables/table-bytes.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
@@ -324,7 +324,7 @@ interface RowLine {
 
 /** The lines of a file of requests with the numbers of their rows. */
 async function* rowLines(path: string): AsyncGenerator<RowLine, undefined> {
-  for await (const bytes of byteLines(createReadStream(path))) {
+  for await (const { line: bytes } of byteLines(createReadStream(path))) {
     const row = rowOfId(/^\{"custom_id":"([^"]*)"/.exec(bytes.toString('latin1', 0, ID_BYTES_MAX))?.[1] ?? '')
     if (row !== null) yield { row, bytes }
   }
