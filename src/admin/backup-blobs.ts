@@ -1,12 +1,11 @@
-// A backup: a copy of the database, and the blobs that belong to it. The database is copied first: blobs are written
-// before the commit that names them and never changed, so whatever the copy names was there when it was made. Only
-// content that users deleted since may be gone; then the database is copied again, until there is a copy with
-// every blob that it names.
+// A backup copies the database and the blobs that it names. The database is copied first: a blob is written before the
+// commit that names it and never changes, so every blob that the copy names existed when the copy was made. Users may
+// have deleted content since; then the database is copied again, until every blob that the copy names is there.
 //
-// The backup before in the same place stays whole until the new one is: the copy waits under another name while its
-// blobs are added to those that are there, then takes the place of the database before in one step, and only then
-// are blobs removed that it does not need. Whatever fails, and wherever a crash falls, one of the two can be restored,
-// and the next backup copies no more than what is missing.
+// The previous backup in the same folder stays complete until the new one is: the new copy of the database has a
+// temporary name while its blobs are added, then it replaces the previous copy in one step, and only then are unneeded
+// blobs removed. After any failure or crash one of the two can be restored, and the next backup copies only the missing
+// blobs.
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import { blobPages, openableBlobs } from '../store/blobs.ts'

@@ -1,6 +1,6 @@
-// Compares what was recorded of the batches at batch APIs with what these say of themselves: for each upstream, the lines
-// answered and their cost, and each batch where the lines differ. A worker that crashed after it had recorded results may
-// not have counted them: the audit records of such a chunk are read.
+// Compares the recorded results of remote batches with what their batch APIs report: for each upstream, the answered
+// lines and their cost, and each batch whose lines differ. A worker may have crashed between recording results and
+// counting them; the audit records of such a chunk are counted instead.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { readBlobRow } from '../store/blobs.ts'

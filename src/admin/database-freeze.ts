@@ -35,7 +35,7 @@ export async function thaw(store: Store): Promise<void> {
   await store.write((tx) => deleteProperty(tx, 'frozen'))
 }
 
-/** Throws AdminCommandError, saying what has to be done first, where no service may run. */
+/** Throws AdminCommandError with what to do first, if no service may run on the database. */
 export async function assertNotFrozen(db: Reader): Promise<void> {
   const why = await readFreeze(db)
   if (why !== null) throw new AdminCommandError(`this database is not to be used now: ${spoken(why)}`)

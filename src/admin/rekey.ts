@@ -1,6 +1,6 @@
-// Puts a database under another master key, and switches the files of the keys. Only what the old key has wrapped is rewritten, blobs stay as they
-// are. Each wrapped key names its master key, and pages are transactions of their own, so that whatever
-// interrupts it, running it again goes on where it stopped.
+// Replaces the master key of a database, and switches the key files. Only wrapped keys are rewritten; blobs stay as
+// they are. Each wrapped key names its master key and each page is a transaction, so an interrupted rekey is run again
+// and continues.
 import { randomInt } from 'node:crypto'
 import { constants } from 'node:fs'
 import { copyFile, link, open, rename, unlink } from 'node:fs/promises'
@@ -49,9 +49,9 @@ interface RekeyDeps {
 }
 
 /**
- * Rewraps whatever is under `from`, and verifies that all of it is under `to`. The database stays closed to
- * services until `endRekey`. `from` is null where the file of the old key has been replaced already: then
- * nothing may be left under it. Throws AdminCommandError.
+ * Rewraps every key that `from` wraps, and verifies that `to` wraps all of them. The database stays closed to
+ * services until `endRekey`. `from` is null where the file of the old key has been replaced already: then it may
+ * wrap none. Throws AdminCommandError.
  */
 export async function rekey(
   { store, blobs }: RekeyDeps,
@@ -215,7 +215,7 @@ function refuseStrangers(in_use: KeysInUse, known: ReadonlySet<string | undefine
 // Puts a new master key's file in the place of the old one, which is kept beside it: backups made before need
 // it. At no moment is there no file, or half a file, under the key's name, and running it again is safe.
 
-/** Where a new key waits until everything is under it. */
+/** The file of a new key until it wraps every key. */
 export function nextKeyPath(path: string): string {
   return `${path}.new`
 }
@@ -224,7 +224,7 @@ export function oldKeyPath(path: string): string {
   return `${path}.old`
 }
 
-/** The key that the file at `from` holds, also at `to`, for its owner alone; a half written copy is replaced. */
+/** Copies the key in the file at `from` to `to`, readable by its owner alone; an incomplete copy is replaced. */
 export async function copyKeyFile(from: string, to: string): Promise<MasterKey> {
   const temporary = `${to}.part`
   await unlink(temporary).catch(() => {})
@@ -239,14 +239,14 @@ export async function copyKeyFile(from: string, to: string): Promise<MasterKey> 
   return await readMasterKey(to)
 }
 
-/** Afterwards `path` holds what `nextKeyPath(path)` held, and `oldKeyPath(path)` what `path` held. */
+/** Moves `path` to `oldKeyPath(path)`, and `nextKeyPath(path)` to `path`. */
 export async function switchKeyFile(path: string): Promise<void> {
   await keepOld(path)
   await rename(nextKeyPath(path), path)
   await syncFolder(path)
 }
 
-/** Takes the key away where another source has its place: then `path` is gone, and kept as the old one. */
+/** Moves `path` to `oldKeyPath(path)`, where the new key comes from another source than a file. */
 export async function retireKeyFile(path: string): Promise<void> {
   await keepOld(path)
   await unlink(path)

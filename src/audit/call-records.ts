@@ -1,5 +1,5 @@
-// Keeps the record of every authenticated call. A record is committed before its response is sent, so whoever
-// has received a response can read its record. No secret is kept with it.
+// Keeps the record of every authenticated call. A record is committed before its response is sent, so a caller that has
+// a response can read its record. A record contains no secret.
 import type { Clock } from '../domain/clock.ts'
 import { withoutSecrets } from '../domain/text.ts'
 import { keepNewestAnonymousRequests } from '../store/calls.ts'

@@ -1,6 +1,6 @@
-// Browses the lines of a batch with filters, while it runs and afterwards. Chunks that cannot have a matching line, by
-// their counts or by the custom_ids in their input, are skipped; of those that can, so many are read for one page. A
-// page that ends there is short, and the next one goes on.
+// Lists the lines of a batch by filters, while it runs and afterwards. Chunks that cannot have a matching line, by
+// their counts or by the custom_ids of their input, are skipped; of the others, one page reads a bounded number. A page
+// that reaches this bound is short, and the next page continues there.
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX } from '../domain/batch.ts'

@@ -1,5 +1,5 @@
-// Reads one line: its input and its result byte for byte, and its audit record. They are put together from stored
-// bytes, so that every number stays as it was written.
+// Reads one line: its input and its result byte for byte, and its audit record. The answer is composed of stored bytes,
+// so every number keeps its digits.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'

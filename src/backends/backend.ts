@@ -1,6 +1,5 @@
-// The port of model servers. A Backend is one upstream that answers the endpoints of batches; it makes one
-// attempt and says what came of it. Retrying, failing over and choosing how much to send at once belong to dispatch/.
-
+// The port of model servers. A Backend is one upstream that answers the endpoints of batches; it makes one attempt and
+// reports the outcome. dispatch/ retries, fails over, and chooses the concurrency.
 import type { EndpointPath } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import type { Answer } from '../jsonl/answer-scan.ts'
@@ -43,7 +42,10 @@ export type BackendResult =
       isOfGateway?: boolean
     } & FailureReason)
 
-/** What a line that ran out of attempts fails with; `internal_error` is a mistake of our own, not the server's. */
+/**
+ * The error code of a line whose attempts are exhausted; `internal_error` is a defect of the service, not of the
+ * server.
+ */
 export type FailureCode =
   | 'upstream_unavailable'
   | 'upstream_timeout'
@@ -65,13 +67,13 @@ export interface Backend {
   readonly onDemand?: ServerOnDemand
 }
 
-/** `isUp`: null where its answer does not tell. `reason`: why it is not up, for operators. */
+/** `isUp`: null if its answer does not show that. `reason`: why it is not up, for operators. */
 export interface ServerProbe {
   isUp: boolean | null
   reason: string | null
 }
 
-/** The traffic of a server, lines and other requests together, by its own account. */
+/** The traffic of a server, lines and other requests together, as the server reports it. */
 export interface ServerTraffic {
   running: number
   waiting: number
@@ -83,7 +85,7 @@ export interface ServerTraffic {
   steps: number | null
 }
 
-/** What waits for a server in one lane. */
+/** The lines that wait for a server in one lane. */
 export interface ServerLoad {
   /** Lines that are not in flight. */
   waiting: number

@@ -1,5 +1,5 @@
-// A failed attempt has a reason with parts for different readers: callers, operators and the log. A server may quote
-// any request in its errors, also one of another tenant, and name addresses that only operators are to know.
+// The reason of a failed attempt, in parts for different readers: callers, operators and the log. A server's error may
+// quote requests of other tenants, and name addresses that only operators may know.
 import { isIPv6 } from 'node:net'
 
 export interface FailureReason {
@@ -11,7 +11,7 @@ export interface FailureReason {
   operatorReason?: string | undefined
 }
 
-/** For the caller whose line it was about. */
+/** The reason for the caller of the line. */
 export function reasonForCaller({ reason, words, operatorReason }: FailureReason): string {
   return operatorReason === undefined ? quoting(reason, words && withoutAddresses(words)) : reason
 }
@@ -20,7 +20,7 @@ export function reasonForOperator({ reason, words, operatorReason }: FailureReas
   return quoting(operatorReason ?? reason, words)
 }
 
-/** Logs hold no content, which the words of a server may quote. */
+/** The reason for logs, without the server's message, which may quote content. */
 export function reasonForLog({ reason, operatorReason }: FailureReason): string {
   return operatorReason ?? reason
 }
@@ -44,7 +44,7 @@ const HOSTS = [
 ]
 const MAYBE_IPV6 = /\[?(?<![\w:])([0-9a-f]*:[0-9a-f:]*:[0-9a-f.]*)(?![\w:])(?:\]:\d+|\])?/gi
 
-/** Strikes addresses and internal names of hosts out of the words of a server. */
+/** Removes addresses and internal host names from a server's message. */
 export function withoutAddresses(words: string): string {
   const text = words.replace(URL_AUTHORITY, (authority) => {
     const host = authority.replace(/^.*@/, '')

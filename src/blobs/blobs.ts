@@ -115,8 +115,8 @@ function refuse(key: string, why: string): never {
 }
 
 /**
- * The part of `range` that lies within `bytes` bytes, or all of them without a range; empty (`start === end`)
- * when it begins past the end. Throws a RangeError on what is no range.
+ * The part of `range` that lies within `bytes` bytes, or all of them without a range; empty (`start === end`) when
+ * it begins past the end. Throws a RangeError for an invalid range.
  */
 export function cutRange(range: ByteRange | undefined, bytes: number): ByteRange {
   if (range === undefined) return { start: 0, end: bytes }

@@ -17,7 +17,7 @@ import { BlobDamaged } from './blobs.ts'
 import { owner } from './wrap-key.ts'
 
 export const FRAME_BYTES = 256 * 1024
-/** What a header may ask a reader to hold in memory. */
+/** The largest frame that a header may declare: a reader holds it in memory. */
 export const FRAME_BYTES_MAX = 1024 * 1024
 export const HEADER_BYTES = 20
 export const HEAD_BYTES = 4

@@ -1,4 +1,4 @@
-// Maps items in order with a few in flight: the thread pool compresses the next frames while one is written, and at most
+// Maps items in order, several at a time: the thread pool compresses the next frames while one is written, and at most
 // `ahead` results wait for a slow reader.
 
 /**

@@ -1,8 +1,8 @@
-// The port of buckets that callers name: objects that others write and read. s3/s3-objects.ts implements it.
+// The port of callers' buckets, whose objects other programs write and read. s3/s3-objects.ts implements it.
 import type { BucketUse } from '../domain/bucket-url.ts'
 import type { ByteRange, Source } from './blobs.ts'
 
-/** All of it throws ObjectFailed, also soon after `signal` aborts. */
+/** Every method throws ObjectFailed, also soon after `signal` aborts. */
 export interface Objects {
   /** `etag` names this content of the object. */
   stat(key: string, signal: AbortSignal): Promise<{ bytes: number; etag: string }>

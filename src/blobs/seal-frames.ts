@@ -124,7 +124,7 @@ function compressInline(plain: Buffer): Buffer {
   })
 }
 
-/** What `compress` was given; throws when it is not `plain_bytes` long or no zstd frame. */
+/** Reverses `compress`; throws if the result is not `plain_bytes` long, or the input is no zstd frame. */
 export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
   const options = {
     chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes),

@@ -1,5 +1,5 @@
-// Whoever can write to the store must not be able to make a reader believe anything: a whole read fails, and a
-// read of a range fails or gives the true bytes.
+// An attacker who can write to the store cannot deceive a reader: a whole read fails, and a read of a range fails or
+// gives the true bytes.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { readFile, writeFile } from 'node:fs/promises'

@@ -23,7 +23,7 @@ export type SealedBlobs = Pick<Sealing, 'put' | 'read' | 'readAll' | 'delete'>
 /** Chunks of one big input are read range by range; a table is 8 bytes for each of its frames. */
 const TABLES_KEPT = 32
 
-/** `frame_bytes` is what new blobs are cut into; blobs say in their header what they were cut into. */
+/** New blobs are cut into frames of `frame_bytes`; each blob names its own frame size in its header. */
 export function sealBlobs(
   blobs: Blobs,
   master: MasterKey,

@@ -1,5 +1,5 @@
-// Each blob has a data key of its own; SQL keeps it wrapped by the master key, bound to the project and key
-// of its blob. Rotating the master key therefore rewrites wrapped keys and leaves every blob as it is.
+// Wraps data keys. Each blob has a data key of its own; SQL keeps it wrapped by the master key, bound to the project
+// and key of its blob. Rotating the master key therefore rewrites wrapped keys and leaves every blob as it is.
 //
 //   version 1 (1 byte) | ID of the master key (8) | nonce (24) | data key sealed by XAES-256-GCM (32 + 16)
 //
@@ -25,7 +25,7 @@ export function xaesSeal(key: KeyObject, nonce: Buffer, plain: Buffer, aad: Buff
   return Buffer.concat([cipher.update(plain), cipher.final(), cipher.getAuthTag()])
 }
 
-/** Throws when any of key, nonce, associated data and ciphertext is not what it was when sealed. */
+/** Throws if key, nonce, associated data or ciphertext differ from those of the sealing. */
 export function xaesOpen(key: KeyObject, nonce: Buffer, sealed: Buffer, aad: Buffer): Buffer {
   const decipher = createDecipheriv('aes-256-gcm', derive(key, nonce), nonce.subarray(-GCM_NONCE_BYTES), {
     authTagLength: XAES_TAG_BYTES,
@@ -97,7 +97,7 @@ export function unwrapKey(wrapped: string, project_id: string, key: string, mast
   }
 }
 
-/** The ID of the master key that opens it; null when this is no wrapped key of ours. */
+/** The ID of the master key that wraps it; null if the text is no wrapped key. */
 export function masterKeyIdOf(wrapped: string): string | null {
   const bytes = Buffer.from(wrapped, 'base64url')
   if (bytes.length !== WRAPPED_BYTES || bytes[0] !== VERSION) return null

@@ -8,7 +8,7 @@ import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
 import { modelsById } from './upstreams.ts'
 
-/** The answer of a service: why it took up nothing, or the sections that need a restart. */
+/** The answer of a service: why it changed nothing, or the changed sections that need a restart. */
 export interface ReloadAnswer {
   error: string | null
   needsRestart: string[]
@@ -82,8 +82,8 @@ function ask(path: string): Promise<ReloadAnswer | null> {
 }
 
 /**
- * What of `next` can be taken up now: `running` with its models, its buckets and its bound of lines in flight; and the sections that
- * have changed and need a restart.
+ * The running configuration with the models, the buckets and the bound of lines in flight of `next`, which can
+ * change while it runs; and the changed sections that need a restart.
  */
 export function reloaded(running: Config, next: Config): { config: Config; needsRestart: string[] } {
   const { models, buckets } = next

@@ -1,5 +1,5 @@
-// The addresses behind the names of upstreams with `discover: dns`, looked up again from time to time. A name that
-// cannot be resolved, or that has no address just now, keeps the last ones: servers that are gone show that themselves.
+// Resolves the names of upstreams with `discover: dns` again from time to time. A name that cannot be resolved, or that
+// has no address, keeps its last ones: calls to servers that are gone fail anyway.
 import { lookup } from 'node:dns/promises'
 import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../domain/clock.ts'

@@ -1,4 +1,4 @@
-// Logs on standard error: JSON, or text where a person reads along. Standard output is for the output of the command.
+// Logs to standard error, as JSON or as text for people. Standard output is for the output of the command.
 import { createRequire } from 'node:module'
 import { isatty } from 'node:tty'
 import { type DestinationStream, destination, type Logger, pino } from 'pino'

@@ -1,6 +1,5 @@
-// Gives memory back while the process rests. V8 collects the heap by how much is allocated, not by how long nothing
-// happens: an idle process would keep the garbage of its start or of its last batch, and the room for as much again.
-
+// Releases memory while the process is idle. V8 collects garbage by allocated bytes, not by time: an idle process would
+// keep the garbage of its start or of its last batch, and as much free heap again.
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { systemClock } from '../domain/clock.ts'
@@ -11,7 +10,7 @@ const IDLE_CPU_SHARE = 0.05
 /** The least growth of the heap since the last collection. */
 const GARBAGE_BYTES_MIN = 8 * 1024 * 1024
 
-/** Looks from now on, until the function that it returns is called. */
+/** Watches for idle times until the returned function is called. */
 export function releaseMemoryWhenIdle(): () => void {
   let collected = 0
   let cancel = (): void => {}

@@ -1,6 +1,6 @@
-// Asks the servers of the configured models what they serve: at the start, and again from time to time, because a
-// server is restarted with another window, and adapters are loaded while it runs. What they said is kept in the data
-// folder, so that a service whose servers are down knows their adapters when it is restarted.
+// Asks the servers of the configured models which models they serve: at the start and from time to time, because
+// servers are restarted with other context windows and load adapters while they run. The answers are stored in the data
+// folder, so that a restarted service knows the adapters of servers that are down.
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'

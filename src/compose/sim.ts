@@ -1,4 +1,4 @@
-// The simulator as a server of its own.
+// Starts the simulator as a server of its own.
 import { simServer } from '../backends/sim/sim-server.ts'
 import type { Running, SimOrder } from '../cli/shell.ts'
 

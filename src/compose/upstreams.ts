@@ -52,7 +52,7 @@ function hoursOf({ upstreams, spill }: ModelConfig): { hours?: ModelHours } {
   return { hours: { usual, atRisk: spill.when_at_risk ? openings(upstreams) : usual } }
 }
 
-/** Of upstreams that tell by webhook of batches that have ended. */
+/** The secrets of upstreams that report ended batches by webhook. */
 export function batchApiSecretsOf(models: readonly ModelConfig[]): { upstream: string; secret: string }[] {
   return models.flatMap(({ upstreams }) =>
     upstreams.flatMap((one) =>
@@ -83,7 +83,7 @@ interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   earlyEngine: EarlyEngine | null
 }
 
-/** The upstreams of a configuration; those that stay the same in the next one are kept, with what they have learned. */
+/** The upstreams of a configuration. An upstream that is the same in the next one is kept with its learned state. */
 export class ConfiguredUpstreams {
   readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
   readonly #clock: Clock
@@ -177,7 +177,7 @@ function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | n
   return JSON.stringify([metrics_url ?? name, address, waiting_max, cache_max])
 }
 
-/** The name whose addresses are upstreams of their own; null where that is not configured. */
+/** The name whose addresses are upstreams of their own; null if discovery is not configured. */
 export function discoveredHost(config: UpstreamConfig): string | null {
   if (config.type !== 'openai' || config.base_url === null || config.discover === null) return null
   return new URL(config.base_url).hostname

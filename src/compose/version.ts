@@ -1,4 +1,4 @@
-// The version in package.json, which lies beside src/ and beside dist/ alike.
+// Reads the version from package.json, which is one folder above src/ and above dist/.
 import { readFileSync } from 'node:fs'
 
 export function version(): string {

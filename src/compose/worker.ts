@@ -41,7 +41,7 @@ export function finishRules(config: Config): FinishRules {
   return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longestMs }
 }
 
-/** Called for what the worker has done. */
+/** Callbacks for the results of a worker. */
 export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatches'> & {
   /** Overrides for tests, such as shorter timeouts. */
   delivery?: Partial<DeliverDeps>
@@ -59,7 +59,7 @@ function discoveredHosts({ models }: Config): Set<string> {
   return new Set(hosts.filter((host) => host !== null))
 }
 
-/** `reload` takes up the models of another configuration. */
+/** `reload` applies the models of another configuration. */
 export function makeReloadable(
   config: Config,
   stores: Stores,

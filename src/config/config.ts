@@ -149,7 +149,7 @@ interface SimUpstream extends UpstreamBase {
   context_window: number | null
 }
 
-/** A server that is there, or one that is started on demand. Upstreams with equal engines share a server. */
+/** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
 export type OpenAiUpstream = OpenAiClient & {
   /** Null: it answers lines alone. */
   live: LiveConfig | null
@@ -189,7 +189,7 @@ interface OpenAiBatchUpstream extends BatchApiClient {
   webhook_secret: string | null
 }
 
-/** A server that answers other requests than lines, and lets those go first. */
+/** A server with live traffic, which goes before lines. */
 export interface LiveConfig {
   /** Where it shows its metrics; null: nowhere. */
   metrics_url: string | null

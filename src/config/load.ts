@@ -70,7 +70,7 @@ const OTHER_VARIABLES = [
 /** Read by tests alone; may be set while they start a service. */
 const TEST_VARIABLES = 'OFFPEAK_TEST_'
 
-/** Throws a ConfigError that names everything that is wrong. */
+/** Throws a ConfigError that names every problem. */
 export function loadConfig(request: ConfigRequest): Config {
   const { env, overrides = {}, cwd = process.cwd() } = request
   const variables = offpeakVariables(env)

@@ -173,7 +173,7 @@ const LIVE = section({
   priority: optional(integer(-(2 ** 31), 2 ** 31 - 1)),
 })
 
-/** Where a server shows its metrics: beside `/v1`, unless the configuration says otherwise; null: nowhere. */
+/** The URL of a server's metrics: beside `/v1`, unless the configuration names another; null: none. */
 export function metricsUrl(metrics: string, base_url: string): string | null {
   if (metrics === 'off') return null
   if (metrics !== 'auto') return metrics
@@ -459,7 +459,7 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
 const WEBHOOK_SECRET = /^(whsec_)?(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 const WEBHOOK_SECRET_EXPECTED = 'the secret of a webhook as Standard Webhooks write it: whsec_ and base64'
 
-/** What Anthropic's batches ask for. */
+/** The endpoint of Anthropic's batches. */
 export const MESSAGES: EndpointPath = '/v1/messages'
 
 /** Of every batch API. */
@@ -689,7 +689,7 @@ const KEYS = section({
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
 })
 
-/** Models serve what is built in or declared. */
+/** Models serve endpoints that are built in or declared. */
 export const CONFIG_FILE = checked(KEYS, ({ models, endpoints }, problem) => {
   const known = [...ENDPOINT_PATHS, ...(endpoints ?? []).map(({ path }) => path)]
   for (const [i, model] of (models ?? []).entries())

@@ -394,7 +394,7 @@ function withCredentials(
 const SAMPLERS: Readonly<Record<string, number | null>> = { always_on: 1, always_off: 0, traceidratio: null }
 const DEFAULT_SAMPLER = 'parentbased_always_on'
 
-/** Null where traces are off, which is the default. Adds what is wrong to `problems`. */
+/** Null if traces are off, which is the default. Adds its errors to `problems`. */
 export function tracingFromEnv(env: NodeJS.ProcessEnv, problems: string[]): TracingConfig | null {
   const read = (name: string): string | undefined => present(env[name])
   const exporter = read('OTEL_TRACES_EXPORTER')?.toLowerCase()

@@ -95,7 +95,7 @@ function isRequired(of: Shape | undefined): boolean {
   return of.properties === undefined ? of.additionalProperties === undefined : of.required?.length !== 0
 }
 
-/** A map whose keys the user chooses. `nameProblem` says what is wrong with a key, if anything. */
+/** A map whose keys the user chooses. `nameProblem` returns the problem of a key, or null. */
 export function mapOf<T>(
   item: Shape<T>,
   nameProblem: (name: string) => string | null,

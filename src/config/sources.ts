@@ -1,5 +1,5 @@
-// The first step: where values come from. A flag beats a variable, a variable beats the file, the file beats
-// the default. Nothing else in the service reads the configuration file.
+// The first step: reads the values from their sources. A flag beats a variable, a variable beats the file, the file
+// beats the default. No other part of the service reads the configuration file.
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'

@@ -1,5 +1,5 @@
-// The models behind `offpeak serve --upstream URL`: whatever that server lists, each with the defaults of an
-// `openai` upstream and without a price.
+// The models of `offpeak serve --upstream URL`: each model that the server lists, with the defaults of an `openai`
+// upstream and without a price.
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from './config.ts'
 import { readModels } from './load.ts'
@@ -29,8 +29,8 @@ export function upstreamBaseUrl(url: string): string {
 }
 
 /**
- * `listed`: the models of the server at `base_url`; one that the server does not say the endpoints of may serve any.
- * `created`: Unix seconds.
+ * `listed`: the models of the server at `base_url`; a model listed without endpoints may serve any. `created`: Unix
+ * seconds.
  */
 export function upstreamModels(
   base_url: string,
@@ -93,8 +93,8 @@ export function withEngine(config: Config, order: EngineModels, created: number)
 export type Listings = ReadonlyMap<string, readonly ServedModel[]>
 
 /**
- * Upstreams that can be asked: those of the lowest tiers, because a higher tier hears nothing before it is needed, and
- * no servers that are started on demand.
+ * Upstreams that are asked for their models: those of the lowest tiers, because higher tiers get no call before they
+ * are needed, and no servers that are started on demand.
  */
 export function listingUpstreams({ models }: Config): Map<string, OpenAiUpstream & { base_url: string }> {
   const found = new Map<string, OpenAiUpstream & { base_url: string }>()

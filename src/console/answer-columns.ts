@@ -1,4 +1,4 @@
-// The answers of a batch as columns, where the first request asks for them by a JSON schema.
+// Finds the columns for the answers of a batch, if its first request asks for a JSON schema.
 import { isRecord } from '../domain/json-record.ts'
 import { parseExact, print } from './exact-json.ts'
 
@@ -24,7 +24,7 @@ export function choicesOf(answer: unknown): Record<string, unknown>[] {
   return Array.isArray(choices) ? choices.filter(isRecord) : []
 }
 
-/** What is said in a text, or in the parts of a message. */
+/** The text of a message's content, or of its parts. */
 export function textOfContent(content: unknown): string | null {
   if (typeof content === 'string') return content
   if (!Array.isArray(content)) return null
@@ -66,7 +66,7 @@ function cellText(value: unknown): string {
   return typeof value === 'string' ? value : print(value).replaceAll(/\s*\n\s*/g, ' ')
 }
 
-/** The members of what may be no object. */
+/** The members of a value if it is an object. */
 export function objectOf(value: unknown): Record<string, unknown> {
   return isRecord(value) ? value : {}
 }

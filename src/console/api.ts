@@ -1,5 +1,5 @@
-// Calls to the service's own API, with the session's cookie. Whatever is not an answer is an ApiFailure, whose
-// message is for people.
+// Calls the service's API with the session's cookie. A call without an answer throws an ApiFailure, whose message is
+// for people.
 import type { List } from '../wire/list.ts'
 import { every, now } from './browser-clock.ts'
 import { Cell } from './cell.ts'
@@ -139,7 +139,7 @@ export async function get<T>(path: string, query: Query = {}, options: CallOptio
 /** Of a list in which a search found nothing so far. */
 const EMPTY_PAGES_MAX = 20
 
-/** A page of a list. Where few objects match a filter, pages may be empty though the list goes on; those are passed over. */
+/** A page of a list. Pages that are empty although the list continues are skipped. */
 export async function getPage<T>(path: string, query: Query, options: CallOptions = {}): Promise<List<T>> {
   let page = await get<List<T>>(path, query, options)
   for (let i = 0; i < EMPTY_PAGES_MAX && page.data.length === 0 && page.next_cursor !== null; i++)

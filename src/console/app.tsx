@@ -1,5 +1,4 @@
-// The frame around every page: who is signed in, where one can go, and what went wrong.
-
+// The frame around every page: it shows the signed-in key, the navigation, and failures of the service.
 import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'

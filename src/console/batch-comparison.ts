@@ -1,10 +1,10 @@
-// Two batches line by line: the lines that share a custom_id, those first that differ.
+// Compares two batches line by line, by custom_id; lines that differ come first.
 import { isRecord } from '../domain/json-record.ts'
 import { lineOfRequest, objectOf } from './answer-columns.ts'
 
 const EXCERPT_CHARACTERS = 160
 
-/** What one batch has of a line. The whole answers of large batches would not fit into a browser: a hash stands for each. */
+/** One batch's result of a line. The answers of large batches would not fit into a browser: a hash stands for each. */
 export interface Side {
   line: number
   failed: boolean

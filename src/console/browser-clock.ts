@@ -5,13 +5,13 @@ export function now(): number {
   return Date.now()
 }
 
-/** Returns what cancels it. */
+/** Returns a function that cancels it. */
 export function later(ms: number, act: () => void): () => void {
   const timer = setTimeout(act, ms)
   return () => clearTimeout(timer)
 }
 
-/** Returns what ends it. */
+/** Returns a function that ends it. */
 export function every(ms: number, act: () => void): () => void {
   const timer = setInterval(act, ms)
   return () => clearInterval(timer)

@@ -1,4 +1,4 @@
-// A value that components of different branches share: the session, the address, the latest batches.
+// A cell holds a value that components of different branches share: the session, the address, the latest batches.
 import { useEffect, useState } from 'preact/hooks'
 
 export class Cell<T> {

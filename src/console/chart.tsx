@@ -1,5 +1,5 @@
-// A chart of one or more series over time, drawn by uPlot in the colours of the page. Loaded when a page has one.
-
+// A chart of one or more series over time, drawn by uPlot in the colours of the page. Its code is loaded when a page
+// has a chart.
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'

@@ -1,4 +1,4 @@
-// A small table, pasted or dropped: CSV as RFC 4180 has it, with any line ends, or tab-separated where the first line
+// Parses a small table that is pasted or dropped: CSV (RFC 4180) with any line ends, or tab-separated if the first line
 // has tabs.
 
 interface SmallTable {

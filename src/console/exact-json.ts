@@ -1,4 +1,4 @@
-// JSON whose numbers keep the digits that were sent: 9007199254740993 and 1.0 stay what they are. Only for showing;
+// Parses and prints JSON for display, with all digits of its numbers: 9007199254740993 and 1.0 stay as they are.
 // `print` writes what `parse` read.
 
 declare global {

@@ -1,4 +1,4 @@
-// Numbers, money, durations and times for people. Exact values belong into a title beside these.
+// Formats numbers, money, durations and times for people. Exact values belong into a title beside them.
 import { currentLocale } from './i18n.ts'
 
 const formats = new Map<string, Intl.NumberFormat>()
@@ -100,7 +100,7 @@ export function bytes(value: number): string {
   }).format(value / 1000 ** step)
 }
 
-/** How much of a quota; null: no bound. */
+/** The value of a quota; null: unlimited. */
 export function quotaText(name: string, value: number | null): string {
   return value === null ? '–' : name === 'stored_bytes' ? bytes(value) : count(value)
 }
@@ -129,7 +129,7 @@ export function duration(ms: number): string {
   return parts.join(' ')
 }
 
-/** Between two times in whole seconds: what began and ended in the same one took less. */
+/** The duration between two times in whole seconds; within one second, less than a second. */
 export function between(from: number, to: number): string {
   return to <= from ? `<${duration(1000)}` : duration((to - from) * 1000)
 }

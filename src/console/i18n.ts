@@ -1,5 +1,5 @@
-// Messages in the reader's language. English is part of the first page; other languages are loaded when they are
-// asked for, and what they lack is shown in English.
+// Messages in the reader's language. English is part of the first page; another language is loaded on request, and a
+// message that it lacks is shown in English.
 import { fill, WAITING_TEXTS, type WaitingTextKey } from '../domain/waiting-text.ts'
 import { messages as english, type MessageKey } from './messages/en.ts'
 
@@ -18,7 +18,7 @@ export function waitingTexts(): Readonly<Record<WaitingTextKey, string>> {
   return waiting
 }
 
-/** What to do about a failed line, in the reader's language; `inEnglish`: as the service says it. */
+/** The advice on a failed line in the reader's language; `inEnglish`: the service's text. */
 export function adviceOn(code: string, inEnglish: string): string {
   return advice[code] ?? inEnglish
 }

@@ -1,10 +1,10 @@
-// Where a text stops being JSON. Browsers say what is wrong, and not all of them where.
+// Finds the position at which a text stops being JSON, which some browsers do not report.
 
 const SPACE = /[ \t\r\n]*/y
 const STRING = /"(?:[^"\\\p{Cc}]|\\(?:["\\/bfnrt]|u[0-9a-f]{4}))*"/iuy
 const SCALAR = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]?\d+)?|true|false|null/iy
 
-/** The index of the first character that cannot stand where it does; null where the text is JSON. */
+/** The index of the first invalid character; null if the text is JSON. */
 export function brokenAt(text: string): number | null {
   try {
     JSON.parse(text)

@@ -1,5 +1,5 @@
-// The lines of a batch as a list reads them: in any order where all are listed, one behind the other where a filter
-// leaves some out. Lines that are not loaded are null.
+// Loads the lines of a batch for a list: in any order without a filter, page after page with one. Lines that are not
+// loaded are null.
 import type { LineSummary, LinesQuery } from '../wire/batch-line.ts'
 import type { List } from '../wire/list.ts'
 import { fetchApi, get, pathWith, type Query } from './api.ts'

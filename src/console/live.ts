@@ -1,5 +1,5 @@
-// Batches as they change. One stream of events for the whole tab, open while a page looks at it; where streams do
-// not get through, the unfinished ones are asked for every few seconds.
+// Follows batches as they change: by one stream of events per tab, open while a page uses it, or by polling unfinished
+// batches every few seconds where streams do not work.
 import { useEffect, useRef } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/status.ts'
@@ -95,7 +95,10 @@ export function useLive(): {
   return { batches: known, state: useCell(state), open: rest }
 }
 
-/** Tells of ends, and reads again when a snapshot is without a batch that is shown as unfinished: it ended while nobody was told. */
+/**
+ * Calls back for ended batches, and reads a batch again that is shown as unfinished and missing in a snapshot,
+ * because it ended unnoticed.
+ */
 export function useMissedEnds(shown: readonly BatchObject[], reload: () => void): void {
   const open = useCell(unfinished)
   const running = useRef(new Set<string>())
@@ -110,7 +113,7 @@ export function useMissedEnds(shown: readonly BatchObject[], reload: () => void)
   }, [open, shown.length > 0])
 }
 
-/** The latest that is known of a batch: as it was read, or as it was pushed since. */
+/** The latest state of a batch: as it was read, or as it was pushed since. */
 export function latest(batch: BatchObject, pushed: ReadonlyMap<string, BatchObject>): BatchObject {
   const other = pushed.get(batch.id)
   return other && isNewer(other, batch) ? other : batch
@@ -126,7 +129,7 @@ export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
   return status === 'completed' || status === 'failed' || status === 'expired' || status === 'cancelled'
 }
 
-/** How fast it is, and when it will have ended; a batch that is paused is neither. */
+/** The rate of a batch and its estimated end; none of a paused batch. */
 export function speedOf({ progress, paused_at }: BatchObject): {
   lines_per_s: number | null
   estimated_completion: number | null

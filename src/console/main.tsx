@@ -1,3 +1,4 @@
+// Starts the console in the page that the service serves.
 import { render } from 'preact'
 import { App } from './app.tsx'
 import { showHiddenCharacters } from './parts/text.tsx'

@@ -1,5 +1,4 @@
-// Which page an address shows.
-
+// Maps each address to its page.
 import type { ComponentType } from 'preact'
 import type { Scope } from '../domain/api-key.ts'
 import type { MessageKey } from './i18n.ts'
@@ -65,7 +64,7 @@ const PAGES: readonly PageEntry[] = [
   inMenu('/settings', 'settings', Settings, []),
 ]
 
-/** Those of the menu that this key may see. */
+/** The pages of the menu that this key may see. */
 export function shownPages(): MenuEntry[] {
   return PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
 }

@@ -1,4 +1,4 @@
-// What a reader has set for this browser: colours and language.
+// Stores the reader's preferences in the browser: colours and language.
 import { isLanguage, type Language, languageOf, useLanguage as loadLanguage } from './i18n.ts'
 
 export const THEMES = ['auto', 'light', 'dark'] as const

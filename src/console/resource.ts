@@ -1,5 +1,4 @@
-// What a page shows of the service, with what is known while it is read again: the last answer stays until the
-// next one has arrived.
+// Reads an answer of the service for a page. The last answer stays until the next one has arrived.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { type ApiFailure, connectionLost, get, type Query } from './api.ts'
 import { useCell } from './cell.ts'
@@ -11,7 +10,7 @@ export interface Resource<T> {
   reload: () => void
 }
 
-/** `dependencies` name what is read; when they change, the last answer is dropped. */
+/** `dependencies` identify the resource; when they change, the last answer is dropped. */
 export function useResource<T>(
   read: (signal: AbortSignal) => Promise<T>,
   dependencies: readonly unknown[],
@@ -56,7 +55,7 @@ export function useResource<T>(
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
-/** What the service answers at this path; nothing is read while it is null. */
+/** The service's answer at this path; none is read while it is null. */
 export function useGet<T>(path: string | null, query: Query = {}): Resource<T> {
   return useResource<T>(
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),

@@ -1,5 +1,5 @@
-// The address bar as state. Links are ordinary links: a click on one that leads to the console changes the page
-// without loading it again, and everything that a reader may want to come back to is in the address.
+// The address bar as state. Links are ordinary links: a click on a link to the console changes the page without a
+// reload, and the address contains everything that a reader may want to return to.
 import { Cell, useCell } from './cell.ts'
 
 const ROOT = '/console'

@@ -1,8 +1,8 @@
-// Whether an answer is what its JSON schema asks for, by the keywords that structured output uses. Keywords that are
-// not known here, such as $ref, are not checked.
+// Checks answers by the JSON schema of their request, with the keywords that structured output uses. Other keywords,
+// such as $ref, are not checked.
 import { isRecord } from '../domain/json-record.ts'
 
-/** What does not hold, each with its place; empty where all does. */
+/** The violations, each with its place; empty if there are none. */
 export function schemaProblems(schema: unknown, value: unknown, path = '$'): string[] {
   if (!isRecord(schema)) return []
   const problems: string[] = []

@@ -1,5 +1,4 @@
-// Ctrl-K or `/`: pages, batches, files, lines, entities and request IDs by a few characters.
-
+// The search (Ctrl-K or `/`) finds pages, batches, files, lines, entities and request IDs by a few characters.
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'

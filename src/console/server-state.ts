@@ -1,9 +1,9 @@
-// How a model server does, in a word.
+// Names the state of a model server in one word.
 import type { UpstreamStatus } from '../wire/status.ts'
 
 export type ServerState = 'healthy' | 'recovering' | 'down' | 'outsideHours' | 'starting' | 'unknown'
 
-/** A server that was sent nothing, and whose list of models tells nothing, may be healthy or not. */
+/** A server without requests whose list of models shows nothing is of unknown health. */
 export function serverState(
   {
     circuit,

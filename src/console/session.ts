@@ -1,4 +1,4 @@
-// Who is signed in. The key itself is sent once and then forgotten: what stays is a cookie that scripts cannot read.
+// The session of the reader. The key is sent once and not kept: a cookie that scripts cannot read takes its place.
 import type { Scope } from '../domain/api-key.ts'
 import type { ConsoleSession } from '../wire/project.ts'
 import { ApiFailure, connectionLost, get, post, remove, whenSignedOut } from './api.ts'
@@ -38,7 +38,7 @@ export function may(scope: Scope): boolean {
   return session.value?.scopes.includes(scope) ?? false
 }
 
-/** Asks who is signed in. A one-time link in the address signs nobody in by itself: anybody can send one. */
+/** Reads the session. A one-time link in the address does not sign in by itself, because links can be forged. */
 export async function readSession(): Promise<void> {
   whenSignedOut(() => {
     if (session.value) hasEnded.set(true)
@@ -83,7 +83,7 @@ export async function signIn(api_key: string): Promise<void> {
   session.set(await post<ConsoleSession>(PATH, { api_key }))
 }
 
-/** Ends the session that there was, unless the link has expired. */
+/** Ends the previous session, unless the link has expired. */
 export async function signInByLink(token: string): Promise<void> {
   const before = session.value
   try {

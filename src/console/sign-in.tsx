@@ -1,3 +1,4 @@
+// The forms that sign in: by a key, or by a one-time link.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
@@ -43,7 +44,7 @@ export function SignIn(): VNode {
   )
 }
 
-/** Asks before a link signs in: its owner would see what is done from then on. */
+/** Asks before a link signs in: the owner of its key would see everything that is done from then on. */
 export function LinkSignIn({
   link,
   session,

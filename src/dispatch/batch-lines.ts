@@ -1,15 +1,15 @@
-// The unsent lines that one batch has in a lane, grouped by the prefix of their prompts. A server works through one group
-// after the other: first through groups that are its own by rendezvous hashing, so that replicas cache different prefixes
-// and all workers send a prefix to the same replica; and if it has none, through the group that waits longest, because a
-// miss in a cache costs less than a place that stays empty. Lines that share no prefix with others are in a group of
-// their chunk, which belongs to no server.
+// The unsent lines that one batch has in a lane, grouped by the prefix of their prompts. A server works through one
+// group after the other: first through the groups that rendezvous hashing assigns to it, so that replicas cache
+// different prefixes and all workers send a prefix to the same replica; then through the group that waits longest,
+// because a cache miss costs less than an empty slot. Lines without a shared prefix form a group of their chunk, which
+// is assigned to no server.
 //
-// A server leaves a group after as many lines as were there when it began, though more may have come meanwhile: each
-// line is sent after at most one round through all groups, so chunks get finished.
+// A server leaves a group after as many lines as were in it when the server began, though more may have arrived
+// meanwhile: each line is sent after at most one round through all groups, so chunks get finished.
 import type { Run } from './run.ts'
 import { byPrefix, type PrefixLines, sharedDepth } from './shared-prefix.ts'
 
-/** A server as lines are shared out: what is closed gets no lines, so its groups belong to others. */
+/** A server among which groups are divided; a closed server gets no groups. */
 export interface Replica {
   readonly name: string
   readonly circuit: { readonly closed: boolean }

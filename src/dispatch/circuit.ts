@@ -48,8 +48,8 @@ export interface Ticket {
 }
 
 /**
- * `unreachable`: the request did not reach the server. `unavailable`: somebody before the server, or the server itself,
- * answered that it takes nothing.
+ * `unreachable`: the request did not reach the server. `unavailable`: the server or a proxy answered that it takes
+ * no requests.
  */
 export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
 

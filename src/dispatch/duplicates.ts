@@ -1,9 +1,9 @@
-// Identical requests of a batch that are to be sent once. While one of them (the leader) is being answered, the others
-// follow it: they end with what the leader ends with. The answers of earlier leaders are remembered within a bound, for
-// lines that come later. Answers that this worker has forgotten, or never had, are looked for where they are stored
-// (earlier-answers.ts) before a request is sent: the line that asks leads its group meanwhile.
+// Groups the identical requests of a batch, which are sent once. While one line (the leader) is being answered, the
+// others follow it and end with its outcome. Answers of earlier leaders are remembered within a bound. An answer that
+// this worker has forgotten or never had is looked up in the stores (earlier-answers.ts) before the request is sent;
+// the line that looks it up leads its group meanwhile.
 //
-// Groups have entries; the states of the lines are with their runs, and who places lines (lines.ts) moves them.
+// Groups have entries; the states of the lines are in their runs, and lines.ts moves them.
 import { requestHash } from '../jsonl/first-lines.ts'
 import type { Answered, SharedAnswer } from '../results/record-line.ts'
 import type { Entry } from './batch-lines.ts'
@@ -208,7 +208,7 @@ function isAtBatchApi({ run, position }: Entry): boolean {
 }
 
 /**
- * Whether it is the answer of this very line, which no commit has counted: its run was lost. Shared from itself, the
+ * Whether the answer is of this very line, whose run was lost before a commit counted it. Shared with itself, the
  * answer would never be billed.
  */
 export function isOwn(run: Run, position: number, { from }: SharedAnswer): boolean {

@@ -1,6 +1,6 @@
-// Finds the answer of an identical line that another worker has, or that this one had before it was restarted. The plan
-// has stored which line of the batch was the first with the same request; its result is in its chunk's journals or
-// blobs as soon as its commit has counted it.
+// Finds the answer to an identical line that another worker recorded, or this worker before a restart. The plan has
+// stored which line of the batch was the first with the same request; the journals or blobs of its chunk have its
+// result as soon as a commit has counted it.
 import { isDamaged } from '../blobs/blobs.ts'
 import { sleep } from '../domain/clock.ts'
 import { base32 } from '../domain/ids.ts'

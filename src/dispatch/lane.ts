@@ -1,7 +1,7 @@
-// The lines of one model that wait for a model server. fair-queue.ts decides which line is next; the lines of a chunk are
-// sent in the order of their prompts. Lines that missed before and are due go before fresh ones if they were throttled,
-// and in turn with fresh ones if they failed, so that lines that keep failing get at most half of the places. routes.ts
-// says where a line goes, and circuit.ts which lines are sent to a server whose circuit is open.
+// The lines of one model that wait for a model server. fair-queue.ts decides which line is next; the lines of a chunk
+// are sent in the order of their prompts. Lines that missed before and are due go before fresh ones if they were
+// throttled, and alternate with fresh ones if they failed, so that lines that keep failing get at most half of the
+// slots. routes.ts decides where a line goes, and circuit.ts which lines are sent to a server whose circuit is open.
 import type { ServerLoad } from '../backends/backend.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Entry } from './batch-lines.ts'

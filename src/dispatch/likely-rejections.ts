@@ -1,6 +1,6 @@
-// Recognizes rejections that a server answers with status 500, whatever its words: one line gets the same error several
-// times in a row, the server answers other lines in between, and no line that got this error was answered later. An
-// error of a server that is ill meets lines that succeed when they are sent again.
+// Recognizes rejections that a server answers with status 500, whatever their message: a line gets the same error
+// several times in a row, the server answers other lines in between, and no line with this error was answered later.
+// Lines that fail because the server is faulty succeed on a later attempt.
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
 import type { Upstream } from './upstream.ts'

@@ -1,5 +1,5 @@
-// Pauses, checks of the limits, misses, answers, batch APIs, reloads and cancellations in random order, with identical
-// lines in two chunks: whatever meets, each line ends once, and its lane and its funds count nothing afterwards.
+// Combines pauses, checks of the limits, misses, answers, batch APIs, reloads and cancellations in random order, with
+// identical lines in two chunks. Each line must end once, and its lane and its funds must count nothing afterwards.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

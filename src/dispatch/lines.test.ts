@@ -1,4 +1,4 @@
-// How the ways of answering a line meet: pauses, limits, retries, identical requests, reloads and both executors.
+// Tests combinations of features on one line: pauses, limits, retries, identical requests, reloads and both executors.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

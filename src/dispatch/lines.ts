@@ -1,8 +1,8 @@
-// What becomes of lines: where a line that waits is placed, and how it ends. Limits, pauses, retries, identical requests,
-// reloads and both executors ask here for what is to happen to a line; the state itself is with its run.
+// Places waiting lines and ends lines. Limits, pauses, retries, identical requests, reloads and both executors call it
+// to move a line; the state of a line is in its run.
 //
-// A line that waits is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
-// it; retrying, until it is due; then unsent or unsubmitted, as the tiers of its model say (routes.ts).
+// A waiting line is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
+// it; retrying, until it is due; then unsent or unsubmitted, by the tiers of its model (routes.ts).
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { type WireError, wireError } from '../domain/errors.ts'

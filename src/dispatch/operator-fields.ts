@@ -1,4 +1,5 @@
-// The fields that the operator sets in the bodies of all lines of an upstream, whatever a line says of them.
+// Sets fields that the operator prescribes for the bodies of all lines of an upstream. They replace the fields of a
+// line.
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { Span } from '../jsonl/line-scan-span.ts'
 

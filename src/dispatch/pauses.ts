@@ -1,5 +1,5 @@
-// Pauses of batches and of models, as a worker applies them to its runs: paused lines are not sent, those in flight may
-// finish, and a run of which nothing else is left is parked until it is resumed.
+// Applies pauses of batches and models to the runs of a worker: paused lines are not sent, lines in flight may finish,
+// and a run with only paused lines left is parked until it is resumed.
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
 import { listPausedModels } from '../store/pauses.ts'
 import type { Store } from '../store/store.ts'

@@ -1,6 +1,6 @@
-// Learns how many bytes of prompt a token of each model has, from the usage that servers report. The sums are added to
-// those of other workers every few seconds, and the totals are used for the projections of this worker. Sums are
-// written with an asynchronous commit: a crash loses some seconds of them.
+// Learns the bytes of prompt per token of each model from the usage that servers report. Every few seconds the sums are
+// added to those of other workers, and this worker projects by the totals. Commits are asynchronous: a crash loses some
+// seconds of the sums.
 import type { Model } from '../domain/model.ts'
 import { LONG_PROMPT_BYTES, learnedTokens, type PromptStatistics } from '../domain/tokens.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'

@@ -1,6 +1,7 @@
-// Which answers of a batch with `reask` are asked for again: one that is cut by length, and one that misses the JSON Schema
-// of its request. A schema is the caller's, so answers are checked in processes of their own (tables/schema-checks.ts).
-// Until an answer is checked, its line stays in flight. A check that cannot be done finds nothing wrong.
+// Decides which answers of a batch with `reask` are asked for again: answers cut by length, and answers that do not
+// match the JSON Schema of their request. The schema is the caller's, so answers are checked in processes of their own
+// (tables/schema-checks.ts). A line stays in flight until its answer is checked. A check that cannot be done finds
+// nothing wrong.
 import type { Receiving, ResponseMemory } from '../backends/response-memory.ts'
 import { schemaAsked } from '../jsonl/ask-again.ts'
 import type { Answered, Answerer } from '../results/record-line.ts'
@@ -8,7 +9,7 @@ import { answerOf } from '../tables/answer-cells.ts'
 import type { Run } from './run.ts'
 import type { EndedAttempt } from './tries.ts'
 
-/** What is wrong with an answer. */
+/** The defect of an answer. */
 export interface Fault {
   /** Without any content, for the audit record. */
   code: 'cut_off' | 'not_json' | 'not_schema'
@@ -25,7 +26,7 @@ interface AnswerCheck {
   close: () => void
 }
 
-/** Who checks answers by schemas. `spent`: the same for all schemas of a chunk. */
+/** Checks answers by schemas. `spent` is shared by all schemas of a chunk. */
 export interface AnswerChecks {
   begin: (project_id: string, schema: object, spent: { usedMs: number; checked: number }) => AnswerCheck
 }

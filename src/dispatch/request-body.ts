@@ -1,9 +1,9 @@
-// What is sent of a line.
+// Makes the request body that is sent for a line.
 import { withMessages, withOtherSeed } from '../jsonl/ask-again.ts'
 import type { OperatorFields } from './operator-fields.ts'
 import type { Run } from './run.ts'
 
-/** How an upstream wants bodies. */
+/** The changes that an upstream makes to bodies. */
 export interface BodyForm {
   /** The JSON string that replaces `model`; null to leave it. */
   readonly modelJson: Buffer | null
@@ -11,7 +11,7 @@ export interface BodyForm {
   readonly operatorFields: OperatorFields | null
 }
 
-/** The line's own bytes, but for the fields that the form sets, and for what has it asked again. */
+/** The line's own bytes, except for the fields that the form sets and the changes of a reask. */
 export function requestBody(run: Run, position: number, form: BodyForm): Uint8Array {
   const body = formedBody(run, position, form)
   const kept = run.triesOf(position)?.kept

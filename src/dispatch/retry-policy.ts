@@ -1,4 +1,4 @@
-// When a line without an answer is tried again, and when its attempts are exhausted.
+// Decides when a line without an answer is tried again, and when its attempts are exhausted.
 import type { BackendResult } from '../backends/backend.ts'
 import type { Config } from '../config/config.ts'
 

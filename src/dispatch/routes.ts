@@ -1,10 +1,10 @@
-// Where lines of a model may go: to upstreams of the lowest tier that is in use, and to those of higher tiers only by the
-// rules of spill-over. A tier comes into use when every upstream below it that is inside its hours has been down for some
-// time; while one of them answers, nothing goes higher. Lines of at-risk batches may go to any tier, and still take the
-// lowest one that has room.
+// Decides to which upstreams lines of a model may go: to those of the lowest tier that is in use, and to those of
+// higher tiers only by the rules of spill-over. A tier comes into use when every upstream below it that is inside its
+// hours has been down for some time; while one of them answers, no line goes higher. Lines of at-risk batches may go to
+// any tier, and take the lowest one that has room.
 //
-// A line's tier also decides who gets it: model servers, or the executor of remote batches. Of a tier that has both,
-// model servers have what they can soon send, and batch APIs the rest.
+// A line's tier also decides between model servers and the executor of remote batches. If a tier has both, model
+// servers get the lines that they can soon send, and batch APIs the rest.
 import { ModelServer, type Upstream } from './upstream.ts'
 
 export interface Spill {
@@ -23,7 +23,7 @@ interface Tier {
 
 type Servers = readonly (readonly ModelServer[])[]
 
-/** What is known of a line that has to go somewhere. */
+/** The facts about a line that decide where it goes. */
 export interface RoutedLine {
   isAtRisk: boolean
   /** Where it missed its last answer. */
@@ -179,8 +179,8 @@ function serversOf(upstreams: readonly Upstream[]): readonly ModelServer[] {
 }
 
 /**
- * Of the lowest tier that has a server with a free place: the one with the largest free share, and `avoid` only if there
- * is no other. Null where none has a place.
+ * The server of the lowest tier with a free slot that has the largest free share, and `avoid` only if there is no
+ * other. Null if no server has a slot.
  */
 export function chooseServer(tiers: Servers, avoid: Upstream | null, now: number): ModelServer | null {
   for (let at = 0; at < tiers.length; at++) {

@@ -1,6 +1,6 @@
-// A run: a chunk that this worker has leased. It alone knows where each of its lines is: one state a line
-// (line-state.ts), and what belongs to the line beside it, by position. Queues, groups and timers elsewhere have entries
-// (run, position), which count only if the run says so when their turn comes.
+// A run is a chunk that this worker has leased. It alone stores the state of each of its lines (line-state.ts), and the
+// data of each line by position. Queues, groups and timers have entries (run, position), which are valid only if the
+// run confirms them.
 import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
@@ -27,10 +27,13 @@ import {
 import type { TryCount } from './retry-policy.ts'
 import type { Upstream } from './upstream.ts'
 
-/** Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker gives it back. */
+/**
+ * Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker requeues the
+ * chunk.
+ */
 export type RunStop = StopReason | 'lost' | 'drained'
 
-/** The last answer of a line that is asked again. It stands if no other one comes. */
+/** The last answer of a line that is asked again. It counts if no other answer comes. */
 export interface KeptAnswer extends Answered {
   by: Answerer
   /** What the answers before it used. */
@@ -41,7 +44,7 @@ export interface KeptAnswer extends Answered {
   messages: Buffer | null
 }
 
-/** What a line was tried. */
+/** The tries of a line. */
 export interface LineTries extends LineAttempts {
   readonly count: TryCount
   listed: AttemptRecord[]

@@ -1,4 +1,5 @@
-// Sends single lines to model servers: whichever line a lane says is next, once, and says what came of it (lines.ts).
+// Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
+// lines.ts.
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'

@@ -1,4 +1,4 @@
-// Finds the prefixes that the prompts of a chunk share. Model servers keep the work of a prefix in a cache, so lines that
+// Finds the prefixes that the prompts of a chunk share. Model servers cache the computation of a prefix, so lines that
 // share one go to the same server, one after the other.
 import { hash } from 'node:crypto'
 import type { Run } from './run.ts'

@@ -1,6 +1,6 @@
-// The tries of a line that missed an answer: their counts, which bound them, and the attempts for its audit record. The
-// counts of unfinished lines are stored with a chunk that is parked, for the worker that claims it next; the attempts stay
-// in the memory of this worker, which uses them if it is the one.
+// The tries of a line: their counts, which are bounded, and the attempts for its audit record. A parked chunk stores
+// the counts of its unfinished lines for the worker that claims it next; the attempts stay in the memory of this
+// worker, for the case that it claims the chunk again.
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
@@ -28,7 +28,7 @@ export interface EndedAttempt {
   mayStay?: boolean
 }
 
-/** Those of a line, made with its first miss. */
+/** The tries of a line, created at its first miss. */
 export function ensureTries(run: Run, position: number): LineTries {
   let tries = run.triesOf(position)
   if (!tries) {
@@ -43,7 +43,7 @@ export function hasMissed(tries: LineTries | undefined): boolean {
   return tries !== undefined && tries.count.failures + tries.count.throttles > 0
 }
 
-/** What the attempt of an answered line tells. */
+/** The attempt of an answered line. */
 export const ANSWERED = { kind: 'answered', status: 200 } as const
 
 export function attemptOf(
@@ -67,7 +67,7 @@ export function addAttempt(tries: LineTries, attempt: AttemptRecord): void {
   tries.omitted++
 }
 
-/** What a line fails with that is not tried again. */
+/** The error of a line that is not tried again. */
 export function exhausted({ listed, omitted }: LineTries, result: MissedResult): WireError {
   const count = listed.length + omitted
   const code = result.kind === 'failed' ? result.code : 'upstream_unavailable'

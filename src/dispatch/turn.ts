@@ -1,9 +1,9 @@
-// Collects what changes in one turn of the event loop: answers of model servers come many at once. At its end their
-// results are recorded, limits are checked, further lines are sent and chunks are claimed, once for all of them.
+// Collects the changes of one turn of the event loop, in which many answers arrive at once. At its end their results
+// are recorded, limits are checked, further lines are sent and chunks are claimed, once for all of them.
 import type { Clock } from '../domain/clock.ts'
 import type { Run } from './run.ts'
 
-/** What a turn is to be followed by. */
+/** The actions at the end of a turn. */
 export interface TurnEnd {
   /** Of which lines ended, or nothing is in flight any more. */
   runs: readonly Run[]

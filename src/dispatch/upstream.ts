@@ -1,6 +1,6 @@
-// One upstream as the dispatcher sees it: its name and tier, its hours and its price, how much it takes at once and its
-// circuit breaker, and whether the line or the server is to blame when an attempt fails. Model servers answer single
-// lines; what batch APIs have beside this is in remote/batch-api-upstream.ts.
+// One upstream as the dispatcher sees it: name, tier, hours, price, concurrency limit and circuit breaker, and whether
+// the line or the server caused a failed attempt. Model servers answer single lines; remote/batch-api-upstream.ts adds
+// what batch APIs need.
 import type { Backend, BackendResult, ServerOnDemand } from '../backends/backend.ts'
 import type { OpeningHours } from '../domain/hours.ts'
 import type { Price } from '../domain/money.ts'
@@ -15,7 +15,7 @@ const THROTTLE_PAUSE_MS = 250
 /** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
 const THROTTLE_PAUSE_MS_MAX = 60_000
 
-/** What the configuration may change while lines are in flight. */
+/** Settings that a reload may change while lines are in flight. */
 export interface UpstreamTerms {
   concurrency_max: number
   /** Lines go to the lowest tier that can take them; 0 by default. */

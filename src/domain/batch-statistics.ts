@@ -78,8 +78,8 @@ export interface TimelinePoint extends Finished {
 }
 
 /**
- * What of a batch finished when, in intervals of equal length. As many as fit are kept: when there are more, the
- * interval doubles and neighbours become one.
+ * Counts of finished lines by time, in intervals of equal length. Their number is bounded: beyond it, the interval
+ * doubles and neighbours are merged.
  */
 export interface Timeline {
   interval_ms: number
@@ -92,7 +92,7 @@ const INTERVAL_MS_MIN = 1000
 
 export const EMPTY_TIMELINE: Timeline = { interval_ms: INTERVAL_MS_MIN, points: [] }
 
-/** `more` may be negative: what is taken back leaves the newest points first, and none becomes negative. */
+/** `more` may be negative: reversed counts are taken from the newest points first, and no point becomes negative. */
 export function addToTimeline({ interval_ms, points }: Timeline, more: Finished, now: number): Timeline {
   const added = points.map((point) => ({ ...point }))
   const at = Math.floor(now / interval_ms) * interval_ms

@@ -67,7 +67,7 @@ export function finalStatus(status: BatchStatus, unfinished: number): 'completed
   return unfinished > 0 ? 'expired' : 'completed'
 }
 
-/** What a list of batches can be in the order of. */
+/** The orders that a list of batches can have. */
 export const BATCH_SORTS = [
   'created',
   'name',
@@ -96,8 +96,8 @@ export function shownDedupe(mode: DedupeMode): true | 'force' {
 }
 
 /**
- * How often an answer is asked for again that misses the JSON Schema of its request, or is cut by length: with another
- * seed, or with the answer and what is wrong with it as messages.
+ * How often an answer is asked for again that violates the JSON Schema of its request, or is cut by length: with
+ * another seed, or with the answer and its defect as messages.
  */
 export interface Reask {
   max: number

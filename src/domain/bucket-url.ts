@@ -1,5 +1,5 @@
 // URLs of objects in buckets, as callers give them: s3://bucket/path. The operator says which prefixes a project may use
-// (`buckets` in the configuration). A path is taken as it stands: nothing in it is decoded, and none that a server or a
+// (`buckets` in the configuration). A path is taken literally: nothing in it is decoded, and no path that a server or a
 // proxy could read as another path is accepted.
 import { ApiError, invalidParam } from './errors.ts'
 
@@ -25,7 +25,7 @@ interface Project {
 const KEY_BYTES_MAX = 1024
 const OBJECT_URL = /^s3:\/\/([\w.-]+)\/([^%?#\\\p{Cc}]*)$/u
 
-/** The field that names what is read or written. */
+/** The name of the field for this use. */
 export function urlField(use: BucketUse): 'input_url' | 'output_url' {
   return use === 'read' ? 'input_url' : 'output_url'
 }

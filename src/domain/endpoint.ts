@@ -1,6 +1,6 @@
-// The endpoints that a batch may have: one table, which validation, projection, dispatch, the scan of answers, the
-// simulator and the API read. What an endpoint needs to work is a row here. The configuration adds rows to the table of
-// each process when the process starts.
+// The table of the endpoints that a batch may have. Validation, projection, dispatch, the scan of answers, the
+// simulator and the API read it; a new endpoint is a new row. At the start of a process the configuration adds rows to
+// its table.
 
 export const ENDPOINT_PATHS = [
   '/v1/chat/completions',
@@ -16,11 +16,11 @@ export const ENDPOINT_PATHS = [
 export type BuiltInPath = (typeof ENDPOINT_PATHS)[number]
 export type EndpointPath = `/v1/${string}`
 
-/** What every model serves whose configuration does not say otherwise. */
+/** The endpoint of every model whose configuration names none. */
 export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
 
 /**
- * What a field of the body is read for. Fields that the table does not name are sent unread.
+ * The use of a field of the body. Fields that the table does not name are sent unread.
  * - `messages`: the messages of a chat, each with a role
  * - `items`: a text, or items that may be messages
  * - `texts`: a text, texts, token IDs, or lists of token IDs
@@ -54,7 +54,7 @@ export type FieldRole =
   | 'foreign limit'
   | 'foreign choices'
 
-/** What an answer of the endpoint looks like. */
+/** The shape of an answer of the endpoint. */
 export interface AnswerShape {
   /** The member that holds what the model said, a list of objects. */
   list: string
@@ -286,7 +286,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
 
 const TABLE = new Map<string, Endpoint>(Object.entries(BUILT_IN))
 
-/** What the configuration says of an endpoint that is not built in. */
+/** An endpoint that the configuration adds. */
 export interface DeclaredEndpoint {
   path: EndpointPath
   /** The fields that become the prompt; a body has all of them. */
@@ -302,7 +302,7 @@ export interface DeclaredEndpoint {
 
 const DEFAULT_INPUT = 'prompt_tokens'
 
-/** The table has these endpoints and those that are built in; said by the composition root before anything is read. */
+/** Adds these endpoints to the table. The composition root calls it before the table is read. */
 export function declareEndpoints(declared: readonly DeclaredEndpoint[]): void {
   for (const path of endpointPaths()) if (!isBuiltIn(path)) TABLE.delete(path)
   for (const { path, prompt, answer, usage, unit, limit, input_projected } of declared) {

@@ -417,7 +417,7 @@ export function wireError(code: ErrorCode, message?: string, details: ErrorDetai
   return { type: row.type, code, message: message ?? row.message, ...details }
 }
 
-/** An error whose message tells its reader what is wrong, where, and how to fix it. Commands print no more than that. */
+/** An error whose message says what is wrong, where, and how to fix it. Commands print only the message. */
 export class ExplainedError extends Error {}
 
 /**

@@ -1,7 +1,7 @@
 // The types of events. An event is written in the transaction that it reports, so every such transaction that
 // commits has its event, and no other does.
 
-/** Those that a webhook can subscribe to. */
+/** The types that a webhook can subscribe to. */
 export const EVENT_TYPES = [
   'batch.completed',
   'batch.failed',

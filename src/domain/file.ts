@@ -12,7 +12,7 @@ export const FILE_TRANSITIONS: Record<FileStatus, readonly FileStatus[]> = {
 export const FILE_PURPOSES = ['batch', 'batch_output', 'table'] as const
 export type FilePurpose = (typeof FILE_PURPOSES)[number]
 
-/** What callers upload: the lines of a batch, or a table of which lines are made. */
+/** The kinds of uploads: the lines of a batch, or a table of which lines are made. */
 export const UPLOAD_PURPOSES = ['batch', 'table'] as const satisfies readonly FilePurpose[]
 export type UploadPurpose = (typeof UPLOAD_PURPOSES)[number]
 

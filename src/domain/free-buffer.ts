@@ -1,6 +1,6 @@
-// Frees the memory of a buffer at once, or keeps it for the next. To V8 a buffer of a megabyte is an object of a few bytes:
-// it leaves hundreds of them to its next collection of the whole heap, or collects the heap again and again because of them.
-// The allocator maps each large one anew, and each of its pages costs a fault.
+// Frees the memory of a buffer at once, or keeps it for the next use. V8 counts a buffer of a megabyte as a few bytes:
+// it keeps hundreds of them until its next collection of the whole heap, or collects again and again because of them.
+// The allocator maps each large buffer anew, at a fault per page.
 
 /** Kept at most, all together. */
 const SPARE_BYTES_MAX = 4 * 1024 * 1024
@@ -11,9 +11,8 @@ const spares: ArrayBuffer[] = []
 let spareBytes = 0
 
 /**
- * Frees the memory that `view` is a view of; `view`, and all others of it, are empty afterwards. The caller knows that
- * it is not read or written any more, system calls included. Buffers out of Node's pool, which have others' bytes too,
- * stay as they are.
+ * Frees the memory of `view`, which is empty afterwards like all other views of it. No read or write of it may be
+ * under way, system calls included. Buffers of Node's pool, which share memory, stay as they are.
  */
 export function freeBuffer(view: Uint8Array | Uint32Array): void {
   ownMemory(view)?.transfer(0)

@@ -39,7 +39,7 @@ export function newId(kind: IdKind, now: number): string {
   return ID_PREFIXES[kind] + nextUlid(now).toLowerCase()
 }
 
-/** What no ID of that time (Unix ms) or later sorts before, so that an index of IDs finds objects by their time. */
+/** The smallest ID of that time (Unix ms), so that an index of IDs finds objects by their time. */
 export function firstIdAt(kind: IdKind, ms: number): string {
   return ID_PREFIXES[kind] + encodeTime(Math.max(0, ms), 10).toLowerCase()
 }
@@ -57,7 +57,7 @@ export function lineRequestId(batchId: string, line: number): string {
   return lineRequestIdPrefix(batchId) + base32(line)
 }
 
-/** What all line request IDs of one batch begin with: the hot path adds `base32(line)` to it. */
+/** The beginning of all line request IDs of a batch; `base32(line)` completes one. */
 export function lineRequestIdPrefix(batchId: string): string {
   return ID_PREFIXES.request + batchId.slice(ID_PREFIXES.batch.length)
 }

@@ -37,7 +37,7 @@ export interface Model {
   created: number
 }
 
-/** What a line of the model is projected at. */
+/** The price by which lines of the model are projected. */
 export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'price'>): Price {
   return dearest ?? price
 }
@@ -45,7 +45,7 @@ export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'pric
 /** Of one of several replicas behind a name. */
 const REPLICA = /@[^@]*$/
 
-/** A server as callers read of it; null where its name tells an address, or is not configured. */
+/** The name of a server for callers; null if it shows an address, or is not configured. */
 export function serverNameOf(upstream: string, models: ReadonlyMap<string, Model>): string | null {
   const name = upstream.replace(REPLICA, '')
   const isGiven = (given: string): boolean =>

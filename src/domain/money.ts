@@ -46,7 +46,7 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** At least what each of `prices` comes to, whatever the tokens; FREE where there is none. */
+/** A price at which any tokens cost no less than at each of `prices`; FREE if there are none. */
 export function dearest(prices: readonly Price[]): Price {
   return prices.reduce(
     (most, { input_picos, output_picos }) => ({

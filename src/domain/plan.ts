@@ -88,7 +88,7 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
   keys: { what: 'API keys', advice: 'Revoke keys that are no longer needed.' },
 }
 
-/** `used` is what the project has; `more` is what the call would add. */
+/** `used`: the project's use; `more`: the addition of the call. */
 export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
   const { what, advice } = TEXTS[name]
   const use =

@@ -1,5 +1,5 @@
-// Runs expensive operations, so many at once. Projects take turns, and of each only so many run: another project waits
-// for one of them to end at most, however many are in the queue.
+// Runs expensive operations, a bounded number at once and a smaller number of each project, round robin over projects:
+// another project waits for at most one operation to end, however many are queued.
 
 export interface QueueBounds {
   /** Operations that run at once. Half of these places are kept for projects of which none runs. */

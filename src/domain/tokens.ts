@@ -1,8 +1,7 @@
-import type { TokenUsage } from './money.ts'
-import { atMost } from './spend.ts'
-
 // Estimates token counts without a tokenizer, for projections and where a server reports no usage. The bytes per
 // token depend on the model and on the prompts, so they are learned from the usage that servers report.
+import type { TokenUsage } from './money.ts'
+import { atMost } from './spend.ts'
 
 /** Bytes of UTF-8 per token of running text, as byte-pair encodings average over English and code. */
 const BYTES_PER_TOKEN = 4
@@ -28,7 +27,7 @@ export interface PromptStatistics {
 const TEMPLATE_TOKENS = 256
 const BYTES_PER_TOKEN_EVER = 64
 
-/** The tokens of a prompt that are learned of those that a server reports; null where the report says nothing. */
+/** The tokens of a prompt to learn from a server's report; null if the report has none. */
 export function learnedTokens(prompt_bytes: number, reported: number): number | null {
   if (reported * BYTES_PER_TOKEN_EVER < prompt_bytes) return null
   return Math.min(reported, prompt_bytes + TEMPLATE_TOKENS)

@@ -40,7 +40,7 @@ export function parseTraceparent(header: unknown): string | null {
   return `00-${trace}-${parent}-${isSampled(flags!) ? '01' : '00'}`
 }
 
-/** The same place in the same trace, for what is not sampled below it. */
+/** The same trace context, marked as not sampled. */
 export function unsampled(traceparent: string): string {
   return `${traceparent.slice(0, -2)}00`
 }

@@ -1,5 +1,5 @@
-// What a waiting reason says, as a text with values, so that a reader's language and time zone are the reader's: the API
-// writes it in English and UTC, and the console by the same keys in other languages.
+// The texts of waiting reasons, with placeholders for values. The API writes them in English and UTC; the console
+// translates them by their keys into the reader's language and time zone.
 
 /** `{n|line|lines}` is the form that the number n takes. */
 export const WAITING_TEXTS = {

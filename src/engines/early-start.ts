@@ -1,6 +1,5 @@
-// An engine that is started before the worker that it belongs to. Its start is what takes longest of a run, so it begins
-// first; the worker gets the ends of its pipes when it is started, and owns it from then on. Until then it ends with
-// this process.
+// Starts an engine before the worker that owns it, because the start of an engine takes longest of a run. The worker
+// gets the engine's pipes when it is started, and owns it from then on. Until then the engine ends with this process.
 import type { Readable } from 'node:stream'
 import type { EngineConfig } from '../config/config.ts'
 import type { EarlyEngine } from './engine.ts'

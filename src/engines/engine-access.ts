@@ -1,6 +1,6 @@
-// A worker reaches an engine by a Unix socket in a folder that is closed to other users, or by a port of the loopback
-// address whose listener is known to be the engine. Nothing is sent before that is certain: each connection is checked
-// once it is established, because the listener that it then finds has been there all the time.
+// A worker reaches an engine by a Unix socket in a folder that is closed to other users, or by a loopback port whose
+// listener is verified to be the engine. Each connection to a port is verified before anything is sent on it, but after
+// it is established, so that the verified listener is the one that accepted it.
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,5 +1,5 @@
-// An engine as a process: started, watched and stopped with everything that it has started; its output goes to a file. A
-// shell script keeps the promise that nothing of it remains, however the worker ends.
+// Runs an engine as a process: starts, watches and stops it with all its child processes, and writes its output to a
+// file. A shell script ensures that no process remains, however the worker ends.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'

@@ -1,4 +1,4 @@
-// The life of an engine, with processes and a clock that the test controls.
+// Tests the states of an engine, with processes and a clock that the test controls.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'

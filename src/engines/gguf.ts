@@ -1,5 +1,5 @@
-// Reads from a GGUF file what its memory depends on: the metadata at its beginning, which
-// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md describes.
+// Reads the metadata at the beginning of a GGUF file that determine its memory:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 import { open } from 'node:fs/promises'
 
 export interface GgufModel {

@@ -1,7 +1,6 @@
-// Shares a machine's GPUs and memory between engines. An engine that has no room waits until another stops: at once if
-// that one has nothing to do, and otherwise only where batches of the waiting one are at risk. Then the least loaded
-// engine goes first. One that has run for less than the minimum time is left alone, so that two never take turns
-// faster than either can work.
+// Shares a machine's GPUs and memory between engines. An engine without room waits until another stops: at once if that
+// one is idle, otherwise only for at-risk batches, and then the least loaded engine stops first. An engine that has run
+// for less than the minimum time is not stopped, so that two engines never alternate faster than either can work.
 import type { Clock } from '../domain/clock.ts'
 import type { MachineSpec } from './engine-access.ts'
 

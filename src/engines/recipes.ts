@@ -1,7 +1,8 @@
+// How each known engine is started.
 import type { GgufModel } from './gguf.ts'
 
 /**
- * How each known engine is started. `{model}` is the file or the name that the user gave, `{name}` what lines call it;
+ * `{model}` is the file or the name that the user gave, `{name}` what lines call it;
  * `{slots}` and `{context}` are worked out from the model and the machine; `{port}`, `{socket}`, `{files}` and `{api_key}`
  * stay for the worker. A key is in no argument: every user of the machine can read those.
  */

@@ -1,4 +1,4 @@
-// What every call goes through, whatever it asks for.
+// Tests what every call goes through, whatever its endpoint.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'

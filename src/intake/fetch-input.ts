@@ -1,7 +1,7 @@
-// The task that fetches an input file from a bucket. Each run takes one step and queues the next run in the transaction
-// that records it: it looks at the object, fetches one part of it, or makes the content of the parts. So a fetch goes on
-// after a crash with the part that is missing, and large files of several projects take turns. All parts are of the
-// content that the first step found, by its ETag. Then the file is validated like any other.
+// The task that fetches an input file from a bucket. Each run takes one step and queues the next run in the same
+// transaction: it reads the object's head, fetches one part, or joins the parts. So a fetch continues after a crash
+// with the missing part, and large files of several projects take turns. All parts are of the content that the first
+// step found, by its ETag. Then the file is validated like any other.
 import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'

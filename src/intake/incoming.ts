@@ -1,7 +1,7 @@
-// The content that calls bring: files, parts of uploads, lines that are run again. A call takes memory of this process
-// and a slot of its project before its content is read, and its bytes count against the project's quota before they are
-// stored. Whatever way content comes in, it comes through here. Each API process counts by itself; the transaction that
-// makes a file or a part of the content counts for all (check-quota.ts).
+// Admits the content that calls bring: files, parts of uploads, lines that are run again. A call takes memory of this
+// process and a slot of its project before its content is read, and its bytes count against the project's quota before
+// they are stored. Each API process counts by itself; the transaction that makes a file or a part of the content counts
+// for all (check-quota.ts).
 import { ApiError } from '../domain/errors.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { SharedSlots } from '../domain/project-queue.ts'

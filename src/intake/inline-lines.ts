@@ -1,6 +1,6 @@
-// The lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They become
-// the lines of an input file as they are: the bytes of a request are copied, and never parsed into objects. A file has a
-// line break between lines only, so those within a request become blanks.
+// The lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They
+// become the lines of an input file: the bytes of a request are copied, and never parsed into objects. Line breaks
+// within a request become blanks, because a line break ends a line.
 import { createHash } from 'node:crypto'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'

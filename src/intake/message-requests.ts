@@ -1,6 +1,6 @@
-// The requests of a message batch, as they come in the body of the call that creates it: {"requests": [{"custom_id",
-// "params"}, …]}. Each becomes a line of an input file while the body still arrives, and `params` keeps its bytes. In memory
-// are a piece of the body and one request.
+// Reads the requests of a message batch from the body of the call that creates it: {"requests": [{"custom_id",
+// "params"}, …]}. Each becomes a line of an input file while the body still arrives, and `params` keeps its bytes.
+// Memory holds a piece of the body and one request.
 import { createHash } from 'node:crypto'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'

@@ -1,4 +1,4 @@
-// The failed lines of a batch that has ended, as a new input file: the bytes that the batch was made of, unchanged.
+// Makes a new input file of the failed lines of a batch that has ended, with their bytes unchanged.
 import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'

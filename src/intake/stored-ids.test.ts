@@ -1,4 +1,4 @@
-// Validation with few custom_ids in memory: it says the same as with all of them there, for any file.
+// Validation with few custom_ids in memory gives the same result, for any file, as validation with all of them.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'

@@ -1,6 +1,6 @@
-// The custom_ids of a file while it is validated. Validation keeps those of so many lines in memory; the entries of the
-// lines before lie in blobs, by shard, so that a shard of all of them can be read at a time. From these comes the index
-// of the custom_ids.
+// The custom_ids of a file while it is validated. Memory holds those of a bounded number of lines; the entries of
+// earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. The index of the
+// custom_ids is made of them.
 import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'

@@ -1,4 +1,4 @@
-// The lines of a batch that asks a model about each row of an uploaded table, as a new input file.
+// Makes the input file of a batch that asks a model about each row of an uploaded table.
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'

@@ -1,5 +1,5 @@
-// What becomes of an upload's content when the database fails at its last step, and of a big file's, which is read
-// as it arrives; the rest is tried over HTTP, in http/routes/files.test.ts.
+// Tests uploads whose database fails at the last step, and large uploads that are validated while they arrive;
+// http/routes/files.test.ts tests the rest over HTTP.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'

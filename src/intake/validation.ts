@@ -1,6 +1,5 @@
-// The invalid lines of an uploaded file: the first ones in full, the number of all, and a summary for
+// Collects the invalid lines of an uploaded file: the first ones in full, the number of all, and a summary for
 // `status_details`.
-
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'

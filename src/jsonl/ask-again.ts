@@ -1,5 +1,5 @@
-// A request whose answer is asked for again: the bytes that were sent, but for another seed, or with the answer and what is
-// wrong with it as further messages.
+// Makes the request that asks for an answer again: the bytes that were sent with another seed, or with the answer and
+// its defect as further messages.
 import { JsonScanner, Names } from './json-scan.ts'
 import type { Span } from './line-scan-span.ts'
 

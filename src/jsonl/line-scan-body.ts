@@ -1,6 +1,6 @@
-// The facts that checking, pricing and grouping need from the top level of a body, field by field as the table of
-// endpoints names them. Of a key given twice the last one counts, as in JSON.parse: so each key starts its facts anew.
-// That it is given twice is a fact, too.
+// Finds the facts that checking, pricing and grouping need at the top level of a body, by the fields in the table of
+// endpoints. Of a repeated key the last value counts, as in JSON.parse, so each key starts its facts anew; the
+// repetition is a fact, too.
 import {
   DEFAULT_ENDPOINT,
   type Endpoint,

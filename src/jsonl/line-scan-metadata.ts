@@ -1,4 +1,4 @@
-// The `metadata` of a line: a few short strings. Only the entity is read at once; the rest waits until asked.
+// Scans the `metadata` of a line, a few short strings. The entity is read at once; other keys are read on demand.
 import { trimmedEntity } from '../domain/entity.ts'
 import { unstorable } from '../domain/text.ts'
 import { type JsonScanner, Names } from './json-scan.ts'

@@ -1,4 +1,4 @@
-// Places in a line, and short texts that many lines repeat.
+// Positions in a line, the bytes between lines, and short texts that many lines repeat.
 import type { JsonScanner } from './json-scan.ts'
 
 /** A run of bytes: `start` inclusive, `end` exclusive, both indexes into the buffer that was scanned. */

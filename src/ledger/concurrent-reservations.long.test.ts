@@ -1,7 +1,7 @@
-// The promise, tried in thousands of orders: workers reserve, lines settle at no more than their worst case,
-// workers crash, batches are admitted, the clock is set over the ends of days and months in both directions, and at no
-// moment is more spent in a window than its cap allows, nor are the books off by a token. Every case runs the real ledger on a real database, in one transaction that is rolled back.
-
+// Holds caps in thousands of random orders: workers reserve, lines settle at no more than their worst case, workers
+// crash, batches are admitted, and the clock crosses the ends of days and months in both directions. At no moment may a
+// window's spend exceed its cap, or the books be off by a token. Every case runs the real ledger on a real database, in
+// one transaction that is rolled back.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

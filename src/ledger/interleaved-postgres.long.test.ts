@@ -1,5 +1,5 @@
-// Transactions side by side on PostgreSQL: workers reserve and settle, somebody makes, raises, lowers and deletes
-// limits, batches are admitted, all at once. The simulation runs each transaction alone; here locks decide.
+// Runs transactions side by side on PostgreSQL: workers reserve and settle, limits are created, raised, lowered and
+// deleted, batches are admitted. The simulation runs each transaction alone; here locks decide the order.
 import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 import { sql } from 'kysely'

@@ -1,4 +1,4 @@
-// The same books, on PostgreSQL.
+// Runs the tests of the ledger on PostgreSQL.
 import { after, test } from 'node:test'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'

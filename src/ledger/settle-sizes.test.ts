@@ -1,5 +1,5 @@
-// A commit is never refused for the size of what it counts: amounts of any size, for months, and the books can
-// still be read, compared with each other and with caps.
+// A commit never fails because of the size of its amounts: after months of amounts of any size the books can still be
+// read, and compared with each other and with caps.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'

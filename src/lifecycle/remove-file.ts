@@ -1,6 +1,6 @@
-// Removes a file for its users, and its content for everyone. The content of an input outlives the file only
-// while an unfinished batch reads it: lines in flight may finish, the others fail, and the last of those
-// batches to end deletes it (releaseInput).
+// Removes a file for users, and deletes its content. The content of an input outlives the file only while an unfinished
+// batch reads it: lines in flight may finish, the others fail, and the last of those batches to end deletes it
+// (releaseInput).
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { markInputDeleted, openBatchesOfInput } from '../store/batches.ts'

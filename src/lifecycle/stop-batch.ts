@@ -1,4 +1,4 @@
-// Cancels a batch: nothing new is sent, what is in flight may finish. Asking again changes nothing.
+// Cancels a batch: no further line is sent, and lines in flight may finish. A second call changes nothing.
 import { cancelOutcome, isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { moveBatch } from '../store/batches.ts'

@@ -1,4 +1,4 @@
-// A clock that was ahead and is set right: every time that was stored meanwhile lies ahead.
+// Tests a clock that was ahead and is corrected: times that were stored meanwhile are in the future.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'

@@ -1,3 +1,4 @@
+// Finds orphans, the blobs that a crash has left without a row, and deletes them.
 import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'

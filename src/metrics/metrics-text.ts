@@ -1,5 +1,5 @@
-// The metrics of a registry as text. Making it asks the database and the workers, so it is made at most once a second
-// however many ask for it, and never twice at once.
+// Prints the metrics of a registry as text. This asks the database and the workers, so it happens at most once a second
+// however many scrapers ask, and never twice at once.
 import { AggregatorRegistry, collectDefaultMetrics, Histogram, Registry } from 'prom-client'
 import type { Clock } from '../domain/clock.ts'
 

@@ -1,4 +1,4 @@
-// Gauges of the work that there is are read from the database at each scrape.
+// Gauges of open work, read from the database at each scrape.
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Upstream } from '../dispatch/upstream.ts'

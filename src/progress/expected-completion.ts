@@ -1,5 +1,4 @@
-// When a batch that is not created yet would be done, by what the servers and the open batches do now.
-
+// Estimates when a batch that is not created yet would complete, by the speed of the servers and the open batches.
 import type { Model } from '../domain/model.ts'
 import { doneAt } from '../domain/progress.ts'
 import { listBatches, listPaces } from '../store/batches.ts'

@@ -1,4 +1,4 @@
-// A batch API as the executor of remote batches sees it: lines are handed over to it by the chunk.
+// A batch API as the executor of remote batches sees it, which submits lines to it by the chunk.
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { type Call, Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
 

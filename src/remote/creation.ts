@@ -1,10 +1,10 @@
-// Creates a batch at a batch API of lines of a run, at most once. Each step is stored before the call that it announces,
-// under the lease of the chunk, so that the worker that claims the chunk after a crash knows what may be there:
+// Creates a remote batch of lines of a run, at most once. Each step is stored before its call, under the lease of the
+// chunk, so that the worker that claims the chunk after a crash knows what may exist:
 //
-//   intended   a file may have been uploaded, under a name that no other has; it is looked for before another is
-//   creating   the batch may have been created; it is looked for, and created again only when it is not there long
-//              after the last attempt could have had an effect
-//   open       it is there, and its ID is known
+//   intended   a file may have been uploaded, under a unique name; it is looked up before another is uploaded
+//   creating   the batch may have been created; it is looked up, and created again only if it is missing long after
+//              the last attempt could have had an effect
+//   open       the batch exists, and its ID is known
 import {
   type BatchApi,
   BatchApiError,

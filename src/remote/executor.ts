@@ -1,9 +1,9 @@
-// The executor of lines that batch APIs answer. Lines of a run that are to go to a batch API are handed over as a batch
-// there; the run is then parked until that has ended, and keeps no lease, no memory and no place meanwhile (poller.ts looks
-// at the batch). The worker that claims the chunk next records the results line by line, as if each line had been sent
-// alone; what has no answer is placed like any other line.
+// The executor of lines that batch APIs answer. Lines of a run that are to go to a batch API are submitted as one
+// remote batch; the run is then parked until that batch has ended, and uses no lease, memory or slot meanwhile
+// (poller.ts polls the batch). The worker that claims the chunk next records the results line by line, as if each line
+// had been sent alone; a line without a result is placed like any other line.
 //
-// Whichever project has the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
+// The project with the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
 import type { BlamedLine } from '../backends/batch-api/batch-api.ts'
 import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import {

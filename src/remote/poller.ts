@@ -1,8 +1,8 @@
-// Looks at the batches that batch APIs have, at each batch API by itself, seldom enough to be no burden and more often
-// while they are young: one that has ended makes its chunk ready, one whose own batch is ending is cancelled, one that was given up is cancelled as soon
-// as its batch API answers again, and the files of one that is recorded are deleted there. Looking needs no lease:
-// whatever is seen is stored on condition that nothing else was stored meanwhile. Commits do not wait for the disk: what
-// a power failure takes back is seen again.
+// Polls remote batches, for each batch API separately, and young batches more often. An ended batch makes its chunk
+// ready. A batch whose own batch is ending is cancelled; an abandoned batch is cancelled as soon as its batch API
+// answers again; the files of a recorded batch are deleted at the batch API. Polling needs no lease: each change is
+// stored on condition that the row is unchanged. Commits are asynchronous: changes lost in a power failure are polled
+// again.
 import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'

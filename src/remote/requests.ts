@@ -1,5 +1,5 @@
-// Makes the requests that a batch API is sent. A line's `custom_id` there is its request ID here, so its record
-// there names the line; the caller's own custom_id stays here, as it need not be unique among several batches.
+// Makes the requests of a remote batch. A line's `custom_id` there is its request ID here, so its record there names
+// the line; the caller's own custom_id is not sent, as several batches may share it.
 import type { BatchRequest } from '../backends/batch-api/batch-api.ts'
 import { type BodyForm, requestBody } from '../dispatch/request-body.ts'
 import type { Run } from '../dispatch/run.ts'

@@ -1,5 +1,5 @@
 // Keeps the rows of the remote batches of this worker's runs, and the reservations of their lines. A line of a row is
-// `remote` in its run until its result is recorded, or never will be.
+// `remote` in its run until its result is recorded or can no longer be.
 import type { Lane } from '../dispatch/lane.ts'
 import type { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNFUNDED } from '../dispatch/line-state.ts'

@@ -1,6 +1,5 @@
-// Writes text into a buffer piece by piece. A line's result and audit record are written for every line: composed as one
-// string, they would be built, copied flat and encoded, which costs twice the time and three times their size on the heap.
-
+// Writes text into a buffer piece by piece. Each line has a result and an audit record; as composed strings they would
+// be built, copied and encoded, which costs twice the time and three times their size on the heap.
 import { BASE32 } from '../domain/ids.ts'
 import { NANOS_PER_USD } from '../domain/money.ts'
 

@@ -1,7 +1,8 @@
-// The task that writes the results of a batch that has ended to the bucket of its `output_url`: the files ID/output.jsonl
-// and ID/errors.jsonl, byte for byte as they are downloaded. An object is there as a whole or not at all, and its key is
-// the batch's own, so an attempt after a crash writes it again. A failure is retried like the delivery of an event. Callers
-// may have the results written again, also to another place: what an attempt finds out counts for the place that it wrote to.
+// The task that writes the results of a batch that has ended to the bucket of its `output_url`: the files
+// ID/output.jsonl and ID/errors.jsonl, byte for byte as they are downloaded. An object is written whole or not at all,
+// and its key contains the batch's ID, so an attempt after a crash writes it again. A failure is retried like the
+// delivery of an event. Callers may request another export, also to another place; the outcome of an attempt counts for
+// the place that it wrote to.
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'

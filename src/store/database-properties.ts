@@ -1,4 +1,4 @@
-// Values that a database keeps about itself as a whole.
+// Properties of a whole database: its master key, and the state of admin commands and sweeps.
 import { sql } from 'kysely'
 import { deleteRows, insertOnce, putRows, selectRows } from './rows.ts'
 import type { ClaimSql, Reader, Writer } from './store.ts'

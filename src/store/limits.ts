@@ -1,5 +1,5 @@
-// Limits. Whatever changes one raises the project's version, so that workers check again what they have been allowed under
-// the old one, and makes the chunks ready that were parked under it.
+// Limits. Each change of a limit raises the project's version, so that workers check their reservations again, and
+// makes the chunks ready that were parked under the limit.
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'

@@ -1,5 +1,5 @@
-// Brings a database to this program's schema. Each migration makes what schema.ts dates with its number, the same for
-// every database, except that PostgreSQL divides the records of HTTP calls by the month.
+// Brings a database to this program's schema. Each migration creates what schema.ts marks with its number, the same for
+// every database, except that PostgreSQL partitions the records of HTTP calls by month.
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import { isNotRun } from '../domain/not-run.ts'

@@ -1,6 +1,6 @@
-// Batches and models of which nothing is sent for now: paused, or to start later. Their ready chunks are parked until
-// then; those that are leased are parked by their worker, and those of which a batch API has lines are left alone: it may
-// have answered them. A parked chunk of a batch that ends is closed like any other.
+// Batches and models that are paused, and batches that start later. Their ready chunks are parked until then; leased
+// chunks are parked by their worker; chunks with lines at a batch API are left alone, because it may have answered
+// them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
 import { changesRow, deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'

@@ -1,4 +1,4 @@
-// What the parts of a process share. Each part says which of these it takes.
+// The ports that the parts of a process share. Each part declares which of them it takes.
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'

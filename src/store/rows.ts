@@ -1,5 +1,5 @@
-// Statements on the rows of one table that have given values in their columns, which is how most statements choose
-// their rows, and parts that the statements of many tables have. The rest of a statement is built as usual.
+// Builds statements on the rows of one table that have given values in their columns, which most statements need, and
+// parts that statements of many tables share.
 import {
   type DeleteResult,
   type Insertable,

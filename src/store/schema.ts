@@ -1,6 +1,6 @@
 // The tables: what rows hold, for typed queries, and what migrations make (migrate.ts). Times are Unix milliseconds, money
 // is nano-dollars, JSON is text: the same columns on every database. No table has a row per line. A table comes behind
-// those that it refers to.
+// the tables that it refers to.
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.ts'

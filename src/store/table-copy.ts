@@ -1,6 +1,5 @@
-// Whole tables as they are, for moving a database: rows in pages, in the order of the primary key, which all
+// Copies whole tables unchanged when a database is moved: rows in pages, in the order of the primary key, which all
 // databases sort alike (text goes by its bytes).
-
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import { keyOf, TABLES } from './schema.ts'

@@ -1,4 +1,4 @@
-// Webhooks of a project or of one batch, and how the delivery of each event to each of them stands.
+// Webhooks of a project or of one batch, and the state of each delivery of an event to them.
 import { BATCH_STATUSES, isTerminal } from '../domain/batch.ts'
 import type { EventType } from '../domain/event.ts'
 import { type Listed, listed, type Page } from './page.ts'

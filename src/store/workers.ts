@@ -1,5 +1,5 @@
-// The sessions of workers, which are the one lease mechanism, and the reports of workers: how they and their model servers
-// do, and how much work there is.
+// The sessions of workers, which are the one lease mechanism, and the workers' reports: their own state, the state of
+// their model servers, and the amount of work.
 //
 // A worker opens a session and renews it. Everything that it has claimed, chunks and tasks, is leased as long as its
 // session, so a renewal updates one row. Only the database's clock decides when a session expires. Its chunks and tasks

@@ -1,5 +1,5 @@
-// Starts a process for what callers' tables and schemas ask for, which may take any time and memory: with a small heap, and
-// none of the service's credentials. Its parent ends it in time.
+// Starts a process for work on callers' tables and schemas, which may take any time and memory: with a small heap, and
+// without the service's credentials. Its parent ends it at a time limit.
 import { type ChildProcess, fork } from 'node:child_process'
 
 /** `file`: of this folder, without its ending. `stdout`: whether its standard output is read. */

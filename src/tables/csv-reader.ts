@@ -1,5 +1,6 @@
 // Reads CSV and TSV files (RFC 4180). An empty cell is a missing value and a quoted empty cell is an empty text, as in
-// PostgreSQL. Whether there is a byte-order mark, CRLF and which delimiter is found out, to be kept in what is written.
+// PostgreSQL. The byte-order mark, the line ends and the delimiter are detected, and kept when the table is written
+// again.
 import { Readable } from 'node:stream'
 import { CsvError, type Parser, parse } from 'csv-parse'
 import { withoutGuards } from './csv-writer.ts'

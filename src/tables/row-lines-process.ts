@@ -1,6 +1,6 @@
-// The process that makes the request lines of a table, which callers have written: it may hold anything, and ask for any
-// time and memory. So it has a small heap, its parent can kill it, and the bytes of the table come from there, a slice at
-// a time. The lines go to standard output.
+// The process that makes the request lines of a caller's table, which may contain anything and take any time and
+// memory. So the process has a small heap, its parent can kill it, and it gets the bytes of the table from its parent,
+// slice by slice. The lines go to standard output.
 import { once } from 'node:events'
 import { openTable } from './open-table.ts'
 import { type Asking, type Prepared, Question } from './row-requests.ts'

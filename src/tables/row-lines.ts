@@ -1,5 +1,5 @@
-// The request lines of a table, made by a process of their own (row-lines-process.ts), which is ended when it takes too
-// much memory, or when nothing has come of it for long.
+// Makes the request lines of a table in a process of its own (row-lines-process.ts), which is killed when it takes too
+// much memory or makes no progress for long.
 import { steadyClock } from '../domain/clock.ts'
 import { forkConfined } from './confined-process.ts'
 import type { FromRowLines, TableOrder } from './row-lines-process.ts'

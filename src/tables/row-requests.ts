@@ -1,4 +1,4 @@
-// The request lines that ask a model about the rows of a table.
+// Makes the request lines that ask a model about the rows of a table.
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import type { AnswerSchema } from './answer-cells.ts'
 import { columnIndex, compileTemplate, type Template } from './prompt-template.ts'

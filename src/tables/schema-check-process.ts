@@ -1,6 +1,6 @@
-// The process that checks answers by JSON Schemas, which it was sent. A schema may take any time and memory, so V8 ends
-// a check that takes too long, the process has a small heap, and the one that started it can kill it. It ends with that
-// one at the latest when the check that it runs has been ended.
+// The process that checks answers by JSON Schemas. A schema may take any time and memory, so V8 ends a check that takes
+// too long, the process has a small heap, and its parent can kill it. It exits after its parent, at the latest when its
+// current check has been ended.
 import { createContext, Script } from 'node:vm'
 import { Compile } from 'typebox/schema'
 import { Settings } from 'typebox/system'

@@ -1,7 +1,7 @@
-// Checks answers by JSON Schemas of callers. A schema may ask for any time and memory, by its patterns, its references
-// and the number of its parts; so no schema is looked at in this process. A project that has tables open gets a process
-// of its own with a small heap, of which so many run at once, in turn. An answer has one budget of time and a table
-// another; what is not checked within them says so.
+// Checks answers by callers' JSON Schemas. A schema may take any time and memory, by its patterns, its references and
+// its size, so this process never evaluates one. A project that has tables open gets a process of its own with a small
+// heap; a bounded number of these run at once, in turn. Each answer and each table has a budget of time; answers that
+// are not checked within it are marked so.
 import type { ChildProcess } from 'node:child_process'
 import { steadyClock } from '../domain/clock.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'

@@ -1,5 +1,5 @@
-// The bytes of a table, from a file or a blob, decompressed where its name says that they are compressed; and what
-// encoding of text they are, as far as it matters for what a person is told.
+// Reads the bytes of a table from a file or a blob, decompressed by its name, and detects its text encoding for
+// messages.
 import { pipeline, Readable } from 'node:stream'
 import { createGunzip, createZstdDecompress } from 'node:zlib'
 import { compressionOf, TableError } from './table.ts'

@@ -1,4 +1,4 @@
-// The one envelope of every list, newest first, and the query that walks it.
+// The envelope of every list, newest first, and the query that pages through it.
 import { type Static, type TSchema, Type } from 'typebox'
 import { ERROR_TYPES, ERRORS, type ErrorCode } from '../domain/errors.ts'
 import { between, maybe, maybeText, object, oneOf, orNull, text } from './shape.ts'

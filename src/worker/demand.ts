@@ -1,6 +1,6 @@
-// Decides what a worker has open: what it claims next, by its lanes and open chunks, how many chunks at once, and which
-// runs it parks to make room. A model that is unavailable, or has enough lines, must not leave the servers of another
-// model without work.
+// Decides what a worker claims next, by its lanes and open chunks, how many chunks it opens at once, and which runs it
+// parks to make room. A model that is unavailable, or has enough lines, must not leave the servers of another model
+// without work.
 import { type Lane, lowWaterMark } from '../dispatch/lane.ts'
 import { FOLLOWING, RETRYING, UNSENT, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'

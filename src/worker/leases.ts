@@ -1,5 +1,5 @@
-// A worker's session, and what it claims under the session. The session is opened at start and renewed by heartbeats; a
-// worker that could not renew it in time has lost all its leases and opens a new one.
+// A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
+// heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { type Fenced, releaseChunk } from '../store/chunks.ts'
 import type { Ports } from '../store/ports.ts'

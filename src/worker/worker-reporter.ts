@@ -1,5 +1,6 @@
-// A worker reports to the database how it and its model servers do, for GET /v1/status, and which models are unavailable
-// to it, for waiting reasons. It writes only changes, so an idle or healthy service writes nothing.
+// Writes the reports of a worker to the database: the state of the worker and its model servers for GET /v1/status, and
+// the models that it cannot reach for waiting reasons. Only changes are written, so an idle or healthy service writes
+// nothing.
 import type { ServerProbe } from '../backends/backend.ts'
 import { reasonForCaller, reasonForOperator } from '../backends/failure-reason.ts'
 import type { Circuit } from '../dispatch/circuit.ts'

@@ -265,6 +265,16 @@ describe('the structure of src/', () => {
     assert.deepEqual(vague, [])
   })
 
+  test('every file begins with a comment that says what it is for', () => {
+    const support = globSync('test/support/*.ts', { cwd: ROOT })
+    const texts = support.map((path) => ({ path, text: readFileSync(join(ROOT, path), 'utf8') }))
+    const bare = [...SOURCES, ...texts].filter(({ text }) => !text.startsWith('//'))
+    assert.deepEqual(
+      bare.map(({ path }) => path),
+      [],
+    )
+  })
+
   test('no module has a default export', () => {
     const wrong = SOURCES.filter(({ text }) => /^\s*export\s+default\b|\bas\s+default\b/m.test(code(text)))
     assert.deepEqual(

@@ -1,5 +1,5 @@
-// Calls every list of the API with each of its filters and each pair of them, in both orders and from a cursor, and has
-// the plan of every statement judged.
+// Calls every list of the API with each of its filters and each pair of them, in both orders and from a cursor, and
+// checks the query plan of every statement.
 import assert from 'node:assert/strict'
 import { recordEvent } from '../../src/notify/record-event.ts'
 import { listLaterBatches } from '../../src/store/batches.ts'

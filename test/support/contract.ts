@@ -1,5 +1,5 @@
-// Holds every answer that a test receives to the API description: its status must be described, and its body
-// must have the described shape and nothing besides.
+// Checks every answer that a test receives against the API description: its status must be described, and its body must
+// have exactly the described shape.
 import assert from 'node:assert/strict'
 import { Compile } from 'typebox/schema'
 import type { RouteTable } from '../../src/http/route.ts'

@@ -1,5 +1,5 @@
-// The service as real processes on a folder of their own, to be stopped and killed, before a model server in
-// the test's process: that one survives every crash and counts what it was asked.
+// Runs the service as real processes in a folder of their own, which a test stops and kills. The model server runs in
+// the test's process: it survives every crash and counts its requests.
 import assert from 'node:assert/strict'
 import type { ChildProcess } from 'node:child_process'
 import { readFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-// One hostile request, drawn from its seed.
+// Generates one hostile request from a seed.
 
 export interface HostileRequest {
   bytes: Buffer

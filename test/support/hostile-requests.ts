@@ -1,6 +1,5 @@
-// Sends a service whatever comes to mind of somebody who wishes it ill, over raw sockets, and judges each answer:
-// it is in the envelope or it is none, it has a request ID, it shows no stack, and it is never a 500. The same
-// seed sends the same requests.
+// Sends hostile requests to a service over raw sockets and checks each answer: it uses the error envelope, has a
+// request ID, shows no stack, and is never a 500. The same seed sends the same requests.
 //
 //   node test/support/hostile-requests.ts [COUNT] [SEED]     (against a service of its own)
 import { connect, type Socket } from 'node:net'

@@ -1,6 +1,6 @@
-// The ways of a line in one worker without claims and commits: its placing, its sending and its end, before a scripted
-// model server or whatever upstreams the test gives. The chunks of one batch are leased. What a turn of the event loop
-// has changed is followed up as in the worker; time passes only when the test moves the clock.
+// Runs lines in one worker without claims and commits: they are placed, sent and ended, before a scripted model server
+// or upstreams of the test. The chunks of one batch are leased. The changes of a turn of the event loop are handled as
+// in the worker; time passes only when the test moves the clock.
 import { Lane } from '../../src/dispatch/lane.ts'
 import { ReservedFunds } from '../../src/dispatch/limits/reserved-funds.ts'
 import { Lines, type LinesOptions } from '../../src/dispatch/lines.ts'

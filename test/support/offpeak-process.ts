@@ -1,5 +1,5 @@
-// Offpeak as a real process, as its users start it: launched, asked, stopped and killed by a test. It gets nothing of what
-// the developer has set for Offpeak, for buckets or for npm.
+// Runs Offpeak as a real process, as users start it: a test starts, calls, stops and kills it. The process inherits
+// none of the developer's settings for Offpeak, for buckets or for npm.
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdirSync, readFileSync } from 'node:fs'

@@ -1,5 +1,5 @@
-// The release before this version, as it was published: built from the commit that fixtures/releases.json names, packed,
-// and kept in the cache of this clone's packages, on which it runs. Types are not checked again.
+// The previous release as it was published: built from the commit that fixtures/releases.json names, packed, and
+// cached. It runs on the packages of this clone. Types are not checked again.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import {

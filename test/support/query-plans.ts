@@ -1,6 +1,5 @@
-// How the database serves what the API reads: every statement of a call is recorded, and its plan is judged. A read
-// must search indexes, in the order that it wants, and may look at no more rows than a page has, but for those that
-// the statement before it has bounded (store/page.ts).
+// Records every statement of a call and checks its query plan. A read must search indexes, in its order, and may look
+// at no more rows than a page has, except rows that the statement before it has bounded (store/page.ts).
 import assert from 'node:assert/strict'
 import { CompiledQuery, Kysely, type KyselyPlugin, PostgresAdapter, type RootOperationNode } from 'kysely'
 import { ROWS_LOOKED_AT_MAX } from '../../src/store/page.ts'

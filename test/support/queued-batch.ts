@@ -1,5 +1,5 @@
-// A queued batch in a real SQLite with real encrypted blobs, for tests of one part of the worker. Nothing runs but what
-// the test calls, and time passes only when the test moves the clock.
+// A queued batch in a real SQLite with real encrypted blobs, for tests of one part of the worker. No other part runs,
+// and time passes only when the test moves the clock.
 import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

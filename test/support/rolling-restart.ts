@@ -1,5 +1,5 @@
-// Restarts every process of a service in turn while clients go on calling and batches run, and counts what that
-// cost: calls that were lost, lines that were sent twice or never, counts that are wrong. Longer than a test:
+// Restarts every process of a service in turn while clients call it and batches run, and counts lost calls, lines that
+// were sent twice or never, and wrong counts. It takes longer than a test:
 //
 //   node test/support/rolling-restart.ts [ROUNDS]
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'

@@ -1,5 +1,5 @@
-// The command line in a folder of its own, as a shell would start it: in processes of their own, or in this process
-// where only what the program says and does matters.
+// Runs the command line in a folder of its own: as processes, or in this process where only its output and its effects
+// matter.
 import assert from 'node:assert/strict'
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,4 +1,4 @@
-// A real disk adapter in a folder of its own that is gone afterwards: for tests and benchmarks.
+// A real disk adapter in a temporary folder, for tests and benchmarks.
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

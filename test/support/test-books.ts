@@ -1,4 +1,4 @@
-// A database with one project and one batch of chunks that a worker holds: for tests of the ledger.
+// A database with one project and one batch of leased chunks, for tests of the ledger.
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
-// What `npm test` runs: all test files but the long ones, in a few processes. Alone, most of what a file costs is the
-// start of a process and the loading of the whole service; the files of a group share both.
+// Runs all test files but the long ones in a few processes, for `npm test`. A file on its own spends most of its time
+// on starting a process and loading the whole service; the files of a group share both.
 import { globSync } from 'node:fs'
 import { test } from 'node:test'
 

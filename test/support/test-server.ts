@@ -1,5 +1,4 @@
-// The real server on a free port over a real database and real blobs, in a folder that is gone afterwards.
-
+// The real server on a free port over a real database and real blobs, in a temporary folder.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// A run without a store, all lines of which are unsent.
+// A run without a store, with all its lines unsent.
 import { UNSENT } from '../../src/dispatch/line-state.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import type { ChunkLine } from '../../src/jsonl/chunk-lines.ts'

@@ -1,4 +1,5 @@
-// A worker with everything that is real but its model server and its clock: SQLite, encrypted blobs, and a queued batch.
+// A worker with a scripted model server and a clock that the test moves; all else is real: SQLite, encrypted blobs, and
+// a queued batch.
 import assert from 'node:assert/strict'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'

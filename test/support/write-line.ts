@@ -1,4 +1,4 @@
-// Writes lines into the results of a chunk as they are, where a test has no answer of a server.
+// Writes given lines into the results of a chunk, for tests without a model server.
 import { NO_SPEND } from '../../src/domain/spend.ts'
 import type { ChunkResults, Ended } from '../../src/results/chunk-results.ts'
 

@@ -1,9 +1,9 @@
-// The port of batch APIs: what a provider, or another Offpeak, does with a list of requests. Each method is one call or
-// a few that only read; none is repeated here, because only the caller knows what it may repeat.
+// The port of batch APIs, at a provider or at another Offpeak. Each method makes one call, or a few calls that only
+// read, and never retries: only its caller knows which calls are safe to repeat.
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { BackendResult } from '../backend.ts'
 
-/** A line that a batch API names as a reason why it takes none of a file. */
+/** A line that a batch API names as a reason to reject a whole file. */
 export interface BlamedLine {
   /** As the file has it; null where it is named by its number. */
   custom_id: string | null
@@ -122,5 +122,5 @@ export class BatchApiError extends Error {
   }
 }
 
-/** Batches are there that may be the wanted one: only their results will tell. */
+/** Some batches at the batch API may be the wanted one; only their results will show which. */
 export class UndecidedBatch extends BatchApiError {}

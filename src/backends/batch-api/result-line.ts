@@ -1,5 +1,5 @@
-// Reads a result of a batch API, as OpenAI writes it (`response`, `error`) or Anthropic (`result`). The answer keeps its
-// bytes: it is found in the line, not parsed and printed again.
+// Reads a result line of a batch API, in OpenAI's form (`response`, `error`) or Anthropic's (`result`). The answer
+// keeps its bytes: it is cut out of the line, not parsed and printed again.
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
 import { isRecord } from '../../domain/json-record.ts'
@@ -40,7 +40,7 @@ interface ReadResult {
   result: BackendResult
 }
 
-/** Null for a line that is no result. */
+/** Null if the line is not a result. */
 export function readResultLine(line: Buffer, endpoint: EndpointPath): ReadResult | null {
   let id: string | null = null
   const found: FoundResult = { status: null, ended: null, body: null, error: null }
@@ -122,7 +122,7 @@ function endedBefore(code: string): BackendResult {
   return unfinished(`the remote batch ended before it was answered (${code})`)
 }
 
-/** Of a line that the batch API left without an answer. */
+/** The result of a line that the batch API did not answer. */
 export function unfinished(
   reason: string,
   words: string | null = null,

@@ -1,7 +1,7 @@
-// A connection for one exchange at a time. It is reused for the same project until something is out of order: an answer
-// before its request was sent, bytes after an answer or between exchanges, or a `Connection: close`.
+// A connection to a model server carries one exchange at a time. It is reused for the same project until the server
+// sends an answer before its request, bytes after an answer or between exchanges, or `Connection: close`.
 //
-// It uses plain sockets instead of an HTTP library because every line passes here: bytes are read into one reused
+// It uses plain sockets instead of an HTTP library because it carries every line: bytes are read into one reused
 // buffer, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
 import { retryAfterMs } from '../../domain/retry-after.ts'

@@ -2,7 +2,7 @@
 import type { FailureCode } from '../backend.ts'
 import type { FailureReason } from '../failure-reason.ts'
 
-/** `unreachable`: no connection came about, so nothing was sent. */
+/** `unreachable`: no connection was opened, so nothing was sent. */
 export type Exchanged =
   | {
       kind: 'whole'

@@ -1,15 +1,13 @@
-// Connections to one server, opened as they are needed and used again. Calls beyond `connections_max` wait in line.
+// A pool of connections to one server, opened on demand and reused. Calls beyond `connections_max` wait.
 //
 // A broken server may send an unsolicited answer, which on a reused connection looks like the answer to the next
-// request. Therefore a connection serves one project only, unless the operator trusts the server (all calls then name the
-// same project), and it stays idle for a while before it is reused if others are available: bytes that arrive meanwhile
-// close it. A few more connections than are busy suffice for that. When another project needs a connection, the one that
-// was idle longest is closed: servers that serve each connection by a thread of a small pool would keep further ones
-// waiting for the threads of idle ones.
+// request. Therefore a connection serves one project only, unless the operator trusts the server (all calls then name
+// the same project), and it stays idle for a while before it is reused if other connections are available: bytes that
+// arrive meanwhile close it. When another project needs a connection, the pool closes the one that was idle longest,
+// because servers with a small pool of threads let a new connection wait for the thread of an idle one.
 //
 // Requests of one iteration of the event loop are written together at its end. On the same machine, each separate
 // request wakes an idle server process, which costs more than sending; several requests at once cost one wake-up.
-
 import { connect, type NetConnectOpts } from 'node:net'
 import { Connection, type ConnectionHooks, type Target } from './connection.ts'
 import type { Exchange } from './exchange.ts'

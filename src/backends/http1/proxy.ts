@@ -1,5 +1,5 @@
-// A proxy before a model server: requests over plain HTTP are sent to it with the whole address; for TLS it is asked for
-// a tunnel (CONNECT, RFC 9110 section 9.3.6).
+// A proxy before a model server. A request over plain HTTP names its whole address; for TLS the proxy opens a tunnel
+// (CONNECT, RFC 9110 section 9.3.6).
 import type { Socket } from 'node:net'
 
 export interface HttpProxy {
@@ -28,7 +28,10 @@ export function proxyOf(address: string): HttpProxy {
   }
 }
 
-/** Asks for a tunnel to `authority` on a connected socket; calls exactly one of the two, unless the socket ends before. */
+/**
+ * Opens a tunnel to `authority` on a connected socket; calls one of the two callbacks, unless the socket ends
+ * before.
+ */
 export function openTunnel(
   socket: Socket,
   authority: string,

@@ -1,5 +1,5 @@
-// Answers made up by the hundred, cut into pieces anywhere: whatever the grammar allows has to read as Node's own
-// client reads it, and whatever it does not allow has to read the same in whichever pieces it comes.
+// Generates hundreds of answers and cuts them into pieces at random. A valid answer must read as Node's own client
+// reads it; an invalid one must read the same however it is cut.
 import assert from 'node:assert/strict'
 import { request } from 'node:http'
 import { Duplex } from 'node:stream'

@@ -1,11 +1,9 @@
-// Reads HTTP/1.1 answers from the bytes of a connection (RFC 9112), one after the other, in whatever pieces
-// they come. Strict where a mistake would mix two answers up: a head that is not one, two lengths, or a length
-// that is no number end the connection. An answer that comes whole in one piece, as nearly all do, is copied
-// out of it once.
-
+// Reads HTTP/1.1 answers from the bytes of a connection (RFC 9112), one after the other, in pieces of any size. It is
+// strict where a mistake would mix up two answers: a malformed head, two lengths or a length that is no number ends the
+// connection. An answer that arrives in one piece, as nearly all do, is copied once.
 import { freeBuffer } from '../../domain/free-buffer.ts'
 
-/** The server spoke, but not HTTP as it is written, or more of it than is taken. */
+/** The server's answer is invalid HTTP, or exceeds a bound. */
 export class ResponseError extends Error {
   /** What it said; '' where that says nothing more. */
   readonly words: string

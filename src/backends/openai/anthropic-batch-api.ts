@@ -1,6 +1,7 @@
-// Anthropic's Message Batches as a batch API. A batch carries its requests itself, has one list of results, and takes no
-// metadata: the custom_id of each request carries the batch's name, which only results show again. A batch whose creation
-// lost its answer is therefore recognised when it has ended; until then, any unknown batch of as many requests may be it.
+// Anthropic's Message Batches as a batch API. A batch is created with its requests, has one list of results, and takes
+// no metadata: the custom_id of each request carries the batch's name, which only results show. A batch whose creation
+// was not answered is therefore recognized after it has ended; until then, it may be any unknown batch with the same
+// number of requests.
 import { endpointOf } from '../../domain/endpoint.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import {

@@ -1,6 +1,5 @@
-// Batch APIs over HTTP: the calls that all of them have. Each call has a time limit and reads no more than a bound;
-// redirects are followed to results alone, and nowhere but to the addresses that the configuration names.
-
+// The HTTP calls that all batch APIs have. Each call has a limit of time and of bytes; only downloads of results follow
+// redirects, and only to addresses that the configuration names.
 import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
 import { steadyClock } from '../../domain/clock.ts'
@@ -331,7 +330,7 @@ const ERROR_BYTES_MAX = 64 * 1024
 /** Of a file, as a mean over the longest wait. */
 const LEAST_BYTES_PER_S = 1024
 
-/** The text of a body, or its beginning: what is beyond `bytes_max` is not read. Throws after `ms_max`. */
+/** The text of a body, up to `bytes_max`. Throws after `ms_max`. */
 export async function readText(
   body: Readable,
   bytes_max: number,
@@ -423,7 +422,7 @@ const DIALECTS: Readonly<Record<string, BatchApiDialect>> = {
   'api.together.xyz': TOGETHER,
 }
 
-/** Another Offpeak, and whatever is not known, speaks as OpenAI does. */
+/** The dialect of a batch API by its address; OpenAI's for Offpeak and for unknown addresses. */
 export function dialectOf(base_url: string): BatchApiDialect {
   return DIALECTS[new URL(base_url).hostname] ?? OPENAI
 }

@@ -1,4 +1,4 @@
-// Turns a failed call to a batch API into what it means for its lines, for callers, and for operators.
+// Translates a failed call to a batch API: its outcome for lines, and its reasons for callers and for operators.
 import type { Dispatcher } from 'undici'
 import { isRecord } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
@@ -20,7 +20,7 @@ const NOT_THERE = [404, 405]
 
 type Redact = (text: string) => string
 
-/** It was answered with an error; `text`: what it said, as far as that was read. */
+/** The failure of a call that was answered with an error; `text`: the part of its body that was read. */
 export function refusedCall(
   { statusCode: status, headers }: Pick<Dispatcher.ResponseData, 'statusCode' | 'headers'>,
   text: string,
@@ -59,7 +59,7 @@ export function refusedCall(
   )
 }
 
-/** It was not answered, or not to the end. */
+/** The failure of a call without a complete answer. */
 export function brokenCall(error: unknown, redact: Redact): BatchApiError {
   if (error instanceof BatchApiError) return error
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
@@ -78,13 +78,13 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
   )
 }
 
-/** Its answer began, and comes more slowly than any that is meant. */
+/** The failure of a call whose answer arrives too slowly. */
 export function tooSlow(): BatchApiError {
   const reason = 'the batch API answers too slowly'
   return new BatchApiError({ kind: 'failed', status: null, code: 'upstream_timeout', reason }, false)
 }
 
-/** It was answered with something else than the batch API's definition says. */
+/** The failure of a call whose answer does not follow the batch API's definition. */
 export function notUnderstood(what: string, moreForOperators = ''): BatchApiError {
   const reason = `the batch API answered with ${what}`
   const operatorReason = `${reason}${moreForOperators}`
@@ -109,7 +109,7 @@ const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
 const INDEX = /\brequests[.[](\d{1,7})\b/g
 const NAMED_MAX = 1_000
 
-/** Of an answer to a call; `codes`: the error's `code` and `type`. */
+/** The line that an answer to a call blames; `codes`: the error's `code` and `type`. */
 export function blamedByCall(
   status: number,
   codes: readonly string[],
@@ -119,7 +119,7 @@ export function blamedByCall(
   return namedIn(message, message)
 }
 
-/** Of a batch that has failed: its `errors` or `error`. `redact`: strikes secrets out of what callers get to read. */
+/** The line that a failed batch blames in its `errors` or `error`. `redact` removes secrets from text for callers. */
 export function blamedByBatch(
   { errors, error }: Record<string, unknown>,
   redact: (text: string) => string,

@@ -1,4 +1,5 @@
-// How a model server is reached: private authorities, client certificates, proxies, IPv6, query strings, key files.
+// Tests how model servers are reached: private authorities, client certificates, proxies, IPv6, query strings, key
+// files.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'

@@ -1,7 +1,6 @@
-// A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak speak it. Their differences as
-// far as they matter: some list in a bare array, some leave metadata out, so that a batch is recognised by its input file
-// as well, some redirect to where results lie. seen-batch.ts has those of a batch.
-
+// A batch API over HTTP, as OpenAI defined it and Groq, Together, Doubleword and Offpeak implement it. Some of them
+// list in a bare array, some leave metadata out (a batch is then recognized by its input file), and some redirect
+// downloads of results. seen-batch.ts reads their batch objects.
 import { isRecord } from '../../domain/json-record.ts'
 import type { BatchApi, BatchRequest, NewBatch, SeenBatch, WantedBatch } from '../batch-api/batch-api.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'

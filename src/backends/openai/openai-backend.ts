@@ -1,6 +1,6 @@
-// Any server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama, a hosted provider.
-// The body goes out as the very bytes it is given. HTTP/1.1 with keep-alive, one request per connection at
-// a time: what an answer costs here is a few microseconds, and a slow one holds up no other.
+// A server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama or a hosted provider. The body of a request is
+// sent byte for byte. HTTP/1.1 with keep-alive carries one request per connection at a time, so a slow answer delays no
+// other.
 import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'

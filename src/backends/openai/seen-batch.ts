@@ -1,7 +1,6 @@
-// A batch as batch APIs show it. They agree on the field names; these are the deviations that are known: Together wraps a
-// created batch in `job` and writes statuses in capitals, Mistral calls statuses and files otherwise, times come as
-// numbers or text, and some leave metadata out of their lists.
-
+// Reads the batch object of a batch API. Batch APIs agree on the field names, with known deviations: Together wraps a
+// created batch in `job` and writes statuses in capitals, Mistral has other names for statuses and files, times are
+// numbers or text, and some lists leave metadata out.
 import { isRecord } from '../../domain/json-record.ts'
 import type { SeenBatch } from '../batch-api/batch-api.ts'
 import { blamedByBatch, notUnderstood } from './batch-api-failure.ts'
@@ -46,7 +45,7 @@ const STATUS_LENGTH_MAX = 40
 const ID_LENGTH_MAX = 512
 const COUNT_MAX = 1e9
 
-/** Null for something that is no batch. Throws where its IDs cannot be meant. `redact` strikes secrets out of what callers get to read. */
+/** Null if the JSON is not a batch. Throws if its IDs are invalid. `redact` removes secrets from text for callers. */
 export function seenBatch(json: unknown, redact: (text: string) => string): SeenBatch | null {
   const batch = isRecord(json) && isRecord(json.job) ? json.job : json
   if (!isRecord(batch)) return null
@@ -77,7 +76,7 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   }
 }
 
-/** When a batch was created (Unix ms); null if it does not say. */
+/** When a batch was created (Unix ms); null if it has no time. */
 export function createdMs(batch: Record<string, unknown>): number | null {
   const at = batch.created_at ?? batch.created
   const number = typeof at === 'string' && /^\d+(\.\d+)?$/.test(at) ? Number(at) : at

@@ -1,6 +1,5 @@
-// The address of a server: its base URL and its key. People configure a base URL as `http://127.0.0.1:8000/v1`, with
-// or without a slash at its end, with a query where a host wants one, as Azure does.
-
+// The address of a server: its base URL and its key. A base URL may end in a slash or not, and may have a query, as
+// Azure's has.
 import { readFileSync, statSync } from 'node:fs'
 import type { Target } from '../http1/connection.ts'
 import { requestHead } from '../http1/exchange.ts'
@@ -34,7 +33,7 @@ export function serverAddressOf(base_url: string): ServerAddress {
   }
 }
 
-/** What every request to a server carries, by names in lower case; a configured header wins. */
+/** The headers of every request to a server, by names in lower case; a configured header wins. */
 export function headersOf({
   api_key,
   headers = {},
@@ -52,7 +51,7 @@ export function headersOf({
   return all
 }
 
-/** A proxy for plain HTTP is told the whole address. */
+/** The head of a request; over a plain HTTP proxy it has the whole address. */
 export function headOf(
   address: ServerAddress,
   resource: string,

@@ -1,4 +1,5 @@
-// Reads what a model server shows beside its answers, over a connection of its own: those of lines may all be busy.
+// Reads the metrics or the models of a server over a connection of its own, because the connections for lines may all
+// be busy.
 import { Exchange, type Exchanged } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import type { HttpProxy } from '../http1/proxy.ts'

@@ -1,9 +1,8 @@
-// A model server's /metrics describes its traffic, in the words of vLLM, SGLang and llama.cpp. Counts of several
-// engines behind one address are added up; of their caches the fullest counts. Values are as they stand there, but for NaN,
-// by which a metric says nothing: `TrafficCheck` judges what a server can have.
+// Reads the traffic of a model server from its /metrics, in the names of vLLM, SGLang and llama.cpp. Counts of several
+// engines behind one address are added; of their caches the fullest counts. Values stay as reported, except that NaN
+// means no value; `TrafficCheck` rejects impossible ones.
 // https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.sglang.io/references/production_metrics.html,
 // https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
-
 import type { ServerTraffic } from '../backend.ts'
 
 interface Dialect {
@@ -45,7 +44,7 @@ const DIALECTS: readonly Dialect[] = [
 /** One sample of the text format: name, labels, value. */
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{[^\n]*\})?[ \t]+([^\s]+)/gm
 
-/** Null for what shows none of these servers' metrics, or not how many requests run. */
+/** Null if the text has none of these servers' metrics, or no number of running requests. */
 export function trafficOf(text: string): ServerTraffic | null {
   const values = new Map<string, number[]>()
   for (const [, name, value] of text.matchAll(SAMPLE)) {

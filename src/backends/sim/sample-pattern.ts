@@ -1,7 +1,6 @@
-// Generates a string that a regular expression matches. The pattern is read, never run, so one
-// written to backtrack forever does no harm here. Understood are literals, classes, groups, alternatives,
-// quantifiers and anchors; anything else (lookaround, back-references, \p) gives null.
-
+// Generates a string that a regular expression matches. The pattern is parsed and never run, so a pattern that would
+// backtrack forever does no harm. Literals, classes, groups, alternatives, quantifiers and anchors are supported; any
+// other construct (lookaround, back-references, \p) gives null.
 import type { SeededRandom } from './seeded-random.ts'
 import type { GenerationBudget } from './sim-request.ts'
 

@@ -1,9 +1,8 @@
-// Makes a value that a JSON Schema accepts. Every keyword that structured outputs and tools use in practice is
-// honoured; `not`, `if` and the exclusive side of `oneOf` are not looked at.
+// Generates a value that a JSON Schema accepts, by all keywords that structured outputs and tools use in practice;
+// `not`, `if` and the exclusiveness of `oneOf` are ignored.
 //
-// A recursive schema could go on forever: beyond DEPTH_GENEROUS only what is required is made, and where a
-// value cannot be made within DEPTH_MAX and NODES_MAX its parent tries another way (the next option, an empty
-// array, without the property).
+// Recursive schemas are bounded: beyond DEPTH_GENEROUS only required properties are generated, and where a value does
+// not fit into DEPTH_MAX and NODES_MAX its parent tries an alternative (the next option, an empty array, no property).
 import { isRecord } from '../../domain/json-record.ts'
 import { samplePattern } from './sample-pattern.ts'
 import type { SeededRandom } from './seeded-random.ts'

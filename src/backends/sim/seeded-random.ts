@@ -12,7 +12,7 @@ export interface SeededRandom {
   between(min: number, max: number): number
 }
 
-/** The dice of a request. */
+/** The random numbers of a request. */
 export function randomOf(body: Uint8Array): SeededRandom {
   return randomOfHash(hash('sha256', body, 'hex'))
 }

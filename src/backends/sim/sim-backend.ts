@@ -1,5 +1,5 @@
-// The simulator as a backend of its own process: no socket in between, but the same answers, the same errors
-// and the same way of judging them as if there were one.
+// The simulator as a backend in the service's own process, without a socket. Answers, errors and their classification
+// are the same as over HTTP.
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'

@@ -1,4 +1,4 @@
-// The simulator's options: everything that it does follows from them and the request's bytes.
+// The options of the simulator. Its behaviour depends only on them and on the bytes of a request.
 import { type FaultRates, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
 
 export interface SimOptions {

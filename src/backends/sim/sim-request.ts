@@ -1,5 +1,4 @@
-// Reads a chat-completion request as a model server would: what it asks for, or why it is refused.
-
+// Parses a chat-completion request as a model server would, or says why the request is rejected.
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import type { SimSettings } from './sim-options.ts'
@@ -112,7 +111,7 @@ function readMessages({ messages, tools }: Record<string, unknown>): {
   return { messages, prompt_tokens: promptTokens(messages, tools) }
 }
 
-/** What every request has. Throws a SimulatedError. */
+/** Reads the fields that every request has. Throws a SimulatedError. */
 export function readSimBody(
   body: Uint8Array,
   { models, streams }: Pick<SimSettings, 'models' | 'streams'>,
@@ -134,7 +133,7 @@ function parse(body: Uint8Array): Record<string, unknown> {
   return parsed
 }
 
-/** In the words of vLLM. */
+/** Throws vLLM's error for a request that is too long. */
 export function refuseOverlong(prompt: number, output: number | null, window: number): void {
   if (prompt + (output ?? 1) <= window) return
   const asked = output ?? 0

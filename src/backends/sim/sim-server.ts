@@ -1,6 +1,5 @@
-// The simulator as a server of its own, OpenAI-compatible, for load tests and crash tests. On plain node:http
-// and with nothing per request that is not needed: it must outrun what it is to measure.
-
+// The simulator as an OpenAI-compatible server, for load tests and crash tests. It uses plain node:http and does little
+// per request, because it must be faster than the service that it measures.
 import { once } from 'node:events'
 import { createWriteStream, type WriteStream } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'

@@ -1,5 +1,5 @@
-// The chat completion that the simulator gives to a request: always the same for the same bytes, and saying
-// of itself that no model ran. It is put together as text, for a load test spends most of its time here.
+// Makes the simulator's chat completion for a request: always the same for the same bytes, and labelled as simulated.
+// It is composed as text, because a load test spends most of its time here.
 import { estimateTokens } from '../../domain/tokens.ts'
 import { schemaInstance } from './schema-instance.ts'
 import { randomOfHash, type SeededRandom } from './seeded-random.ts'
@@ -18,7 +18,7 @@ export interface SimulatedAnswer {
   completion_tokens: number
 }
 
-/** A request, and what its answer depends on beside it. */
+/** A request, and the values besides it on which its answer depends. */
 export interface SimCall {
   body: Uint8Array
   settings: SimSettings
@@ -70,7 +70,7 @@ export function answerOfChoices(
   return { text, prompt_tokens, completion_tokens }
 }
 
-/** Text of as many tokens as the settings say, of `most` at most; `cut`: of fewer than it would have. */
+/** Text of as many tokens as the settings say, but at most `most`; `cut`: whether the bound shortened it. */
 export function generated(
   { settings: { output_tokens }, random }: SimCall,
   most: number | null,

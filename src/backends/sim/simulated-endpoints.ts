@@ -1,6 +1,5 @@
-// The simulator answers each endpoint, and always answers the same bytes alike. A text has the same vector and the
-// same score wherever it stands.
-
+// Makes the simulator's answers for each endpoint, always the same for the same bytes. A text has the same vector and
+// the same score in every request.
 import { hash } from 'node:crypto'
 import type { BuiltInPath } from '../../domain/endpoint.ts'
 import { isRecord } from '../../domain/json-record.ts'
@@ -25,7 +24,7 @@ import {
   simulatedAnswer,
 } from './simulated-answer.ts'
 
-/** Each throws a SimulatedError for a request that it refuses. */
+/** Each throws a SimulatedError for a request that it rejects. */
 export const ANSWERS: Readonly<Record<BuiltInPath, (call: SimCall) => SimulatedAnswer>> = {
   '/v1/chat/completions': (call) =>
     simulatedAnswer(readSimRequest(call.body, call.settings, call.random), call),

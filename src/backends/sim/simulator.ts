@@ -1,5 +1,5 @@
-// The simulated model server without a wire: takes a request in, says what is to be answered and when. The
-// in-process backend and the HTTP server both stand on it, so they behave alike to the byte.
+// The simulated model server without a transport: it decides what a request is answered, and when. The in-process
+// backend and the HTTP server share it, so their answers are the same to the byte.
 import { DEFAULT_ENDPOINT, type EndpointPath, isBuiltIn } from '../../domain/endpoint.ts'
 import type { SimulatedFault } from '../../domain/simulated-fault.ts'
 import { randomOf, randomOfHash, type SeededRandom } from './seeded-random.ts'
@@ -8,7 +8,7 @@ import { SimulatedError } from './sim-request.ts'
 import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'
 
-/** What becomes of a request, `after_ms` from its arrival. It holds a slot until `release` is called. */
+/** The answer to a request, `after_ms` from its arrival. It uses a slot until `release` is called. */
 export type SimResponse =
   | {
       kind: 'answer'

@@ -1,6 +1,5 @@
-// Servers quote what they were sent, keys included, in whatever way they write their errors. Callers of the API,
-// logs and audit records get to read it.
-
+// Removes secrets from errors of servers, which quote requests, keys included, in many formats. Callers, logs and audit
+// records get these errors.
 import type { Secrets } from './classify.ts'
 
 /** Shorter values are no secrets, and striking them out would garble ordinary words. */

@@ -1,6 +1,6 @@
-// Folders that survive a power cut: a new folder is only as durable as its entry in the folder above it, up to
-// one that was there before. Another process may have made a folder and not yet synced it, so the first use of a
-// folder syncs the chain even where nothing had to be made; after that it is remembered.
+// Folders that survive a power failure. A new folder is durable once its entry in its parent is synced, and so on up to
+// a folder that existed before. Another process may have made a folder without syncing it yet, so the first use of a
+// folder syncs the whole chain; later uses do not.
 import { closeSync, constants, fsync, mkdirSync, openSync } from 'node:fs'
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'

@@ -1,7 +1,6 @@
-// Blobs in a bucket: AWS S3, or any server that speaks its protocol (MinIO, Garage, Ceph, R2). A blob is one
-// object, PREFIX/KEY. Nothing here rests on conditional writes or on the order of a listing, and checksums that
-// not every server knows are left out: what is stored is authenticated by its seal.
-
+// Blobs in a bucket of AWS S3 or of a compatible server (MinIO, Garage, Ceph, R2). A blob is one object, PREFIX/KEY. No
+// call relies on conditional writes or on the order of a listing, and none uses checksums, which some servers lack:
+// encryption authenticates the content.
 import {
   DeleteObjectCommand,
   HeadObjectCommand,

@@ -1,5 +1,5 @@
-// Objects in a bucket of any S3-compatible server: how they are read and put, by key as it stands. S3Blobs keeps blobs
-// in such objects; S3Objects is the port of buckets that callers name.
+// Reads and writes objects in a bucket of any S3-compatible server, by their exact keys. S3Blobs stores blobs in such
+// objects; S3Objects implements the port of callers' buckets.
 import { addAbortSignal, PassThrough, pipeline, Readable } from 'node:stream'
 import {
   AbortMultipartUploadCommand,

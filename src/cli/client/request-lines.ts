@@ -1,4 +1,4 @@
-// The lines of a file of requests, as bytes: their endpoint, and another model in place of the one that they name.
+// Reads the endpoint of a file of requests, and replaces the model in its lines, as bytes.
 import { createReadStream } from 'node:fs'
 import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
@@ -7,8 +7,8 @@ import { hasByteOrderMark, isBlank } from '../../jsonl/line-scan-span.ts'
 import { counted } from '../terminal/format.ts'
 
 /**
- * The endpoint of a file of requests: the `url` of its first line. Where that cannot be read, the service says what is
- * wrong with the file.
+ * The endpoint of a file of requests: the `url` of its first line. For an unreadable line the default, since the
+ * service rejects the file.
  */
 export async function endpointOfFile(path: string): Promise<EndpointPath> {
   const scanner = new LineScanner({ validated: true })

@@ -69,7 +69,7 @@ export async function checkModel(client: ApiClient, { model }: { model?: string 
   }
 }
 
-/** `a, b and 3 more`: what lines can name. */
+/** The models that lines can name: `a, b and 3 more`. */
 export async function modelNames(client: ApiClient): Promise<string> {
   const found = await client.list(ModelObject, '/v1/models', NAMED_MAX + 1)
   if (found.length === 0) return 'none'

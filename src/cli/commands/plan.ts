@@ -1,4 +1,4 @@
-// plan: what to run for a number of lines a day, from measured figures.
+// plan: prints the workers, APIs and stores that a number of lines a day needs, from measured figures.
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Shell } from '../shell.ts'
 import { counted, humanBytes, humanCount, humanRate } from '../terminal/format.ts'

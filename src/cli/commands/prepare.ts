@@ -1,4 +1,4 @@
-// prepare: makes the input file of a batch from a table, and stops there.
+// prepare: makes the input file of a batch from a table, without creating the batch.
 import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { withoutEnding } from '../../tables/table.ts'

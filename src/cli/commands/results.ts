@@ -1,4 +1,4 @@
-// results: the results of any batch as a table, on their own or beside the rows that its requests were made of.
+// results: writes the results of any batch as a table, alone or beside the rows that its requests were made of.
 import { access, mkdtemp, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'

@@ -46,8 +46,9 @@ export interface RunReport {
 type RunService = Pick<Connection, 'client' | 'watch' | 'embedded' | 'answer' | 'options'>
 
 /**
- * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called with the
- * results on disk; until it has returned, the run can be resumed. `repeat` throws what keeps a run from being paid for again.
+ * Throws FileInvalid, ApiError or Interrupted; the run can be resumed after the last two. `finish` is called when
+ * the results are on disk; until it has returned, the run can be resumed. `repeat` throws if the run has been paid
+ * for already.
  */
 export async function runBatch(
   service: RunService,

@@ -41,7 +41,7 @@ export interface TableFlags extends Partial<Omit<TableTerms, 'schema' | 'prompt_
 export const SPREADSHEET =
   'CSV is for spreadsheets: an apostrophe keeps texts from running as formulas, and is taken away from what is read'
 
-/** `model`: what is said of `--model`. */
+/** `model`: the description of `--model`. */
 export function withTable(command: Command, model = 'the model that answers'): Command {
   return command
     .option('--model <id>', model)
@@ -61,7 +61,7 @@ export function withTable(command: Command, model = 'the model that answers'): C
     .option('--spreadsheet', `table: ${SPREADSHEET}`)
 }
 
-/** Whether the options ask something about rows. */
+/** Whether the options ask a question about rows. */
 export function hasPrompt({ prompt, promptFile }: TableFlags): boolean {
   return prompt !== undefined || promptFile !== undefined
 }
@@ -91,7 +91,7 @@ export async function isTable(input: string, flags: TableFlags): Promise<boolean
   return asked
 }
 
-/** The names of options that only a table has, of those that are given. */
+/** The names of the given options that only a table has. */
 export function tableOnly(flags: TableFlags): string[] {
   const { system, schema, image, param, limit, prefix, delimiter: cells, spreadsheet, skipEmpty } = flags
   const given = { system, schema, image, param, limit, prefix, delimiter: cells, spreadsheet }
@@ -218,7 +218,7 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
   return found
 }
 
-/** To be closed. */
+/** The caller closes it. */
 export function checkBy({ schema }: AnswerSchema): SchemaCheck {
   return new SchemaChecks().begin('', schema)
 }

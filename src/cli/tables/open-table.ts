@@ -142,7 +142,7 @@ function partialPath(path: string): string {
   return `${path}.part`
 }
 
-/** Throws when what is written would replace what is read, also by another name. */
+/** Throws if the output would replace the input, also by another name. */
 export async function refuseSameFile(input: string, output: string): Promise<void> {
   const [from, to] = await Promise.all([realpath(input), realpath(output).catch(() => null)])
   if (from === to)

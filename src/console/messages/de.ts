@@ -1,4 +1,4 @@
-// Every text in German, for readers who are addressed as "Sie".
+// All texts in German, which addresses readers as "Sie".
 import type { WaitingTextKey } from '../../domain/waiting-text.ts'
 import type { MessageKey } from './en.ts'
 

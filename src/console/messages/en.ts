@@ -1,4 +1,4 @@
-// Every text of the console. `{n|line|lines}` is the form that the number n takes.
+// All texts of the console. `{n|line|lines}` is the form that the number n takes.
 
 export const messages = {
   all: 'All',

@@ -1,5 +1,4 @@
-// The answers of a batch as a table, read on while it is scrolled.
-
+// Shows the answers of a batch as a table, which loads more rows as it is scrolled.
 import type { VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'

@@ -1,5 +1,4 @@
-// The audit: any request ID looked up, and the latest calls.
-
+// The audit page looks up a request ID, and lists the latest calls.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'

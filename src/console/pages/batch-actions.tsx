@@ -1,5 +1,4 @@
-// What can be done with a batch: retry what failed, pause and resume it, cancel it, download its results.
-
+// The actions on a batch: retry failed lines, pause, resume, cancel, download results.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject, RetryBatch } from '../../wire/batch.ts'

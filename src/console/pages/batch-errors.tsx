@@ -1,6 +1,4 @@
-// Why lines failed: the groups of a batch's errors, the largest first, each with what to do, its lines, and a retry of
-// exactly these.
-
+// Lists the error groups of a batch, the largest first, each with advice, its lines, and a retry of these lines.
 import type { VNode } from 'preact'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'

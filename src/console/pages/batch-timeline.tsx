@@ -1,5 +1,4 @@
-// How a batch got on: a chart of what finished when, and the statuses it went through.
-
+// Shows the history of a batch: a chart of finished lines over time, and its changes of status.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'

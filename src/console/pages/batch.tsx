@@ -1,5 +1,4 @@
-// One batch: how far it is, why it waits, why lines failed and what to do, what it costs, and every line of it.
-
+// The page of one batch shows its progress, its waiting reason, its errors with advice, its cost, and its lines.
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'

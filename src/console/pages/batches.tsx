@@ -1,5 +1,4 @@
-// Batches: is it moving, what failed, what does it cost.
-
+// The page of batches lists them with their progress, failures and cost.
 import type { VNode } from 'preact'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'

@@ -1,5 +1,4 @@
-// Two batches side by side: which lines they answer alike, what that costs, and what differs, that first.
-
+// The page that compares two batches shows lines that differ, then lines that are answered alike, and both costs.
 import type { VNode } from 'preact'
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'

@@ -1,5 +1,4 @@
-// Files: the inputs that were uploaded and the results of batches; downloaded, used again, deleted.
-
+// The page of files lists uploaded inputs and results of batches, to download, use again or delete.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { FileObject } from '../../wire/file.ts'

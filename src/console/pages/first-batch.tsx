@@ -1,5 +1,4 @@
-// What a project without a batch sees: how a file looks, and the five calls that run one.
-
+// The page of a project without a batch shows an example file, and the five calls that run it.
 import type { VNode } from 'preact'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'

@@ -1,5 +1,4 @@
-// API keys, and the projects and plans that they belong to.
-
+// The page of API keys, and of the projects and plans that they belong to.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'

@@ -1,5 +1,5 @@
-// Spending limits: how much of each is spent, when it resets, and the forms that make, change and remove one.
-
+// The page of spending limits shows how much of each is spent and when it resets, and creates, changes and deletes
+// them.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'

@@ -1,5 +1,4 @@
-// The lines of a batch, with filters that are part of the address.
-
+// Lists the lines of a batch, with filters that are part of the address.
 import type { VNode } from 'preact'
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'

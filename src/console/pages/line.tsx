@@ -1,5 +1,4 @@
-// One line: what was asked beside what was answered, every attempt, and what it cost.
-
+// The page of one line shows its request beside its answer, every attempt, and its cost.
 import type { VNode } from 'preact'
 import { useLayoutEffect, useState } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'

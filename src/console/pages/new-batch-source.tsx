@@ -1,5 +1,4 @@
-// Where the lines of a new batch come from: a file that is dropped, a table and a prompt, or an editor for a few lines.
-
+// Reads the lines of a new batch from a dropped file, from a table and a prompt, or from an editor for a few lines.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { ModelObject } from '../../wire/model.ts'
@@ -12,7 +11,7 @@ import { CodeBlock } from '../parts/text.tsx'
 
 const TOKENS_MAX = 256
 
-/** The model that the service has where nothing is configured, and that the example names. */
+/** The model of a service without a configuration, which the example names. */
 export const SIMULATOR = 'sim-1'
 
 interface SourceProps {

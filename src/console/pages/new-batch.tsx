@@ -1,5 +1,4 @@
-// A new batch in three steps on one page: a file, what it would cost, and the order to run it.
-
+// The page that creates a batch has three steps: choose a file, see its projected cost, create the batch.
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'

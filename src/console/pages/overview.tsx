@@ -1,5 +1,4 @@
-// The first page: what is broken, what will be late, how much is to do, and what it costs.
-
+// The first page shows failures, at-risk batches, open work, and cost.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'

@@ -1,5 +1,4 @@
-// For operators: workers and model servers, the stores, and what waits for what.
-
+// The operators' page of workers, model servers, stores and waiting reasons.
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
@@ -65,7 +64,7 @@ function upstreamsOf({ workers, models }: ServiceState): Upstream[] {
   )
 }
 
-/** Each once, however many workers say so. */
+/** Each server once, however many workers report it. */
 export function serversDown(service: ServiceState): Upstream[] {
   const down = upstreamsOf(service).filter((one) => serverState(one, one.isStarting) === 'down')
   return [...new Map(down.map((one) => [`${one.model} ${one.upstream}`, one])).values()]

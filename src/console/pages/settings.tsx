@@ -1,5 +1,4 @@
-// How the console looks to this reader, and for operators the configuration in force.
-
+// The page of settings changes language and colours of the console, and shows operators the configuration in force.
 import type { VNode } from 'preact'
 import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'

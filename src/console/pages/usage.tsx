@@ -1,5 +1,4 @@
-// What was used and what it cost: by day, and by entity or model.
-
+// The page of usage shows tokens and cost: by day, and by entity or model.
 import type { VNode } from 'preact'
 import type { UsageObject } from '../../wire/usage.ts'
 import { pathWith } from '../api.ts'

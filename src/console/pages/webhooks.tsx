@@ -1,5 +1,4 @@
-// Webhooks with their deliveries, and the events that they are told of.
-
+// The page of webhooks lists them with their deliveries, and the project's events.
 import type { VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { EVENT_TYPES, type EventType } from '../../domain/event.ts'
@@ -77,7 +76,7 @@ export function Webhooks(): VNode {
   )
 }
 
-/** By the newest delivery that was tried. */
+/** Whether the newest attempted delivery failed. */
 export function isFailing(deliveries: readonly DeliveryObject[]): boolean {
   return deliveries.find(({ attempts }) => attempts > 0)?.last_error != null
 }

@@ -1,3 +1,4 @@
+// Buttons and links that look like buttons.
 import type { ComponentChildren, VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { later } from '../browser-clock.ts'
@@ -99,7 +100,7 @@ export function TextButton({
   )
 }
 
-/** For those who may create batches. */
+/** Shown to keys that may create batches. */
 export function NewBatchButton(): VNode | null {
   return may('batches:write') ? (
     <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />

@@ -1,6 +1,5 @@
-// A question before something that cannot be undone, or a small form. The browser's own dialog keeps the focus
-// inside and closes on Escape.
-
+// A dialog confirms an irreversible action, or holds a small form. The browser's own dialog keeps the focus inside and
+// closes on Escape.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
 import { t } from '../i18n.ts'
@@ -9,7 +8,7 @@ import { Button, CopyButton } from './button.tsx'
 import { FailureNotice } from './notice.tsx'
 import { CodeBlock } from './text.tsx'
 
-/** A small form, or a question, and the one thing that happens when it is sent; it closes when that has succeeded. */
+/** A small form or question with one action; it closes when the action has succeeded. */
 export function FormDialog({
   title,
   label,
@@ -53,7 +52,7 @@ export function FormDialog({
   )
 }
 
-/** A question before something that cannot be undone. */
+/** Asks before an irreversible action. */
 export function Confirm({
   text,
   ...question
@@ -85,7 +84,7 @@ export function FailureDialog({
   )
 }
 
-/** What is shown once and never again. */
+/** Shows a secret once. */
 export function SecretDialog({
   title,
   text,

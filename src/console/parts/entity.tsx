@@ -1,5 +1,4 @@
-// An entity leads to what it has used.
-
+// A link from an entity to its usage.
 import type { VNode } from 'preact'
 import { pathWith } from '../api.ts'
 import { href } from '../router.ts'

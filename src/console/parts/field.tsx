@@ -1,5 +1,4 @@
-// Labelled inputs. Each has its hint and its error where a reader of either kind finds them.
-
+// Inputs with their label, hint and error, which screen readers announce.
 import type { ComponentChildren, VNode } from 'preact'
 import { useId, useState } from 'preact/hooks'
 import { type MessageKey, t } from '../i18n.ts'
@@ -173,7 +172,7 @@ export function CheckList<T extends string>({
   )
 }
 
-/** What is typed into the fields of a form; `bind` ties a field to its value. */
+/** The values of the fields of a form; `bind` ties a field to its value. */
 export function useFields<Name extends string>(
   start: Readonly<Record<Name, string>>,
 ): {

@@ -1,4 +1,4 @@
-// The few numbers that a page is opened for.
+// Shows the key figures of a page.
 import type { ComponentChildren, VNode } from 'preact'
 import { compact, count, usd, usdExact } from '../format.ts'
 

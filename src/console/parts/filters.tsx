@@ -1,5 +1,4 @@
-// The filters of a list, which are in the address.
-
+// The filters of a list are stored in the address.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import { later } from '../browser-clock.ts'
@@ -66,7 +65,7 @@ export function FilterChip({ name, title, value }: { name: string; title: string
   )
 }
 
-/** The value once nothing more is typed. */
+/** The value after a pause in typing. */
 export function useSettled<T>(value: T): T {
   const name = JSON.stringify(value)
   const [settled, settle] = useState(value)

@@ -1,6 +1,5 @@
-// A table of any length of which only the rows in sight, and a few around them, are in the page. Where the whole would
-// be higher than a browser can lay out, the scroll bar stands for a share of the rows instead of a place in pixels.
-
+// A table of any length, of which only the visible rows and a few around them are in the page. Where the table would be
+// higher than a browser can lay out, the scroll bar stands for a share of the rows instead of pixels.
 import type { VNode } from 'preact'
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Column } from './table.tsx'

@@ -1,6 +1,5 @@
-// Markdown as elements of the page, never as HTML: what a model writes can set words, and load or run nothing. Loaded when
+// Renders Markdown as elements, never as HTML, so that text of a model can load or run nothing. The code is loaded when
 // a line is shown.
-
 import { marked, type Token, type Tokens } from 'marked'
 import type { ComponentChildren, VNode } from 'preact'
 import { CodeBlock } from './text.tsx'

@@ -1,6 +1,4 @@
-// A chat as people read it: who said what, pictures, calls of tools, and reasoning. What has another shape is shown
-// as the JSON that it is.
-
+// Shows the messages of a chat: texts, pictures, tool calls and reasoning. Messages of another shape are shown as JSON.
 import { type ComponentChildren, createContext, type VNode } from 'preact'
 import { useContext, useEffect, useState } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'
@@ -16,7 +14,7 @@ type Json = Record<string, unknown>
 /** As OpenAI's and Anthropic's APIs say it. */
 const CUT_OFF = ['length', 'max_tokens']
 
-/** Whether texts are shown as they are written, and not as the Markdown that they may be. */
+/** Whether texts are shown literally, not as Markdown. */
 export const AsWritten = createContext(false)
 
 let Markdown: ((props: { text: string; label: string }) => VNode) | null = null
@@ -36,7 +34,7 @@ function Said({ text }: { text: string }): VNode {
   return Markdown && !asWritten ? <Markdown text={text} label={t('line.answer')} /> : <Prose text={text} />
 }
 
-/** `body`: what was asked. */
+/** `body`: the request. */
 export function Messages({ body }: { body: Json }): VNode {
   const { messages, system, ...rest } = body
   if (!Array.isArray(messages)) return <CodeBlock text={print(body)} label={t('line.prompt')} />
@@ -54,7 +52,7 @@ export function Messages({ body }: { body: Json }): VNode {
   )
 }
 
-/** `body`: what was answered; `asked`: the request, whose schema the answer is checked against. */
+/** `body`: the answer; `asked`: its request, whose schema the answer is checked against. */
 export function Answer({ body, asked }: { body: unknown; asked: Json | null }): VNode {
   const chats = choicesOf(body).filter(({ message }) => isRecord(message))
   if (chats.length === 0) return <CodeBlock text={print(body)} label={t('line.answer')} />

@@ -1,5 +1,4 @@
-// What went wrong, what a page waits for, and what a page without anything teaches.
-
+// Notices show a failure, a page that loads, or how to start where a list is empty.
 import type { ComponentChildren, VNode } from 'preact'
 import type { ApiFailure } from '../api.ts'
 import { t } from '../i18n.ts'
@@ -79,7 +78,7 @@ export function Loading({ rows = 4 }: { rows?: number }): VNode {
   )
 }
 
-/** What a page reads: shown when it is there, with why it could not be read, and a placeholder until then. */
+/** Shows a resource, why it could not be read, or a placeholder until it has been. */
 export function Loaded<T>({
   resource: { data, failure, reload },
   rows,

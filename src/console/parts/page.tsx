@@ -1,5 +1,4 @@
-// The frame of every page: its heading takes the focus when a link led here, and names the window.
-
+// The frame of a page. Its heading gets the focus when a link has led to the page, and names the window.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import { currentAddress } from '../router.ts'

@@ -1,5 +1,4 @@
-// A list of the service, read page by page.
-
+// Reads a list of the service page by page.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
@@ -54,7 +53,7 @@ export function usePages<T>(path: string, typed: Query, label = t('showMore')): 
   }
 }
 
-/** A list as a table, with why it is empty where nothing is in it, and the button that reads on. */
+/** A list as a table, with a text if it is empty, and a button that reads the next page. */
 export function PagedTable<T extends { id: string }>({
   pages: { first, rows, more },
   label,

@@ -1,5 +1,4 @@
-// A table whose rows become cards where the window is narrow. Roles are given by hand, since cards are no table to
-// a browser.
+// A table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a table.
 import type { ComponentChildren, VNode } from 'preact'
 import { t } from '../i18n.ts'
 import { replaceQuery, useAddress } from '../router.ts'

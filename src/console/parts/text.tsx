@@ -1,6 +1,5 @@
-// Text that a model or a caller wrote is text, whatever it holds: characters that would change how the text around them
-// looks are shown instead of obeyed, in every element of every page.
-
+// Shows control and formatting characters, in every element of every page, so that text of models and callers cannot
+// change how the text around it looks.
 import { type ComponentChildren, Fragment, options, type VNode } from 'preact'
 import { isWaitingKey, type WaitingText, waitingText } from '../../domain/waiting-text.ts'
 import { now } from '../browser-clock.ts'
@@ -13,7 +12,7 @@ const HIDDEN = /(?!\r\n|[\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
 /** What a browser shows of an element beside its content. */
 const ATTRIBUTES = ['title', 'aria-label', 'placeholder', 'alt', 'data-title']
 
-/** Applies to every element that is made from now on; what is typed into fields stays as it is. */
+/** Applies to every element that is made from now on, except texts in fields. */
 export function showHiddenCharacters(): void {
   options.vnode = ({ type, props }: VNode<Record<string, unknown>>) => {
     if (typeof type !== 'string' && type !== Fragment) return
@@ -48,7 +47,7 @@ function codeOf(character: string): string {
   return (character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')
 }
 
-/** The service's own words, in which back-ticks quote what is to be typed. */
+/** A text of the service, whose back-ticks quote code. */
 export function Words({ text }: { text: string }): VNode {
   return (
     <>{text.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? <code class="code">{part}</code> : part))}</>

@@ -1,5 +1,5 @@
-// A model server that answers other requests than lines, as all upstreams of this worker see it that are behind it: the
-// lines that they have in flight there together, and the share that those may be.
+// A model server with live traffic, which several upstreams of this worker may share: it counts their lines in flight
+// together, and bounds them by the live share.
 import type { ServerTraffic } from '../../backends/backend.ts'
 import { LiveShare, type LiveTerms } from './live-share.ts'
 
@@ -10,7 +10,7 @@ const READ_MS = 500
 /** After so long without a place, lines are not kept ready for it. */
 const TAKEN_MS = 5_000
 
-/** What other workers have in flight at it. */
+/** The lines that other workers have in flight at the server. */
 export interface Others {
   inFlight: number
   /** Those workers that have any. */

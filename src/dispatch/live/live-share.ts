@@ -1,15 +1,15 @@
-// How many lines may be in flight at a model server that answers other requests too, such that those do not wait. What
-// the server says of itself is read twice a second; from it follow the requests that it may work on in all:
+// Computes the live share: how many lines may be in flight at a model server with live traffic without delaying live
+// requests. The server's metrics are read twice a second. They bound the requests that it may run in all:
 //
-// - no more than its seats and its cache have room for. Some of that stays free: as much as the others' requests have
-//   lately come to within the time that lines take to make room, by the deviation of their number over that time;
-// - no more than make its steps as long as they usually are at the others' peak, since longer steps delay every first
-//   token. A line counts for as many of their requests as it lengthens a step more. Before a peak was seen, the server
-//   is taken for one whose peak is most of what it can do; one with little traffic of others gets a modest number.
+// - by its concurrency slots and its cache. Some of both stay free: as much as live requests have lately taken within
+//   the time that lines take to make room, by the deviation of their number over that time;
+// - by the length of its steps at the usual peak of live traffic, since longer steps delay every first token. A line
+//   counts for as many live requests as it lengthens a step more. Before the first peak, most of the server's capacity
+//   counts as the peak; a server with little live traffic gets a modest number.
 //
-// What the others leave of that is the share. It shrinks at once and grows step by step, since a burst of prompts
-// delays others by itself. Several workers adjust what they have by equal parts of the room that each of them sees.
-// A server that says nothing is judged by how long its answers take for each token.
+// The live share is what live requests leave of that bound. It shrinks at once and grows step by step, since a burst of
+// prompts delays live requests too. Several workers each adjust by equal parts of the room that they see. A server
+// without metrics is judged by the time that its answers take for each token.
 import type { ServerTraffic } from '../../backends/backend.ts'
 import type { LiveConfig } from '../../config/config.ts'
 import { Changes, OthersLevel, Seats, type StepLine, StepModel } from './server-model.ts'

@@ -1,5 +1,5 @@
-// Reads the model servers that answer other requests too, from which their shares follow. Every worker does so: what the
-// others have in flight it knows from their reports.
+// Reads the metrics of model servers with live traffic, from which their live shares follow. Every worker does so; the
+// reports of the other workers say which requests are theirs.
 import type { Clock } from '../../domain/clock.ts'
 import type { WorkerReport } from '../../store/workers.ts'
 import type { Lane } from '../lane.ts'

@@ -1,5 +1,5 @@
-// The model that is learned of a server with live traffic: the others' usual level, how fast their number changes, how many
-// requests run at once, and how long its steps take. `live-share.ts` draws the share of lines from the four.
+// The learned model of a server with live traffic: the usual number of live requests, how fast it changes, how many
+// requests run at once, and how long the steps take. live-share.ts computes the live share from these four.
 
 // How many requests of others a model server usually has: quantiles over time, in which what was long ago counts less, and
 // whether a peak of theirs has been seen, after which they were clearly fewer.

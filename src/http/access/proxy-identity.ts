@@ -1,9 +1,9 @@
-// Persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names the person
-// and the groups in headers of each request; nothing is kept between two calls, so who leaves a group has no access at the
-// next one. Only the address that the connection comes from says whether a header counts: no header does.
+// Persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names the
+// person and the groups in headers of each request; nothing is kept between two calls, so a person who leaves a group
+// has no access at the next call. Headers count only on connections from the proxy's address.
 //
-// A person has a row among the API keys of the project, without a secret: what counts, records and revokes keys does the
-// same for persons.
+// A person has a row among the API keys of the project, without a secret, so that persons are counted, recorded and
+// revoked like keys.
 import { createHash } from 'node:crypto'
 import { BlockList, isIP } from 'node:net'
 import { NO_SECRET, PERSON_ID, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'

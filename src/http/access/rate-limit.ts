@@ -1,8 +1,8 @@
-// Limits the calls per minute of each key and of each project, over all API processes: a token bucket that holds a minute's calls and
-// refills evenly, so a caller that has used them up waits for the next call, not for the next minute. Each process
-// leases portions of the bucket from the database and counts them down in memory (quota leasing): all processes
-// together never pass the limit, and few calls cost a write. The emptier the bucket, the smaller the portion. A
-// portion that is not used within a minute is lost.
+// Limits the calls per minute of each key and of each project, over all API processes: a token bucket that holds a
+// minute's calls and refills evenly, so a caller that has used them up waits for the next call, not for the next
+// minute. Each process leases portions of the bucket from the database and counts them down in memory (quota leasing):
+// all processes together never pass the limit, and few calls cost a write. The emptier the bucket, the smaller the
+// portion. A portion that is not used within a minute is lost.
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type Bucket, takeCalls } from '../../store/calls.ts'

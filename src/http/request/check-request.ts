@@ -1,6 +1,6 @@
-// Checks the parts of a request before its handler runs: the content headers before the body is read, the JSON, and each
-// part against its TypeBox shape. Nothing is coerced, dropped or ignored: unknown parameters and fields are rejected. The
-// only exception are whole numbers in a query, which arrive as text.
+// Checks the parts of a request before its handler runs: the content headers before the body is read, the JSON, and
+// each part against its TypeBox shape. Unknown parameters and fields are rejected, and no value is coerced, except
+// whole numbers in a query, which arrive as text.
 import type { IncomingHttpHeaders } from 'node:http'
 import type { FastifyRequest, FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'

@@ -1,5 +1,5 @@
-// The parts of a multipart form, one after the other in constant memory. The body may be compressed as a whole; what it
-// may come to is bounded all the same.
+// Reads the parts of a multipart form, one after the other in constant memory. The body may be compressed as a whole;
+// its decompressed size is bounded too.
 import type { IncomingMessage } from 'node:http'
 import { pipeline, type Readable, Transform } from 'node:stream'
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib'

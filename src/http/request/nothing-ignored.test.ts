@@ -1,5 +1,4 @@
-// What a caller asks for is done, or refused with its name: a parameter, a field, a header or an encoding that
-// means nothing here is never ignored.
+// A parameter, a field, a header or an encoding that an endpoint does not support is rejected by name, never ignored.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { gzipSync } from 'node:zlib'

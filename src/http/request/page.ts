@@ -1,6 +1,6 @@
-// One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips
-// nor repeats objects when others are created or deleted meanwhile. A page may hold fewer objects than `limit`, even none,
-// and the list still go on: as many rows as one call looks at did not hold more that match.
+// One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips nor
+// repeats objects when others are created or deleted meanwhile. One call reads a bounded number of rows: a page may
+// have fewer objects than `limit`, even none, although the list continues.
 import { ApiError } from '../../domain/errors.ts'
 import type { Listed, Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'

@@ -1,6 +1,6 @@
-// Compresses large answers in JSON, JSONL and CSV for callers that accept it (RFC 9110 §12.5.3). The endpoint of a file's
-// content calls `encode` itself: it has ranges and tags. The fastest levels are used: a download is not to wait for its
-// compression.
+// Compresses large answers in JSON, JSONL and CSV for callers that accept it (RFC 9110 §12.5.3). The endpoint of a
+// file's content calls `encode` itself: it has ranges and tags. The fastest levels are used, because a download must
+// not wait for its compression.
 import { type Duplex, pipeline, Readable } from 'node:stream'
 import { constants, createGzip, createZstdCompress } from 'node:zlib'
 import type { FastifyReply, FastifyRequest } from 'fastify'

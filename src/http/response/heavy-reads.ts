@@ -1,6 +1,7 @@
-// Reads that take much of this process's time and memory: tables, reports, pages of results, lines of a batch. A project
-// has so many open, and so many more wait. Open reads of all projects work in turn, a piece at a time: another call waits
-// for a few pieces, however many tables a project reads. A reader that takes no pieces takes no turns.
+// Bounds the reads that take much time and memory of this process: tables, reports, pages of results, lines of a batch.
+// A project may have a number of them open, and a number waiting. Open reads of all projects proceed in turn, a piece
+// at a time: another call waits for a few pieces, however many tables a project reads. A read without a reader takes no
+// turns.
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { ApiError } from '../../domain/errors.ts'

@@ -1,7 +1,6 @@
-// POST /v1/batch-apis/webhook: a batch API says that one of its batches has ended. It needs no key but a signature
-// (Standard Webhooks) by the secret of an upstream, and all that it can do is to have a batch of that upstream looked at
-// now: what comes of it is read from the batch API as ever. Batches that are not known, and messages that come again, are
-// answered like any other.
+// POST /v1/batch-apis/webhook: a batch API reports that one of its batches has ended. The call needs no key but a
+// signature (Standard Webhooks) by the secret of an upstream, and can only cause an early poll of a batch of that
+// upstream. Unknown batches and repeated messages are answered like any other.
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
 import { isSigned } from '../../notify/signing.ts'

@@ -1,4 +1,4 @@
-// Batches: listed, read, cancelled, paused and resumed.
+// Lists, reads, cancels, pauses and resumes batches.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'

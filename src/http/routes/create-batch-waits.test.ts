@@ -1,4 +1,5 @@
-// A batch that is ordered while its file is still being validated, and calls that wait for the end of their batch.
+// Tests batches that are created while their file is still being validated, and calls that wait for the end of their
+// batch.
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test } from 'node:test'

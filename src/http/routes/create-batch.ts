@@ -1,5 +1,5 @@
-// POST /v1/batches, POST /v1/messages/batches and POST /v1/batches/{batch_id}/retry: make a batch of a file, or of lines that become a file first:
-// those that come in the call, or the failed lines of a batch.
+// POST /v1/batches, POST /v1/messages/batches and POST /v1/batches/{batch_id}/retry: create a batch from a file, or
+// from lines that become a file first: the lines in the call, or the failed lines of a batch.
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'

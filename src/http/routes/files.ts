@@ -1,4 +1,4 @@
-// Files: uploaded, listed, read, downloaded and deleted.
+// Uploads, lists, reads, downloads and deletes files.
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'

@@ -1,5 +1,5 @@
-// /v1/keys: lists, issues and revokes API keys. A key gives no scope that it has not itself, and acts in its own
-// project alone, unless it has the scope `operator`.
+// /v1/keys: lists, issues and revokes API keys. A key can give only scopes that it has, in its own project, unless it
+// has the scope `operator`.
 import { createKey } from '../../admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'

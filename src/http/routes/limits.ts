@@ -1,4 +1,4 @@
-// Spending limits.
+// Lists, creates, changes and deletes spending limits.
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'

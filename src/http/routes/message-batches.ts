@@ -1,5 +1,5 @@
-// Anthropic's Message Batches: the batches of the endpoint `/v1/messages`, as clients of that API know them. Created at
-// create-batch.ts.
+// Anthropic's Message Batches: the batches of the endpoint `/v1/messages`, as clients of that API know them.
+// create-batch.ts creates them.
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal } from '../../domain/batch.ts'

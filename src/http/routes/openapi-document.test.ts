@@ -1,4 +1,4 @@
-// That answers are as described is held by test-contract.ts, in every test that calls the server.
+// test/support/contract.ts checks, in every test that calls the server, that answers match the document.
 import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
-// /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET /v1/quotas:
-// what the plan of the own project allows, and how much of it is used.
+// /v1/projects: the projects and their plans. Operators see and change all of them; others see their own. GET
+// /v1/quotas: the quotas of the caller's project, and their use.
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'

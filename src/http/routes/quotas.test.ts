@@ -1,4 +1,4 @@
-// Each quota of a plan: what passes it is refused, nothing is left of it, and the caller can see how much is used.
+// Tests each quota of a plan: a call beyond it is rejected and leaves nothing, and the caller can see its use.
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { connect } from 'node:net'

@@ -1,4 +1,4 @@
-// Uploads in parts, of which a file is made.
+// Creates, completes and cancels uploads in parts, which become files.
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'

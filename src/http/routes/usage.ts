@@ -1,4 +1,4 @@
-// GET /v1/usage/entities and /v1/usage/hours: what was used by day, and what finished in the last hours.
+// GET /v1/usage/entities and /v1/usage/hours: usage by day, and finished lines of the last hours.
 import { Readable } from 'node:stream'
 import { type Static, type TObject, Type } from 'typebox'
 import type { TimelinePoint } from '../../domain/batch-statistics.ts'

@@ -1,4 +1,4 @@
-// Events of batches and limits, the webhooks that they are sent to, and their deliveries.
+// Manages webhooks; lists events of batches and limits, and their deliveries.
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'

@@ -1,5 +1,5 @@
-// SQLite keeps no checksums: what it can notice of a page that rots is that it is no page any more. It has to say so
-// whoever reads there, and `check` has to find it.
+// SQLite keeps no checksums, so it notices only damage that breaks the format of a page. Every read of such a page must
+// report the damage, and `check` must find it.
 import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,4 @@
-// The simulated engine behind HTTP: it says when the simulator's answer is there, or each of its tokens.
+// The simulated engine behind HTTP: it signals when the simulator's answer, or each of its tokens, is ready.
 import { hash } from 'node:crypto'
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../domain/clock.ts'

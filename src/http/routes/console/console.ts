@@ -1,5 +1,5 @@
-// GET /console and everything below it: one page, which shows what its address names, and the files that it loads.
-// Nothing comes from elsewhere, and the page's policy lets it load nothing else.
+// GET /console and all paths below it: one HTML page, which shows what its address names, and the files that it loads.
+// Its policy lets it load nothing from other origins.
 import { createReadStream } from 'node:fs'
 import type { IncomingMessage } from 'node:http'
 import { ApiError } from '../../../domain/errors.ts'
