@@ -9,7 +9,7 @@ import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
-import { secretName } from '../notify/signing.ts'
+import { secretName } from '../notify/webhook-signature.ts'
 import {
   blobPages,
   lockBlobKeys,

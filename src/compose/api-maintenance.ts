@@ -10,7 +10,7 @@ import type { Ports } from '../store/ports.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { hasWorker } from '../store/workers.ts'
 import { ChunkReader } from '../worker/chunk-reader.ts'
-import { Closer } from '../worker/closer.ts'
+import { EndingBatches } from '../worker/ending-batches.ts'
 import { Leases } from '../worker/leases.ts'
 import type { OpenStore } from './stores.ts'
 
@@ -34,7 +34,7 @@ interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
 export class ApiMaintenance {
   readonly #options: ApiMaintenanceOptions
   readonly #leases: Leases
-  readonly #closer: Closer
+  readonly #endingBatches: EndingBatches
   readonly #setBack = new ClockSetBack()
   /** Unix ms. */
   #workerSeen: number
@@ -47,7 +47,7 @@ export class ApiMaintenance {
     const { clock } = options.store
     this.#workerSeen = clock.now()
     this.#leases = new Leases({ store: options.store, clock, sessionId: options.sessionId })
-    this.#closer = new Closer({
+    this.#endingBatches = new EndingBatches({
       ...options,
       clock,
       reader: new ChunkReader({ ...options, clock }),
@@ -75,7 +75,7 @@ export class ApiMaintenance {
     this.#stopped = true
     this.#cancelTimer?.()
     await this.#running
-    await this.#closer.close()
+    await this.#endingBatches.close()
   }
 
   async #run(): Promise<void> {
@@ -89,6 +89,6 @@ export class ApiMaintenance {
       return
     }
     await runMaintenance({ store, sealed, clock })
-    this.#closer.look()
+    this.#endingBatches.look()
   }
 }

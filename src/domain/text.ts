@@ -70,7 +70,7 @@ export const SECRET_MARKER = '[secret]'
 
 /**
  * API keys (domain/api-key.ts), tokens of the console (domain/api-key.ts) and the secrets that sign webhook
- * requests (notify/signing.ts).
+ * requests (notify/webhook-signature.ts).
  */
 const SECRETS = /opk_[a-z0-9-]+_[0-9a-z]{26}_[\w-]+|opc_[\w-]{43}|whsec_[A-Za-z0-9+/_-]{16,}={0,2}/g
 

@@ -3,7 +3,7 @@
 import { isDamaged } from '../blobs/blobs.ts'
 import type { Model } from '../domain/model.ts'
 import type { FileIndex } from '../jsonl/projection.ts'
-import { type BatchProjection, type ProjectionTerms, projectBatch } from '../ledger/admit.ts'
+import { type BatchProjection, type ProjectionTerms, projectBatch } from '../ledger/check-limits.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { readFile, replaceIndex } from '../store/files.ts'
 import type { Ports } from '../store/ports.ts'

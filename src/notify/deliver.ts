@@ -18,7 +18,7 @@ import {
 } from '../store/webhooks.ts'
 import { type Attempt, postEvent } from './post-event.ts'
 import { eventObject, queueDelivery } from './record-event.ts'
-import { signedHeaders, signingSecrets } from './signing.ts'
+import { signedHeaders, signingSecrets } from './webhook-signature.ts'
 
 const ATTEMPT_TIMEOUT_MS = 15_000
 const GONE = 410

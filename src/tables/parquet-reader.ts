@@ -8,7 +8,7 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
-import { cellOf, parquetColumn, TIME_PARSERS } from './parquet.ts'
+import { cellOf, parquetColumn, TIME_PARSERS } from './parquet-columns.ts'
 import {
   type Column,
   checkNames,

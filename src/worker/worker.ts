@@ -44,8 +44,8 @@ import { listLiveWorkers, reachableByOthers } from '../store/workers.ts'
 import { BatchStarts } from './batch-starts.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer } from './claimer.ts'
-import { Closer } from './closer.ts'
 import { BlockedRuns, demandOf } from './demand.ts'
+import { EndingBatches } from './ending-batches.ts'
 import { Leases, Session } from './leases.ts'
 import { TaskRunner } from './task-runner.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
@@ -132,7 +132,7 @@ export class Worker {
   readonly #blocked: BlockedRuns
   readonly #leases: Leases
   readonly #claimer: Claimer
-  readonly #closer: Closer
+  readonly #endingBatches: EndingBatches
   readonly #tasks: TaskRunner
   readonly #loops: (() => void)[] = []
   /** As of the last time they were determined. */
@@ -244,7 +244,7 @@ export class Worker {
       onNotOpened: (run) => lines.close(run, false),
       tracing: options.tracing,
     })
-    const closer = new Closer({
+    const closer = new EndingBatches({
       ...{ store, sealed, reader, clock, log, rules, leases, observe, onlyBatches },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
@@ -283,7 +283,7 @@ export class Worker {
     this.#blocked = blocked
     this.#leases = leases
     this.#claimer = claimer
-    this.#closer = closer
+    this.#endingBatches = closer
     this.#tasks = tasks
     this.#setLanes(options.upstreams, options.spills ?? new Map())
   }
@@ -367,7 +367,7 @@ export class Worker {
   /** Looks for new work. */
   wake(): void {
     if (this.#stopping) return
-    this.#closer.look()
+    this.#endingBatches.look()
     this.#tasks.look()
     if (this.#recorder.failingSince === null) this.#claimer.look()
     if (this.#runs.size > 0) this.#readBatchStatuses().catch((error: unknown) => this.#tryAgain(error))
@@ -387,7 +387,7 @@ export class Worker {
     const drained = this.#drain()
     await Promise.all([
       this.#claimer.close(),
-      this.#closer.close(),
+      this.#endingBatches.close(),
       this.#tasks.close(),
       this.#poller.close(),
       drained,

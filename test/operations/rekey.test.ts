@@ -10,7 +10,7 @@ import { nextKeyPath, oldKeyPath, rekey, switchKeyFile } from '../../src/admin/r
 import { masterKeyFromText, readMasterKey } from '../../src/blobs/master-key.ts'
 import { rekey as rekeyStores } from '../../src/compose/admin-commands.ts'
 import { openDatabase, openStores, register } from '../../src/compose/stores.ts'
-import { signingSecrets } from '../../src/notify/signing.ts'
+import { signingSecrets } from '../../src/notify/webhook-signature.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 

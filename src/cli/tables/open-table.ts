@@ -75,7 +75,7 @@ export async function createTable(
     case 'jsonl':
       return (await import('../../tables/jsonl-table.ts')).writeJsonl(file, columns)
     case 'parquet':
-      return (await import('../../tables/parquet.ts')).writeParquet(file, columns)
+      return (await import('../../tables/parquet-writer.ts')).writeParquet(file, columns)
   }
 }
 

@@ -3,7 +3,7 @@
 // upstream. Unknown batches and repeated messages are answered like any other.
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
-import { isSigned } from '../../notify/signing.ts'
+import { isSigned } from '../../notify/webhook-signature.ts'
 import { hastenRemoteBatch } from '../../store/remote-batches.ts'
 import { type App, publicRoute, type RouteDependencies } from '../route.ts'
 

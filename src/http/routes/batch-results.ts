@@ -143,7 +143,7 @@ async function writerOf(
 ): Promise<TableWriter> {
   // The libraries are loaded when needed.
   if (format === 'parquet')
-    return (await import('../../tables/parquet.ts')).writeParquet(sink, columns, PARQUET_GROUP)
+    return (await import('../../tables/parquet-writer.ts')).writeParquet(sink, columns, PARQUET_GROUP)
   const { writeCsv } = await import('../../tables/csv-writer.ts')
   const newline = spreadsheet ? '\r\n' : '\n'
   return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })

@@ -29,7 +29,7 @@ import {
   type LimitProjection,
   type ProjectionTerms,
   projectLimits,
-} from '../../ledger/admit.ts'
+} from '../../ledger/check-limits.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { expectedCompletion } from '../../progress/expected-completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import type { Model } from '../domain/model.ts'
 import type { TokenSums } from '../jsonl/projection.ts'
-import { projectBatch } from './admit.ts'
+import { projectBatch } from './check-limits.ts'
 
 const MODEL: Model = {
   id: 'm',

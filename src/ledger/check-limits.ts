@@ -1,7 +1,7 @@
-// Admission: the cost of a batch is projected, and the batch is admitted if, under every limit that matches any of its
-// lines, the sum of the spend, the projected spend of open batches and the projected cost of this batch stays within
-// the cap. The check runs in the transaction that creates the batch, with those limits locked, so of two batches that
-// only fit one at a time, the second is rejected.
+// Checks the caps of spending limits for a new batch: under every limit that matches any of its lines, the sum of the
+// spend, the projected spend of open batches and the projected cost of this batch must stay within the cap. The check
+// runs in the transaction that creates the batch, with those limits locked, so of two batches that only fit one at a
+// time, the second is rejected. reserve.ts checks the caps again before lines are sent.
 import type { Reask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import type { Language } from '../domain/language.ts'

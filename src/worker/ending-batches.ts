@@ -1,7 +1,7 @@
-// Ends the remaining lines of batches that are cancelled, expired or without their input. These lines are not sent, so
-// closing needs no model server, no reservation and no slot, and it goes before all other work. Chunks are claimed
-// under the same leases as others and committed by the same fenced transaction, several at a time. Runs that a worker has
-// open are stopped by that worker (worker.ts).
+// Ends the remaining lines of batches that are past their `expires_at`, cancelled, or without their input. These lines
+// are not sent, so this needs no model server, no reservation and no slot, and it goes before all other work. Chunks
+// are claimed under the same leases as others and committed by the same fenced transaction, several at a time. Each
+// worker stops the runs that it has open itself (worker.ts).
 import { FINISHED } from '../dispatch/line-state.ts'
 import type { Observer } from '../dispatch/observer.ts'
 import type { Run } from '../dispatch/run.ts'
@@ -29,7 +29,7 @@ const BYTES_PER_COMMIT_MAX = 8 * 1024 * 1024
 /** How long a chunk or a plan waits after a failure of a store. */
 const RETRY_MS = 1_000
 
-interface CloserOptions extends Ports {
+interface EndingBatchesOptions extends Ports {
   reader: ChunkReader
   rules: FinishRules
   leases: Leases
@@ -41,8 +41,8 @@ interface CloserOptions extends Ports {
   observe?: Observer | undefined
 }
 
-export class Closer {
-  readonly #options: CloserOptions
+export class EndingBatches {
+  readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
   #running: Promise<void> | null = null
   #lookAgain = false
@@ -50,7 +50,7 @@ export class Closer {
   readonly #closing = new Set<ChunkRow>()
   readonly #planning = new Set<TaskRow>()
 
-  constructor(options: CloserOptions) {
+  constructor(options: EndingBatchesOptions) {
     this.#options = options
     options.leases.knowsChunks(() => this.#closing)
     options.leases.knowsTasks(() => this.#planning)
