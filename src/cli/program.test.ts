@@ -12,6 +12,9 @@ import { systemClock } from '../domain/clock.ts'
 import { COMMANDS, runProgram } from './program.ts'
 import type { Shell } from './shell.ts'
 
+/** Options of most commands, which the beginning of docs/cli.md describes. */
+const EVERYWHERE = ['--json', '--config', '--data']
+
 test('every function that adds a command is called', () => {
   const folder = new URL('./commands/', import.meta.url)
   const adding = readdirSync(folder)
@@ -22,18 +25,31 @@ test('every function that adds a command is called', () => {
   assert.equal(COMMANDS.length, adding.length)
 })
 
-test('docs/ name every command and every option', () => {
+test('docs/cli.md names every command, and beside it each of its options', () => {
   const program = new Command('offpeak')
   for (const add of COMMANDS) add(program, shell)
-  const pages = ['cli', 'tables', 'operations', 'configuration', 'simulator', 'endpoints', 'upgrading']
-  const text = pages.map((name) => readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), 'utf8'))
-  const words = new Set(text.join('\n').match(/[\w-]+/g))
-  const unnamed = (command: Command, path: string): string[] => [
-    ...command.options.map(({ long }) => long ?? '').filter((name) => !words.has(name)),
-    ...command.commands.flatMap((one) => unnamed(one, `${path} ${one.name()}`)),
-    ...(words.has(command.name()) ? [] : [path]),
-  ]
-  assert.deepEqual(unnamed(program, 'offpeak'), [])
+  const page = readFileSync(new URL('../../docs/cli.md', import.meta.url), 'utf8')
+  const [lead = '', ...sections] = page.split(/^## (?=offpeak )/m)
+  const wrong: string[] = []
+  const check = (command: Command, path: string): void => {
+    const [first = ''] = path.split(' ')
+    const section = sections.find((text) => new RegExp(`^offpeak .*\\b${first}\\b`).test(text)) ?? lead
+    // The rows and items of the section that begin with the command; else the section.
+    const own = section
+      .split(/\n(?=\| |- |\n)/)
+      .filter((part) => new RegExp(`^[|-] .*\`${path}\\b`).test(part))
+      .join('\n')
+    const text = own === '' && path === first ? section : own
+    if (!text.includes(path)) wrong.push(path)
+    for (const { long, short } of command.options) {
+      const isNamed = [long, short].some((name) => name && new RegExp(`${name}\\b(?!-)`).test(text))
+      if (!isNamed && !EVERYWHERE.includes(long!)) wrong.push(`${path} ${long}`)
+    }
+    for (const one of command.commands) check(one, `${path} ${one.name()}`)
+  }
+  for (const command of program.commands) check(command, command.name())
+  assert.deepEqual(wrong, [])
+  for (const name of EVERYWHERE) assert.ok(lead.includes(name), name)
 })
 
 test('a quiet command prints its result alone, and errors all the same', async () => {

@@ -186,7 +186,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     const { batch_id }: { batch_id: string } = JSON.parse(first.out)
 
     const retried = await shell.offpeak(
-      ['retry', batch_id, '--merge', shell.at('merged.jsonl'), '--json'],
+      ['retry', batch_id, '--output-url', 'none', '--merge', shell.at('merged.jsonl'), '--json'],
       access,
     )
     assert.equal(retried.code, 3, retried.err)
@@ -196,6 +196,8 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.equal(await ask('files', 'content', made.input_file_id), failing)
     assert.match(await readFile(shell.at('merged.jsonl'), 'utf8'), /"custom_id":"good"/)
 
+    const elsewhere = await shell.offpeak(['retry', batch_id, '--output-url', 's3://none/out/'], access)
+    assert.match(elsewhere.err, /bucket_not_allowed/)
     const nothing = await shell.offpeak(['retry', batch_id, '--code', 'batch_expired'], access)
     assert.equal(nothing.code, 1)
     assert.match(nothing.err, /The batch has no failed line with batch_expired \(422 batch_not_retryable/)

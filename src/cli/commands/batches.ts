@@ -257,6 +257,7 @@ export function addRequests(program: Command, shell: Shell): void {
 interface RetryFlags extends ApiFlags {
   code?: string[]
   window?: string
+  outputUrl?: string
   wait?: boolean
   merge?: string
 }
@@ -267,6 +268,7 @@ export function addRetry(program: Command, shell: Shell): void {
       .argument('<batch_id>', 'a finished batch')
       .option('--code <list>', 'only lines with these error codes, separated by commas', commaList)
       .option('--window <duration>', 'completion window (default: that of the batch)')
+      .option('--output-url <url>', 'a folder, s3://bucket/path/, or none (default: that of the batch)')
       .option('--wait', 'follow the new batch until it is finished')
       .option('--merge <file>', 'wait, then write the answers of both batches there')
       .action((id: string, flags: RetryFlags) => retryBatch(shell, id, flags)),
@@ -285,7 +287,8 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     const path = pathOf('batches', id)
     const old = await client.get(BatchObject, path)
     const { lines, permanent } = await countFailed(client, id, flags.code)
-    const order = { codes: flags.code, completion_window: flags.window }
+    const output_url = flags.outputUrl === 'none' ? null : flags.outputUrl
+    const order = { codes: flags.code, completion_window: flags.window, output_url }
     const made = await client.post(BatchObject, `${path}/retry`, order, {
       'idempotency-key': `retry-${randomUUID()}`,
     })
