@@ -196,7 +196,7 @@ export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
 /** One condition for each word of `text`: that it occurs in one of the columns, in any case. */
 export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boolean>[] {
   const values = columns.map((name) => sql`coalesce(${sql.ref(name)}, '')`)
-  const all = sql`lower(${sql.join(values, sql` || ' ' || `)})`
+  const all = sql`offpeak_lower(${sql.join(values, sql` || ' ' || `)})`
   return (text.toLowerCase().match(/\S+/g) ?? []).map((word) => {
     // In JSON, some characters are escaped.
     const forms = [...new Set([word, JSON.stringify(word).slice(1, -1)])].map((form) => {

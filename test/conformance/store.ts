@@ -344,6 +344,27 @@ export function storeConformance(
       assert.deepEqual(await ids({ limit: 10, status: 'queued' }), [second.id])
     })
 
+    test('names are found in either case of any script, and listed by their bytes', async (store) => {
+      await seed(store)
+      for (const name of ['über', 'zoo', 'Über', 'ΣΟΦΟΣ', 'Zoo'])
+        await addBatch(store, 'a', 1, { metadata: JSON.stringify({ name }) })
+      const names = async (
+        page: Partial<Parameters<typeof listBatches>[2]>,
+      ): Promise<(string | undefined)[]> => {
+        const { rows } = await listBatches(store.read, 'proj_a', { limit: 10, order: 'asc', ...page })
+        return rows.filter(({ metadata }) => metadata !== null).map(({ name }) => name)
+      }
+      assert.deepEqual(await names({ search: 'ÜBER' }), ['über', 'Über'])
+      assert.deepEqual(await names({ search: 'σοφος' }), ['ΣΟΦΟΣ'])
+      assert.deepEqual(await names({ sort: 'name' }), ['Zoo', 'zoo', 'Über', 'über', 'ΣΟΦΟΣ'])
+      await store.write((tx) => insertRow(tx, 'files', file('file_1', { filename: 'ÄRZTE.jsonl' })))
+      const found = await listFiles(store.read, 'proj_a', { limit: 10, search: 'ärzte' }, NOW)
+      assert.deepEqual(
+        found.rows.map(({ id }) => id),
+        ['file_1'],
+      )
+    })
+
     test('a deleted file is gone for its users, and expired files come oldest first', async (store) => {
       await seed(store)
       for (const [id, expires_at] of [
@@ -1049,7 +1070,7 @@ async function addBatch(
   store: Store,
   name: string,
   chunks = 3,
-  more: { expires_at?: number } = {},
+  more: Partial<Pick<BatchRow, 'expires_at' | 'metadata'>> = {},
   models: readonly string[] = [],
 ): Promise<BatchRow> {
   return await store.write(async (tx) => {

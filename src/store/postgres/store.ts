@@ -28,7 +28,7 @@ import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 const PATIENCE_MS = 10_000
 /** At start the database may be starting as well. */
 const START_PATIENCE_MS = 60_000
-/** Advisory lock: one process at a time changes the settings of tables. */
+/** Advisory lock: one process at a time changes the settings of tables, and makes the function. */
 const SETTINGS_LOCK = 7_310_577
 
 interface PostgresOptions {
@@ -88,6 +88,7 @@ export function postgresStore({
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
           await applyTableSettings(tx)
+          await makeLower(tx)
         })
       } finally {
         await db.destroy()
@@ -174,6 +175,18 @@ class BytewiseCompiler extends PostgresQueryCompiler {
     super.visitDataType(node)
     if (node.dataType === 'text') this.append(' collate "C"')
   }
+}
+
+/** In the collation "C", `lower` knows the letters of ASCII alone, and without ICU those of the database's language. */
+async function makeLower(db: Kysely<Schema>): Promise<void> {
+  const { rows } = await sql<{ icu: boolean }>`
+    SELECT pg_encoding_to_char(encoding) = 'UTF8' AND to_regcollation('pg_catalog."und-x-icu"') IS NOT NULL AS icu
+    FROM pg_database WHERE datname = current_database() AND to_regprocedure('offpeak_lower(text)') IS NULL`.execute(
+    db,
+  )
+  for (const { icu } of rows)
+    await sql`CREATE FUNCTION offpeak_lower(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+      AS ${sql.lit(`SELECT lower($1 COLLATE ${icu ? 'pg_catalog."und-x-icu"' : '"default"'})`)}`.execute(db)
 }
 
 // Tables whose rows are rewritten all the time get room for it on their pages, so that most updates touch no

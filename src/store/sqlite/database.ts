@@ -62,8 +62,10 @@ function open(
     PRAGMA secure_delete = FAST;
   `)
   db.function('offpeak_now', leaseNow)
-  // SQLite's own knows the letters of ASCII alone.
-  db.function('lower', { deterministic: true }, (text) => (text === null ? null : String(text).toLowerCase()))
+  // SQLite's own `lower` knows the letters of ASCII alone.
+  db.function('offpeak_lower', { deterministic: true }, (text) =>
+    text === null ? null : String(text).toLowerCase(),
+  )
   return db
 }
 
