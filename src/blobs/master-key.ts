@@ -3,9 +3,10 @@
 // the key's ID.
 import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
-import { link, mkdir, open, unlink } from 'node:fs/promises'
+import { link, open, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ExplainedError } from '../domain/errors.ts'
+import { makeFolder } from './make-folder.ts'
 
 const KEY_BYTES = 32
 /** 64 characters of base64 and room for a line break are far below this. */
@@ -102,7 +103,7 @@ async function readIfThere(path: string): Promise<MasterKey | null> {
 /** Written whole under another name, then linked: the name appears once, complete, or another process was first. */
 async function create(path: string): Promise<void> {
   const folder = dirname(resolve(path))
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  makeFolder(folder)
   const temporary = join(folder, `.master-key-${randomUUID()}`)
   try {
     {

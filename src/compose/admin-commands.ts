@@ -1,6 +1,5 @@
 // Opens the stores for the admin commands that treat them as a whole: backup, rekey and migrate-data.
 import { existsSync, realpathSync } from 'node:fs'
-import { mkdir } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
 import { type BackedUp, backupBlobs } from '../admin/backup-blobs.ts'
 import { assertSameMasterKey, readFreeze } from '../admin/database-freeze.ts'
@@ -20,6 +19,7 @@ import {
   switchKeyFile,
 } from '../admin/rekey.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
+import { makeFolder } from '../blobs/make-folder.ts'
 import {
   type MasterKey,
   masterKeyFromText,
@@ -51,7 +51,7 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
     )
   assertDatabaseExists(config)
   const folder = resolve(dir)
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  makeFolder(folder)
   const path = join(folder, 'offpeak.db')
   if (isSame(folder, config.data_dir) || isSame(path, database.path))
     throw new Failure('the backup folder must not be the data folder')
@@ -129,7 +129,7 @@ async function shareKey(source: { config: Config; master: MasterKey }, target: C
   if (target.master_key !== undefined) return
   const path = join(target.data_dir, 'master-key')
   if (!existsSync(path)) {
-    await mkdir(target.data_dir, { recursive: true, mode: 0o700 })
+    makeFolder(target.data_dir)
     await copyKeyFile(join(source.config.data_dir, 'master-key'), path)
   }
   const there = await readMasterKey(path)

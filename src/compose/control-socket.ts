@@ -1,7 +1,8 @@
 // A socket in the data folder on which a running service takes `offpeak reload`. Only its user can reach it.
-import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { chmodSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
+import { makeFolder } from '../blobs/make-folder.ts'
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -28,7 +29,7 @@ export function listenForReload(
 ): Server | null {
   const path = join(folderOf(data_dir), `${process.pid}.sock`)
   if (Buffer.byteLength(path) > PATH_BYTES_MAX || process.platform === 'win32') return null
-  mkdirSync(folderOf(data_dir), { recursive: true, mode: 0o700 })
+  makeFolder(folderOf(data_dir))
   chmodSync(folderOf(data_dir), 0o700)
   rmSync(path, { force: true })
   const server = createServer((socket) => {

@@ -2,8 +2,9 @@
 
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { link, mkdir, unlink, writeFile } from 'node:fs/promises'
+import { link, unlink, writeFile } from 'node:fs/promises'
 import { createKey } from '../admin/create-key.ts'
+import { makeFolder } from '../blobs/make-folder.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
@@ -84,7 +85,7 @@ async function createFirstKey(config: Config, store: OpenStore, compat: CompatMo
       ? { name: 'made at the first start', scopes: SCOPES }
       : { name: `made at the first start, for clients of ${compat}`, scopes: PROJECT_SCOPES }),
   })
-  await mkdir(config.data_dir, { recursive: true, mode: 0o700 })
+  makeFolder(config.data_dir)
   // Of processes that start at the same time, the first link wins, and no reader sees a partly written key.
   const temporary = `${path}.${randomUUID()}`
   await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })

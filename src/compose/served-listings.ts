@@ -1,9 +1,10 @@
 // Asks the servers of the configured models which models they serve: at the start and from time to time, because
 // servers are restarted with other context windows and load adapters while they run. The answers are stored in the data
 // folder, so that a restarted service knows the adapters of servers that are down.
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'
+import { makeFolder } from '../blobs/make-folder.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
@@ -79,7 +80,7 @@ export class ServedListings {
 
   #write(): void {
     try {
-      mkdirSync(join(this.#file, '..'), { recursive: true })
+      makeFolder(dirname(this.#file))
       const next = `${this.#file}.${process.pid}`
       writeFileSync(next, JSON.stringify([...this.#listings]))
       renameSync(next, this.#file)

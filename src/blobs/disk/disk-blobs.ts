@@ -7,14 +7,13 @@ import {
   type Dirent,
   fdatasync,
   fstatSync,
-  mkdirSync,
   openSync,
   read,
   readSync,
   renameSync,
   writeSync,
 } from 'node:fs'
-import { type FileHandle, mkdir, open, opendir, readdir, stat, unlink } from 'node:fs/promises'
+import { type FileHandle, open, opendir, readdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import {
@@ -29,6 +28,7 @@ import {
   type Source,
   type StoredBlob,
 } from '../blobs.ts'
+import { makeFolder } from '../make-folder.ts'
 import { DurableFolders, errnoOf, FolderSync } from './durable-folders.ts'
 
 const readAside = promisify(read)
@@ -218,7 +218,7 @@ export class DiskBlobs implements Blobs {
       return openSync(temporary, 'wx', 0o600)
     } catch (cause) {
       if (errnoOf(cause) !== 'ENOENT') throw cause
-      mkdirSync(this.#temporary, { recursive: true, mode: 0o700 })
+      makeFolder(this.#temporary)
       return openSync(temporary, 'wx', 0o600)
     }
   }
@@ -228,7 +228,7 @@ export class DiskBlobs implements Blobs {
       return await open(temporary, 'wx', 0o600)
     } catch (cause) {
       if (errnoOf(cause) !== 'ENOENT') throw cause
-      await mkdir(this.#temporary, { recursive: true, mode: 0o700 })
+      makeFolder(this.#temporary)
       return await open(temporary, 'wx', 0o600)
     }
   }

@@ -1,10 +1,11 @@
 // Folders that survive a power failure. A new folder is durable once its entry in its parent is synced, and so on up to
 // a folder that existed before. Another process may have made a folder without syncing it yet, so the first use of a
 // folder syncs the whole chain; later uses do not.
-import { closeSync, constants, fsync, mkdirSync, openSync } from 'node:fs'
+import { closeSync, constants, fsync, openSync } from 'node:fs'
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { promisify } from 'node:util'
+import { makeFolder } from '../make-folder.ts'
 
 /** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
 const REMEMBERED_MAX = 256
@@ -23,7 +24,7 @@ export class DurableFolders {
   /** Makes `folder` (the root or below it) and what is missing above it, durably. */
   async ensure(folder: string): Promise<void> {
     if (!this.#remembered.delete(folder)) {
-      const made = mkdirSync(folder, { recursive: true, mode: 0o700 })
+      const made = makeFolder(folder)
       // Both lie above `folder`, so the shorter path is the higher one.
       const holdsRoot = dirname(this.#root)
       const holdsMade = made === undefined ? holdsRoot : dirname(made)

@@ -2,10 +2,11 @@
 // processes, so that the browser is given a page that only its user can read, and that leads to the link.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdir, rm, writeFile } from 'node:fs/promises'
+import { rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import type { Command } from 'commander'
+import { makeFolder } from '../../blobs/make-folder.ts'
 import { ConsoleLink } from '../../wire/project.ts'
 import { type ApiFlags, apiCommand, type Connection, withApi } from '../client/connect.ts'
 import type { Environment, Shell } from '../shell.ts'
@@ -64,7 +65,7 @@ async function opened(url: string, env: Environment): Promise<boolean> {
 async function pageTo(url: string, env: Environment): Promise<string> {
   const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'offpeak')
   const path = join(folder, 'console.html')
-  await mkdir(folder, { recursive: true, mode: 0o700 })
+  makeFolder(folder)
   await rm(path, { force: true })
   const target = url.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;')
   await writeFile(

@@ -1,10 +1,11 @@
 // run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
 // it again with the answers in it.
 import { createWriteStream } from 'node:fs'
-import { access, mkdir } from 'node:fs/promises'
+import { access } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
+import { makeFolder } from '../../blobs/make-folder.ts'
 import { isTerminal, type Reask } from '../../domain/batch.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { tableBytes } from '../../tables/table-bytes.ts'
@@ -210,7 +211,7 @@ async function requestsOf(
   folder: string,
 ): Promise<string> {
   if (!override && compressionOf(input) === null) return input
-  await mkdir(folder, { recursive: true })
+  makeFolder(folder, 0o777)
   const path = join(folder, basename(input).replace(/\.(gz|zst)$/i, ''))
   const bytes = tableBytes(await fileSource(input))
   await pipeline(override ? override.lines(bytes) : bytes, createWriteStream(path))

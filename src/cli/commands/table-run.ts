@@ -1,9 +1,10 @@
 // A run over a table: its requests are made before the batch, and its answers are joined to its rows after it. The files
 // of the batch are in a folder beside the output, which is deleted at the end of the run.
 import { createReadStream } from 'node:fs'
-import { mkdir, rm } from 'node:fs/promises'
+import { rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
+import { makeFolder } from '../../blobs/make-folder.ts'
 import { isTerminal } from '../../domain/batch.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
 import { type AnswerSchema, answerColumns, withCells } from '../../tables/answer-cells.ts'
@@ -67,7 +68,7 @@ export async function startTableJob(
   const files = jobFiles(input, target)
   const state = runStatePath(target.path)
   const clear = (): Promise<void> => clearFolder(target, state)
-  await mkdir(tableFolder(target.path), { recursive: true })
+  makeFolder(tableFolder(target.path), 0o777)
   try {
     const { rows, skipped } = await prepareRows(table, question, files.input, {
       limit: terms.limit,
@@ -248,7 +249,7 @@ export async function startRetry(
   await clear()
   const own = await readRunState(statePath)
   const folder = tableFolder(target.path)
-  await mkdir(folder, { recursive: true })
+  makeFolder(folder, 0o777)
   try {
     const batches = await withRetries(client, last.batch_id)
     const [first, ...retries] = batches

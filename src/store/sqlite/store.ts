@@ -1,6 +1,5 @@
 // SQLite: one connection that writes, in BEGIN IMMEDIATE transactions, and one that reads beside it.
 // Several processes and threads may share the file; SQLite's own lock puts their writes in order.
-import { mkdirSync } from 'node:fs'
 import { dirname } from 'node:path'
 import {
   CompiledQuery,
@@ -17,6 +16,7 @@ import {
   SqliteQueryCompiler,
   sql,
 } from 'kysely'
+import { makeFolder } from '../../blobs/make-folder.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
@@ -47,7 +47,7 @@ interface SqliteOptions {
 }
 
 export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store {
-  mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+  makeFolder(dirname(path))
   makeOwnFile(path)
   const writer = connect(path, leaseNow)
   const reader = connect(path, leaseNow)
