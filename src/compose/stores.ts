@@ -14,7 +14,7 @@ import {
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import { type KeyBox, keyBox } from '../blobs/wrap-key.ts'
 import { Failure } from '../cli/terminal/failure.ts'
-import { apiKeyPath, type BlobsConfig, type Config, type DatabaseConfig } from '../config/config.ts'
+import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -65,7 +65,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
       makeLog(config).warn(found, 'stored data was readable by other users; restricted its mode')
     else makeLog(config).warn({ ...found, reason: kept_open }, 'stored data is readable by other users')
   }
-  const store = await connect(config.database)
+  const store = await connect(config)
   try {
     await store.migrate()
     // All processes that share a SQLite file run on one machine.
@@ -88,10 +88,17 @@ export function assertDatabaseExists({ database }: Pick<Config, 'database'>): vo
     throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
 }
 
-async function connect(database: DatabaseConfig): Promise<Store> {
+async function connect(config: Config): Promise<Store> {
+  const { database } = config
   if (database.kind === 'sqlite') return sqliteStore({ path: database.path })
   const { postgresStore } = await import('../store/postgres/store.ts')
-  return postgresStore({ url: database.url })
+  return postgresStore({
+    url: database.url,
+    onWaiting: (error, for_ms) => {
+      const text = error instanceof Error ? error.message : String(error)
+      makeLog(config).warn({ error: text, for_ms }, 'waiting for the database')
+    },
+  })
 }
 
 export async function openBlobs(config: BlobsConfig): Promise<Pick<Stores, 'blobs' | 'sweepTemporary'>> {

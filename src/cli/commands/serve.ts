@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { apiKeyPath } from '../../config/config.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { ConfigFlags, Role, Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
+import { Failure, Interrupted } from '../terminal/failure.ts'
 import { examples, withConfig, withUpstream } from '../terminal/option-values.ts'
 import { aborted } from '../terminal/signals.ts'
 import { writeLine } from '../terminal/terminal.ts'
@@ -47,7 +47,7 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
   const config = await shell.launch.loadConfig(flags)
   const [keyPath, strictKeyPath] = [apiKeyPath(config), apiKeyPath(config, 'openai')]
   const [hadKey, hadStrictKey] = [existsSync(keyPath), existsSync(strictKeyPath)]
-  const running = await shell.launch.serve(config, {
+  const starting = shell.launch.serve(config, {
     role,
     upstream: flags.upstream,
     upstreamKeyEnv: flags.upstreamKeyEnv,
@@ -55,6 +55,9 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
     tell: (text) => writeLine(stderr, `offpeak: ${text}`),
     reload: () => shell.launch.loadConfig(flags),
   })
+  const running =
+    (await Promise.race([starting, aborted(signal)])) ?? (await within(shell, STOP_EXTRA_MS, starting))
+  if (!running) throw new Interrupted('stopped before the service had started')
   if (!hadKey && existsSync(keyPath))
     writeLine(stderr, `offpeak: created the project "default"; its API key is in ${keyPath}`)
   if (!hadStrictKey && existsSync(strictKeyPath))
@@ -65,20 +68,20 @@ async function runService(shell: Shell, role: Role, flags: ServeFlags): Promise<
   writeLine(stdout, running.url === null ? 'offpeak worker ready' : `offpeak listening on ${running.url}`)
   await Promise.race([aborted(signal), running.stopped])
   if (!signal.aborted) throw new Failure('the service stopped unexpectedly; see its log for the reason')
-  const over = new AbortController()
-  const inTime = await Promise.race([
-    running.stop().then(() => true),
-    sleep(
-      shell.clock,
-      config.listen.stop_delay_ms + config.worker.drain_ms + STOP_EXTRA_MS,
-      over.signal,
-    ).then(() => false),
-  ])
-  // A pending timer would keep the process alive.
-  over.abort()
-  if (!inTime) {
+  const stopped = running.stop().then(() => true)
+  if (!(await within(shell, config.listen.stop_delay_ms + config.worker.drain_ms + STOP_EXTRA_MS, stopped)))
     throw new Failure(
       'the shutdown took longer than listen.stop_delay and worker.drain allow and was aborted; lines in flight are sent again later',
     )
+}
+
+/** Undefined where `work` takes longer. */
+async function within<T>({ clock }: Shell, ms: number, work: Promise<T>): Promise<T | undefined> {
+  const over = new AbortController()
+  try {
+    return await Promise.race([work, sleep(clock, ms, over.signal).then(() => undefined)])
+  } finally {
+    // A pending timer would keep the process alive.
+    over.abort()
   }
 }

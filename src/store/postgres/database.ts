@@ -14,11 +14,22 @@ export function openPool(config: PoolConfig): Pool {
   return pool
 }
 
-/** Patient until a connection stands, and not after that. */
-export function connectingPool(pool: Pool, patience: RetryPlan): PostgresPool {
+/** Patient until a connection stands, and not after that. `onWaiting` gets the first error that is waited out. */
+export function connectingPool(
+  pool: Pool,
+  patience: RetryPlan,
+  onWaiting: (error: unknown) => void,
+): PostgresPool {
+  let isTold = false
+  const remedyOf = (error: unknown): Remedy => {
+    const remedy = untilAvailable(error)
+    if (remedy !== null && !isTold) onWaiting(error)
+    isTold ||= remedy !== null
+    return remedy
+  }
   return {
     options: pool.options,
-    connect: () => withRetries(patience, () => pool.connect(), untilAvailable),
+    connect: () => withRetries(patience, () => pool.connect(), remedyOf),
     end: () => pool.end(),
   }
 }

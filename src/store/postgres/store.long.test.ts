@@ -37,6 +37,22 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     assert.equal((await readRow(store.read, 'projects', { name: 'after' }))?.name, 'after')
   })
 
+  it('a start that waits for the database says so, once, and goes on', async () => {
+    await using database = await emptyPostgres(server)
+    const told: unknown[] = []
+    await server.kill()
+    await using store = postgresStore({
+      url: database.url,
+      onWaiting(failure, for_ms) {
+        told.push(String(failure), for_ms)
+        void server.start()
+      },
+    })
+    await store.migrate()
+    assert.match(String(told[0]), /the database cannot be reached \(.*\)\. Start it, or fix `database`/)
+    assert.deepEqual(told.slice(1), [60_000])
+  })
+
   it('a transaction that the crash of the database cut off is done again, once', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()

@@ -37,12 +37,15 @@ interface PostgresOptions {
   /** Waits between attempts; tests may shorten how long they go on. */
   clock?: Clock
   patience_ms?: number
+  /** Called once when `migrate` has to wait for the server: it goes on trying for so many ms. */
+  onWaiting?: (failure: unknown, for_ms: number) => void
 }
 
 export function postgresStore({
   url,
   clock = systemClock,
   patience_ms = PATIENCE_MS,
+  onWaiting,
 }: PostgresOptions): Store {
   const address = readAddress(url)
   const pool = openPool(address)
@@ -80,7 +83,9 @@ export function postgresStore({
       })
       const start = { clock, for_ms: Math.max(patience_ms, START_PATIENCE_MS) }
       const db = new Kysely<Schema>({
-        dialect: new BytewiseDialect({ pool: connectingPool(untimed, start) }),
+        dialect: new BytewiseDialect({
+          pool: connectingPool(untimed, start, (error) => onWaiting?.(outageFailure(error), start.for_ms)),
+        }),
       })
       try {
         await migrateToLatest(db, { partitioned: true })
