@@ -91,8 +91,8 @@ export async function serve(
         batchApiSecrets: () => batchApiSecrets,
         buckets: () => buckets,
         onlyBatches: options.embedded && new Set(),
+        firstKeys: ensureFirstKeys(configured, stores.store),
       }),
-      ensureFirstKeys(configured, stores.store),
       working,
     ])
     const unwatch = watchReload(configured, load, served, log, (next) => {
@@ -204,6 +204,8 @@ interface ApiOptions {
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>
   buckets: () => Config['buckets']
   onlyBatches: ReadonlySet<string> | undefined
+  /** Nobody is answered before these are in their files. */
+  firstKeys: Promise<void>
   log: ReturnType<typeof makeLog>
 }
 
@@ -274,6 +276,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     metrics_elsewhere: place !== 'api',
   })
   shutdown.watch(server)
+  await options.firstKeys
   const url = await server.listen({ host: config.listen.host, port: config.listen.port })
   const page = await showMetrics(config, place, log, {
     notReadyReason: async () => ((await ready()) ? null : 'stopping'),
