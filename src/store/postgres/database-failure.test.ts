@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import test from 'node:test'
 import { DatabaseFailure } from '../store.ts'
-import { startupFailure } from './database-failure.ts'
+import { outageFailure, startupFailure } from './database-failure.ts'
 
 test('a server that nobody reaches is told as the database, with what to do', async () => {
   const [refused] = await once(connect(1, '127.0.0.1').on('connect', assert.fail), 'close').catch((e) => [e])
@@ -13,6 +13,12 @@ test('a server that nobody reaches is told as the database, with what to do', as
     failure.message,
     /^the database cannot be reached \(connect ECONNREFUSED 127\.0\.0\.1:1\)\. Start it, /,
   )
+})
+
+test('a server that has no connection left is told as such, with what to change', () => {
+  const full = Object.assign(new Error('sorry, too many clients already'), { code: '53300' })
+  for (const told of [startupFailure, outageFailure])
+    assert.match(String(told(full)), /takes no further connection \(sorry, .*\)\. Raise its `max_connections`/)
 })
 
 test('a server that lets nobody in is told as the database, anything else is left as it is', () => {

@@ -13,12 +13,14 @@ const CONFLICTS = new Set([
 /** read_only_sql_transaction: a standby, or a primary that became one. */
 const READ_ONLY = '25006'
 
+const TOO_MANY_CONNECTIONS = '53300'
+
 /** The server is stopping, stopped or starting, or accepts no further connection, or no changes. */
 const UNAVAILABLE = new Set([
   '57P01', // admin_shutdown
   '57P02', // crash_shutdown
   '57P03', // cannot_connect_now
-  '53300', // too_many_connections
+  TOO_MANY_CONNECTIONS,
   READ_ONLY,
   '25P03', // idle_in_transaction_session_timeout: this process was suspended, and the server ended the session
   'ECONNREFUSED',
@@ -97,6 +99,12 @@ export function outageFailure(error: unknown): unknown {
     return new DatabaseFailure(
       `did not get to an answer in time (${error.message})`,
       'Look in pg_stat_activity for what holds locks, or takes its time.',
+      error,
+    )
+  if (codeOf(error) === TOO_MANY_CONNECTIONS)
+    return new DatabaseFailure(
+      `takes no further connection (${error.message})`,
+      'Raise its `max_connections`, or lower `pool_max` in the URL (docs/scaling.md).',
       error,
     )
   if (!isUnavailable(error)) return error
