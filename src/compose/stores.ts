@@ -94,9 +94,9 @@ async function connect(config: Config): Promise<Store> {
   const { postgresStore } = await import('../store/postgres/store.ts')
   return postgresStore({
     url: database.url,
-    onWaiting: (error, for_ms) => {
+    onWaiting: (error) => {
       const text = error instanceof Error ? error.message : String(error)
-      makeLog(config).warn({ error: text, for_ms }, 'waiting for the database')
+      makeLog(config).warn({ error: text }, 'waiting for the database')
     },
   })
 }

@@ -18,7 +18,10 @@ test('a server that nobody reaches is told as the database, with what to do', as
 test('a server that has no connection left is told as such, with what to change', () => {
   const full = Object.assign(new Error('sorry, too many clients already'), { code: '53300' })
   for (const told of [startupFailure, outageFailure])
-    assert.match(String(told(full)), /takes no further connection \(sorry, .*\)\. Raise its `max_connections`/)
+    assert.match(
+      String(told(full)),
+      /takes no further connection \(sorry, .*\)\. Raise its `max_connections`/,
+    )
 })
 
 test('a server that lets nobody in is told as the database, anything else is left as it is', () => {

@@ -14,17 +14,15 @@ export function openPool(config: PoolConfig): Pool {
   return pool
 }
 
-/** Patient until a connection stands, and not after that. `onWaiting` gets the first error that is waited out. */
+/** Patient until a connection stands, and not after that. `onWaiting` gets the errors that are waited out. */
 export function connectingPool(
   pool: Pool,
   patience: RetryPlan,
   onWaiting: (error: unknown) => void,
 ): PostgresPool {
-  let isTold = false
   const remedyOf = (error: unknown): Remedy => {
     const remedy = untilAvailable(error)
-    if (remedy !== null && !isTold) onWaiting(error)
-    isTold ||= remedy !== null
+    if (remedy !== null) onWaiting(error)
     return remedy
   }
   return {

@@ -28,6 +28,8 @@ import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 const PATIENCE_MS = 10_000
 /** At start the database may be starting as well. */
 const START_PATIENCE_MS = 60_000
+/** A migration that takes longer is told. */
+const MIGRATION_TOLD_MS = 5_000
 /** Advisory lock: one process at a time changes the settings of tables, and makes the function. */
 const SETTINGS_LOCK = 7_310_577
 
@@ -37,8 +39,8 @@ interface PostgresOptions {
   /** Waits between attempts; tests may shorten how long they go on. */
   clock?: Clock
   patience_ms?: number
-  /** Called once when `migrate` has to wait for the server: it goes on trying for so many ms. */
-  onWaiting?: (failure: unknown, for_ms: number) => void
+  /** Called once when `migrate` has to wait: for the server, which it does for a minute, or for a lock. */
+  onWaiting?: (failure: unknown) => void
 }
 
 export function postgresStore({
@@ -82,9 +84,15 @@ export function postgresStore({
         lock_timeout: 0,
       })
       const start = { clock, for_ms: Math.max(patience_ms, START_PATIENCE_MS) }
+      let isTold = false
+      const tell = (failure: unknown): void => {
+        if (!isTold) onWaiting?.(failure)
+        isTold = true
+      }
+      const cancel = clock.after(MIGRATION_TOLD_MS, () => tell(migrationWaits()))
       const db = new Kysely<Schema>({
         dialect: new BytewiseDialect({
-          pool: connectingPool(untimed, start, (error) => onWaiting?.(outageFailure(error), start.for_ms)),
+          pool: connectingPool(untimed, start, (error) => tell(outageFailure(error))),
         }),
       })
       try {
@@ -96,6 +104,7 @@ export function postgresStore({
           await makeLower(tx)
         })
       } finally {
+        cancel()
         await db.destroy()
       }
     },
@@ -108,6 +117,12 @@ export function postgresStore({
       await this.close()
     },
   }
+}
+
+function migrationWaits(): DatabaseFailure {
+  const advice =
+    'Its tables are being upgraded, or another process has locked them: look in pg_stat_activity.'
+  return new DatabaseFailure('is not up to date yet', advice, undefined)
 }
 
 /** When a row has no partition, makes the partition and repeats the transaction. */
