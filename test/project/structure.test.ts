@@ -369,6 +369,21 @@ describe('pages that follow tables', () => {
     assert.deepEqual(wrong, [])
   })
 
+  test('every variable of the environment that the service reads is in the docs', () => {
+    const docs = globSync('docs/*.md', { cwd: ROOT }).map((path) => readFileSync(join(ROOT, path), 'utf8'))
+    const words = new Set(docs.join('\n').match(/[A-Z0-9_]+/g))
+    const reads =
+      /(?:\benv\??\.|\benv(?:ironment)?\??\[['"]|\bvariable\(['"]|['"](?=(?:OFFPEAK|AWS|OTEL)_))([A-Z][A-Z0-9_]+)\b/g
+    const read = SOURCES.flatMap(({ text }) =>
+      Array.from(code(text).matchAll(reads), ([, name = '']) => name),
+    )
+    assert.ok(read.length > 20, 'variables are found')
+    assert.deepEqual(
+      read.filter((name) => !words.has(name)),
+      [],
+    )
+  })
+
   test('docs/errors.md is what npm run docs writes', () => {
     assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())
   })
