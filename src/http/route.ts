@@ -7,7 +7,7 @@ import type { LineRecordText } from '../audit/read-line.ts'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
-import { ApiError, type ErrorCode, type ErrorDetails } from '../domain/errors.ts'
+import { ApiError, type ErrorCode, type ErrorDetails, isErrorCode } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { IncomingMemory } from '../intake/incoming.ts'
@@ -48,7 +48,7 @@ export interface RouteDoc {
   form?: TSchema
   /** What else holds for the body and the query. Handlers check it: their errors say more than a shape's. */
   rules?: { body?: Rules; querystring?: Rules }
-  /** Errors of this endpoint, beside those that every endpoint may answer. */
+  /** Errors of this endpoint, beside those of every endpoint and of the objects that its path names. */
   errors?: readonly ErrorCode[]
 }
 
@@ -104,7 +104,7 @@ type Call<Path extends string, Q extends TProperties, B extends TSchema> = Fasti
 /** A method, or several with a bar between them, and the path: `GET /v1/files/:file_id`. */
 type At<Path extends string> = `${string} ${Path}`
 
-interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema> extends RouteDoc {
+export interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema> extends RouteDoc {
   answer: A
   access: Exclude<Access, 'public'>
   /** What the reference says of parameters in the path; without it, that they are text. */
@@ -138,9 +138,8 @@ export function route<
 ): void {
   const { access, params, query, body, takesLines, streams, takesNoKey, handler, ...doc } = spec
   const { methods, url } = placeOf(at)
-  const names = [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
   const parameters = {
-    params: Type.Object(params ?? Object.fromEntries(names.map((name) => [name, Type.String()]))),
+    params: Type.Object(params ?? Object.fromEntries(namesIn(url).map((name) => [name, Type.String()]))),
     querystring: Type.Object(query ?? {}),
   }
   const accepts = { ...parameters, ...(body && { body }) }
@@ -195,6 +194,17 @@ export function publicRoute<Path extends string, B extends TSchema = TSchema>(
 function placeOf(at: string): { methods: string[]; url: string } {
   const [methods = '', url = ''] = at.split(' ')
   return { methods: methods.split('|'), url }
+}
+
+/** The errors of objects that a path names and that do not exist: `/v1/batches/:batch_id` has `batch_not_found`. */
+export function notFoundIn(url: string): ErrorCode[] {
+  const names = namesIn(url).map((name) => (name === '*' ? 'model' : name.replace(/_id$/, '')))
+  return names.map((name) => `${name}_not_found`).filter(isErrorCode)
+}
+
+/** The parameters of a path; `*` is the rest of it. */
+function namesIn(url: string): string[] {
+  return [...url.matchAll(/:(\w+)|\*/g)].map(([whole, name]) => name ?? whole)
 }
 
 /** Throws the error where there is nothing. */

@@ -50,7 +50,7 @@ export const LineList = listOf(LineSummary, 'LineList')
 export const FoundLine = Type.Object({ ...SUMMARY, batch_id: Type.String() }, { title: 'FoundLine' })
 export type FoundLine = Static<typeof FoundLine>
 
-export const FoundLineList = listOf(FoundLine, 'FoundLineList')
+export const FoundLineList = listOf(FoundLine)
 
 export const FindLinesQuery = Type.Object({
   custom_id: Type.Optional(

@@ -18,7 +18,8 @@ export const PageQuery = {
 const PageQueryObject = Type.Object(PageQuery)
 export type PageQuery = Static<typeof PageQueryObject>
 
-export function listOf<T extends TSchema>(item: T, title: string) {
+/** `title`: where it is not that of its objects with `List` behind it. */
+export function listOf<T extends TSchema>(item: T, title = `${Reflect.get(item, 'title')}List`) {
   return object(title, {
     object: Type.Literal('list'),
     data: Type.Array(item),

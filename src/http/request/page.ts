@@ -6,6 +6,8 @@ import type { Listed, Page } from '../../store/page.ts'
 import { type List, PAGE_LIMIT_DEFAULT, type PageQuery } from '../../wire/list.ts'
 
 interface PageSource<Row, Item> {
+  /** The ID that a cursor stands for, if not itself. */
+  idOf?: (cursor: string) => string
   /** The object that a cursor names, where the caller can see it. */
   find(id: string): Promise<object | undefined>
   list(page: Page): Promise<Listed<Row>>
@@ -19,7 +21,8 @@ export async function readPage<Row, Item extends { id: string }>(
   { limit = PAGE_LIMIT_DEFAULT, order = 'desc', after, starting_after }: PageQuery,
   source: PageSource<Row, Item>,
 ): Promise<List<Item>> {
-  const behind = after ?? starting_after
+  const cursor = after ?? starting_after
+  const behind = cursor && (source.idOf?.(cursor) ?? cursor)
   if (behind !== undefined && !(await source.find(behind)))
     throw new ApiError('cursor_not_found', undefined, {
       param: after === undefined ? 'starting_after' : 'after',

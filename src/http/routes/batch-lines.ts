@@ -38,7 +38,6 @@ export function batchLineRoutes(
     description:
       'In the order of the input, also while the batch runs. A page may hold fewer lines than `limit`, even none, and the list still go on: `has_more` says so. `after` takes any line number, so a reader can begin anywhere.',
     answer: LineList,
-    errors: ['batch_not_found'],
     query: LinesQuery.properties,
     async handler(request, { project_id }, reply) {
       const { after = 0, limit = LIMIT_DEFAULT, ...filters } = request.query
@@ -75,7 +74,6 @@ export function batchLineRoutes(
     description:
       '`input` is shown to keys that have the scope `files:read` as well; to others it is null. The scope `operator` shows addresses of model servers, too, where others read names.',
     answer: BatchLine,
-    errors: ['batch_not_found', 'line_not_found'],
     async handler(request, { project_id, scopes }, reply) {
       const read = await reads.open(project_id, reply.raw)
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
@@ -117,7 +115,6 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
     summary: 'Count the failed lines of a batch by code and message',
     description: 'Also while it runs; the counts are those of its commits.',
     answer: BatchErrors,
-    errors: ['batch_not_found'],
     async handler(request, { project_id }): Promise<BatchErrors> {
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const { errors } = await readStatistics(store.read, batch.id)
@@ -141,7 +138,6 @@ export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencie
     summary: 'Read what of a batch finished when',
     description: 'At most 200 points, however long the batch runs.',
     answer: BatchTimeline,
-    errors: ['batch_not_found'],
     async handler(request, { project_id }): Promise<BatchTimeline> {
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       const { interval_ms, points } = (await readStatistics(store.read, batch.id)).timeline

@@ -35,7 +35,7 @@ export function batchResultsRoute(
       'there, all has been read. A page holds about 8 MiB at most. With `format` the whole is a table instead.',
     answer: Type.String(),
     content_type: 'application/x-ndjson',
-    errors: ['batch_not_found', 'invalid_request'],
+    errors: ['invalid_request'],
     query: ResultsQuery.properties,
     async handler(request, { project_id }, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query

@@ -59,7 +59,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
     access: ['batches:read'],
     operation: 'listBatches',
     summary: 'List batches',
-    answer: listOf(BatchObject, 'BatchList'),
+    answer: listOf(BatchObject),
     errors: ['cursor_not_found'],
     also: { [CSV]: Type.String() },
     query: {
@@ -125,7 +125,6 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
     operation: 'getBatch',
     summary: 'Read a batch and its progress',
     answer: BatchObject,
-    errors: ['batch_not_found'],
     async handler(request, { project_id }) {
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
       return await showBatchNow({ store, clock, models }, batch, viewOf(request, region))
@@ -138,7 +137,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
     summary: 'Cancel a batch',
     description: 'No further line is sent; lines in flight may finish. Finished lines are kept and billed.',
     answer: BatchObject,
-    errors: ['batch_not_found', 'batch_not_cancellable'],
+    errors: ['batch_not_cancellable'],
     async handler(request, { project_id }) {
       const { batch_id } = request.params
       const batch = await store.write((tx) => cancelBatch(tx, project_id, batch_id, clock.now()))
@@ -155,7 +154,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
       'Again, after it has failed or what was written is lost; or to another `output_url`; or for the first time. Of a batch that has not ended, it says where its results are written to then. The key needs `files:read` or `batches:read` as well.',
     answer: BatchObject,
     rules: { body: EXPORT_BATCH_RULES },
-    errors: ['batch_not_found', 'batch_not_exportable', 'bucket_not_allowed', 'file_not_found'],
+    errors: ['batch_not_exportable', 'bucket_not_allowed', 'file_not_found'],
     body: Type.Union([ExportBatch, Type.Null()]),
     async handler(request, caller) {
       const batch = await visibleBatch(store.read, caller.project_id, request.params.batch_id)
@@ -173,7 +172,7 @@ export function batchRoutes(app: App, { store, clock, region, models, wake, buck
       access: ['batches:write'],
       ...doc,
       answer: BatchObject,
-      errors: ['batch_not_found', 'batch_not_pausable'],
+      errors: ['batch_not_pausable'],
       async handler(request, { project_id }) {
         const which = { project_id, id: request.params.batch_id }
         const batch = await store.write((tx) => setBatchPaused(tx, which, action === 'pause', clock.now()))

@@ -273,7 +273,6 @@ export function createBatchRoutes(app: App, deps: Deps): void {
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
     errors: [
-      'batch_not_found',
       'batch_not_retryable',
       'plan_lacks_feature',
       'bucket_not_allowed',

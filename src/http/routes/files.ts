@@ -26,9 +26,9 @@ import type { Store, Writer } from '../../store/store.ts'
 import { readFileTask } from '../../store/tasks.ts'
 import { hasWorker } from '../../store/workers.ts'
 import { DeletedFile, FileObject } from '../../wire/file.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { between, maybeText, oneOf } from '../../wire/shape.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
+import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import {
   hasIdempotencyKey,
@@ -37,7 +37,6 @@ import {
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
-import { readPage } from '../request/page.ts'
 import { type Encoding, encode, encodingFor } from '../response/compress.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
@@ -139,15 +138,13 @@ export function fileRoutes(
     return sendOnce(reply, answer)
   }
 
-  const purpose = oneOf(FILE_PURPOSES)
-  route(app, 'GET /v1/files', {
+  objectRoutes(app, '/v1/files/:file_id', {
     access: ['files:read'],
-    operation: 'listFiles',
-    summary: 'List files',
-    answer: listOf(FileObject, 'FileList'),
+    shape: FileObject,
+    list: { summary: 'List files' },
+    one: { summary: 'Read the metadata and status of a file' },
     query: {
-      ...PageQuery,
-      purpose: Type.Optional(purpose),
+      purpose: Type.Optional(oneOf(FILE_PURPOSES)),
       search: Type.Optional(
         Type.String({
           maxLength: 200,
@@ -155,32 +152,14 @@ export function fileRoutes(
         }),
       ),
     },
-    async handler(request, { project_id }) {
-      const { purpose, search, ...page } = request.query
-      const now = clock.now()
-      if (page.starting_after !== undefined) page.starting_after = fileIdOf(page.starting_after)
-      if (page.after !== undefined) page.after = fileIdOf(page.after)
-      return await readPage(page, {
-        find: (id) => readFile(store.read, project_id, id, now),
-        list: (bounds) => listFiles(store.read, project_id, { ...bounds, purpose, search }, now),
-        show: (file) => showFile(file, viewOf(request, region)),
-      })
-    },
-  })
-
-  route(app, 'GET /v1/files/:file_id', {
-    access: ['files:read'],
-    operation: 'getFile',
-    summary: 'Read the metadata and status of a file',
-    answer: FileObject,
-    errors: ['file_not_found'],
-    async handler(request, { project_id }) {
-      const id = fileIdOf(request.params.file_id)
-      const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')
+    idOf: fileIdOf,
+    find: ({ project_id }, id) => readFile(store.read, project_id, id, clock.now()),
+    rows: ({ project_id }, page) => listFiles(store.read, project_id, page, clock.now()),
+    show: (file, request) => showFile(file, viewOf(request, region)),
+    async showOne(file, request) {
       const shown = showFile(file, viewOf(request, region))
-      return file.status === 'pending'
-        ? { ...shown, waiting_reason: await fileWaitingReason(store, file.id) }
-        : shown
+      if (file.status !== 'pending') return shown
+      return { ...shown, waiting_reason: await fileWaitingReason(store, file.id) }
     },
   })
 
@@ -191,7 +170,7 @@ export function fileRoutes(
     description:
       'The file is deleted at once. Batches keep their status, counts and cost. Lines of an unfinished batch of this file that have not been sent fail with `input_file_deleted` and are not billed.',
     answer: DeletedFile,
-    errors: ['file_not_found', 'file_not_deletable'],
+    errors: ['file_not_deletable'],
     async handler(request, { project_id }) {
       const id = fileIdOf(request.params.file_id)
       const now = clock.now()
@@ -289,7 +268,7 @@ export function fileContentRoute(app: App, { store, sealed, clock, plans, downlo
       ),
       'If-None-Match': maybeText('The `ETag` of a copy that the caller has: 304 if the content is the same.'),
     }),
-    errors: ['file_not_found', 'file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
+    errors: ['file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
     async handler(request, { project_id }, reply) {
       const id = fileIdOf(request.params.file_id)
       const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')

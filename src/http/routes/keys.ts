@@ -9,38 +9,35 @@ import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { Reader } from '../../store/store.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
-import { readPage } from '../request/page.ts'
+import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
 
 export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void {
-  route(app, 'GET /v1/keys', {
+  objectRoutes(app, '/v1/keys/:key_id', {
     access: ['keys:read', 'operator'],
-    operation: 'listKeys',
-    summary: 'List API keys',
-    description:
-      'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
-    answer: listOf(ApiKeyObject, 'ApiKeyList'),
-    errors: ['project_not_found'],
+    shape: ApiKeyObject,
+    list: {
+      summary: 'List API keys',
+      description:
+        'Those of the project; with the scope `operator`, of all projects. Revoked ones are listed too.',
+      errors: ['project_not_found'],
+    },
+    one: { summary: 'Read an API key, without its secret' },
     query: {
-      ...PageQuery,
       project_id: maybeText('Only keys of this project; operators see those of all projects without it.'),
     },
-    async handler(request, caller) {
-      const { project_id: asked, ...page } = request.query
+    find: (caller, id) => visibleKey(store.read, caller, id),
+    async rows(caller, { project_id: asked, ...page }) {
       if (asked !== undefined) await checkProject(store.read, caller, asked)
       const project_id = asked ?? (isOperator(caller) ? null : caller.project_id)
-      return await readPage(page, {
-        find: (id) => visibleKey(store.read, caller, id),
-        list: (bounds) => listKeysPage(store.read, { ...bounds, project_id }),
-        show: showKey,
-      })
+      return await listKeysPage(store.read, { ...page, project_id })
     },
+    show: showKey,
   })
 
   route(app, 'POST /v1/keys', {
@@ -78,16 +75,6 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     },
   })
 
-  route(app, 'GET /v1/keys/:key_id', {
-    access: ['keys:read', 'operator'],
-    operation: 'getKey',
-    summary: 'Read an API key, without its secret',
-    answer: ApiKeyObject,
-    errors: ['key_not_found'],
-    handler: async ({ params }, caller) =>
-      showKey(found(await visibleKey(store.read, caller, params.key_id), 'key_not_found')),
-  })
-
   route(app, 'DELETE /v1/keys/:key_id', {
     access: ['keys:write', 'operator'],
     operation: 'revokeKey',
@@ -95,7 +82,6 @@ export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void
     description:
       'From the next call on it is not accepted, nor are sessions that were made with it. Revoking it again changes nothing. A key with the scope `operator` is revoked by such a key alone.',
     answer: ApiKeyObject,
-    errors: ['key_not_found'],
     handler: ({ params }, caller) =>
       store.write(async (tx) => {
         const row = found(await visibleKey(tx, caller, params.key_id), 'key_not_found')

@@ -19,11 +19,10 @@ import {
   UPDATE_LIMIT_RULES,
   UpdateLimit,
 } from '../../wire/limit.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
+import { objectRoutes } from '../object-routes.ts'
 import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
-import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 type Deps = Pick<RouteDependencies, 'models' | 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
@@ -54,35 +53,19 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     },
   })
 
-  route(app, 'GET /v1/limits', {
+  objectRoutes(app, '/v1/limits/:limit_id', {
     access: ['limits:read'],
-    operation: 'listLimits',
-    summary: 'List limits',
-    answer: listOf(LimitObject, 'LimitList'),
-    query: {
-      ...PageQuery,
-      scope: Type.Optional(Scope),
-      entity: maybeText('Only limits of this entity itself.'),
+    shape: LimitObject,
+    list: { summary: 'List limits' },
+    one: {
+      summary: 'Read a limit',
+      description: 'The spend under the limit is at `GET /v1/usage/entities`.',
     },
-    handler: ({ query: { scope, entity, ...page } }, { project_id }) =>
-      readPage(page, {
-        find: (id) => readOwn(store.read, 'limits', project_id, id),
-        list: (bounds) => listLimits(store.read, project_id, { ...bounds, scope, entity: entity?.trim() }),
-        show: (row) => showLimit(toLimit(row)),
-      }),
-  })
-
-  route(app, 'GET /v1/limits/:limit_id', {
-    access: ['limits:read'],
-    operation: 'getLimit',
-    summary: 'Read a limit',
-    description: 'The spend under the limit is at `GET /v1/usage/entities`.',
-    answer: LimitObject,
-    errors: ['limit_not_found'],
-    handler: async ({ params }, { project_id }) =>
-      showLimit(
-        toLimit(found(await readOwn(store.read, 'limits', project_id, params.limit_id), 'limit_not_found')),
-      ),
+    query: { scope: Type.Optional(Scope), entity: maybeText('Only limits of this entity itself.') },
+    find: ({ project_id }, id) => readOwn(store.read, 'limits', project_id, id),
+    rows: ({ project_id }, { entity, ...page }) =>
+      listLimits(store.read, project_id, { ...page, entity: entity?.trim() }),
+    show: (row) => showLimit(toLimit(row)),
   })
 
   route(app, 'POST /v1/limits/:limit_id', {
@@ -93,7 +76,6 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
     answer: LimitObject,
     rules: { body: UPDATE_LIMIT_RULES },
-    errors: ['limit_not_found'],
     body: UpdateLimit,
     async handler({ params: { limit_id: id }, body }, { project_id }) {
       const changed = await store.write(async (tx) => {
@@ -110,7 +92,6 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     operation: 'deleteLimit',
     summary: 'Delete a limit',
     answer: DeletedLimit,
-    errors: ['limit_not_found'],
     async handler({ params: { limit_id: id } }, { project_id }) {
       if (!(await store.write((tx) => deleteLimit(tx, project_id, id)))) throw new ApiError('limit_not_found')
       wake()

@@ -61,7 +61,6 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
     operation: 'getMessageBatch',
     summary: 'Read a message batch',
     answer: MessageBatch,
-    errors: ['batch_not_found'],
     async handler(request, { project_id }) {
       const batch = await visible(store.read, project_id, request.params.batch_id)
       return await show(batch, request)
@@ -74,7 +73,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
     summary: 'Cancel a message batch',
     description: 'No further request is sent; requests in flight may finish.',
     answer: MessageBatch,
-    errors: ['batch_not_found', 'batch_not_cancellable'],
+    errors: ['batch_not_cancellable'],
     async handler(request, { project_id }) {
       const batch = await store.write(async (tx) => {
         const { id } = await visible(tx, project_id, request.params.batch_id)
@@ -92,7 +91,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
     description:
       'Deletes its requests, unless another batch has the same input file, and its results; the key needs `files:delete` or `files:write` as well. It is no message batch any more; its counts and its cost stay at `/v1/batches`.',
     answer: DeletedMessageBatch,
-    errors: ['batch_not_found', 'batch_not_deletable'],
+    errors: ['batch_not_deletable'],
     async handler(request, caller) {
       const { project_id } = caller
       const now = clock.now()
@@ -122,7 +121,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
       'A line of JSON for each request, in the order of the requests: `{"custom_id", "result": {"type": "succeeded", "message"}}`, or a result of the type `errored` with an `error`, `canceled` or `expired`. The batch must have ended.',
     answer: Type.String(),
     content_type: 'application/x-jsonl',
-    errors: ['batch_not_found', 'file_not_found'],
+    errors: ['file_not_found'],
     async handler(request, { project_id }, reply) {
       const read = await reads.open(project_id, reply.raw)
       const now = clock.now()

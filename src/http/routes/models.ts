@@ -34,7 +34,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
     access: 'any key',
     operation: 'listModels',
     summary: 'List models',
-    answer: listOf(ModelObject, 'ModelList'),
+    answer: listOf(ModelObject),
     query: PageQuery,
     async handler(request) {
       // Sorting is stable: models of the same age stay in the order of the configuration.
@@ -56,7 +56,6 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
     operation: 'getModel',
     summary: 'Read a model, its features and its price',
     answer: ModelObject,
-    errors: ['model_not_found'],
     params: { '*': text('The ID of the model.') },
     handler: async ({ params }) =>
       showModel(found(models.get(params['*']), 'model_not_found', { param: 'model' }), region),
@@ -67,7 +66,6 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
       access: ['batches:write'],
       ...doc,
       answer: ModelPause,
-      errors: ['model_not_found'],
       params: { model: text('The ID of the model; a slash in it is written `%2F`.') },
       async handler({ params: { model } }, { project_id }) {
         const paused_at = await store.write(async (tx) => {

@@ -11,7 +11,7 @@ import { ErrorEnvelope } from '../../wire/list.ts'
 import { isMessagesPath, MessagesError, messagesError } from '../../wire/message-batch.ts'
 import { CompatHeader } from '../access/caller.ts'
 import { pagePolicy } from '../response/send-error.ts'
-import { type App, type Declared, publicRoute, type RouteDoc, type Rules } from '../route.ts'
+import { type App, type Declared, notFoundIn, publicRoute, type RouteDoc, type Rules } from '../route.ts'
 
 type Json = Record<string, unknown>
 
@@ -196,8 +196,8 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
 }
 
 /** Every error that this endpoint may give: its own, and those that come with what it accepts. */
-function codesOf({ access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
-  const codes: ErrorCode[] = [...errors, 'internal_error', 'service_unavailable']
+function codesOf({ url, access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
+  const codes: ErrorCode[] = [...notFoundIn(url), ...errors, 'internal_error', 'service_unavailable']
   if (has(accepts.querystring, 'starting_after')) codes.push('cursor_not_found')
   if (has(headers, 'Idempotency-Key'))
     codes.push('idempotency_key_reused', 'idempotency_in_progress', 'idempotency_cache_not_requested')

@@ -10,10 +10,9 @@ import { ensureProject, listProjectsPage, setPlan } from '../../store/projects.t
 import { readRow } from '../../store/rows.ts'
 import type { ProjectRow } from '../../store/schema.ts'
 import { sumPendingUploads } from '../../store/uploads.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { CreateProject, ProjectObject, QuotasObject, UpdateProject } from '../../wire/project.ts'
-import { type Caller, planOf } from '../access/caller.ts'
-import { readPage } from '../request/page.ts'
+import { planOf } from '../access/caller.ts'
+import { objectRoutes } from '../object-routes.ts'
 import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -21,21 +20,21 @@ type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
 
 export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   const planRules = { body: { properties: { plan: { enum: [...plans.keys()] } } } }
-  route(app, 'GET /v1/projects', {
+  objectRoutes(app, '/v1/projects/:project_id', {
     access: ['keys:read', 'operator'],
-    operation: 'listProjects',
-    summary: 'List projects',
-    description: 'With the scope `operator` all of them; else the own one.',
-    answer: listOf(ProjectObject, 'ProjectList'),
-    query: PageQuery,
-    async handler({ query }, caller) {
-      const only = caller.scopes.has('operator') ? null : caller.project_id
-      return await readPage(query, {
-        find: (id) => visibleProject(caller, id),
-        list: (bounds) => listProjectsPage(store.read, { ...bounds, only }),
-        show: showProject,
-      })
+    shape: ProjectObject,
+    list: {
+      summary: 'List projects',
+      description: 'With the scope `operator` all of them; else the own one.',
     },
+    one: { summary: 'Read a project' },
+    async find({ project_id, scopes }, id) {
+      const isVisible = id === project_id || scopes.has('operator')
+      return isVisible ? await readRow(store.read, 'projects', { id }) : undefined
+    },
+    rows: ({ project_id, scopes }, page) =>
+      listProjectsPage(store.read, { ...page, only: scopes.has('operator') ? null : project_id }),
+    show: showProject,
   })
 
   route(app, 'POST /v1/projects', {
@@ -62,16 +61,6 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     },
   })
 
-  route(app, 'GET /v1/projects/:project_id', {
-    access: ['keys:read', 'operator'],
-    operation: 'getProject',
-    summary: 'Read a project',
-    answer: ProjectObject,
-    errors: ['project_not_found'],
-    handler: async ({ params }, caller) =>
-      showProject(found(await visibleProject(caller, params.project_id), 'project_not_found')),
-  })
-
   route(app, 'POST /v1/projects/:project_id', {
     access: ['operator'],
     operation: 'updateProject',
@@ -79,7 +68,6 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
     description: 'It holds for what is made from now on.',
     answer: ProjectObject,
     rules: planRules,
-    errors: ['project_not_found'],
     body: UpdateProject,
     takesNoKey: true,
     async handler(request) {
@@ -94,11 +82,6 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
       })
     },
   })
-
-  async function visibleProject(caller: Caller, id: string): Promise<ProjectRow | undefined> {
-    const isVisible = id === caller.project_id || caller.scopes.has('operator')
-    return isVisible ? await readRow(store.read, 'projects', { id }) : undefined
-  }
 
   function planNamed(name: string): string {
     if (plans.has(name)) return name

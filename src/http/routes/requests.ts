@@ -100,7 +100,6 @@ export function requestRoutes(app: App, { store, clock, models, readLineRecord, 
     description:
       'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
     answer: RequestRecord,
-    errors: ['request_not_found'],
     async handler(request, caller, reply) {
       const id = request.params.request_id
       if (parseLineRequestId(id) === null) return found(await readCall(caller, id), 'request_not_found')

@@ -24,6 +24,7 @@ import {
 } from '../../wire/file.ts'
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
+import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { readPage } from '../request/page.ts'
 import { whileConnected } from '../response/long-calls.ts'
@@ -77,41 +78,24 @@ export function uploadRoutes(
     },
   })
 
-  route(app, 'GET /v1/uploads', {
+  objectRoutes(app, '/v1/uploads/:upload_id', {
     access: ['files:read'],
-    operation: 'listUploads',
-    summary: 'List uploads in parts',
-    description: 'Those that are completed come without their file.',
-    answer: listOf(UploadObject, 'UploadList'),
-    query: { ...PageQuery, status: Type.Optional(UploadStatusShape) },
-    async handler(request, { project_id }) {
-      const { status, ...page } = request.query
-      const now = clock.now()
-      return await readPage(page, {
-        find: (id) => readUpload(store.read, project_id, id, now),
-        list: (bounds) => listUploads(store.read, project_id, { ...bounds, status }, now),
-        show: (upload) => {
-          const { file: _, ...shown } = showUpload(upload, viewOf(request, region))
-          return shown
-        },
-      })
+    shape: UploadObject,
+    list: {
+      summary: 'List uploads in parts',
+      description: 'Those that are completed come without their file.',
     },
-  })
-
-  route(app, 'GET /v1/uploads/:upload_id', {
-    access: ['files:read'],
-    operation: 'getUpload',
-    summary: 'Read an upload',
-    answer: UploadObject,
-    errors: ['upload_not_found'],
-    async handler(request, { project_id }) {
-      const now = clock.now()
-      const upload = found(
-        await readUpload(store.read, project_id, request.params.upload_id, now),
-        'upload_not_found',
-      )
-      const file =
-        upload.file_id === null ? undefined : await readFile(store.read, project_id, upload.file_id, now)
+    one: { summary: 'Read an upload' },
+    query: { status: Type.Optional(UploadStatusShape) },
+    find: ({ project_id }, id) => readUpload(store.read, project_id, id, clock.now()),
+    rows: ({ project_id }, page) => listUploads(store.read, project_id, page, clock.now()),
+    show(upload, request) {
+      const { file: _, ...shown } = showUpload(upload, viewOf(request, region))
+      return shown
+    },
+    async showOne(upload, request) {
+      const { project_id, file_id } = upload
+      const file = file_id === null ? undefined : await readFile(store.read, project_id, file_id, clock.now())
       return showUpload(upload, viewOf(request, region), file)
     },
   })
@@ -124,7 +108,7 @@ export function uploadRoutes(
       'A form with the field `data`, a file. Parts may be sent at once and in any order, and again if an answer was lost: `sha256` tells them apart.',
     answer: UploadPartObject,
     form: PartForm,
-    errors: ['invalid_multipart', 'upload_not_found', 'upload_not_pending', 'quota_exceeded'],
+    errors: ['invalid_multipart', 'upload_not_pending', 'quota_exceeded'],
     takesNoKey: true,
     async handler(request) {
       const owner = quotaHolder(request, plans)
@@ -153,8 +137,7 @@ export function uploadRoutes(
     operation: 'listUploadParts',
     summary: 'List the parts that have arrived',
     description: 'What an upload goes on with after a broken connection. Empty once the upload has ended.',
-    answer: listOf(UploadPartObject, 'UploadPartList'),
-    errors: ['upload_not_found'],
+    answer: listOf(UploadPartObject),
     query: PageQuery,
     async handler(request, { project_id }) {
       const upload = found(
@@ -177,13 +160,7 @@ export function uploadRoutes(
     description:
       'Of its parts in the given order. The file is validated like any other. A call that is repeated is answered with the same file; while one runs, a call that asks for something else is rejected.',
     answer: UploadObject,
-    errors: [
-      'upload_not_found',
-      'upload_not_pending',
-      'upload_completing',
-      'upload_mismatch',
-      'quota_exceeded',
-    ],
+    errors: ['upload_not_pending', 'upload_completing', 'upload_mismatch', 'quota_exceeded'],
     body: CompleteUpload,
     async handler(request, caller) {
       const { project_id } = caller
@@ -211,7 +188,7 @@ export function uploadRoutes(
     summary: 'Cancel an upload',
     description: 'Its parts are deleted. Cancelling again changes nothing.',
     answer: UploadObject,
-    errors: ['upload_not_found', 'upload_not_pending'],
+    errors: ['upload_not_pending'],
     async handler(request, { project_id }) {
       const now = clock.now()
       const cancelled = await store.write(async (tx) => {

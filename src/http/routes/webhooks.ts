@@ -39,32 +39,20 @@ import {
 import { listOf, PageQuery } from '../../wire/list.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
+import { objectRoutes } from '../object-routes.ts'
 import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
-  route(app, 'GET /v1/events', {
+  objectRoutes(app, '/v1/events/:event_id', {
     access: ['events:read'],
-    operation: 'listEvents',
-    summary: 'List events',
-    answer: listOf(EventObject, 'EventList'),
-    query: { ...PageQuery, type: Type.Optional(EventTypeShape) },
-    handler: ({ query: { type, ...page } }, { project_id }) =>
-      readPage(page, {
-        find: (id) => readOwn(store.read, 'events', project_id, id),
-        list: (bounds) => listEvents(store.read, project_id, { ...bounds, type }),
-        show: eventObject,
-      }),
-  })
-
-  route(app, 'GET /v1/events/:event_id', {
-    access: ['events:read'],
-    operation: 'getEvent',
-    summary: 'Read an event',
-    answer: EventObject,
-    errors: ['event_not_found'],
-    handler: async ({ params }, { project_id }) =>
-      eventObject(found(await readOwn(store.read, 'events', project_id, params.event_id), 'event_not_found')),
+    shape: EventObject,
+    list: { summary: 'List events' },
+    one: { summary: 'Read an event' },
+    query: { type: Type.Optional(EventTypeShape) },
+    find: ({ project_id }, id) => readOwn(store.read, 'events', project_id, id),
+    rows: ({ project_id }, page) => listEvents(store.read, project_id, page),
+    show: eventObject,
   })
 }
 
@@ -108,36 +96,17 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     },
   })
 
-  route(app, 'GET /v1/webhooks', {
+  objectRoutes(app, '/v1/webhooks/:webhook_id', {
     access: ['webhooks:read', 'webhooks:write'],
-    operation: 'listWebhooks',
-    summary: 'List webhooks',
-    answer: listOf(WebhookObject, 'WebhookList'),
+    shape: WebhookObject,
+    list: { summary: 'List webhooks' },
+    one: { summary: 'Read a webhook' },
     query: {
-      ...PageQuery,
       batch_id: maybeText('Only the webhook of this batch; without it, those of the project.'),
     },
-    handler: ({ query: { batch_id, ...page } }, { project_id }) =>
-      readPage(page, {
-        find: (id) => readOwn(store.read, 'webhooks', project_id, id),
-        list: (bounds) => listWebhooks(store.read, project_id, { ...bounds, batch_id }),
-        show: showWebhook,
-      }),
-  })
-
-  route(app, 'GET /v1/webhooks/:webhook_id', {
-    access: ['webhooks:read', 'webhooks:write'],
-    operation: 'getWebhook',
-    summary: 'Read a webhook',
-    answer: WebhookObject,
-    errors: ['webhook_not_found'],
-    async handler(request, { project_id }) {
-      const webhook = found(
-        await readOwn(store.read, 'webhooks', project_id, request.params.webhook_id),
-        'webhook_not_found',
-      )
-      return showWebhook(webhook)
-    },
+    find: ({ project_id }, id) => readOwn(store.read, 'webhooks', project_id, id),
+    rows: ({ project_id }, page) => listWebhooks(store.read, project_id, page),
+    show: showWebhook,
   })
 
   route(app, 'POST /v1/webhooks/:webhook_id', {
@@ -148,7 +117,6 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
       'Fields that are left out stay unchanged. Events that happen while a webhook is disabled are never sent to it.',
     answer: WebhookObject,
     rules: { body: WEBHOOK_RULES },
-    errors: ['webhook_not_found'],
     body: UpdateWebhook,
     async handler({ params, body }, { project_id }) {
       const { url, event_types, description, enabled } = body ?? {}
@@ -171,7 +139,6 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     operation: 'deleteWebhook',
     summary: 'Delete a webhook and its deliveries',
     answer: DeletedWebhook,
-    errors: ['webhook_not_found'],
     async handler({ params: { webhook_id: id } }, { project_id }) {
       await withLocked(project_id, id, (tx) => deleteWebhook(tx, id))
       return { id, object: 'webhook' as const, deleted: true as const }
@@ -185,7 +152,6 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     description:
       'Only this answer contains the new secret. Until the overlap ends, requests are signed with both secrets.',
     answer: WebhookWithSecret,
-    errors: ['webhook_not_found'],
     body: RotateSecret,
     takesNoKey: true,
     async handler(request, { project_id }) {
@@ -210,7 +176,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     description:
       'An event of the type `webhook.test`, to this webhook alone and whatever types it subscribes to, signed and retried like any other. Its delivery shows what the receiver answered.',
     answer: EventObject,
-    errors: ['webhook_not_found', 'webhook_disabled'],
+    errors: ['webhook_disabled'],
     async handler({ params }, { project_id }) {
       const event = await withLocked(project_id, params.webhook_id, async (tx, webhook) => {
         if (webhook.disabled_at !== null) throw new ApiError('webhook_disabled')
@@ -225,8 +191,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     access: ['webhooks:read', 'webhooks:write'],
     operation: 'listWebhookDeliveries',
     summary: 'List the deliveries of a webhook',
-    answer: listOf(DeliveryObject, 'WebhookDeliveryList'),
-    errors: ['webhook_not_found'],
+    answer: listOf(DeliveryObject),
     query: { ...PageQuery, status: Type.Optional(DeliveryStatusShape) },
     async handler(request, { project_id }) {
       const id = request.params.webhook_id
@@ -246,7 +211,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     summary: 'Send an event again, or all events whose delivery failed',
     description: 'The `webhook-id` stays the same. Delivery is tried for three more days.',
     answer: ReplayedDeliveries,
-    errors: ['webhook_not_found', 'event_not_found', 'webhook_disabled'],
+    errors: ['event_not_found', 'webhook_disabled'],
     body: ReplayDeliveries,
     takesNoKey: true,
     async handler(request, { project_id }) {
