@@ -3,7 +3,7 @@ import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
 import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
 import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
-import { unixSeconds } from '../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/stop-batch.ts'
@@ -229,11 +229,9 @@ export async function showBatchNow(
 /** `batchProgress`: for unfinished batches. */
 export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProgress): BatchObject {
   const created = unixSeconds(batch.created)
-  const times = TIMES.flatMap((name) => {
-    const at = batch[name]
-    return at === null ? [] : [[name, unixSeconds(at)] as const]
-  })
   const fileId = (id: string | null): string | null => (id === null ? null : shownFileId(id, view))
+  const none = view.compat === 'openai' ? null : undefined
+  const { output_url_status, output_url_error } = batch
   return {
     id: batch.id,
     object: 'batch',
@@ -243,24 +241,33 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     input_file_id: shownFileId(batch.input_file_id, view),
     output_file_id: fileId(batch.output_file_id),
     error_file_id: fileId(batch.error_file_id),
-    ...showUrls(batch),
-    ...showErrors(batch),
-    ...showModel(batch),
+    input_url: batch.input_url ?? undefined,
+    output_url: batch.output_url ?? undefined,
+    ...(output_url_status !== null && { output_url_status, output_url_error }),
+    errors: showErrors(batch) ?? none,
+    model: modelOf(batch) ?? none,
     completion_window: batch.completion_window,
     request_counts: { total: batch.total, completed: batch.completed, failed: batch.failed },
     not_run: batch.not_run,
-    ...showUsage(batch),
+    usage: showUsage(batch) ?? none,
     cost_usd: usd(batch.cost_nanos),
     region: view.region,
     created,
     created_at: created,
-    ...Object.fromEntries(times),
+    ...Object.fromEntries(TIMES.map((name) => [name, secondsOrNull(batch[name]) ?? none])),
     expires_at: unixSeconds(batch.expires_at),
     metadata: readMetadata(batch.metadata),
-    ...showDedupe(batch),
-    ...showReask(batch),
+    ...(batch.dedupe !== null && {
+      dedupe: shownDedupe(batch.dedupe),
+      dedupe_counts: {
+        shared: batch.shared_lines,
+        saved_usd: usd(batch.saved_nanos),
+        unshared: batch.unshared_lines,
+      },
+    }),
+    reask: readReask(batch.reask) ?? undefined,
     ...(batchProgress && showProgress(batchProgress)),
-    ...(view.compat === 'openai' ? openaiForm(batch) : {}),
+    ...(view.compat === 'openai' && openaiForm(batch)),
   }
 }
 
@@ -268,96 +275,54 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
  * What clients of OpenAI's API expect otherwise. They do not know `queued`: there, a batch is in progress as soon as its
  * input is validated.
  */
-function openaiForm(batch: BatchRow): Partial<BatchObject> {
-  const begun = batch.queued_at ?? batch.in_progress_at
-  const times = Object.fromEntries(TIMES.map((name) => [name, seconds(batch[name])]))
+function openaiForm({ status, queued_at, in_progress_at, completed_at }: BatchRow): Partial<BatchObject> {
+  const begun = queued_at ?? in_progress_at
   return {
-    ...times,
-    status: openaiStatus(batch.status, begun),
-    in_progress_at: seconds(begun),
+    status: status !== 'queued' ? status : begun === null ? 'validating' : 'in_progress',
+    in_progress_at: secondsOrNull(begun),
     // The results are in their files as soon as the last line has ended.
-    finalizing_at: seconds(batch.completed_at),
-    errors: showErrors(batch).errors ?? null,
-    model: showModel(batch).model ?? null,
-    usage: showUsage(batch).usage ?? null,
+    finalizing_at: secondsOrNull(completed_at),
   }
-}
-
-function openaiStatus(status: BatchStatus, begun: number | null): BatchStatus {
-  if (status !== 'queued') return status
-  return begun === null ? 'validating' : 'in_progress'
-}
-
-function seconds(at: number | null): number | null {
-  return at === null ? null : unixSeconds(at)
 }
 
 /** What is wrong with the first lines of a batch in which no line can run. */
-function showErrors({ status, errors }: BatchRow): Pick<BatchObject, 'errors'> {
-  if (status !== 'failed' || errors === null) return {}
+function showErrors({ status, errors }: BatchRow): BatchObject['errors'] {
+  if (status !== 'failed' || errors === null) return undefined
   const data: unknown = JSON.parse(errors)
-  return { errors: { object: 'list', data: problems.Check(data) ? data : [] } }
-}
-
-function showUrls({
-  input_url,
-  output_url,
-  output_url_status,
-  output_url_error,
-}: BatchRow): Pick<BatchObject, 'input_url' | 'output_url' | 'output_url_status' | 'output_url_error'> {
-  return {
-    ...(input_url === null ? {} : { input_url }),
-    ...(output_url === null ? {} : { output_url }),
-    ...(output_url_status === null ? {} : { output_url_status, output_url_error }),
-  }
+  return { object: 'list', data: problems.Check(data) ? data : [] }
 }
 
 /** Of a batch whose lines name one model. */
-function showModel({ models }: BatchRow): Pick<BatchObject, 'model'> {
+function modelOf({ models }: BatchRow): string | undefined {
   const named: unknown = JSON.parse(models ?? '[]')
-  return Array.isArray(named) && named.length === 1 ? { model: String(named[0]) } : {}
+  return Array.isArray(named) && named.length === 1 ? String(named[0]) : undefined
 }
 
-function showUsage(batch: BatchRow): Pick<BatchObject, 'usage'> {
+function showUsage(batch: BatchRow): BatchObject['usage'] {
   const { prompt_tokens, completion_tokens, total_tokens, cached_tokens, reasoning_tokens } = batch
-  if (prompt_tokens === null || completion_tokens === null || total_tokens === null) return {}
+  if (prompt_tokens === null || completion_tokens === null || total_tokens === null) return undefined
   return {
-    usage: {
-      input_tokens: prompt_tokens,
-      input_tokens_details: { cached_tokens },
-      output_tokens: completion_tokens,
-      output_tokens_details: { reasoning_tokens },
-      total_tokens,
-    },
+    input_tokens: prompt_tokens,
+    input_tokens_details: { cached_tokens },
+    output_tokens: completion_tokens,
+    output_tokens_details: { reasoning_tokens },
+    total_tokens,
   }
-}
-
-function showDedupe(batch: BatchRow): Pick<BatchObject, 'dedupe' | 'dedupe_counts'> {
-  if (batch.dedupe === null) return {}
-  const { shared_lines: shared, unshared_lines: unshared, saved_nanos } = batch
-  return {
-    dedupe: shownDedupe(batch.dedupe),
-    dedupe_counts: { shared, saved_usd: usd(saved_nanos), unshared },
-  }
-}
-
-function showReask({ reask }: BatchRow): Pick<BatchObject, 'reask'> {
-  const terms = readReask(reask)
-  return terms === null ? {} : { reask: terms }
 }
 
 function showProgress({ progress, waiting_reason }: BatchProgress) {
   const { lines_per_s, estimated_completion, at_risk } = progress
+  const { since = null, until = null } = waiting_reason ?? {}
   return {
     progress: {
-      lines_per_s: lines_per_s === null ? null : Math.round(lines_per_s * 100) / 100,
-      estimated_completion: estimated_completion === null ? null : unixSeconds(estimated_completion),
+      lines_per_s: lines_per_s && Math.round(lines_per_s * 100) / 100,
+      estimated_completion: secondsOrNull(estimated_completion),
       at_risk,
     },
     waiting_reason: waiting_reason && {
       ...waiting_reason,
-      ...(waiting_reason.since === undefined ? {} : { since: unixSeconds(waiting_reason.since) }),
-      ...(waiting_reason.until === undefined ? {} : { until: unixSeconds(waiting_reason.until) }),
+      since: secondsOrNull(since) ?? undefined,
+      until: secondsOrNull(until) ?? undefined,
     },
   }
 }
@@ -375,7 +340,7 @@ const COLUMNS: Readonly<Record<string, (batch: BatchRow) => string | number | nu
   name: batchName,
   status: ({ status }) => status,
   endpoint: ({ endpoint }) => endpoint,
-  model: (batch) => showModel(batch).model ?? null,
+  model: (batch) => modelOf(batch) ?? null,
   entity: ({ metadata, header_entity }) => readMetadata(metadata).entity ?? header_entity,
   created: ({ created }) => new Date(created).toISOString(),
   expires_at: ({ expires_at }) => new Date(expires_at).toISOString(),

@@ -299,7 +299,7 @@ export function createBatchRoutes(app: App, deps: Deps): void {
             completion_window: completion_window ?? old.completion_window,
             metadata,
             dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
-            ...(output_url === null ? {} : { output_url }),
+            output_url: output_url ?? undefined,
             reask,
           },
           owner,

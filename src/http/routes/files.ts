@@ -196,11 +196,9 @@ export function showFile(file: FileRow, view: View): FileObject {
     line_count: file.line_count,
     // The status that OpenAI's clients know for a file that is not yet validated.
     status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
-    ...(file.status_details === null && view.compat !== 'openai'
-      ? {}
-      : { status_details: file.status_details }),
-    ...(file.errors === null ? {} : { errors: fileProblems(file.errors) }),
-    ...(source === null ? {} : { source: { url: source.url, etag: source.etag } }),
+    status_details: file.status_details ?? (view.compat === 'openai' ? null : undefined),
+    errors: file.errors === null ? undefined : fileProblems(file.errors),
+    source: source ? { url: source.url, etag: source.etag } : undefined,
     region: view.region,
     created,
     created_at: created,

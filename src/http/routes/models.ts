@@ -88,6 +88,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: De
 }
 
 function showModel(model: Model, region: string): ModelObject {
+  const { input_picos, output_picos, cached_input_picos } = model.price
   return {
     id: model.id,
     object: 'model',
@@ -99,11 +100,9 @@ function showModel(model: Model, region: string): ModelObject {
     supports: { ...model.supports },
     endpoints: [...model.endpoints],
     pricing: {
-      input_per_mtok: model.price.input_picos / PICOS_PER_USD_PER_MTOK,
-      output_per_mtok: model.price.output_picos / PICOS_PER_USD_PER_MTOK,
-      ...(model.price.cached_input_picos === undefined
-        ? {}
-        : { cached_input_per_mtok: model.price.cached_input_picos / PICOS_PER_USD_PER_MTOK }),
+      input_per_mtok: input_picos / PICOS_PER_USD_PER_MTOK,
+      output_per_mtok: output_picos / PICOS_PER_USD_PER_MTOK,
+      cached_input_per_mtok: cached_input_picos && cached_input_picos / PICOS_PER_USD_PER_MTOK,
       currency: 'USD',
       configured: model.priced,
     },

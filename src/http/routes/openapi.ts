@@ -108,15 +108,15 @@ function operation(declared: Declared, doc: RouteDoc, schemas: Json, links: Json
     description: doc.summary,
     headers: requestIdHeader(),
     content: contents({ [doc.content_type ?? JSON_TYPE]: doc.answer, ...doc.also }, schemas),
-    ...(links === undefined ? {} : { links }),
+    links,
   }
   return {
     operationId: doc.operation,
     tags: [url.split('/')[2] ?? 'service'],
     summary: doc.summary,
-    ...(doc.description === undefined ? {} : { description: doc.description }),
+    description: doc.description,
     security,
-    ...(parameters.length > 0 ? { parameters } : {}),
+    parameters: parameters.length > 0 ? parameters : undefined,
     ...requestBody(body, doc, schemas),
     responses: {
       200: success,
@@ -189,7 +189,7 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
       name: name === '*' ? 'model' : name,
       in: place,
       required: required.includes(name),
-      ...(description === undefined ? {} : { description }),
+      description,
       schema: hoisted(schema, schemas),
     }
   })

@@ -126,13 +126,13 @@ function showRequest(
     path: row.path,
     status_code: row.status,
     api_key_id: row.key_id,
-    ...(person !== undefined && { person }),
-    ...(isAnonymous ? { address: row.address } : {}),
+    person,
+    address: isAnonymous ? row.address : undefined,
     entity: isAnonymous ? null : row.entity,
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
     // During an upgrade, processes of an earlier version may still record secrets.
     response: isAnonymous || row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
-    ...(isAnonymous || row.traceparent === null ? {} : { traceparent: row.traceparent }),
+    traceparent: isAnonymous ? undefined : (row.traceparent ?? undefined),
   }
 }

@@ -45,10 +45,7 @@ export function statusRoutes(
         if (!reason) continue
         const { code, message, text, model } = reason
         const key = `${code} ${model ?? ''}`
-        const known = waiting.get(key) ?? {
-          ...{ code, message, text, batches: 0, example: id },
-          ...(model === undefined ? {} : { model }),
-        }
+        const known = waiting.get(key) ?? { code, message, text, model, batches: 0, example: id }
         waiting.set(key, { ...known, batches: known.batches + 1 })
       }
       return {

@@ -222,9 +222,9 @@ function showUpload(upload: UploadRow, view: View, file?: FileRow): UploadObject
     part_bytes: upload.part_bytes,
     created_at: unixSeconds(upload.created),
     expires_at: unixSeconds(upload.expires_at),
-    ...(upload.status === 'completed' || view.compat === 'openai'
-      ? { file: file ? showFile(file, view) : null }
-      : {}),
+    ...((upload.status === 'completed' || view.compat === 'openai') && {
+      file: file ? showFile(file, view) : null,
+    }),
   }
 }
 

@@ -209,7 +209,7 @@ function showUsage(
     entity: entity ?? null,
     entity_type: entity_type ?? null,
     ...totals(groups.reduce<UsageSums>((sums, group) => addUsageSums(sums, group), NO_USAGE)),
-    ...(by.length > 0 && { groups: shown }),
+    groups: by.length > 0 ? shown : undefined,
   }
 }
 

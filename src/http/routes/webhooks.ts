@@ -268,7 +268,7 @@ export function showWebhook(webhook: WebhookRow): WebhookObject {
     url: webhook.url,
     description: webhook.description,
     event_types: wantedTypes(webhook),
-    ...(webhook.batch_id === null ? {} : { batch_id: webhook.batch_id }),
+    batch_id: webhook.batch_id ?? undefined,
     enabled: webhook.disabled_at === null,
     disabled_reason: webhook.disabled_reason,
     created: unixSeconds(webhook.created),
