@@ -155,6 +155,8 @@ test('an estimate says what a file may cost and which limits it meets, and leave
     )
     assert.match(fine.out, /^2 +\d+ +150 +\$0\.0000\d+ +m +user:1$/m)
     assert.match(fine.out, /^lim_\w+ +user:1 +\$5\.00 +\$0\.00 +\$0\.00 +\$0\.0000\d+ +block +sufficient$/m)
+    const asked = await offpeak(service, 'run', input, '--estimate', '--reask', '2')
+    assert.match(asked.out, / at most 450 output tokens: /)
 
     const limit = await offpeakJson<Limit>(service, 'limits', 'create', '--project', '--tokens', '10')
     const dear = await offpeak(service, 'run', input, '--estimate')

@@ -155,10 +155,10 @@ export function addBatches(program: Command, shell: Shell): void {
   const exported = addCall(shell, batches, 'export', {
     description: 'have the results of a batch written to a bucket, also after that has failed',
     argument: 'batch_…',
-    call: (id, { outputUrl }: ApiFlags & { outputUrl?: string }) => {
-      const body = outputUrl === undefined ? {} : { output_url: outputUrl }
-      return (client) => client.post(BatchObject, `${pathOf('batches', id)}/export`, body)
-    },
+    call:
+      (id, { outputUrl: output_url }: ApiFlags & { outputUrl?: string }) =>
+      (client) =>
+        client.post(BatchObject, `${pathOf('batches', id)}/export`, { output_url }),
   })
   exported.option('--output-url <url>', 'a folder, s3://bucket/path/ (default: that of the batch)')
   examples(exported, 'offpeak batches export batch_01k0… --output-url s3://data/out/')
@@ -186,15 +186,16 @@ function newBatch(file_id: string, flags: CreateFlags): object {
   if ((file_id === '') === (flags.inputUrl === undefined))
     throw new Failure('name one input: the ID of a file, or --input-url with a file in a bucket')
   return {
-    ...(flags.inputUrl === undefined ? { input_file_id: file_id } : { input_url: flags.inputUrl }),
-    ...(flags.outputUrl === undefined ? {} : { output_url: flags.outputUrl }),
+    input_file_id: file_id || undefined,
+    input_url: flags.inputUrl,
+    output_url: flags.outputUrl,
     endpoint: flags.endpoint,
     completion_window: flags.window,
-    ...(flags.notBefore === undefined ? {} : { start_after: flags.notBefore }),
-    ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
-    ...(flags.reask === undefined ? {} : { reask: flags.reask }),
-    ...(Object.keys(metadata).length === 0 ? {} : { metadata }),
-    ...(flags.webhook === undefined ? {} : { webhook: { url: flags.webhook } }),
+    start_after: flags.notBefore,
+    dedupe: flags.dedupe,
+    reask: flags.reask,
+    metadata: Object.keys(metadata).length === 0 ? undefined : metadata,
+    webhook: flags.webhook === undefined ? undefined : { url: flags.webhook },
   }
 }
 

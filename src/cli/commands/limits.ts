@@ -96,8 +96,8 @@ export function addLimits(program: Command, shell: Shell): void {
     description: 'change a limit; other fields keep their values',
     argument: 'lim_…',
     call: (id, flags: SetFlags) => {
-      const change = { ...(flags.amount === undefined ? {} : { amount: flags.amount }), ...terms(flags) }
-      if (Object.keys(change).length === 0)
+      const change = { amount: flags.amount, ...terms(flags) }
+      if (Object.values(change).every((value) => value === undefined))
         throw new Failure('there is nothing to change; give --amount, --action, --description or --notify-at')
       return (client) => client.post(LimitObject, pathOf('limits', id), change)
     },
@@ -156,11 +156,7 @@ export function capText({ metric, amount }: Pick<LimitObject, 'metric' | 'amount
 }
 
 function terms({ action, description, notifyAt }: TermFlags): object {
-  return {
-    ...(action === undefined ? {} : { action }),
-    ...(description === undefined ? {} : { description }),
-    ...(notifyAt === undefined ? {} : { notify_at: notifyAt }),
-  }
+  return { action, description, notify_at: notifyAt }
 }
 
 function amount(text: string): number {

@@ -157,15 +157,10 @@ async function untilDone(
     const batch = await client.post(
       BatchObject,
       '/v1/batches',
+      await batchOf(state.file_id, order.input, state),
       {
-        input_file_id: state.file_id,
-        endpoint: await endpointOfFile(order.input),
-        completion_window: state.window,
-        ...(Object.keys(state.metadata).length === 0 ? {} : { metadata: state.metadata }),
-        ...(state.dedupe === undefined ? {} : { dedupe: state.dedupe }),
-        ...(state.reask === undefined ? {} : { reask: state.reask }),
+        'idempotency-key': idempotencyKey(state),
       },
-      { 'idempotency-key': idempotencyKey(state) },
     )
     batch_id = batch.id
     state = { ...state, batch_id }
@@ -173,6 +168,17 @@ async function untilDone(
   }
   answer(batch_id)
   return await watchBatch(client, batch_id, watch)
+}
+
+/** The call that creates the batch of a run, or projects what it may cost. */
+export async function batchOf(
+  input_file_id: string,
+  input: string,
+  { window: completion_window, metadata, dedupe, reask }: RunTerms,
+): Promise<object> {
+  const endpoint = await endpointOfFile(input)
+  const named = Object.keys(metadata).length === 0 ? undefined : metadata
+  return { input_file_id, endpoint, completion_window, metadata: named, dedupe, reask }
 }
 
 /** Shows the progress of the download, then that of the batch again. */

@@ -13,7 +13,7 @@ import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import { ApiError } from '../client/client.ts'
 import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
-import { endpointOfFile, ModelOverride } from '../client/request-lines.ts'
+import { ModelOverride } from '../client/request-lines.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
@@ -47,6 +47,7 @@ import {
 import { appliesTo, capText } from './limits.ts'
 import { checkModel, modelNames } from './models.ts'
 import {
+  batchOf,
   explained,
   lockRun,
   outputOf,
@@ -399,9 +400,9 @@ export function orderFor(
     state: runStatePath(output),
     target,
     window: flags.window ?? '24h',
-    ...(flags.dedupe === undefined ? {} : { dedupe: flags.dedupe }),
-    ...(flags.reask === undefined ? {} : { reask: flags.reask }),
-    ...(flags.model === undefined ? {} : { model: flags.model }),
+    dedupe: flags.dedupe,
+    reask: flags.reask,
+    model: flags.model,
     ...job?.order,
     metadata: metadataOf(flags),
   }
@@ -424,11 +425,11 @@ function summary(report: RunReport, order: RunOrder, table: WrittenTable | undef
   return {
     batch_id: batch.id,
     status: batch.status,
-    ...(order.model === undefined ? {} : { model: order.model }),
+    model: order.model,
     request_counts: batch.request_counts,
     not_run: batch.not_run,
     cost_usd: batch.cost_usd,
-    ...(batch.dedupe_counts && { dedupe_counts: batch.dedupe_counts }),
+    dedupe_counts: batch.dedupe_counts,
     duration_ms: durationMs,
     ...(table === undefined
       ? { output: resolve(order.output), errors: resolve(order.errors) }
@@ -493,12 +494,8 @@ async function estimateRun({ client, watch }: Connection, order: RunOrder): Prom
   const { file } = await uploadInput(client, order.input, watch.view)
   try {
     await watchFile(client, file.id, watch)
-    return await client.post(BatchEstimate, '/v1/batches?dry_run=true', {
-      input_file_id: file.id,
-      endpoint: await endpointOfFile(order.input),
-      completion_window: order.window,
-      ...(Object.keys(order.metadata).length === 0 ? {} : { metadata: order.metadata }),
-    })
+    const batch = await batchOf(file.id, order.input, order)
+    return await client.post(BatchEstimate, '/v1/batches?dry_run=true', batch)
   } finally {
     // A file that a lost connection leaves costs nothing and is deleted after its retention.
     await client.delete(DeletedFile, `/v1/files/${file.id}`).catch(() => {})

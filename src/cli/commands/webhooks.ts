@@ -74,9 +74,9 @@ export function addWebhooks(program: Command, shell: Shell): void {
   addCall(shell, webhooks, 'rotate', {
     description: 'replace the secret; for a while both secrets sign',
     argument: 'wh_…',
-    call: (id, { overlap }: ApiFlags & { overlap?: number }) => {
-      const body = overlap === undefined ? {} : { overlap_seconds: overlap }
-      return (client) => client.post(WebhookWithSecret, `${pathOf('webhooks', id)}/rotate_secret`, body)
+    call: (id, { overlap: overlap_seconds }: ApiFlags & { overlap?: number }) => {
+      const path = `${pathOf('webhooks', id)}/rotate_secret`
+      return (client) => client.post(WebhookWithSecret, path, { overlap_seconds })
     },
     show: showSecret,
   }).option('--overlap <seconds>', 'how long both secrets sign (default: a day)', wholeNumber(0))
@@ -142,11 +142,10 @@ export function addEvents(program: Command, shell: Shell): void {
 }
 
 async function replayAll(client: ApiClient, path: string, event_id?: string): Promise<ReplayedDeliveries> {
-  const body = event_id === undefined ? {} : { event_id }
   let queued = 0
   let answer: ReplayedDeliveries
   do {
-    answer = await client.post(ReplayedDeliveries, path, body)
+    answer = await client.post(ReplayedDeliveries, path, { event_id })
     queued += answer.queued
   } while (answer.has_more && answer.queued > 0)
   return { ...answer, queued }
