@@ -6,7 +6,7 @@
 // temporary name while its blobs are added, then it replaces the previous copy in one step, and only then are unneeded
 // blobs removed. After any failure or crash one of the two can be restored, and the next backup copies only the missing
 // blobs.
-import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import { blobPages, openableBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
@@ -74,18 +74,8 @@ async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => 
 
 /** Bytes copied: 0 when it was there from an earlier backup, null when the service has it no more. */
 async function copyNew(from: Blobs, to: Blobs, key: string): Promise<{ key: string; bytes: number | null }> {
-  const there = await to.size(key).catch(orNull)
-  if (there !== null) return { key, bytes: 0 }
-  try {
-    return { key, bytes: await to.put(key, from.read(key)) }
-  } catch (error) {
-    return { key, bytes: orNull(error) }
-  }
-}
-
-function orNull(error: unknown): null {
-  if (error instanceof BlobMissing) return null
-  throw error
+  const there = await to.size(key).catch(nullIfMissing)
+  return { key, bytes: there === null ? await to.put(key, from.read(key)).catch(nullIfMissing) : 0 }
 }
 
 async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<number> {

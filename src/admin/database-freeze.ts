@@ -3,6 +3,7 @@
 // the admin command sets the mark before it looks for sessions.
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import { ExplainedError } from '../domain/errors.ts'
+import { isRecord } from '../domain/json-record.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
 import {
   deleteProperty,
@@ -68,15 +69,15 @@ export function spoken(why: Freeze): string {
 
 function parseFreeze(text: string): Freeze {
   const found: unknown = JSON.parse(text)
-  if (typeof found === 'object' && found !== null && 'by' in found) {
+  if (isRecord(found)) {
     const field = (name: string): string => {
-      const value: unknown = Reflect.get(found, name)
+      const value = found[name]
       return typeof value === 'string' ? value : ''
     }
     if (found.by === 'rekey') return { by: 'rekey', from: field('from'), to: field('to') }
     if (found.by === 'move_in') return { by: 'move_in', id: field('id'), from: field('from') }
     if (found.by === 'move_out')
-      return { by: 'move_out', id: field('id'), to: field('to'), done: Reflect.get(found, 'done') === true }
+      return { by: 'move_out', id: field('id'), to: field('to'), done: found.done === true }
   }
   throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
 }

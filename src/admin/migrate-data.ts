@@ -2,7 +2,7 @@
 // key. Each page of rows is committed together with the progress of the move, and blobs are written atomically, so an
 // interrupted move can be continued. Nothing counts as moved until both sides have been compared.
 import { randomInt, randomUUID } from 'node:crypto'
-import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { blobPages } from '../store/blobs.ts'
@@ -177,22 +177,17 @@ async function copyBlobs(from: Place, to: Place, limit: number, tell: (text: str
   const first = progress?.after?.[0] ?? null
   let copied = 0
   for await (const rows of blobPages(to.store.read, limit, first === null ? undefined : String(first))) {
-    for await (const _ of mapAhead(rows, BLOBS_AT_ONCE, ({ key }) => copyBlob(from.blobs, to.blobs, key)));
+    // One that the source has lost is told in the end.
+    const copies = mapAhead(rows, BLOBS_AT_ONCE, ({ key }) =>
+      to.blobs.put(key, from.blobs.read(key)).catch(nullIfMissing),
+    )
+    for await (const _ of copies);
     const last = rows.at(-1)
     if (!last) break
     const reached: Progress = { table: BLOBS, after: [last.key] }
     await to.store.write((tx) => writeProperty(tx, 'move_progress', JSON.stringify(reached)))
     copied += rows.length
     tell(`${copied} blobs copied`)
-  }
-}
-
-/** One that the source has lost is told in the end. */
-async function copyBlob(from: Blobs, to: Blobs, key: string): Promise<void> {
-  try {
-    await to.put(key, from.read(key))
-  } catch (error) {
-    if (!(error instanceof BlobMissing)) throw error
   }
 }
 
@@ -216,8 +211,8 @@ async function compareBlobs(from: Place, to: Place, sealed: SealedBlobs): Promis
   for await (const rows of blobPages(to.store.read, ROWS_AT_ONCE)) {
     const sizes = mapAhead(rows, BLOBS_AT_ONCE, async (row) => ({
       row,
-      there: await sizeOf(from.blobs, row.key),
-      here: await sizeOf(to.blobs, row.key),
+      there: await from.blobs.size(row.key).catch(nullIfMissing),
+      here: await to.blobs.size(row.key).catch(nullIfMissing),
     }))
     for await (const { row, there, here } of sizes) {
       if (there !== here)
@@ -239,11 +234,4 @@ async function compareBlobs(from: Place, to: Place, sealed: SealedBlobs): Promis
     result.opened++
   }
   return result
-}
-
-async function sizeOf(blobs: Blobs, key: string): Promise<number | null> {
-  return await blobs.size(key).catch((error: unknown) => {
-    if (error instanceof BlobMissing) return null
-    throw error
-  })
 }

@@ -43,6 +43,12 @@ export class BlobMissing extends Error {
   }
 }
 
+/** To catch the error of a blob that is missing; throws any other. */
+export function nullIfMissing(error: unknown): null {
+  if (error instanceof BlobMissing) return null
+  throw error
+}
+
 /** The stored bytes differ from what was written: altered, truncated, swapped or decayed. */
 export class BlobDamaged extends Error {
   readonly key: string

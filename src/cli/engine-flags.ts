@@ -4,6 +4,7 @@ import { freemem } from 'node:os'
 import { basename, delimiter, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { Config } from '../config/config.ts'
+import { isRecord, parsedJson } from '../domain/json-record.ts'
 import { type GgufModel, readGguf } from '../engines/gguf.ts'
 import { commandOf, RECIPES, type Recipe, slotsOf } from '../engines/recipes.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
@@ -162,11 +163,7 @@ async function requestNeeds(path: string): Promise<RequestNeeds> {
 }
 
 function bodyOf(line: string): Record<string, unknown> | null {
-  try {
-    const parsed: { body?: unknown } | null = JSON.parse(line)
-    const body = parsed?.body
-    return typeof body === 'object' && body !== null ? { ...body } : null
-  } catch {
-    return null
-  }
+  const request = parsedJson(line)
+  const body = isRecord(request) ? request.body : null
+  return isRecord(body) ? body : null
 }

@@ -3,7 +3,7 @@
 import { chmodSync, existsSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { assertNotFrozen, bindMasterKey } from '../admin/database-freeze.ts'
-import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import {
   type MasterKey,
@@ -175,11 +175,7 @@ export async function storeHealth(
     probe('database', config.database.kind, () =>
       store.read.selectFrom('projects').select('id').limit(1).execute(),
     ),
-    probe('blobs', config.blobs.kind, async () => {
-      await blobs.size(NO_BLOB).catch((error: unknown) => {
-        if (!(error instanceof BlobMissing)) throw error
-      })
-    }),
+    probe('blobs', config.blobs.kind, () => blobs.size(NO_BLOB).catch(nullIfMissing)),
   ])
 }
 

@@ -7,10 +7,14 @@ import { picosPerToken } from '../domain/money.ts'
 import { byDefault, checked, optional, RULES, type Shape, scalar, section } from './shape.ts'
 import { present } from './sources.ts'
 
-/** Text that `pattern` describes whole. */
-export function text(pattern: RegExp, expected: string): Shape<string> {
+/** Text that `pattern` describes whole, as `read` makes it out; undefined: it is no such text after all. */
+export function text(
+  pattern: RegExp,
+  expected: string,
+  read: (found: string) => string | undefined = (found) => found,
+): Shape<string> {
   const schema = Type.String({ pattern: pattern.source })
-  return scalar(schema, expected, ['string'], (found) => (pattern.test(found) ? found : undefined))
+  return scalar(schema, expected, ['string'], (found) => (pattern.test(found) ? read(found) : undefined))
 }
 
 export const anyText: Shape<string> = text(/^[^\n\r]*\S[^\n\r]*$/, 'text on one line')

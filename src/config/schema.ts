@@ -8,8 +8,9 @@ import { SCOPES } from '../domain/api-key.ts'
 import { BUCKET_USES } from '../domain/bucket-url.ts'
 import { ENDPOINT_PATHS, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { QUOTA_NAMES, QUOTAS_DEFAULT, type QuotaName } from '../domain/plan.ts'
-import { SIMULATED_FAULTS, type SimulatedFault } from '../domain/simulated-fault.ts'
+import { recordOf } from '../domain/json-record.ts'
+import { QUOTA_NAMES, QUOTAS_DEFAULT } from '../domain/plan.ts'
+import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
 import {
   anyText,
   BLOBS,
@@ -46,23 +47,19 @@ import { present, unreadable } from './sources.ts'
 
 // How the configuration writes the addresses of model servers, batch APIs and what lies between.
 
+const ADDRESS = /^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/
 export const BASE_URL_EXPECTED = 'an http:// or https:// address up to /v1, without credentials'
 
 /** `found` without slashes at the end of its path; undefined when it is no base URL. */
 export function parseBaseUrl(found: string): string | undefined {
-  if (!/^https?:\/\/[^\s?#@]+(\?[^\s#]*)?$/.test(found) || !URL.canParse(found)) return undefined
+  if (!ADDRESS.test(found) || !URL.canParse(found)) return undefined
   const [path = '', ...query] = found.split('?')
   const trimmed = path.replace(/\/+$/, '')
   const isOfEndpoint = ENDPOINT_PATHS.some((one) => trimmed.endsWith(one.slice('/v1'.length)))
   return isOfEndpoint ? undefined : [trimmed, ...query].join('?')
 }
 
-const BASE_URL = scalar(
-  Type.String({ pattern: '^https?://[^\\s?#@]+(\\?[^\\s#]*)?$' }),
-  BASE_URL_EXPECTED,
-  ['string'],
-  parseBaseUrl,
-)
+const BASE_URL = text(ADDRESS, BASE_URL_EXPECTED, parseBaseUrl)
 
 const PROXY = orWord(
   text(/^https?:\/\/[^\s/?#]+\/?$/, 'the address of a proxy such as http://proxy.internal:3128, or off'),
@@ -71,12 +68,10 @@ const PROXY = orWord(
 )
 
 /** Without a slash at its end. */
-const ORIGIN = scalar(
-  Type.String({ pattern: '^https?://[^\\s/?#@]+/?$' }),
+const ORIGIN = text(
+  /^https?:\/\/[^\s/?#@]+\/?$/,
   'an address without path and query, such as https://bucket.example',
-  ['string'],
-  (found) =>
-    /^https?:\/\/[^\s/?#@]+\/?$/.test(found) && URL.canParse(found) ? new URL(found).origin : undefined,
+  (found) => (URL.canParse(found) ? new URL(found).origin : undefined),
 )
 
 // The GPUs and the memory of this machine, which engines can use.
@@ -201,11 +196,8 @@ const METRICS_PORT = orWord(
 
 /** Read in lower case. */
 function headerName(example: string): Shape<string> {
-  return scalar(
-    Type.String({ pattern: '^[A-Za-z0-9-]{1,100}$' }),
-    `the name of a header such as ${example}`,
-    ['string'],
-    (found) => (/^[a-z0-9-]{1,100}$/i.test(found) ? found.toLowerCase() : undefined),
+  return text(/^[A-Za-z0-9-]{1,100}$/, `the name of a header such as ${example}`, (found) =>
+    found.toLowerCase(),
   )
 }
 
@@ -251,12 +243,7 @@ const SIGN_IN_PROXY = checked(
 )
 
 const QUOTAS = section(
-  Object.fromEntries(
-    QUOTA_NAMES.map((name) => [
-      name,
-      byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT),
-    ]),
-  ) as Record<QuotaName, Shape<number | null>>,
+  recordOf(QUOTA_NAMES, (name) => byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT)),
 )
 
 const PLAN = section({
@@ -316,11 +303,10 @@ const HEADERS = mapOf(
 )
 
 /** Read in lower case. */
-const FAIRNESS_HEADER = scalar(
-  Type.String({ pattern: '^[Xx]-[A-Za-z0-9_-]{1,100}$' }),
+const FAIRNESS_HEADER = text(
+  /^[Xx]-[A-Za-z0-9_-]{1,100}$/,
   'the name of a header that begins with x-, such as x-llm-d-inference-fairness-id',
-  ['string'],
-  (found) => (/^x-[a-z0-9_-]{1,100}$/i.test(found) ? found.toLowerCase() : undefined),
+  (found) => found.toLowerCase(),
 )
 
 const READABLE_FILE = checked(anyText, (path, problem) => {
@@ -329,12 +315,7 @@ const READABLE_FILE = checked(anyText, (path, problem) => {
 })
 
 const FAULTS = checked(
-  section(
-    Object.fromEntries(SIMULATED_FAULTS.map((fault) => [fault, byDefault(0, fraction)])) as Record<
-      SimulatedFault,
-      Shape<number>
-    >,
-  ),
+  section(recordOf(SIMULATED_FAULTS, () => byDefault(0, fraction))),
   (faults, problem) => {
     const sum = Object.values(faults).reduce((total, share) => total + share, 0)
     if (sum > 1 + 1e-9) problem([], `expected fractions that add up to 1 at most, found ${sum}`)
@@ -576,14 +557,10 @@ export const MODELS = checked(listOf(MODEL, 'a list of models'), (models, proble
 /** Scanners of bodies look for few keys, in lower case. */
 const FIELD = text(/^[a-z][a-z0-9_]{0,63}$/, 'the name of a field in lower case, such as input')
 const PROMPT_FIELDS_MAX = 16
-const USAGE_COUNT = scalar(
-  Type.String({ pattern: '^usage\\.[a-z][a-z0-9_]{0,63}$' }),
+const USAGE_COUNT = text(
+  /^usage\.[a-z][a-z0-9_]{0,63}$/,
   'usage. and the name of a count in the usage of the answer, such as usage.prompt_tokens',
-  ['string'],
-  (found) =>
-    /^usage\.(?!total_tokens$|cost_usd$)[a-z][a-z0-9_]{0,63}$/.test(found)
-      ? found.slice('usage.'.length)
-      : undefined,
+  (found) => (/\.(total_tokens|cost_usd)$/.test(found) ? undefined : found.slice('usage.'.length)),
 )
 
 const DECLARED_ENDPOINT = checked(

@@ -2,7 +2,7 @@
 // beats the default. No other part of the service reads the configuration file.
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { isMap, isScalar, LineCounter, type ParsedNode, parseDocument } from 'yaml'
+import { isMap, isNode, isScalar, isSeq, LineCounter, type ParsedNode, parseDocument } from 'yaml'
 import { ExplainedError } from '../domain/errors.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 
@@ -95,22 +95,14 @@ function offsetOf(contents: ParsedNode | null, path: Path): number {
       if (pair === undefined) return offset
       if (isScalar(pair.key)) offset = pair.key.range?.[0] ?? offset
       node = pair.value
-    } else if (hasItems(node) && typeof step === 'number') {
+    } else if (isSeq(node) && typeof step === 'number') {
       node = node.items[step]
-      if (hasRange(node)) offset = node.range[0]
+      if (isNode(node)) offset = node.range?.[0] ?? offset
     } else {
       return offset
     }
   }
   return offset
-}
-
-function hasItems(node: unknown): node is { items: readonly unknown[] } {
-  return typeof node === 'object' && node !== null && 'items' in node && Array.isArray(node.items)
-}
-
-function hasRange(node: unknown): node is { range: readonly [number, ...unknown[]] } {
-  return typeof node === 'object' && node !== null && 'range' in node && Array.isArray(node.range)
 }
 
 // All problems of a configuration at once, so that the operator can fix them together.

@@ -1,8 +1,13 @@
-// Parses JSON of unknown content.
+// Parses JSON of unknown content, and makes records with a value for each name.
 
 /** Whether `value` is a JSON object: not null, not an array. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** A value for each name. */
+export function recordOf<N extends string, T>(names: readonly N[], of: (name: N) => T): Record<N, T> {
+  return Object.fromEntries(names.map((name) => [name, of(name)])) as Record<N, T>
 }
 
 /** Undefined if the text is not JSON. */

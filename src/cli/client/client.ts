@@ -7,6 +7,7 @@ import type { Agent, Dispatcher, FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
+import { parsedJson } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { visible } from '../../domain/text.ts'
 import { orNull } from '../../wire/shape.ts'
@@ -119,14 +120,11 @@ export class ApiClient {
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const response = await this.#exchange(call)
     const text = await this.#orInterrupted(response.body.text())
-    let parsed: unknown
-    try {
-      parsed = JSON.parse(text)
-    } catch {
+    const parsed = parsedJson(text)
+    if (parsed === undefined)
       throw new Failure(
         `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
       )
-    }
     return checked(shape, parsed, `${call.method} ${call.path}`)
   }
 
@@ -320,12 +318,7 @@ function errorCode(text: string): string | null {
 }
 
 function readError(text: string) {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(text)
-  } catch {
-    return null
-  }
+  const parsed = parsedJson(text)
   return Value.Check(ErrorAnswer, parsed) ? parsed.error : null
 }
 

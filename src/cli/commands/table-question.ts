@@ -5,6 +5,7 @@ import { dirname, extname, resolve } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
+import { parsedJson } from '../../domain/json-record.ts'
 import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
 import type { Prepared, Question } from '../../tables/row-requests.ts'
@@ -181,15 +182,9 @@ function fields(text: string, earlier: Record<string, unknown> = {}): Record<str
   const key = text.slice(0, at)
   if (QUESTION_FIELDS.includes(key))
     throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
-  return { ...earlier, [key]: jsonOrText(text.slice(at + 1)) }
-}
-
-function jsonOrText(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
+  const value = text.slice(at + 1)
+  const json = parsedJson(value)
+  return { ...earlier, [key]: json === undefined ? value : json }
 }
 
 function delimiter(text: string): string {

@@ -3,6 +3,7 @@
 // upstream. Unknown batches and repeated messages are answered like any other.
 import { Type } from 'typebox'
 import { ApiError } from '../../domain/errors.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { isSigned } from '../../notify/webhook-signature.ts'
 import { hastenRemoteBatch } from '../../store/remote-batches.ts'
 import { type App, publicRoute, type RouteDependencies } from '../route.ts'
@@ -38,12 +39,8 @@ export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSec
 
 /** OpenAI and Offpeak name the batch in `data.id`. */
 function batchOf(bytes: Buffer): string | null {
-  try {
-    const event: unknown = JSON.parse(bytes.toString('utf8'))
-    const data = typeof event === 'object' && event !== null && 'data' in event ? event.data : null
-    const id = typeof data === 'object' && data !== null && 'id' in data ? data.id : null
-    return typeof id === 'string' && !id.includes('\0') ? id : null
-  } catch {
-    return null
-  }
+  const event = parsedJson(bytes.toString('utf8'))
+  const data = isRecord(event) ? event.data : null
+  const id = isRecord(data) ? data.id : null
+  return typeof id === 'string' && !id.includes('\0') ? id : null
 }

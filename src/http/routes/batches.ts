@@ -328,7 +328,7 @@ function showProgress({ progress, waiting_reason }: BatchProgress) {
 }
 
 /** `json` is null where no metadata was given. */
-function readMetadata(json: string | null): Metadata {
+export function readMetadata(json: string | null): Metadata {
   const stored: unknown = json === null ? {} : JSON.parse(json)
   return metadata.Check(stored) ? stored : {}
 }

@@ -64,7 +64,7 @@ import {
 import type { HeavyReads } from '../response/heavy-reads.ts'
 import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { checkPlace, showBatch, showBatchNow, visibleBatch } from './batches.ts'
+import { checkPlace, readMetadata, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 import { showMessageBatch } from './message-batches.ts'
@@ -541,7 +541,7 @@ function ownerOf(request: FastifyRequest, header_entity: string | null) {
 
 /** A batch whose metadata is full cannot name the one that it retries. */
 function retryMetadata({ id, metadata }: BatchRow): Metadata {
-  const old: Metadata = metadata === null ? {} : JSON.parse(metadata)
+  const old = readMetadata(metadata)
   const isFull = Object.keys(old).length >= METADATA_PAIRS_MAX && old.retry_of === undefined
   return isFull ? old : { ...old, retry_of: id }
 }

@@ -3,6 +3,7 @@
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
+import { recordOf } from '../../domain/json-record.ts'
 import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
 import type { Incoming } from '../../intake/incoming.ts'
@@ -119,23 +120,11 @@ export function quotaRoute(app: App, { store, plans, incoming, downloads, stream
         downloads: downloads.used(project_id),
         streams: streams.used(project_id),
       }
-      const row = (name: QuotaName) => ({ limit: plan.quotas[name], used: used[name] ?? null })
       return {
         object: 'quotas' as const,
         plan: plan.name,
         completion_windows: plan.completion_windows.map(({ text }) => text),
-        quotas: {
-          stored_bytes: row('stored_bytes'),
-          open_batches: row('open_batches'),
-          queued_lines: row('queued_lines'),
-          limits: row('limits'),
-          webhooks: row('webhooks'),
-          entities_per_batch: row('entities_per_batch'),
-          uploads: row('uploads'),
-          downloads: row('downloads'),
-          streams: row('streams'),
-          keys: row('keys'),
-        },
+        quotas: recordOf(QUOTA_NAMES, (name) => ({ limit: plan.quotas[name], used: used[name] ?? null })),
       }
     },
   })
