@@ -1,5 +1,5 @@
-// Makes a folder with those above it. Node's `recursive` never returns where the file system answers ENOENT although the folder
-// above is there, as /proc does.
+// Makes a folder and its missing parents. Node's `recursive` never returns where the file system answers ENOENT
+// although the parent exists, as /proc does.
 import { existsSync, mkdirSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 

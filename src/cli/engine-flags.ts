@@ -1,4 +1,4 @@
-// The options of `run` that start a model server of its own: `--model FILE.gguf`, and `--engine NAME --model NAME`.
+// Reads the options of `run` that start a model server: `--model FILE.gguf`, and `--engine NAME --model NAME`.
 import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { freemem } from 'node:os'
 import { basename, delimiter, join, resolve } from 'node:path'

@@ -1,4 +1,4 @@
-// How each known engine is started.
+// How each known engine is started: its command, variables, files and room.
 import type { GgufModel } from './gguf.ts'
 
 /**

@@ -1,4 +1,4 @@
-// Every endpoint, one file for each resource.
+// Adds every endpoint to the server, from one file for each resource.
 import { Incoming } from '../intake/incoming.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'

@@ -2,7 +2,7 @@
 // and maintenance beside that. It shuts down in order: it claims nothing more, lines in flight may finish within a limit,
 // finished lines are committed, and unfinished work is requeued.
 //
-// Its parts are constructed in the order in which a line meets them, backwards: each part is given only parts that exist.
+// Its parts are constructed from the last one that a line meets to the first, so each part gets only parts that exist.
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { EarlierAnswers } from '../dispatch/earlier-answers.ts'
 import { Lane } from '../dispatch/lane.ts'

@@ -1,4 +1,4 @@
-// ask: one question, and its answer. A batch of one line, in one call.
+// ask: asks one question and prints the answer, by a batch of one line in one call.
 import { randomUUID } from 'node:crypto'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'

@@ -1,4 +1,4 @@
-// config: checks a configuration file, shows what is in force, and prints the JSON Schema that editors use.
+// config: checks a configuration file, shows the configuration in force, and prints the JSON Schema that editors use.
 import { readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import type { ConfigFlags, Shell } from '../shell.ts'

@@ -1,4 +1,4 @@
-// models: shows the models that lines can name.
+// models: lists, shows, pauses and resumes the models that lines can name.
 import type { Command } from 'commander'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { AnyObject, type ApiClient, ApiError } from '../client/client.ts'

@@ -1,5 +1,4 @@
-// Calls that last: they end what they have taken when they are over, they stop when their caller has left, and they may
-// wait until something has come about.
+// Long calls free what they have taken when they close, stop when their caller disconnects, and may wait for an event.
 import type { ServerResponse } from 'node:http'
 import type { FastifyRequest } from 'fastify'
 import { type Clock, sleep } from '../../domain/clock.ts'

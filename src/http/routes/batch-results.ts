@@ -1,4 +1,4 @@
-// GET /v1/batches/{batch_id}/results
+// GET /v1/batches/{batch_id}/results: the finished lines of a batch as JSONL, or as a table.
 import { Type } from 'typebox'
 import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'

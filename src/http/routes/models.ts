@@ -1,4 +1,4 @@
-// Models, and the pauses that a project sets on them.
+// Lists and shows models, and pauses them for a project.
 import { unixSeconds } from '../../domain/clock.ts'
 import type { Model } from '../../domain/model.ts'
 import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'

@@ -1,6 +1,6 @@
-// A simulated engine with continuous batching, as vLLM schedules: in every step each running request gets its next token,
-// prompts are computed in pieces with what is left of the step's tokens, and requests wait for a slot, for blocks of
-// the KV cache, and for their turn. A request that finds no block for its next token preempts another, which computes
+// A simulated engine with continuous batching, scheduled as in vLLM: in every step each running request gets its next
+// token, the rest of the step's tokens computes prompts in pieces, and requests wait for a slot, for blocks of the KV
+// cache, and for their turn. A request that finds no block for its next token preempts another, which computes
 // everything again later. Time passes by `advance` alone, so the same engine runs on a virtual clock and behind HTTP.
 
 interface EngineRequest {
