@@ -137,6 +137,8 @@ export class AnswerScanner {
   #counts = true
   #cost: CostPlace | null = null
   #usage_place: CostPlace | null = null
+  /** Why valid JSON that was scanned last is no answer. */
+  fault = ''
 
   /** What `bytes` hold, valid UTF-8 all of it; null if that is no answer of this endpoint. */
   scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
@@ -144,12 +146,13 @@ export class AnswerScanner {
     const wanted = wantedOf(endpoint)
     this.#wanted = wanted
     json.open(bytes, 0, bytes.length)
+    this.fault = 'the answer is not a JSON object'
     if (json.kind() !== 'object') return null
     this.#resetUsage()
     this.#generated_bytes = 0
-    let hasContent = false
+    let listFault: string | null = `the answer has no ${wanted.shape.list}`
+    let statusFault: string | null = null
     let isEmpty = true
-    let hasStatus = true
     let stop_reason: StopReason | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
@@ -157,16 +160,21 @@ export class AnswerScanner {
       // Of a member given twice, the last counts, as with JSON.parse.
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
-      else if (key === 'status') hasStatus = json.readString() && json.text(wanted.statuses) !== null
-      else if (key === 'stop_reason') {
+      else if (key === 'status') {
+        const isKnown = json.readString() && json.text(wanted.statuses) !== null
+        statusFault = isKnown ? null : 'the status of the answer is none of an answer'
+      } else if (key === 'stop_reason') {
         const isText = json.readString()
         stop_reason = isText ? json.text(STOP_WORDS) : null
-        hasStatus = !isText || json.text(INTERRUPTED) === null
-      } else hasContent = this.#scanList()
+        statusFault = isText ? this.#interruption() : null
+      } else listFault = this.#scanList()
     }
     const brace = json.at - 1
     json.finish()
-    if (json.fault !== null || !hasContent || !hasStatus) return null
+    if (json.fault !== null || statusFault !== null || listFault !== null) {
+      this.fault = json.fault ? 'the answer is nested too deep' : (statusFault ?? listFault ?? '')
+      return null
+    }
     const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
     const usage = this.#usage()
     const usage_place = this.#usage_place ?? none
@@ -181,8 +189,8 @@ export class AnswerScanner {
     }
   }
 
-  /** Whether each entry is whole and has an index of its own, if any. A list with named entries has at least one. */
-  #scanList(): boolean {
+  /** Why the list is not one of whole entries, each with an index of its own, if any; one with named entries has some. */
+  #scanList(): string | null {
     const json = this.#json
     const { shape, output } = this.#wanted
     const { entry } = shape
@@ -193,57 +201,71 @@ export class AnswerScanner {
       json.skipValue()
       setSpan(this.#content, start, json.at)
       if (output !== null) this.#generated_bytes = json.at - start
-      return kind !== 'null'
+      return kind === 'null' ? `the answer has no ${shape.list}` : null
     }
     this.#indexes.clear()
     const isList = json.kind() === 'array'
-    let entries = 0
-    let sound = 0
+    let isEmpty = true
+    let fault: string | null = null
     for (let more = json.beginArray(); more; more = json.nextElement()) {
-      entries++
-      if (this.#scanEntry()) sound++
+      isEmpty = false
+      const own = this.#scanEntry()
+      fault ??= own
     }
     setSpan(this.#content, start, json.at)
     if (entry === null) this.#generated_bytes = json.at - start
-    return isList && (entries > 0 || entry === null) && sound === entries
+    if (!isList) return `the answer has no ${shape.list}`
+    return isEmpty && entry !== null ? `the list of ${shape.list} is empty` : fault
   }
 
-  #scanEntry(): boolean {
+  #scanEntry(): string | null {
     const json = this.#json
     const { entryKeys, shape, output } = this.#wanted
+    const { list, entry } = shape
     const isObject = json.kind() === 'object'
-    let bytes = shape.entry === null ? 0 : -1
-    let finished = true
+    let bytes = 0
+    let fault: string | null = entry === null ? null : `one of the ${list} has no ${entry.key}`
+    let finishFault: string | null = null
     let index: number | null = null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       const key = json.key(entryKeys)
       if (key === 'finish_reason') {
-        finished = json.kind() === 'null'
-        if (json.readString()) finished = json.text(INTERRUPTED) === null
+        finishFault = json.kind() === 'null' ? null : 'a finish_reason is no text'
+        if (json.readString()) finishFault = this.#interruption()
       } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
-      else if (key === shape.entry?.key) {
+      else if (entry !== null && key === entry.key) {
         const start = json.at
-        bytes = this.#scanContent(shape.entry.kinds) ? json.at - start : -1
+        fault = this.#scanContent(entry.kinds)
+        bytes = json.at - start
       } else json.skipValue()
     }
-    if (!isObject || bytes === -1 || index === -1) return false
-    if (index !== null) {
-      if (this.#indexes.has(index)) return false
-      this.#indexes.add(index)
-    }
+    if (!isObject) return `one of the ${list} is not an object`
     if (output !== null) this.#generated_bytes += bytes
-    return finished
+    if (fault !== null || finishFault !== null) return fault ?? finishFault
+    if (index === null) return null
+    if (index === -1) return `the index of one of the ${list} is no count`
+    if (this.#indexes.has(index)) return `two of the ${list} have the same index`
+    this.#indexes.add(index)
+    return null
   }
 
-  #scanContent(kinds: readonly JsonKind[]): boolean {
+  /** Why the last string that was read says that generation broke off; null if it does not. */
+  #interruption(): string | null {
+    const word = this.#json.text(INTERRUPTED)
+    return word === null ? null : `generation broke off (${word})`
+  }
+
+  #scanContent(kinds: readonly JsonKind[]): string | null {
     const kind = this.#json.kind()
     if (kind === 'object' && kinds.includes(kind)) return this.#scanMessage()
     this.#json.skipValue()
-    return kind !== null && kinds.includes(kind)
+    if (kind !== null && kinds.includes(kind)) return null
+    const { list, entry } = this.#wanted.shape
+    return `one of the ${list} has no ${entry?.key}`
   }
 
-  /** Whether the message is an object that says something, what it says being of the right kinds. */
-  #scanMessage(): boolean {
+  /** Why the message is no object that says something, of the right kinds. */
+  #scanMessage(): string | null {
     const json = this.#json
     let isEmpty = true
     let role = true
@@ -258,7 +280,10 @@ export class AnswerScanner {
       else if (key === 'tool_calls') calls = kind === 'array' || kind === 'null'
       json.skipValue()
     }
-    return !isEmpty && role && content && calls
+    if (isEmpty) return 'a message is empty'
+    if (!role) return 'the role of a message is no text'
+    if (!content) return 'the content of a message is neither text nor parts'
+    return calls ? null : 'the tool calls of a message are no list'
   }
 
   #scanUsage(): void {

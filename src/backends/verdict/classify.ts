@@ -4,9 +4,8 @@
 // blames the request, and only for what servers distinguish in text alone: request too long, unknown model, filtered
 // content. A problem of the configuration (wrong path, wrong key, empty account) is `failed`: no line is at fault.
 import { isUtf8 } from 'node:buffer'
-import { type AnswerShape, DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
-import { isRecord } from '../../domain/json-record.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
@@ -186,9 +185,8 @@ function classifySuccess(
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
   if (meant !== null) return classifyError(meant, error, endpoint, retry_after_ms)
-  const fault = answerFault(parsed, endpointOf(endpoint).answer)
   return failed(status, 'upstream_invalid_response', {
-    reason: `${status}, but ${fault}`,
+    reason: `${status}, but ${scanner.fault}`,
     ...(error.message === '' ? {} : { words: error.message }),
   })
 }
@@ -391,59 +389,4 @@ function failed(
 
 function has(error: UpstreamError, codes: readonly string[]): boolean {
   return error.codes.some((code) => codes.includes(code))
-}
-
-// An answer with a 200 may still not be one of its endpoint; `answerFault` says why.
-
-/** `value` is the answer, parsed, which the scanner did not take for one. */
-function answerFault(value: unknown, answer: AnswerShape): string {
-  if (!isRecord(value)) return 'the answer is not a JSON object'
-  const entries = value[answer.list]
-  if (answer.isAny)
-    return entries === undefined || entries === null
-      ? `the answer has no ${answer.list}`
-      : 'the answer is nested too deep'
-  if (!Array.isArray(entries)) return `the answer has no ${answer.list}`
-  const { status, stop_reason } = value
-  if (isInterrupted(stop_reason)) return `generation broke off (${stop_reason})`
-  if (answer.statuses !== null && status !== undefined && !answer.statuses.includes(String(status)))
-    return 'the status of the answer is none of an answer'
-  if (entries.length === 0) return `the list of ${answer.list} is empty`
-  const indexes = new Set<unknown>()
-  for (const entry of entries) {
-    const fault = entryFault(entry, answer)
-    if (fault !== null) return fault
-    const { finish_reason = null, index = null } = entry
-    if (finish_reason !== null && typeof finish_reason !== 'string') return 'a finish_reason is no text'
-    if (isInterrupted(finish_reason)) return `generation broke off (${finish_reason})`
-    if (index === null) continue
-    if (!Number.isInteger(index) || Number(index) < 0)
-      return `the index of one of the ${answer.list} is no count`
-    if (indexes.has(index)) return `two of the ${answer.list} have the same index`
-    indexes.add(index)
-  }
-  return 'the answer is nested too deep'
-}
-
-function isInterrupted(reason: unknown): boolean {
-  return reason === 'abort' || reason === 'error'
-}
-
-function entryFault(entry: unknown, { list, entry: wanted }: AnswerShape): string | null {
-  if (!isRecord(entry)) return `one of the ${list} is not an object`
-  if (wanted === null) return null
-  const found = entry[wanted.key]
-  const kind = Array.isArray(found) ? 'array' : typeof found
-  if (!wanted.kinds.some((one) => one === kind)) return `one of the ${list} has no ${wanted.key}`
-  return isRecord(found) ? messageFault(found) : null
-}
-
-function messageFault(message: Record<string, unknown>): string | null {
-  const { role = null, content = null, tool_calls = null } = message
-  if (Object.keys(message).length === 0) return 'a message is empty'
-  if (role !== null && typeof role !== 'string') return 'the role of a message is no text'
-  if (content !== null && typeof content !== 'string' && !Array.isArray(content))
-    return 'the content of a message is neither text nor parts'
-  if (tool_calls !== null && !Array.isArray(tool_calls)) return 'the tool calls of a message are no list'
-  return null
 }
