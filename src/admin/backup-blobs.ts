@@ -8,7 +8,7 @@
 // blobs.
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
-import { blobPages, openableBlobs } from '../store/blobs.ts'
+import { blobPages, knownBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
 import { AdminCommandError } from './database-freeze.ts'
 
@@ -56,7 +56,7 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
         }
       return { blobs, missing }
     })
-    const lost = [...(await openableBlobs(live.read, missing))]
+    const lost = [...(await knownBlobs(live.read, missing, true))]
     // What the service needs and has not is no reason to try again.
     if (lost.length < missing.length) continue
     const removed = await withStore(publish, (published) => removeOthers(to, published))
@@ -82,7 +82,7 @@ async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<numbe
   let removed = 0
   let keys: string[] = []
   const remove = async (): Promise<void> => {
-    const needed = await openableBlobs(copy.read, keys)
+    const needed = await knownBlobs(copy.read, keys, true)
     for (const key of keys) {
       if (needed.has(key)) continue
       await to.delete(key)

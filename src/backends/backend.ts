@@ -52,6 +52,17 @@ export type FailureCode =
   | 'upstream_invalid_response'
   | 'internal_error'
 
+/** An attempt that got no answer. */
+export function unanswered(
+  code: FailureCode,
+  reason: string,
+  more: Partial<Pick<FailedAttempt, 'words' | 'operatorReason' | 'unreachable'>> = {},
+): FailedAttempt {
+  return { kind: 'failed', status: null, code, reason, ...more }
+}
+
+type FailedAttempt = Extract<BackendResult, { kind: 'failed' }>
+
 export interface Backend {
   /** Names the upstream in audit records, logs and metrics: no credentials in it. */
   readonly name: string

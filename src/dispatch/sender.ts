@@ -1,6 +1,6 @@
 // Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
 // lines.ts.
-import type { BackendCall, BackendResult } from '../backends/backend.ts'
+import { type BackendCall, type BackendResult, unanswered } from '../backends/backend.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
@@ -166,12 +166,7 @@ function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResu
 }
 
 /** The error's text goes to the log only, because it may contain anything. */
-function internalFault(
-  { name }: ModelServer,
-  error: unknown,
-  log: Log,
-): Extract<BackendResult, { kind: 'failed' }> {
+function internalFault({ name }: ModelServer, error: unknown, log: Log): ReturnType<typeof unanswered> {
   log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
-  const reason = 'The service failed to handle this attempt.'
-  return { kind: 'failed', status: null, code: 'internal_error', reason }
+  return unanswered('internal_error', 'The service failed to handle this attempt.')
 }

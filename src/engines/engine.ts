@@ -12,7 +12,14 @@
 // After a start that failed, lines sent to it fail as with a server that cannot be reached: the rules for outages decide
 // how long lines wait for a server that never starts, unless `starts_max` ends that. After a crash they wait for the next
 // start.
-import type { Backend, BackendCall, BackendResult, ServerLoad, ServerOnDemand } from '../backends/backend.ts'
+import {
+  type Backend,
+  type BackendCall,
+  type BackendResult,
+  type ServerLoad,
+  type ServerOnDemand,
+  unanswered,
+} from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -391,7 +398,6 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
       return { kind: 'refused', status: 503, code: 'upstream_unavailable', message }
     }
     const operatorReason = `${reason}; its output is in ${this.#options.output}`
-    const code = 'upstream_unavailable'
-    return { kind: 'failed', status: null, code, reason, operatorReason, unreachable: true }
+    return unanswered('upstream_unavailable', reason, { operatorReason, unreachable: true })
   }
 }

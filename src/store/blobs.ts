@@ -43,10 +43,15 @@ export async function lockBlobs(tx: Writer, keys: readonly string[]): Promise<vo
   await selectRows(tx, 'blobs', { key: keys }).select('key').orderBy('key').forUpdate().execute()
 }
 
-/** Which of `keys` have a row, pending deletion or not. */
-export async function knownBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
+/** Which of `keys` have a row, pending deletion or not; with `openable`, not. */
+export async function knownBlobs(
+  db: Reader,
+  keys: readonly string[],
+  openable = false,
+): Promise<Set<string>> {
   if (keys.length === 0) return new Set()
-  const rows = await selectRows(db, 'blobs', { key: keys }).select('key').execute()
+  const match = { key: keys, ...(openable && { deletion_pending_since: null }) }
+  const rows = await selectRows(db, 'blobs', match).select('key').execute()
   return new Set(rows.map((row) => row.key))
 }
 
@@ -145,15 +150,6 @@ export async function* blobPages(db: Reader, limit: number, after?: string): Asy
     last = rows.at(-1)?.key
     more = rows.length === limit
   }
-}
-
-/** Which of `keys` can be opened. */
-export async function openableBlobs(db: Reader, keys: readonly string[]): Promise<Set<string>> {
-  if (keys.length === 0) return new Set()
-  const rows = await selectRows(db, 'blobs', { key: keys, deletion_pending_since: null })
-    .select('key')
-    .execute()
-  return new Set(rows.map((row) => row.key))
 }
 
 /** Something that cannot be read without its blob. */

@@ -4,7 +4,7 @@ import type { EndpointPath } from '../../domain/endpoint.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
-import type { BackendResult } from '../backend.ts'
+import { type BackendResult, unanswered } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
 
 const KEYS = new Names('custom_id', 'response', 'error', 'result')
@@ -123,10 +123,6 @@ function endedBefore(code: string): BackendResult {
 }
 
 /** The result of a line that the batch API did not answer. */
-export function unfinished(
-  reason: string,
-  words: string | null = null,
-): Extract<BackendResult, { kind: 'failed' }> {
-  const said = words === null || words === '' ? {} : { words }
-  return { kind: 'failed', status: null, code: 'upstream_unavailable', reason, ...said }
+export function unfinished(reason: string, words: string | null = null): ReturnType<typeof unanswered> {
+  return unanswered('upstream_unavailable', reason, words ? { words } : {})
 }

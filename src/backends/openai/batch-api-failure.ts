@@ -2,6 +2,7 @@
 import type { Dispatcher } from 'undici'
 import { isRecord } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
+import { unanswered } from '../backend.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
 import { MESSAGE_LENGTH_MAX, readUpstreamError, saysNoFunds } from '../verdict/upstream-error.ts'
 
@@ -66,22 +67,18 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
   const words = error instanceof Error ? error.message || code || error.name : String(error)
   const unreachable = NOT_CONNECTED.includes(code)
   return new BatchApiError(
-    {
-      kind: 'failed',
-      status: null,
-      code: code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
-      reason: unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
-      operatorReason: redact(words),
-      ...(unreachable ? { unreachable } : {}),
-    },
+    unanswered(
+      code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
+      unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
+      { operatorReason: redact(words), ...(unreachable ? { unreachable } : {}) },
+    ),
     unreachable,
   )
 }
 
 /** The failure of a call whose answer arrives too slowly. */
 export function tooSlow(): BatchApiError {
-  const reason = 'the batch API answers too slowly'
-  return new BatchApiError({ kind: 'failed', status: null, code: 'upstream_timeout', reason }, false)
+  return new BatchApiError(unanswered('upstream_timeout', 'the batch API answers too slowly'), false)
 }
 
 /** The failure of a call whose answer does not follow the batch API's definition. */

@@ -3,7 +3,7 @@
 // other.
 import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
-import type { Backend, BackendCall, BackendResult, FailureCode } from '../backend.ts'
+import { type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
 import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { proxyOf } from '../http1/proxy.ts'
@@ -135,12 +135,11 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     const { secrets } = prepared
     if (outcome.kind === 'whole') return classify(outcome, endpoint, secrets)
     const { code, reason, words, operatorReason, unreachable } = outcome
-    return {
-      ...broken(code, secrets.redact(reason)),
+    return unanswered(code, secrets.redact(reason), {
       ...(words === undefined ? {} : { words: secrets.redact(words) }),
       ...(operatorReason === undefined ? {} : { operatorReason: secrets.redact(operatorReason) }),
       ...(unreachable === true ? { unreachable } : {}),
-    }
+    })
   }
 
   const beside = (url: string, resource: '' | '/models', accept: string, timeout_ms: number): SideReader =>
@@ -188,7 +187,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
     send(call) {
       const { body, signal, endpoint } = call
       const project_id = options.sharesConnections ? '' : call.project_id
-      if (signal?.aborted) return Promise.resolve(broken('upstream_unavailable', 'aborted'))
+      if (signal?.aborted) return Promise.resolve(unanswered('upstream_unavailable', 'aborted'))
       return new Promise((resolve, reject) => {
         const exchange = new Exchange(headFor(call), body, project_id, (outcome) => {
           if (signal !== undefined) watch.leave(signal, exchange)
@@ -216,8 +215,4 @@ interface Prepared {
   /** Made when the first line of an endpoint is sent. */
   heads: Map<EndpointPath, Buffer>
   secrets: Secrets
-}
-
-function broken(code: FailureCode, reason: string): BackendResult & { kind: 'failed' } {
-  return { kind: 'failed', status: null, code, reason }
 }

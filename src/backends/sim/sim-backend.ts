@@ -3,7 +3,7 @@
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import { AbortWatch } from '../abort-watch.ts'
-import type { Backend, BackendCall, BackendResult } from '../backend.ts'
+import { type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
 import type { SimOptions } from './sim-options.ts'
 import { type SimResponse, Simulator } from './simulator.ts'
@@ -18,8 +18,8 @@ interface SimBackendOptions extends SimOptions {
 }
 
 const TIMEOUT_MS = 60_000
-const CLOSED: BackendResult = failed('the backend was closed')
-const ABORTED: BackendResult = failed('aborted')
+const CLOSED = unanswered('upstream_unavailable', 'the backend was closed')
+const ABORTED = unanswered('upstream_unavailable', 'aborted')
 
 /** Throws a RangeError for options that make no sense. */
 export function simBackend(options: SimBackendOptions): Backend {
@@ -44,7 +44,9 @@ export function simBackend(options: SimBackendOptions): Backend {
       const abortable = { abort: () => settle(ABORTED) }
       const cancel =
         fate.kind === 'hang'
-          ? clock.after(timeout_ms, () => settle(timedOut(timeout_ms)))
+          ? clock.after(timeout_ms, () =>
+              settle(unanswered('upstream_timeout', `no complete answer within ${timeout_ms} ms`)),
+            )
           : clock.after(fate.after_ms, () => settle(resultOf(fate, endpoint)))
       waiting.add(settle)
       if (signal !== undefined) watch.enter(signal, abortable)
@@ -77,16 +79,7 @@ export function simBackend(options: SimBackendOptions): Backend {
 }
 
 function resultOf(fate: Exclude<SimResponse, { kind: 'hang' }>, endpoint: EndpointPath): BackendResult {
-  if (fate.kind === 'reset') return failed('simulated: the connection was reset')
+  if (fate.kind === 'reset') return unanswered('upstream_unavailable', 'simulated: the connection was reset')
   const { status, text, retry_after_ms } = fate
   return classify({ status, body: Buffer.from(text), retry_after_ms: retry_after_ms ?? undefined }, endpoint)
-}
-
-function timedOut(timeout_ms: number): BackendResult {
-  const reason = `no complete answer within ${timeout_ms} ms`
-  return { kind: 'failed', status: null, code: 'upstream_timeout', reason }
-}
-
-function failed(reason: string): BackendResult {
-  return { kind: 'failed', status: null, code: 'upstream_unavailable', reason }
 }
