@@ -20,7 +20,7 @@ function blocks(language: string): string[] {
   )
 }
 
-test('the README pasted whole ends with the answers', { timeout: 120_000 }, async () => {
+test('the README pasted whole ends with the answers', { timeout: 120_000 }, async ({ signal }) => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-readme-'))
   for (const name of ['bin', 'build.ts', 'dist', 'examples', 'node_modules', 'package-lock.json', 'src'])
     await symlink(join(ROOT, name), join(folder, name))
@@ -40,6 +40,12 @@ test('the README pasted whole ends with the answers', { timeout: 120_000 }, asyn
   })
   // A group of its own, so that nothing is left when the script fails.
   const bash = spawn('bash', ['-s'], { cwd: folder, env, detached: true })
+  const kill = () => {
+    try {
+      if (bash.pid !== undefined) process.kill(-bash.pid, 'SIGKILL')
+    } catch {}
+  }
+  signal.addEventListener('abort', kill)
   try {
     bash.stdin.end(script)
     const [out, err] = await Promise.all([text(bash.stdout), text(bash.stderr), once(bash, 'close')])
@@ -55,9 +61,7 @@ test('the README pasted whole ends with the answers', { timeout: 120_000 }, asyn
     // The last thing on the screen.
     assert.match(out.trim().split('\n').at(-1) ?? '', /"custom_id":"gsm8k-0003"/)
   } finally {
-    try {
-      if (bash.pid !== undefined) process.kill(-bash.pid, 'SIGKILL')
-    } catch {}
+    kill()
     await rm(folder, { recursive: true, force: true, maxRetries: 5 })
   }
 })
