@@ -8,7 +8,7 @@ import { readOwn } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
-/** The batch as it stands afterwards. Throws batch_not_found and batch_not_cancellable. */
+/** Returns the batch afterwards. Throws batch_not_found and batch_not_cancellable. */
 export async function cancelBatch(
   tx: Writer,
   project_id: string,
@@ -28,7 +28,7 @@ export async function cancelBatch(
 // Pauses a batch and resumes it: nothing new is sent meanwhile, what is in flight may finish, and its window goes on.
 // Asking again changes nothing.
 
-/** The batch as it stands afterwards. Throws batch_not_found and batch_not_pausable. */
+/** Returns the batch afterwards. Throws batch_not_found and batch_not_pausable. */
 export async function setBatchPaused(
   tx: Writer,
   { project_id, id }: { project_id: string; id: string },

@@ -5,7 +5,7 @@ import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
 import type { Ports } from '../store/ports.ts'
 
-/** Longer than any upload or seal lies between its blob and its commit. */
+/** Longer than any upload or seal takes between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
 /** Blobs that are committed are no older, so what is about to be committed is never found to be unknown twice. */
 export const BLOB_FRESH_MS = 2 * 60_000

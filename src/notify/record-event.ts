@@ -39,7 +39,7 @@ export async function recordEvent(
   }
 }
 
-/** Sends one webhook an event that says nothing but that it arrives; whatever types it subscribes to. */
+/** Sends one webhook a test event, whatever types it subscribes to. */
 export async function recordTestEvent(tx: Writer, webhook: WebhookRow, now: number): Promise<EventRow> {
   const { id: webhook_id, project_id } = webhook
   const data = JSON.stringify({ webhook_id })

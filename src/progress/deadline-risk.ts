@@ -29,7 +29,7 @@ export async function batchesAtRisk(
 
 // The opening hours that a batch depends on: those of the models that its lines name.
 
-/** None where its models are not known, or each is always open. */
+/** The hours of the batch's models; none if its models are unknown, or all of them always open. */
 export function hoursOf(batch: Pick<BatchRow, 'models'>, models: ReadonlyMap<string, Model>): ModelHours[] {
   return modelsOf(batch).flatMap((id) => models.get(id)?.hours ?? [])
 }

@@ -45,7 +45,10 @@ export interface Surroundings {
   models: ReadonlyMap<string, Model>
 }
 
-/** `groups`: the batch's unsealed chunks; `remote`: what batch APIs have of it. Null if the batch is not waiting, or for no known reason. */
+/**
+ * `groups`: the batch's unsealed chunks; `remote`: its remote batches. Null if the batch is not waiting, or for no
+ * known reason.
+ */
 export function waitingReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],

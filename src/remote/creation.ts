@@ -237,7 +237,7 @@ export class Creations {
   }
 }
 
-/** What to look for where the answer to a creation was lost. */
+/** The batch to look for after the answer to a creation was lost. */
 export function wantedBatch(store: Store, row: RemoteBatchRow): WantedBatch {
   const { id: name, file_id, line_count, created: since, upstream } = row
   return { name, file_id, line_count, since, taken: (ids) => openRemoteIds(store.read, upstream, ids) }

@@ -16,7 +16,7 @@ const CANCEL_SHARE = 0.05
 const CANCEL_MS_MIN = 2_000
 const CANCEL_MS_MAX = 15 * 60_000
 
-/** When what is at a batch API is called back (Unix ms). */
+/** When the lines of a remote batch are called back (Unix ms). */
 export function recallAt({ created, expires_at }: Window): number {
   const windowMs = expires_at - created
   const keptMs = Math.max(windowMs * RECALL_SHARE, Math.min(RECALL_MS_MIN, windowMs * RECALL_SHARE_MAX))
@@ -28,7 +28,7 @@ export function cancelMs({ created, expires_at }: Window): number {
   return Math.min(CANCEL_MS_MAX, Math.max(CANCEL_MS_MIN, (expires_at - created) * CANCEL_SHARE))
 }
 
-/** Whether a batch that goes on as it has since `from` is through in good time. */
+/** Whether a batch that continues at its rate since `from` ends in good time. */
 export function isOnTime(seen: Pick<SeenBatch, 'done'>, from: number, window: Window, now: number): boolean {
   if (seen.done <= 0 || now <= from) return false
   return from + (now - from) / seen.done < (now + window.expires_at) / 2

@@ -35,7 +35,7 @@ export function batchRequests(
   })
 }
 
-/** Of the whole batch, for people who look at it there. */
+/** The metadata of the whole remote batch, for people who see it there. */
 export function requestMetadata({ batch, claim }: Run): Record<string, string> {
   return { offpeak_batch: batch.id, offpeak_chunk: String(claim.idx) }
 }

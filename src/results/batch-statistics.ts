@@ -32,7 +32,7 @@ interface BatchStatistics {
   timeline: Timeline
 }
 
-/** What a batch and a chunk count of these lines. */
+/** The counts of these lines for their batch and chunk. */
 export function sumOfTallies(tallies: readonly Tally[]): TallySums {
   const sums = {
     completed: 0,

@@ -28,7 +28,7 @@ export async function finishIfDone(
   return await endBatch(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
 }
 
-/** Null when the batch may not end so any more. */
+/** Null if the batch may no longer end this way. */
 export async function endBatch(
   tx: Writer,
   batch: BatchRow,

@@ -14,7 +14,7 @@ import { findJournalled, type Ports, readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
 import { bytesIn, readSpans, type Span } from './read-spans.ts'
 
-/** What users read with. */
+/** The ports for reading results and inputs for users, at a time. */
 export interface ReadPorts extends Ports {
   /** Results and inputs whose file has expired by then are not read (Unix ms). */
   now: number

@@ -61,14 +61,14 @@ export interface SentLine extends RecordedLine {
   bytes: Buffer
 }
 
-/** Who answered, and the prices and the window of then: a reload may change them before the line ends. */
+/** The server that answered, and its prices and window at that time: a reload may change them before the line ends. */
 export interface Answerer {
   upstream: { name: string; tier: number; price: Price | null }
   /** Undefined where the configuration has not named it since the worker started. */
   model: BilledModel
 }
 
-/** What answers that do not stand have used. */
+/** The usage of earlier answers that do not count. */
 export interface Earlier {
   usage: TokenUsage
   /** Whether a server reported no usage, so that it was estimated. */
@@ -90,7 +90,7 @@ interface AnsweredLine {
 
 type BilledModel = Pick<Model, 'price' | 'context_window'> | undefined
 
-/** What an answer has used and costs, with the answers before it. */
+/** The usage and the cost of an answer, with the answers before it. */
 export function billAnswer(
   to: SentLine,
   answer: Answer,

@@ -38,7 +38,7 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
     .executeTakeFirstOrThrow()
 }
 
-/** The caller's name for it, else that of its input file; an empty one is none. */
+/** The caller's name for the batch, else the name of its input file; an empty name is none. */
 export function batchName({ id, metadata, input_filename }: NameFields): string {
   const { name }: { name?: unknown } = JSON.parse(metadata ?? '{}')
   return (typeof name === 'string' && name) || input_filename || id
@@ -71,7 +71,7 @@ const SORT_COLUMNS = {
 
 type SortColumn = NonNullable<(typeof SORT_COLUMNS)[BatchSort]>
 
-/** Where a list in this order goes on behind the batch, whatever becomes of it meanwhile; its name stays. */
+/** The cursor after the batch in this order, valid whatever changes later; its name stays. */
 export function batchCursor(batch: BatchRow, sort: BatchSort): string {
   const column = SORT_COLUMNS[sort]
   return column === null || column === 'name' ? batch.id : cursorAt(batch.id, batch[column])
@@ -326,7 +326,7 @@ export async function markInputDeleted(tx: Writer, ids: readonly string[], now: 
   await updateRows(tx, 'batches', { id: ids }).set({ input_deleted_at: now }).execute()
 }
 
-/** Whether another batch has its input. */
+/** Whether another batch has the same input. */
 export async function isInputShared(db: Reader, { id, input_file_id }: BatchRow): Promise<boolean> {
   const other = selectRows(db, 'batches', { input_file_id }).where('id', '<>', id).select('id').limit(1)
   return (await other.executeTakeFirst()) !== undefined

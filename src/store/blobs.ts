@@ -102,7 +102,7 @@ export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<
 
 // Which blobs the database says there must be, and what each of them is for: what a doctor asks.
 
-/** Whether there is anything that only the master key opens: blobs, or secrets of webhooks. */
+/** Whether the master key wraps anything: keys of blobs, or secrets of webhooks. */
 export async function hasBlobs(db: Reader): Promise<boolean> {
   return (await anyWrappedKey(db)) !== null
 }
@@ -213,12 +213,12 @@ const REFERENCES: readonly Reference[] = [
   },
 ]
 
-/** What this blob is for. */
+/** The files and batches that need this blob. */
 export async function usesOfBlob(db: Reader, key: string): Promise<BlobUse[]> {
   return await uses(db, ({ from, blob }) => sql`${sql.raw(from)} WHERE ${sql.raw(blob)} = ${key}`)
 }
 
-/** Blobs that files and batches refer to although the database knows nothing of them: there should be none. */
+/** Blobs that files and batches refer to and that have no row: there should be none. */
 export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]> {
   const found = await uses(db, ({ from, blob, isGone = '1 = 0' }) => {
     const unknown = `LEFT JOIN blobs ON blobs.key = ${blob} AND blobs.deletion_pending_since IS NULL

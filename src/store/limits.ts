@@ -67,8 +67,9 @@ function versionOf(db: Reader, project_id: string) {
 }
 
 /**
- * Until when a chunk is parked that was to wait until `runAt` for limits of this version: not at all, if they have changed.
- * Locks what each change of a limit changes first, so that it sees the chunk parked, or this sees it done.
+ * Until when a chunk is parked that was to wait until `runAt` for limits of this version: not at all, if the limits
+ * have changed. Locks the row that each change of a limit changes first, so that either the change sees the parked
+ * chunk, or this function sees the change.
  */
 export async function overLimitUntil(
   tx: Writer,
@@ -95,8 +96,8 @@ export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Li
 }
 
 /**
- * The same, locked until the transaction ends: of two that check the same limit, the second sees what the
- * first has taken. Everyone locks them in the order of their IDs.
+ * The same, locked until the transaction ends: of two transactions that check the same limit, the second sees the
+ * reservations of the first. All transactions lock limits in the order of their IDs.
  */
 export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<Limit[]> {
   return await limitsOf(tx, wanted, (query) => query.forUpdate())

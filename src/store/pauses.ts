@@ -8,7 +8,7 @@ import type { Reader, Writer } from './store.ts'
 
 type PausedModel = { project_id: string; model: string; paused_at: number }
 
-/** Parks what may not be claimed yet of a batch whose chunks were just made ready. */
+/** Parks the chunks of a batch that were just made ready, if it or its model is paused, or it starts later. */
 export async function holdBack(tx: Writer, batch_id: string, now: number): Promise<void> {
   const batch = await selectRows(tx, 'batches', { id: batch_id })
     .select(['project_id', 'paused_at', 'start_after', 'expires_at'])
@@ -22,7 +22,7 @@ export async function holdBack(tx: Writer, batch_id: string, now: number): Promi
   await parkOfPausedModels(tx, project_id, batch_id)
 }
 
-/** Since when the batch is paused (Unix ms); the batch as it then stands. */
+/** Pauses the batch, if it is not paused; returns its row afterwards (`paused_at` in Unix ms). */
 export async function pauseBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
   const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({ paused_at: eb.fn.coalesce('paused_at', eb.val(now)) }))
@@ -35,7 +35,7 @@ export async function pauseBatch(tx: Writer, id: string, now: number): Promise<B
   return batch
 }
 
-/** What was paused goes on; its rate is sampled anew, for nothing has ended meanwhile. */
+/** Resumes the batch; its rate is sampled anew, since no line has ended meanwhile. */
 export async function resumeBatch(tx: Writer, id: string, now: number): Promise<BatchRow> {
   const batch = await updateRows(tx, 'batches', { id })
     .set((eb) => ({
@@ -80,7 +80,7 @@ export async function resumeModel(tx: Writer, project_id: string, model: string)
   return true
 }
 
-/** Those of one project, or of all. */
+/** The paused models of one project, or of all. */
 export async function listPausedModels(db: Reader, project_id?: string): Promise<PausedModel[]> {
   const query = db.selectFrom('paused_models').selectAll().orderBy('project_id').orderBy('model')
   return await (project_id === undefined ? query : query.where('project_id', '=', project_id)).execute()

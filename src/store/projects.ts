@@ -34,12 +34,12 @@ export async function setPlan(tx: Writer, id: string, plan: string): Promise<voi
 
 // How much of its quotas a project uses.
 
-/** Until the transaction ends, no other that asks for the same can add to what the project has. */
+/** Locks the project until the transaction ends, so that no other locking transaction adds objects to it. */
 export async function lockProject(tx: Writer, project_id: string): Promise<void> {
   await selectRows(tx, 'projects', { id: project_id }).select('id').forNoKeyUpdate().execute()
 }
 
-/** Of files that their users can see. */
+/** The bytes of files that their users can see. */
 export async function sumStoredBytes(db: Reader, project_id: string): Promise<number> {
   const { bytes } = await selectRows(db, 'files', { project_id, deleted_at: null })
     .select(exactSum('bytes').as('bytes'))
@@ -74,7 +74,7 @@ export async function listKeys(db: Reader): Promise<KeyWithProject[]> {
   return await withProject(db).orderBy('api_keys.id', 'desc').execute()
 }
 
-/** Those of one project, or of all. */
+/** The keys of one project, or of all. */
 export async function listKeysPage(
   db: Reader,
   page: Page & { project_id: string | null },
@@ -164,7 +164,7 @@ function withProject(db: Reader) {
 /** A key has so many sessions, and as many links. */
 const OF_KEY_MAX = 20
 
-/** Removes those that have expired, and the oldest of the key where it has too many: nothing else has to. */
+/** Inserts the session, and removes expired sessions and the oldest ones beyond the bound of the key. */
 export async function insertConsoleSession(tx: Writer, row: ConsoleSessionRow): Promise<void> {
   await tx.deleteFrom('console_sessions').where('expires', '<=', row.created).execute()
   await insertRow(tx, 'console_sessions', row)

@@ -25,7 +25,10 @@ const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
 /** Of these, those of which no end is known. */
 const UNFINISHED: readonly RemoteBatchState[] = UNRECORDED.filter((state) => state !== 'ended')
 
-/** What the lines of a batch are projected to cost: it is reserved while they are there, whether a limit matches or not. */
+/**
+ * The projected cost of the lines of a remote batch, which stays reserved while they are there, whether a limit
+ * matches or not.
+ */
 export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
 
 type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'> & {
@@ -57,7 +60,7 @@ export async function intendRemoteBatch(
   return row
 }
 
-/** Those of a chunk whose results are not recorded, oldest first. */
+/** The remote batches of a chunk whose results are not recorded, oldest first. */
 export async function unrecordedBatches(
   db: Reader,
   { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
@@ -68,7 +71,7 @@ export async function unrecordedBatches(
     .execute()
 }
 
-/** What batch APIs have of unfinished batches, for the reasons why these wait. */
+/** The remote batches of unfinished batches, for their waiting reasons. */
 export interface RemoteWork {
   batch_id: string
   upstream: string
@@ -98,7 +101,7 @@ export async function remoteWorkOf(db: Reader, batch_ids: readonly string[]): Pr
     .execute()
 }
 
-/** Which of these IDs batches have that are open at an upstream. */
+/** The IDs among these that belong to batches open at an upstream. */
 export async function openRemoteIds(
   db: Reader,
   upstream: string,
@@ -112,7 +115,7 @@ export async function openRemoteIds(
 
 type Change = Partial<Omit<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>>
 
-/** False if it is in another state by now. */
+/** False if the remote batch is in another state by now. */
 export async function changeRemoteBatch(
   tx: Writer,
   id: string,
@@ -124,8 +127,8 @@ export async function changeRemoteBatch(
 }
 
 /**
- * Says when, by the database's clock, it is about to be created there. The batch API has just answered, so it is not
- * failing. False without the lease, or in another state.
+ * Stores the time, by the database's clock, at which the batch is about to be created. The batch API has just
+ * answered, so it is not failing. False without the lease, or in another state.
  */
 export async function announceCreation(
   tx: Writer,
@@ -146,7 +149,7 @@ export async function announceCreation(
   )
 }
 
-/** How long ago it was to be created last (ms), by the database's clock. */
+/** Milliseconds since the last attempt to create it, by the database's clock. */
 export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Promise<number> {
   const row = await selectRows(db, 'remote_batches', { id })
     .select((eb) => eb(now, '-', eb.ref('creating_at')).as('age_ms'))
@@ -157,7 +160,7 @@ export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Pr
 type RemoteEnd = Pick<RemoteBatchRow, 'status'> &
   Partial<Pick<RemoteBatchRow, 'output_file_id' | 'error_file_id' | 'remote_report' | 'detail'>>
 
-/** It has ended there: its chunk is made ready, whatever models are available. */
+/** Records that it has ended there, and makes its chunk ready, whatever models are available. */
 export async function endRemoteBatch(
   tx: Writer,
   batch: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'state'>,
@@ -178,7 +181,7 @@ export async function endRemoteBatch(
   return numUpdatedRows > 0n
 }
 
-/** For a chunk that was just parked: it is ready at once if one of its batches has ended whose results can be read. */
+/** Makes a chunk that was just parked ready at once if one of its batches has ended whose results can be read. */
 export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
   const ended = await selectRows(tx, 'remote_batches', {
     batch_id: chunk.batch_id,
@@ -199,10 +202,9 @@ async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id
 }
 
 /**
- * Nothing more of it will be recorded: what it answered is committed under the epoch `epoch`, and `returned` is what the
- * lines that it left are projected to cost, which stays reserved for the chunk. The rest of what its lines had reserved
- * is released. False if another worker may have claimed the chunk since: it then records what is not recorded yet. It may
- * be repeated.
+ * Ends the recording of a batch: its answers are committed under the epoch `epoch`, and `returned` is the projected
+ * cost of its unanswered lines, which stays reserved for the chunk; the rest of its reservation is released. False
+ * if another worker may have claimed the chunk since: that worker records the remaining results. It may be repeated.
  */
 export async function settleRemoteBatch(
   tx: Writer,
@@ -290,8 +292,8 @@ export async function forgetRemoteBatches(tx: Writer, limit: number): Promise<nu
 }
 
 /**
- * For a chunk that is sealed: no line of it is anywhere any more. What batch APIs may still have of it is given up, which
- * happens if its results or its input are damaged; what has ended there is settled on its own.
+ * Gives up the remote batches of a sealed chunk, which happens if their results or their input are damaged; batches
+ * that have ended there are settled on their own.
  */
 export async function giveUpRemoteBatches(
   tx: Writer,
@@ -313,7 +315,7 @@ async function releaseKept(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_
   await deleteRows(tx, 'reservations', { batch_id, idx: keptIndex(idx) }).execute()
 }
 
-/** The whole of it, page by page in the order of their IDs. */
+/** All remote batches, page by page in the order of their IDs. */
 export async function listRemoteBatches(db: Reader, after: string, limit: number): Promise<RemoteBatchRow[]> {
   return await db
     .selectFrom('remote_batches')
@@ -380,8 +382,8 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
 // When remote batches are polled.
 
 /**
- * Takes up to `limit` of an upstream's that are due, and says when each is due again: `nextIn`, in ms from now. No other
- * worker takes them before.
+ * Takes up to `limit` due batches of an upstream, and sets when each is due again: `nextIn`, in ms from now. No
+ * other worker takes them before.
  */
 export async function takeDueBatches(
   tx: Writer,
@@ -409,7 +411,7 @@ export async function takeDueBatches(
   return due
 }
 
-/** What is open of a model and a project at a batch API. `first`: the oldest batch, as most end in that order. */
+/** The open batches of a model and a project at a batch API. `first`: the oldest batch, as most end in that order. */
 export interface OpenAtBatchApi {
   model: string
   upstream: string
@@ -428,7 +430,7 @@ export async function openAtBatchApis(db: Reader): Promise<OpenAtBatchApi[]> {
   return rows.map((row) => ({ ...row, lines: Number(row.lines) }))
 }
 
-/** Has the batch that is the first one there, now that this one has ended, looked at now. */
+/** Makes the batch that has become the oldest there due now, since this one has ended. */
 export async function hastenNextBatch(
   tx: Writer,
   { model, upstream }: Pick<RemoteBatchRow, 'model' | 'upstream'>,
@@ -450,7 +452,7 @@ export async function hastenNextBatch(
     .execute()
 }
 
-/** The upstreams of which batches are due. */
+/** The upstreams with due batches. */
 export async function dueUpstreams(db: Reader, now: number): Promise<string[]> {
   const rows = await db
     .selectFrom('remote_batches')
@@ -462,7 +464,7 @@ export async function dueUpstreams(db: Reader, now: number): Promise<string[]> {
   return rows.map(({ upstream }) => upstream)
 }
 
-/** Has an open batch of one of these upstreams looked at now, by its ID there. False if there is none. */
+/** Makes an open batch of one of these upstreams due now, by its ID there. False if there is none. */
 export async function hastenRemoteBatch(
   tx: Writer,
   remote_id: string,
@@ -474,7 +476,7 @@ export async function hastenRemoteBatch(
   )
 }
 
-/** Has the batches of a batch that is ending looked at now: they are cancelled, or a worker records what they answered. */
+/** Makes the remote batches of an ending batch due now: they are cancelled, or a worker records their answers. */
 export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
   await updateRows(tx, 'remote_batches', { batch_id, state: 'open' }).set({ poll_at: now }).execute()
   await updateRows(tx, 'chunks', { batch_id, state: 'parked' })

@@ -45,7 +45,7 @@ export async function forgetEvents(tx: Writer, cutoff: number, limit: number): P
   return ids.length
 }
 
-/** A page of those of a batch of the project, or of the project itself. */
+/** A page of the webhooks of a batch of the project, or of the project itself. */
 export async function listWebhooks(
   db: Reader,
   project_id: string,
@@ -55,7 +55,7 @@ export async function listWebhooks(
 }
 
 /**
- * Those of a batch, or of the project itself (null), that events are to be sent to; none of them can be deleted until the
+ * The enabled webhooks of a batch, or of the project itself (null); none of them can be deleted until the
  * transaction ends.
  */
 export async function enabledWebhooks(
@@ -78,7 +78,7 @@ export async function updateWebhook(
   return await updateRows(tx, 'webhooks', { id }).set(change).returningAll().executeTakeFirstOrThrow()
 }
 
-/** Nothing is sent to it any more; one that is disabled already stays as it is. */
+/** Disables the webhook: no event is sent to it any more. */
 export async function disableWebhook(tx: Writer, id: string, reason: string, now: number): Promise<void> {
   await updateRows(tx, 'webhooks', { id, disabled_at: null })
     .set({ disabled_at: now, disabled_reason: reason })

@@ -4,7 +4,7 @@ import type { AnswerSchema } from './answer-cells.ts'
 import { columnIndex, compileTemplate, type Template } from './prompt-template.ts'
 import { type Cell, cellText, RowError, rowId, TableError, type TableReader } from './table.ts'
 
-/** What is asked about each row. */
+/** The question about each row. */
 export interface Asking {
   model: string
   /** Templates: `{{column}}` is the cell of that column. */

@@ -43,7 +43,7 @@ export interface SpentTime {
   checked: number
 }
 
-/** The processes that one process of the service has check for it. */
+/** The processes that check answers for one process of the service. */
 export class SchemaChecks {
   readonly limits: CheckLimits
   readonly #queue: ProjectQueue

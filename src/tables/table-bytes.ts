@@ -4,7 +4,10 @@ import { pipeline, Readable } from 'node:stream'
 import { createGunzip, createZstdDecompress } from 'node:zlib'
 import { compressionOf, TableError } from './table.ts'
 
-/** Wherever the bytes are. `name`: its ending says how they are written, and messages begin with it. */
+/**
+ * The bytes of a table, in memory, a file or a blob. `name`: its ending says how they are written, and messages
+ * begin with it.
+ */
 export interface TableSource {
   name: string
   byteLength: number

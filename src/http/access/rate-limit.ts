@@ -130,7 +130,7 @@ export class RateLimit {
   }
 }
 
-/** Of two limits that count a call, what is told: an error, else the one with the fewest calls left. */
+/** Of two limits that count a call, the one to report: an error, else the one with the fewest calls left. */
 export function tighter(
   a: RateLimitStatus | undefined,
   b: RateLimitStatus | undefined,

@@ -19,7 +19,7 @@ export function checkFormLength(request: FastifyRequest, file_bytes_max: number,
     throw tooLarge(file_bytes_max, param)
 }
 
-/** What is known of the form before it is read. */
+/** The properties of the form that its headers announce. */
 export function announcedForm({ headers }: Pick<FastifyRequest, 'headers'>): Announced {
   const encoding = encodingOf(headers)
   // The size of a compressed body is not known before it is read.

@@ -9,7 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 const ENCODED_CHARACTERS_MIN = 16 * 1024
 const ENCODED_TYPES = /^(application\/(json|x-ndjson)|text\/csv)\b/
 
-/** What to send instead of `payload`, which may be itself. */
+/** The payload to send: compressed, or `payload` itself. */
 export function compressAnswer(request: FastifyRequest, reply: FastifyReply, payload: unknown): unknown {
   const content = contentOf(payload)
   if (content === null) return payload

@@ -97,10 +97,7 @@ export class HeavyRead {
 
 const SLOT_RETRY_S = 1
 
-/**
- * What each project may have so many of at once in one API process, by a quota of its plan and by its share of the
- * process.
- */
+/** Slots of one API process for each project, bounded by a quota of its plan and by its share of the process. */
 export class ProjectSlots {
   readonly #quota: QuotaName
   readonly #slots: SharedSlots

@@ -70,12 +70,12 @@ export function isUnanswered(error: unknown): error is Error {
   return error instanceof Error && error.message === 'Query read timeout'
 }
 
-/** The server takes no changes on this connection; another one may lead to the server that does. */
+/** Whether the server takes no changes on this connection; another connection may lead to a server that does. */
 export function isReadOnly(error: unknown): error is Error {
   return error instanceof Error && codeOf(error) === READ_ONLY
 }
 
-/** The connection is of no use or could not be opened; its transaction has ended. */
+/** Whether the connection is broken or could not be opened; its transaction has ended. */
 export function isUnavailable(error: unknown): boolean {
   const code = codeOf(error)
   if (error instanceof Error && UNSUPPORTED_PARAMETER.test(error.message)) return false

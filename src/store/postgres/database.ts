@@ -14,7 +14,7 @@ export function openPool(config: PoolConfig): Pool {
   return pool
 }
 
-/** Patient until a connection stands, and not after that. `onWaiting` gets the errors that are waited out. */
+/** Retries until a connection is open, and not after that. `onWaiting` gets the errors of the retries. */
 export function connectingPool(
   pool: Pool,
   patience: RetryPlan,
