@@ -1,6 +1,6 @@
 // Releases memory while the process is idle. V8 collects garbage by allocated bytes, not by time: an idle process would
 // keep the garbage of its start or of its last batch, and as much free heap again.
-import { setFlagsFromString } from 'node:v8'
+import { getHeapStatistics, setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { systemClock } from '../domain/clock.ts'
 
@@ -19,15 +19,20 @@ export function releaseMemoryWhenIdle(): () => void {
     cancel = systemClock.after(LOOK_MS, () => {
       const { user, system } = process.cpuUsage(before)
       const isIdle = (user + system) / 1000 < LOOK_MS * IDLE_CPU_SHARE
-      if (isIdle && process.memoryUsage().heapTotal - collected > GARBAGE_BYTES_MIN) {
+      if (isIdle && heapBytes() - collected > GARBAGE_BYTES_MIN) {
         collectGarbage()
-        collected = process.memoryUsage().heapTotal
+        collected = heapBytes()
       }
       look()
     })
   }
   look()
   return () => cancel()
+}
+
+/** Unlike `process.memoryUsage()`, it opens no file, and so never fails. */
+function heapBytes(): number {
+  return getHeapStatistics().total_heap_size
 }
 
 let exposed: NonNullable<typeof globalThis.gc> | null = null

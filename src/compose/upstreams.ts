@@ -1,6 +1,6 @@
 // Creates a client for each model server that the configuration names.
 
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import type { Backend } from '../backends/backend.ts'
 import { AnthropicBatchApi } from '../backends/openai/anthropic-batch-api.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
@@ -22,6 +22,7 @@ import type { Spill } from '../dispatch/routes.ts'
 import { ModelServer, type Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
 import { OpeningHours } from '../domain/hours.ts'
+import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
 import { type EarlyEngine, Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
@@ -83,10 +84,22 @@ interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   earlyEngine: EarlyEngine | null
 }
 
+/** Those of the stores, of sockets to other processes and of webhooks. */
+const FILES_BESIDE = 48
+
+/** Where the system tells it in another way, or not, no limit is known. */
+function openFilesMax(): number {
+  const limits = existsSync(LIMITS) ? readFileSync(LIMITS, 'utf8') : ''
+  return Number(/^Max open files +(\d+)/m.exec(limits)?.[1] ?? Number.POSITIVE_INFINITY)
+}
+
+const LIMITS = '/proc/self/limits'
+
 /** The upstreams of a configuration. An upstream that is the same in the next one is kept with its learned state. */
 export class ConfiguredUpstreams {
   readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
   readonly #clock: Clock
+  readonly #log: Log
   readonly #addressesOf: (host: string) => readonly string[]
   #known = new Map<string, Upstream>()
   #liveServers = new Map<string, LiveServer>()
@@ -94,20 +107,20 @@ export class ConfiguredUpstreams {
   constructor(config: Config, deps: UpstreamDeps) {
     this.#makeBackend = backendMaker(config, deps)
     this.#clock = deps.clock
+    this.#log = deps.log
     this.#addressesOf = deps.addressesOf
   }
 
   /** By model ID, in the order of the configuration. */
   of(config: Config): Map<string, Upstream[]> {
     const before = this.#known
+    const worker_max = this.#linesMax(config)
     this.#known = new Map()
     const upstreams = new Map(
       config.models.map(({ model, upstreams }) => [
         model.id,
         upstreams.flatMap((one) =>
-          this.#addresses(one).map((address) =>
-            this.#upstream(model.id, one, address, config.worker.concurrency_max, before),
-          ),
+          this.#addresses(one).map((address) => this.#upstream(model.id, one, address, worker_max, before)),
         ),
       ]),
     )
@@ -117,6 +130,19 @@ export class ConfiguredUpstreams {
     for (const [key, upstream] of before)
       if (!this.#known.has(key) && !used.has(backendOf(upstream))) upstream.retire()
     return upstreams
+  }
+
+  /** Lines in flight at an upstream: each has a connection, and the stores must be able to open files beside them. */
+  #linesMax({ worker: { concurrency_max }, models }: Config): number {
+    const files = openFilesMax()
+    const count = models.reduce((sum, { upstreams }) => sum + upstreams.length, 0)
+    const lines = Math.max(1, Math.floor((files - FILES_BESIDE) / count))
+    if (lines >= concurrency_max) return concurrency_max
+    this.#log.warn(
+      { open_files_max: files, concurrency_max: lines },
+      'the process may open few files; sends fewer lines at once (raise the limit: ulimit -n, LimitNOFILE)',
+    )
+    return lines
   }
 
   /** Null stands for whatever the name resolves to. */

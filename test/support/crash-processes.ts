@@ -108,9 +108,14 @@ export class CrashTest implements AsyncDisposable {
   }
 
   /** `serve`, `api` or `worker`, with `env` beside the variables of all; resolves once it is ready. */
-  async start(command: 'serve' | 'api' | 'worker', env: NodeJS.ProcessEnv = {}): Promise<OffpeakProcess> {
+  async start(
+    command: 'serve' | 'api' | 'worker',
+    env: NodeJS.ProcessEnv = {},
+    through?: readonly [string, ...string[]],
+  ): Promise<OffpeakProcess> {
     const listening = command === 'worker' ? [] : ['--port', '0']
-    const started = this.#launch([command, '--data', 'data', '--config', 'offpeak.yaml', ...listening], env)
+    const args = [command, '--data', 'data', '--config', 'offpeak.yaml', ...listening]
+    const started = this.#launch(args, env, through)
     await started.ready
     if (command !== 'worker') this.#url = await started.url
     return started

@@ -57,6 +57,7 @@ function sentence(error: unknown): string {
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
+  ['EMFILE', 'the process may open no more files (raise the limit: ulimit -n, LimitNOFILE)'],
   ['EISDIR', 'expected a file, found a folder'],
   ['EEXIST', 'expected a folder, found a file'],
   ['ENOTDIR', 'part of this path is a file, not a folder'],
