@@ -3,7 +3,7 @@
 import type { Attributes, SpanContext } from '@opentelemetry/api'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { TracingConfig } from '../config/config.ts'
-import { systemClock } from '../domain/clock.ts'
+import { sleep, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'
 import { version } from './version.ts'
@@ -78,16 +78,10 @@ export async function openTracing(
     },
     samplesLine: () => config.ratio > Math.random(),
     async close() {
-      await new Promise<void>((resolve) => {
-        const cancel = systemClock.after(CLOSE_MS_MAX, resolve)
-        provider
-          .shutdown()
-          .catch(() => {})
-          .finally(() => {
-            cancel()
-            resolve()
-          })
-      })
+      const exported = new AbortController()
+      const end = (): void => exported.abort()
+      provider.shutdown().then(end, end)
+      await sleep(systemClock, CLOSE_MS_MAX, exported.signal)
     },
   }
 }

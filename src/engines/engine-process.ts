@@ -9,7 +9,7 @@ import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import type { Duplex, Readable } from 'node:stream'
-import { systemClock } from '../domain/clock.ts'
+import { sleep, systemClock } from '../domain/clock.ts'
 
 // The shell script that runs an engine. The worker has the other end of fd 3: a line on it, or its end (however the
 // worker ended), stops the engine. At the end the whole process group is killed, and on Linux whatever else carries
@@ -183,10 +183,9 @@ function engineProcess(
     if (error) return 'could not be started: the system did not make the process'
     // Where the guard itself was killed, its watcher ends the rest when the pipe ends.
     control.end()
-    const late = Promise.withResolvers<void>()
-    const cancel = systemClock.after(OUTPUT_MS_MAX, () => late.resolve())
-    await Promise.race([outputRead, late.promise])
-    cancel()
+    const read = new AbortController()
+    void outputRead.then(() => read.abort())
+    await sleep(systemClock, OUTPUT_MS_MAX, read.signal)
     control.destroy()
     return howItEnded(status.trim(), code, signal, program)
   })

@@ -21,7 +21,7 @@ import {
   unanswered,
 } from '../backends/backend.ts'
 import type { EngineConfig } from '../config/config.ts'
-import type { Clock } from '../domain/clock.ts'
+import { type Clock, sleep } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { type EngineAccess, type EnginePlace, type EngineState, newApiKey, orderOf } from './engine-access.ts'
 import { EngineOutput, type EngineProcess, type LaunchEngine } from './engine-process.ts'
@@ -103,8 +103,10 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   #pauseMs = PAUSE_MS_MIN
   /** How long its last start took. */
   #startMs: number
-  #cancelAlarm: (() => void) | null = null
-  #onIdle: (() => void) | null = null
+  /** Aborted to look at the server at once. */
+  #alarm: AbortController | null = null
+  /** While it stops: aborted when no line is in flight. */
+  #idle: AbortController | null = null
   #closed = false
 
   constructor(options: EngineOptions) {
@@ -208,13 +210,13 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     } finally {
       this.#inFlight--
       this.#busyAt = this.#options.clock.now()
-      if (this.#inFlight === 0) this.#onIdle?.()
+      if (this.#inFlight === 0) this.#idle?.abort()
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true
-    this.#cancelAlarm?.()
+    this.#alarm?.abort()
     this.#options.machine.leave(this)
     await Promise.all([this.#early?.process.stop(), this.#end()])
   }
@@ -299,7 +301,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     if (this.#state !== 'ready' || this.#isUnconfirmed) return
     this.#isUnconfirmed = true
     // The health check is next.
-    this.#cancelAlarm?.()
+    this.#alarm?.abort()
   }
 
   /** Kills a server that answers neither health checks nor lines. */
@@ -325,13 +327,8 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   }
 
   #pause(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const cancel = this.#options.clock.after(ms, resolve)
-      this.#cancelAlarm = () => {
-        cancel()
-        resolve()
-      }
-    })
+    this.#alarm = new AbortController()
+    return sleep(this.#options.clock, ms, this.#alarm.signal)
   }
 
   async #onExit(process: EngineProcess, how: string): Promise<void> {
@@ -364,15 +361,11 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     log.info({ engine: this.name, why }, 'engine is stopped')
     this.#isStopped = true
     this.#become('stopping')
-    if (this.#inFlight > 0)
-      await new Promise<void>((resolve) => {
-        const cancel = clock.after(EVICTION_MS, resolve)
-        this.#onIdle = () => {
-          cancel()
-          resolve()
-        }
-      })
-    this.#onIdle = null
+    if (this.#inFlight > 0) {
+      this.#idle = new AbortController()
+      await sleep(clock, EVICTION_MS, this.#idle.signal)
+    }
+    this.#idle = null
     await this.#end()
     this.#pauseMs = PAUSE_MS_MIN
     this.#failure = null
@@ -384,7 +377,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   async #end(): Promise<void> {
     const process = this.#process
     const backend = this.#backend
-    this.#cancelAlarm?.()
+    this.#alarm?.abort()
     await process?.stop()
     this.#backend = null
     this.#process = null

@@ -2,20 +2,15 @@
 // one chunk is sent, the next is opened.
 import type { ByteRange } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listSealed } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
+import type { Ports } from './journal.ts'
 import { streamSpan } from './read-spans.ts'
 
 /** Chunk rows read at a time. */
 const PAGE_ROWS = 200
-
-interface Ports {
-  db: Reader
-  sealed: SealedBlobs
-}
 
 /** A part of a blob. */
 interface Piece {

@@ -127,9 +127,12 @@ export class Recorder<R extends RecordedRun> {
     while (this.#open.has(run) && (results.journalling || results.hasFresh))
       await (results.journalling ?? this.#journal([run]))
     if (!this.#open.delete(run)) return
-    const { store } = this.#options
-    const parked = await this.#retryUntilStored('park', () => store.write((tx) => write(tx, results.lease)))
-    this.#close(run, parked === 'lost' ? 'lost' : 'parked')
+    await this.#endLease(run, (tx) => write(tx, results.lease))
+  }
+
+  async #endLease(run: R, write: (tx: Writer) => Promise<Fenced>): Promise<void> {
+    const ended = await this.#retryUntilStored('park', () => this.#options.store.write(write))
+    this.#close(run, ended === 'lost' ? 'lost' : 'parked')
   }
 
   /** Resolves when every recorded line is committed, or its lease is lost. */
@@ -313,12 +316,9 @@ export class Recorder<R extends RecordedRun> {
 
   /** A journal of the chunk is damaged. The worker that claims it next reverses the charges of the lost lines. */
   async #parkDamaged(run: R): Promise<void> {
-    const { store } = this.#options
+    const { claimSql } = this.#options.store
     if (run.results.hasFresh) await this.#journal([run])
-    const parked = await this.#retryUntilStored('park', () =>
-      store.write((tx) => parkChunk(tx, store.claimSql, run.results.lease, 0, 'stores_failing')),
-    )
-    this.#close(run, parked === 'lost' ? 'lost' : 'parked')
+    await this.#endLease(run, (tx) => parkChunk(tx, claimSql, run.results.lease, 0, 'stores_failing'))
   }
 
   /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */
@@ -352,14 +352,11 @@ export class Recorder<R extends RecordedRun> {
 
   /** The database rejects results of the chunk. The worker that claims it next ends its lines as errors. */
   async #reject(run: R, error: StatementRejected): Promise<void> {
-    const { store, log, onRejected } = this.#options
+    const { log, onRejected } = this.#options
     const { batch_id, idx } = run.results.lease
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REJECTED)
     onRejected(run)
-    const rejected = await this.#retryUntilStored('park', () =>
-      store.write((tx) => rejectChunk(tx, run.results.lease, error.message)),
-    )
-    this.#close(run, rejected === 'lost' ? 'lost' : 'parked')
+    await this.#endLease(run, (tx) => rejectChunk(tx, run.results.lease, error.message))
   }
 
   #background(work: Promise<void>): void {

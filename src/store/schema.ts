@@ -661,7 +661,6 @@ export type DeliveryRow = Selectable<Schema['deliveries']>
 export type LimitRow = Selectable<Schema['limits']>
 export type UsageDayRow = Selectable<Schema['usage_days']>
 export type ProjectDayRow = Selectable<Schema['project_days']>
-export type LedgerEntryRow = Selectable<Schema['ledger_entries']>
 export type ReservationRow = Selectable<Schema['reservations']>
 export type ProjectedSpendRow = Selectable<Schema['batch_projected_spend']>
 export type CrossingRow = Selectable<Schema['limit_crossings']>
