@@ -152,17 +152,7 @@ export function route<
     },
     ...(takesLines && { bodyLimit: INLINE_BYTES_MAX }),
     schema: { ...parameters, ...(body && !streams && { body }) },
-    config: {
-      declared: {
-        methods,
-        url,
-        access,
-        doc,
-        accepts,
-        ...(takesLines && { takesLines }),
-        ...(streams && { streams }),
-      },
-    },
+    config: { declared: { methods, url, access, doc, accepts, takesLines, streams } },
   })
 }
 
@@ -187,7 +177,7 @@ export function publicRoute<Path extends string, B extends TSchema = TSchema>(
     handler,
     bodyLimit: PUBLIC_BODY_BYTES_MAX,
     schema: accepts,
-    config: { declared: { methods, url, access: 'public', doc, accepts, ...(raw && { raw }) } },
+    config: { declared: { methods, url, access: 'public', doc, accepts, raw } },
   })
 }
 

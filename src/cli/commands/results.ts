@@ -10,8 +10,8 @@ import { BatchObject } from '../../wire/batch.ts'
 import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
-import { joinAnswers, resultRows, type Target } from '../tables/join-answers.ts'
-import { createTable, formatOfOutput, openTable, refuseSameFile } from '../tables/open-table.ts'
+import { joinAnswers, resultRows, type Target, targetAt } from '../tables/join-answers.ts'
+import { createTable, openTable, refuseSameFile } from '../tables/open-table.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
@@ -81,8 +81,7 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
   const path = outputOf(id, flags, true)
   using _lock = await lockRun(path)
   const last = await lastTableRun(path)
-  const { spreadsheet } = last.table.terms
-  const target = { path, format: formatOfOutput(path), spreadsheet }
+  const target = targetAt(path, last.table.terms)
   const write = (files: Files): Promise<WrittenRows> => mergeTable({ input: id, target, last }, files)
   await writeResultsOf(shell, { id: last.batch_id, target, write }, flags)
 }
@@ -129,9 +128,9 @@ async function writeResultsOf(
 }
 
 function targetFor(id: string, { format, output, spreadsheet }: ResultsFlags): Target {
-  if (output !== undefined) return { path: output, format: format ?? formatOfOutput(output), spreadsheet }
+  if (output !== undefined && format === undefined) return targetAt(output, { spreadsheet })
   const chosen = format ?? 'csv'
-  return { path: `${id}.${chosen}`, format: chosen, spreadsheet }
+  return { path: output ?? `${id}.${chosen}`, format: chosen, spreadsheet }
 }
 
 async function write(

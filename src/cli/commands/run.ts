@@ -18,8 +18,8 @@ import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import type { ConfigFlags, Shell } from '../shell.ts'
-import type { JoinedRows } from '../tables/join-answers.ts'
-import { fileSource, formatOfOutput, refuseSameFile } from '../tables/open-table.ts'
+import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
+import { fileSource, refuseSameFile } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
@@ -159,18 +159,17 @@ async function runLocked(
 ): Promise<void> {
   const engine = await runEngine(given, table ? null : input, shell.env)
   const flags = engine === null ? given : forEngine(given, engine)
-  const last = given.retryFailed ? await finishedRun(outputOf(input, flags, table)) : undefined
+  const output = outputOf(input, flags, table)
+  const last = given.retryFailed ? await finishedRun(output) : undefined
   let job = last ? undefined : await tableJob(input, flags, table, view, signal)
   const override = !table && flags.model !== undefined ? new ModelOverride(flags.model) : undefined
-  const output = outputOf(input, flags, table)
   let requests = input
   try {
     if (!table) requests = await requestsOf(input, override, tableFolder(output))
     const connection = await connectOrEmbed(shell, flags, { view, signal }, engine)
     try {
       if (last) {
-        const path = outputOf(input, flags, table)
-        const target = { path, format: formatOfOutput(path), spreadsheet: last.table.terms.spreadsheet }
+        const target = targetAt(output, last.table.terms)
         const retry = await startRetry(connection, { input, target, last, flags })
         job = retry
         view.stop()
@@ -241,7 +240,7 @@ async function tableJob(
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
   const path = outputOf(input, flags, table)
   await refuseSameFile(input, path)
-  const target = { path, format: formatOfOutput(path), spreadsheet: flags.spreadsheet }
+  const target = targetAt(path, flags)
   return await startTableJob({ input, target, terms: await tableTerms(flags) }, view, signal)
 }
 

@@ -1,6 +1,7 @@
 // sim: runs the simulated model server as a server of its own, for tests and load.
 
 import { type Command, Option } from 'commander'
+import { recordOf } from '../../domain/json-record.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
 import type { Shell, SimEngineOrder } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -37,10 +38,8 @@ export function addSim(program: Command, shell: Shell): void {
     .option('--models <list>', 'models it answers for (default: any)', commaList)
     .option('--log <file>', 'append a line for each request to this file')
     .option('--engine', 'answers take the time of a simulated engine: batching, KV cache, queue, /metrics')
-  for (const option of Object.values(ENGINE_OPTIONS)) sim.addOption(option)
-  for (const fault of SIMULATED_FAULTS) {
-    sim.option(`${rateFlag(fault)} <fraction>`, `share of requests that get ${FAULT_WORDS[fault]}`, fraction)
-  }
+  for (const option of [...Object.values(ENGINE_OPTIONS), ...Object.values(FAULT_OPTIONS)])
+    sim.addOption(option)
   examples(
     sim.action((flags: SimFlags, command: Command) => runSim(shell, flags, command)),
     'offpeak sim --port 8000',
@@ -60,16 +59,18 @@ const FAULT_WORDS: Record<SimulatedFault, string> = {
   off_schema: 'an answer that misses its JSON Schema',
 }
 
-function rateFlag(fault: SimulatedFault): string {
-  return `--rate-${fault.replaceAll('_', '-')}`
-}
+const FAULT_OPTIONS = recordOf(SIMULATED_FAULTS, (fault) =>
+  new Option(
+    `--rate-${fault.replaceAll('_', '-')} <fraction>`,
+    `share of requests that get ${FAULT_WORDS[fault]}`,
+  ).argParser(fraction),
+)
 
 function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
   const faults: Partial<Record<SimulatedFault, number>> = {}
   let sum = 0
   for (const fault of SIMULATED_FAULTS) {
-    const option = command.options.find(({ long }) => long === rateFlag(fault))
-    const rate: unknown = option === undefined ? undefined : command.getOptionValue(option.attributeName())
+    const rate: unknown = command.getOptionValue(FAULT_OPTIONS[fault].attributeName())
     if (typeof rate !== 'number' || rate === 0) continue
     faults[fault] = rate
     sum += rate

@@ -13,7 +13,7 @@ import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
 import { formatOf, QUESTION_FIELDS, RowError, type TableReader } from '../../tables/table.ts'
 import { fileSource, writeWhole } from '../tables/open-table.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { wholeNumber } from '../terminal/option-values.ts'
+import { pairsOf, wholeNumber } from '../terminal/option-values.ts'
 
 /** The options with the content of the files that they name. */
 export const TableTerms = Type.Object({
@@ -54,7 +54,7 @@ export function withTable(command: Command, model = 'the model that answers'): C
     .option(
       '--param <key=value>',
       'table: a field of each request, such as max_tokens=100; may be repeated',
-      fields,
+      pairsOf(fieldValue),
     )
     .option('--limit <rows>', 'table: only the first rows', wholeNumber(1))
     .option('--skip-empty', 'table: do not ask about rows in which all columns of the prompt are empty')
@@ -175,16 +175,12 @@ function list(text: string, earlier: string[] = []): string[] {
   return [...earlier, text]
 }
 
-/** `max_tokens=100`: a JSON value, or text. */
-function fields(text: string, earlier: Record<string, unknown> = {}): Record<string, unknown> {
-  const at = text.indexOf('=')
-  if (at < 1) throw new InvalidArgumentError('Expected key=value.')
-  const key = text.slice(0, at)
+/** Of `max_tokens=100`: a JSON value, or text. */
+function fieldValue(value: string, key: string): unknown {
   if (QUESTION_FIELDS.includes(key))
     throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
-  const value = text.slice(at + 1)
   const json = parsedJson(value)
-  return { ...earlier, [key]: json === undefined ? value : json }
+  return json === undefined ? value : json
 }
 
 function delimiter(text: string): string {

@@ -6,13 +6,18 @@ import { type AnswerColumns, parseResultRow, type ResultRow, withCells } from '.
 import type { WrittenRows } from '../../tables/result-table.ts'
 import { type Cell, type Column, rowOfId, type TableFormat, type TableReader } from '../../tables/table.ts'
 import { Failure } from '../terminal/failure.ts'
-import { createTable } from './open-table.ts'
+import { createTable, formatOfOutput } from './open-table.ts'
 
 export interface Target {
   path: string
   format: TableFormat
   /** CSV that a spreadsheet opens as it is meant. */
   spreadsheet?: boolean | undefined
+}
+
+/** In the format that its name says. */
+export function targetAt(path: string, { spreadsheet }: Pick<Target, 'spreadsheet'>): Target {
+  return { path, format: formatOfOutput(path), spreadsheet }
 }
 
 /** Throws when an added column has the name of a column of the table. */

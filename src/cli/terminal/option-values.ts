@@ -14,7 +14,7 @@ export interface MetadataFlags {
 /** `--metadata`, and the options that are short for a pair of it. */
 export function withMetadata(command: Command): Command {
   return command
-    .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairs)
+    .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairsOf(String))
     .option('--name <text>', 'the name of the batch (default: that of the file); short for --metadata name=…')
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
 }
@@ -27,11 +27,14 @@ export function metadataOf({ metadata, name, entity }: MetadataFlags): Record<st
   }
 }
 
-/** `--metadata k=v`, given any number of times. */
-function pairs(text: string, earlier: Record<string, string> = {}): Record<string, string> {
-  const at = text.indexOf('=')
-  if (at < 1) throw new InvalidArgumentError('Expected key=value.')
-  return { ...earlier, [text.slice(0, at)]: text.slice(at + 1) }
+/** `key=value`, given any number of times. `read`: a value of the key. */
+export function pairsOf<T>(read: (value: string, key: string) => T) {
+  return (text: string, earlier: Record<string, T> = {}): Record<string, T> => {
+    const at = text.indexOf('=')
+    if (at < 1) throw new InvalidArgumentError('Expected key=value.')
+    const key = text.slice(0, at)
+    return { ...earlier, [key]: read(text.slice(at + 1), key) }
+  }
 }
 
 /** `a,b,c` */
