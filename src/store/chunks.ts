@@ -197,18 +197,20 @@ export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
 
 /** Makes chunks of a project ready that wait for a limit: limits were changed, or have room again. */
 export async function wakeOverLimit(tx: Writer, project_id: string): Promise<void> {
-  await updateRows(tx, 'chunks', { state: 'parked', parked_reason: 'usage_limit', project_id })
-    .set({ state: 'ready', parked_reason: null })
-    .execute()
+  await wake(tx, { parked_reason: 'usage_limit', project_id }).execute()
 }
 
 /** Makes parked chunks ready when their time has come; returns their number. */
 export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number> {
-  const result = await updateRows(tx, 'chunks', { state: 'parked' })
-    .set({ state: 'ready', parked_reason: null })
-    .where('run_at', '<=', claimSql.now)
-    .executeTakeFirst()
+  const result = await wake(tx).where('run_at', '<=', claimSql.now).executeTakeFirst()
   return Number(result.numUpdatedRows)
+}
+
+type ParkedBy = Partial<Pick<ChunkRow, 'batch_id' | 'idx' | 'parked_reason' | 'project_id'>>
+
+/** Makes these parked chunks ready. */
+export function wake(tx: Writer, match: ParkedBy = {}) {
+  return updateRows(tx, 'chunks', { ...match, state: 'parked' }).set({ state: 'ready', parked_reason: null })
 }
 
 /** Where the results of a sealed chunk are. */

@@ -2,6 +2,7 @@
 // chunks are parked by their worker; chunks with lines at a batch API are left alone, because it may have answered
 // them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
+import { wake } from './chunks.ts'
 import { changesRow, deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -127,10 +128,6 @@ async function parkOfPausedModels(tx: Writer, project_id: string, batch_id?: str
 
 /** Makes parked chunks ready that were paused. */
 function wakePaused(tx: Writer) {
-  return (
-    updateRows(tx, 'chunks', { state: 'parked' })
-      .set({ state: 'ready', parked_reason: null })
-      // Other lines of a chunk may be paused while a batch API has some.
-      .where('parked_reason', 'in', ['paused', 'remote_batch'])
-  )
+  // Other lines of a chunk may be paused while a batch API has some.
+  return wake(tx).where('parked_reason', 'in', ['paused', 'remote_batch'])
 }

@@ -13,7 +13,7 @@ import {
   UNRECORDED_STATES,
 } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
-import { hasLease } from './chunks.ts'
+import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { changesRow, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
@@ -196,9 +196,7 @@ export async function wakeIfEnded(tx: Writer, chunk: Pick<ChunkRow, 'batch_id' |
 }
 
 async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>): Promise<void> {
-  await updateRows(tx, 'chunks', { batch_id, idx, state: 'parked' })
-    .set({ state: 'ready', parked_reason: null, model: null })
-    .execute()
+  await wake(tx, { batch_id, idx }).set({ model: null }).execute()
 }
 
 /**
@@ -479,8 +477,5 @@ export async function hastenRemoteBatch(
 /** Makes the remote batches of an ending batch due now: they are cancelled, or a worker records their answers. */
 export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
   await updateRows(tx, 'remote_batches', { batch_id, state: 'open' }).set({ poll_at: now }).execute()
-  await updateRows(tx, 'chunks', { batch_id, state: 'parked' })
-    .set({ state: 'ready', parked_reason: null, model: null })
-    .where('remote_batches', '>', 0)
-    .execute()
+  await wake(tx, { batch_id }).set({ model: null }).where('remote_batches', '>', 0).execute()
 }
