@@ -1,6 +1,7 @@
 // Maintenance by an API process while no worker runs: it ends batches whose window has closed, that were cancelled or
 // whose input was deleted, and deletes expired data. It uses the same leases as workers, so no work is done twice if a
 // worker starts meanwhile. It also reports since when no worker has been running.
+import { restoreStored } from '../dispatch/tries.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
 import { planBatch } from '../intake/plan.ts'
@@ -53,6 +54,7 @@ export class ApiMaintenance {
       reader: new ChunkReader({ ...options, clock }),
       leases: this.#leases,
       plan: (task, signal) => planBatch({ ...options, clock }, task, signal),
+      restoreTries: restoreStored,
     })
   }
 

@@ -142,6 +142,10 @@ export class Lines {
   /** A claimed chunk is about to be opened: what is known of its lines. */
   adopt(run: Run): void {
     run.listen(this.#onMove)
+    this.restoreTries(run)
+  }
+
+  restoreTries(run: Run): void {
     this.#parked.restore(run)
   }
 

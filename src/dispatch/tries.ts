@@ -83,6 +83,18 @@ export function storedTries(run: Run): string | null {
   return stored.length === 0 ? null : JSON.stringify(stored)
 }
 
+/** Gives a run the tries that were stored when its chunk was parked: their counts, and not the attempts themselves. */
+export function restoreStored(run: Run): void {
+  const stored = new Map<number, TryCount>(JSON.parse(run.claim.line_tries ?? '[]'))
+  if (stored.size === 0) return
+  for (const [position, { line }] of run.lines.entries()) {
+    const count = stored.get(line)
+    if (!count || run.isFinished(position)) continue
+    const omitted = count.failures + count.throttles
+    run.setTries(position, { count, listed: [], omitted, avoid: null, kept: null })
+  }
+}
+
 /** The tries of parked chunks, by batch and index in the order in which they were parked. */
 export class ParkedTries {
   readonly #chunks = new Map<string, { epoch: number; lines: readonly (readonly [number, LineTries])[] }>()
@@ -112,14 +124,7 @@ export class ParkedTries {
         if (!run.isFinished(position)) run.setTries(position, tries)
       return
     }
-    const stored = new Map<number, TryCount>(JSON.parse(run.claim.line_tries ?? '[]'))
-    if (stored.size === 0) return
-    for (const [position, { line }] of run.lines.entries()) {
-      const count = stored.get(line)
-      if (!count || run.isFinished(position)) continue
-      const omitted = count.failures + count.throttles
-      run.setTries(position, { count, listed: [], omitted, avoid: null, kept: null })
-    }
+    restoreStored(run)
   }
 
   #forget(key: string): void {

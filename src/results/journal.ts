@@ -196,6 +196,9 @@ function endedLine(record: Record<string, unknown>, part: EndedLine['part']): En
     projected: NO_SPEND,
     isReserved: false,
     saved_nanos: null,
-    isNotRun: isNotRun(Object(record.error).code, Object(record.attempts).length),
+    isNotRun: isNotRun(
+      Object(record.error).code,
+      Object(record.attempts).length + Number(record.attempts_omitted ?? 0),
+    ),
   }
 }

@@ -202,7 +202,7 @@ export function recordFailure(
   writeRecord(results.out, batch, requestIdPrefix, line, end)
   const failure = { model: line.known_model, code: error.code, message: error.message }
   const facts = ended(to, 'error', null, 0, now, failure, expired, null)
-  facts.isNotRun = isNotRun(error.code, attempts.listed.length)
+  facts.isNotRun = isNotRun(error.code, attempts.listed.length + attempts.omitted)
   results.end(position, facts, now)
 }
 

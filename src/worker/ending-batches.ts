@@ -9,6 +9,7 @@ import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
 import type { FinishRules } from '../results/finish.ts'
+import { NO_ATTEMPTS } from '../results/line-record.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { sealChunk } from '../results/seal.ts'
 import type { BatchInput } from '../store/batches.ts'
@@ -38,6 +39,8 @@ interface EndingBatchesOptions extends Ports {
   /** Makes the chunks of a batch that ends before it was planned. */
   plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
   onEnded: (batch: BatchRow) => void
+  /** Gives a run what is known of how its lines were tried. */
+  restoreTries: (run: Run) => void
   observe?: Observer | undefined
 }
 
@@ -170,7 +173,7 @@ export class EndingBatches {
 
   /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
   async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<ChunkCommit | null> {
-    const { store, sealed, reader, clock, log, leases } = this.#options
+    const { store, sealed, reader, restoreTries, clock, log, leases } = this.#options
     let lease = claim
     try {
       const input = await reading
@@ -182,6 +185,7 @@ export class EndingBatches {
       const run = await reader.read(claim, input)
       const { results } = run
       lease = results.lease
+      restoreTries(run)
       endAll(run, reason, clock.now())
       const attempt = `${run.claim.epoch}-${clock.now().toString(36)}`
       const record = {
@@ -207,7 +211,8 @@ function endAll(run: Run, reason: StopReason, now: number): void {
   for (const position of run.positions()) {
     // A line that could never run keeps its own error, even if the batch expired.
     const own = run.lines[position]!.fault ?? error
-    recordFailure(run.recorded(position), own, now, { expired: reason === 'batch_expired' })
+    const attempts = run.triesOf(position) ?? NO_ATTEMPTS
+    recordFailure(run.recorded(position), own, now, { attempts, expired: reason === 'batch_expired' })
     run.move(position, FINISHED, 'its batch is ending')
   }
 }

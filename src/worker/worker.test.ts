@@ -3,9 +3,11 @@ import { test } from 'node:test'
 import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { DRAIN_MS, workerWorld } from '../../test/support/worker-world.ts'
+import { listLines } from '../audit/list-lines.ts'
 import { newId } from '../domain/ids.ts'
 import { FREE } from '../domain/money.ts'
 import { reconcile } from '../ledger/reconcile.ts'
+import { cancelBatch } from '../lifecycle/stop-batch.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { reservedByProject } from '../store/ledger.ts'
@@ -130,6 +132,29 @@ test('a worker that leaves its chunk to another one has counted what a line cost
   }
   const { status, completed, cost_nanos } = await world.batch()
   assert.deepEqual([status, completed, cost_nanos], ['completed', 1, 5_000])
+})
+
+test('a line that was sent before its batch was paused, and then cancelled, does not count as not run', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  const { store, clock, worker, server, sealed } = world
+  await worker.start()
+  await world.until(() => server.inFlight.length === 1, 10)
+  const { id, project_id } = await world.batch()
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await world.until(() => worker.lanes.get('m')?.waiting === 0, 10)
+  await server.inFlight[0]?.respond(500, { error: { message: 'a bug' } })
+  while ((await world.chunks())[0]?.state !== 'parked') await clock.advance(10)
+  await store.write((tx) => cancelBatch(tx, project_id, id, clock.now()))
+  worker.wake()
+  await world.until(() => world.ended.length > 0, 10)
+  const { status, failed, not_run } = await world.batch()
+  assert.deepEqual([status, failed, not_run], ['cancelled', 2, 1])
+  const ports = { db: store.read, sealed, now: clock.now() }
+  const { lines } = await listLines(ports, await world.batch(), { after: 0, limit: 2 })
+  assert.deepEqual(
+    lines.map(({ attempts }) => attempts),
+    [1, 0],
+  )
 })
 
 test('a worker whose database fails while chunks are open goes on when it answers again', async () => {

@@ -248,6 +248,7 @@ export class Worker {
       ...{ store, sealed, reader, clock, log, rules, leases, observe, onlyBatches },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
+      restoreTries: (run) => this.#lines.restoreTries(run),
     })
     const tasks = new TaskRunner({
       ...{ store, clock, log, leases },

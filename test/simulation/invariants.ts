@@ -1,6 +1,7 @@
 // The invariants that are checked after a run. Each violation is a sentence.
 import { isTerminal } from '../../src/domain/batch.ts'
 import { nanosFromUsd } from '../../src/domain/money.ts'
+import { isNotRun } from '../../src/domain/not-run.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'
@@ -57,7 +58,7 @@ async function ofBatch(
   // A batch that ended before its file was validated has none.
   if (total > 0 || planned.lines.length === 0) {
     const checked = checkedLines(run, planned, row, { outputs, errors }, found)
-    found.push(...(await ofRecords(run, planned, checked, books)))
+    found.push(...(await ofRecords(run, planned, row, checked, books)))
   }
   const events = await run.store.read
     .selectFrom('events')
@@ -74,11 +75,18 @@ async function ofBatch(
 async function ofRecords(
   run: SimulatedRun,
   planned: PlannedBatch,
+  row: BatchRow,
   checked: readonly CheckedLine[],
   books: Books,
 ): Promise<string[]> {
   const found: string[] = []
-  const records = Map.groupBy(await auditRecords(run, planned), ({ custom_id }) => custom_id)
+  const all = await auditRecords(run, planned)
+  const notRun = all.filter(({ error, attempts, attempts_omitted = 0 }) =>
+    isNotRun(error?.code, attempts.length + attempts_omitted),
+  ).length
+  if (notRun !== row.not_run)
+    found.push(`${planned.name} counts ${row.not_run} lines that were not sent, its records ${notRun}`)
+  const records = Map.groupBy(all, ({ custom_id }) => custom_id)
   for (const { line, cost_nanos } of checked) {
     const [record, ...others] = records.get(line.custom_id) ?? []
     if (!record || others.length > 0)

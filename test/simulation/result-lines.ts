@@ -21,6 +21,9 @@ export async function resultLines(
 export interface AuditRecord {
   custom_id: string
   cost_usd?: number
+  error: { code: string } | null
+  attempts: object[]
+  attempts_omitted?: number
   /** Of all answers to the line. */
   usage: { total_tokens: number } | null
 }
