@@ -180,8 +180,16 @@ test('an upload with an Idempotency-Key is stored once', async () => {
   assert.equal(again.text, first.text)
   assert.equal(again.headers.get('idempotency-replayed'), 'true')
   assert.equal(await filesOf(server), 1)
-  const other = await server.call('POST', '/v1/files', { raw: form([], `${ONE_LINE}\n`), headers })
-  assert.equal(other.outcome, '409 idempotency_key_reused')
+  const others = [
+    form([], `${ONE_LINE}\n`),
+    form([['expires_after[seconds]', '60']]),
+    form([['purpose', 'table']]),
+  ]
+  for (const raw of others)
+    assert.equal(
+      (await server.call('POST', '/v1/files', { raw, headers })).outcome,
+      '409 idempotency_key_reused',
+    )
   const implicit = { ...headers, 'idempotency-mode': 'implicit' }
   const told = await server.call('POST', '/v1/files', { raw: form([]), headers: implicit })
   assert.equal(told.outcome, '409 idempotency_cache_not_requested')

@@ -125,8 +125,14 @@ export function fileRoutes(
     check: QuotaCheck,
   ) {
     const received = await receiveForm(deps, formOf(request, file_bytes_max, 'file'), upload)
-    const { filename, digest: sha256 } = received
-    const call = idempotentCall(request, 'POST /v1/files', { filename, sha256 })
+    const { filename, purpose, digest: sha256, expires_at } = received
+    const keptMs = expires_at - upload.now
+    const call = idempotentCall(request, 'POST /v1/files', {
+      ...{ filename, sha256 },
+      // Left out of what is usual, as in earlier versions, whose keys are still known.
+      ...(purpose !== 'batch' && { purpose }),
+      ...(keptMs < upload.retention_ms && { keptMs }),
+    })
     const commit = () =>
       idempotency.once(call, async (tx) => {
         await check(tx, received.content.bytes)
