@@ -1,5 +1,5 @@
 // Claims chunks: decides which chunk runs next, and leases it.
-import { type Expression, type SelectQueryBuilder, sql } from 'kysely'
+import { type Expression, type ExpressionBuilder, type SelectQueryBuilder, sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
 import { selectRows } from './rows.ts'
@@ -343,9 +343,22 @@ const NOT_CANCELLING = OPEN_STATUSES.filter((status) => status !== 'cancelling')
   sql.lit(status),
 )
 
-/** Some unfinished batches that are ending. Each part is a short range of a partial index. */
-export async function listEnding(db: Reader, now: number, limit: number): Promise<string[]> {
-  const some = () => db.selectFrom('batches').select('id').limit(limit)
+/**
+ * Some unfinished batches that are ending and have a chunk or a plan to claim, however many others have none. Each part is
+ * a range of a partial index.
+ */
+export async function listEnding(
+  db: Reader,
+  { now: leaseNow }: ClaimSql,
+  now: number,
+  limit: number,
+  onlyBatches?: ReadonlySet<string>,
+): Promise<string[]> {
+  if (onlyBatches?.size === 0) return []
+  const some = () => {
+    const closable = db.selectFrom('batches').select('id').where(hasClosable(leaseNow)).limit(limit)
+    return onlyBatches ? closable.where('id', 'in', [...onlyBatches]) : closable
+  }
   const cancelled = some().where('status', '=', sql.lit('cancelling' as const))
   const inputDeleted = some().where('input_deleted_at', 'is not', null).where('status', 'in', NOT_CANCELLING)
   const overdue = some().where('status', 'in', OPEN_STATUSES_SQL).where('expires_at', '<=', now)
@@ -358,36 +371,25 @@ export async function listEnding(db: Reader, now: number, limit: number): Promis
   return rows.map((row) => row.id)
 }
 
-/** The given batches that have a chunk or a plan to claim. */
-export async function listClosable(
-  db: Reader,
-  { now }: ClaimSql,
-  batch_ids: readonly string[],
-): Promise<string[]> {
-  if (batch_ids.length === 0) return []
-  const rows = await selectRows(db, 'batches', { id: batch_ids })
-    .select('id')
-    .where(({ or, exists, selectFrom }) =>
-      or([
-        exists(
-          selectFrom('chunks')
-            .select('idx')
-            .whereRef('chunks.batch_id', '=', 'batches.id')
-            .where('state', '!=', sql.lit('sealed' as const))
-            .where(isClosable(now)),
-        ),
-        exists(
-          selectFrom('tasks')
-            .select('tasks.id')
-            .whereRef('subject', '=', 'batches.id')
-            .where('kind', '=', 'plan')
-            .where('state', '=', 'ready')
-            .where('run_at', '<=', now),
-        ),
-      ]),
-    )
-    .execute()
-  return rows.map((row) => row.id)
+function hasClosable(now: ClaimSql['now']) {
+  return ({ or, exists, selectFrom }: ExpressionBuilder<Schema, 'batches'>) =>
+    or([
+      exists(
+        selectFrom('chunks')
+          .select('idx')
+          .whereRef('chunks.batch_id', '=', 'batches.id')
+          .where('state', '!=', sql.lit('sealed' as const))
+          .where(isClosable(now)),
+      ),
+      exists(
+        selectFrom('tasks')
+          .select('tasks.id')
+          .whereRef('subject', '=', 'batches.id')
+          .where('kind', '=', 'plan')
+          .where('state', '=', 'ready')
+          .where('run_at', '<=', now),
+      ),
+    ])
 }
 
 /**

@@ -13,7 +13,7 @@ import { NO_ATTEMPTS } from '../results/line-record.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { sealChunk } from '../results/seal.ts'
 import type { BatchInput } from '../store/batches.ts'
-import { claimClosable, claimPlan, listClosable, listEnding } from '../store/chunk-claims.ts'
+import { claimClosable, claimPlan, listEnding } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
 import type { Ports } from '../store/ports.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
@@ -84,10 +84,8 @@ export class EndingBatches {
     try {
       for (;;) {
         if (this.#abort.signal.aborted) return
-        const count = onlyBatches ? Number.MAX_SAFE_INTEGER : BATCHES_MAX
-        const ending = await listEnding(store.read, clock.now(), count)
-        const ours = onlyBatches ? ending.filter((id) => onlyBatches.has(id)) : ending
-        const ids = await listClosable(store.read, store.claimSql, ours)
+        const { read, claimSql } = store
+        const ids = await listEnding(read, claimSql, clock.now(), BATCHES_MAX, onlyBatches)
         if (ids.length === 0) return
         await this.#plan(ids)
         const anyClaimed = await this.#closeSome(ids)

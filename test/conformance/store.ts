@@ -27,7 +27,6 @@ import {
   claimClosable,
   claimPlan,
   hasReadyChunk,
-  listClosable,
   listEnding,
   type ModelChoice,
 } from '../../src/store/chunk-claims.ts'
@@ -499,9 +498,8 @@ export function storeConformance(
       )
       const claim = async (count: number) =>
         await store.write(async (tx) => {
-          const ids = await listEnding(tx, NOW, 10)
-          const closable = await listClosable(tx, store.claimSql, ids)
-          const claims = await claimClosable(tx, store.claimSql, worker_id, closable, count)
+          const ids = await listEnding(tx, store.claimSql, NOW, 10)
+          const claims = await claimClosable(tx, store.claimSql, worker_id, ids, count)
           return claims.map(({ batch_id, idx, epoch }) => [batch_id, idx, epoch])
         })
       assert.deepEqual(await claim(10), [[overdue.id, 0, 1]])
@@ -514,6 +512,20 @@ export function storeConformance(
       assert.deepEqual(await claim(10), [[deleted.id, 0, 1]], 'what no store could open rests')
       assert.deepEqual(await claim(10), [])
       assert.equal((await readRow(store.read, 'chunks', { batch_id: other.id, idx: 0 }))?.state, 'ready')
+    })
+
+    test('a batch that is ending is found behind many whose chunks cannot be claimed yet', async (store) => {
+      await seed(store, 'a', 0)
+      const worker_id = await open(store)
+      for (let i = 0; i < 3; i++) {
+        const { id } = await addBatch(store, 'a', 1, { expires_at: NOW })
+        await store.write((tx) => markInputDeleted(tx, [id], NOW))
+      }
+      await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 3 }))
+      const last = await addBatch(store, 'a', 1, { expires_at: NOW })
+      await store.write((tx) => markInputDeleted(tx, [last.id], NOW))
+      assert.deepEqual(await listEnding(store.read, store.claimSql, NOW, 2), [last.id])
+      assert.deepEqual(await listEnding(store.read, store.claimSql, NOW, 2, new Set(['batch_other'])), [])
     })
 
     test('the plan of a batch that is ending is claimed once', async (store) => {
