@@ -74,7 +74,7 @@ export async function receiveForm(
   try {
     for await (const part of form) {
       if (part.type === 'field') {
-        if (part.fieldname === 'purpose') purpose = checkPurpose(part.value)
+        if (part.fieldname === 'purpose') purpose = checkPurpose(part.value, purpose)
         else if (part.fieldname === 'file') throw notAFile()
         else if (!expiry.take(part.fieldname, part.value)) throw unknownField(part.fieldname)
         continue
@@ -265,7 +265,8 @@ function refuseCompressed(beginning: Buffer): void {
     )
 }
 
-function checkPurpose(value: unknown): UploadPurpose {
+function checkPurpose(value: unknown, before: UploadPurpose | undefined): UploadPurpose {
+  if (before !== undefined) throw invalidParam('purpose', '`purpose` is given twice.')
   const purpose = UPLOAD_PURPOSES.find((name) => name === value)
   if (purpose !== undefined) return purpose
   throw invalidParam(

@@ -9,9 +9,10 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 function form(
   fields: readonly (readonly [string, string])[],
   content: string | Uint8Array = ONE_LINE,
+  purpose = 'batch',
 ): FormData {
   const form = new FormData()
-  form.set('purpose', 'batch')
+  form.set('purpose', purpose)
   for (const [name, value] of fields) form.append(name, value)
   form.set('file', new Blob([Uint8Array.from(Buffer.from(content))]), 'in.jsonl')
   return form
@@ -183,7 +184,7 @@ test('an upload with an Idempotency-Key is stored once', async () => {
   const others = [
     form([], `${ONE_LINE}\n`),
     form([['expires_after[seconds]', '60']]),
-    form([['purpose', 'table']]),
+    form([], ONE_LINE, 'table'),
   ]
   for (const raw of others)
     assert.equal(
@@ -285,6 +286,8 @@ test('a repeated form field and an obscured charset are rejected', async () => {
   ])
   const doubled = await server.call('POST', '/v1/files', { raw: twice })
   assert.deepEqual([doubled.outcome, doubled.error.param], ['400 invalid_request', 'expires_after[seconds]'])
+  const purposes = await server.call('POST', '/v1/files', { raw: form([['purpose', 'table']]) })
+  assert.deepEqual([purposes.outcome, purposes.error.param], ['400 invalid_request', 'purpose'])
   for (const type of ['charset = utf-16', 'charset=utf-8; charset=utf-16', "charset='utf-16'"]) {
     const headers = { 'content-type': `application/json; ${type}` }
     const answer = await server.call('POST', '/v1/limits', { raw: '{}', headers })
