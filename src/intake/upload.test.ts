@@ -205,7 +205,7 @@ test('a big file that breaks off, or whose form turns out wrong, leaves neither 
   await assert.rejects(receiveUpload(deps, form(broken()), BIG_UPLOAD), /the sender is gone/)
   async function* twice(): AsyncGenerator<FormPart> {
     yield* form(pieces(lines(2000)))
-    yield* form(pieces(lines(10)))
+    yield { type: 'file', fieldname: 'file', file: Readable.from(pieces(lines(10))) }
   }
   await assert.rejects(receiveUpload(deps, twice(), BIG_UPLOAD), /more than one/)
   assert.deepEqual(await keys(blobs), [])
