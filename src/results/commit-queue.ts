@@ -76,19 +76,20 @@ export class CommitQueue {
       const writtenAt = this.#steady.now()
       this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done })
       // Started asynchronously, so that all parts of a journal are queued before.
-      this.#running ??= Promise.resolve()
-        .then(() => this.#commitAll())
-        .finally(() => {
-          this.#running = null
-        })
+      this.#running ??= Promise.resolve().then(() => this.#commitAll())
     })
   }
 
   async #commitAll(): Promise<void> {
-    while (this.#queue.length > 0) {
-      const group = this.#queue
-      this.#queue = []
-      await this.#commitGroup(group)
+    try {
+      while (this.#queue.length > 0) {
+        const group = this.#queue
+        this.#queue = []
+        await this.#commitGroup(group)
+      }
+    } finally {
+      // At once: what is queued between the last look at the queue and this would be left there.
+      this.#running = null
     }
   }
 
