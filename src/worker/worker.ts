@@ -244,7 +244,7 @@ export class Worker {
       onNotOpened: (run) => lines.close(run, false),
       tracing: options.tracing,
     })
-    const closer = new EndingBatches({
+    const endingBatches = new EndingBatches({
       ...{ store, sealed, reader, clock, log, rules, leases, observe, onlyBatches },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
@@ -284,7 +284,7 @@ export class Worker {
     this.#blocked = blocked
     this.#leases = leases
     this.#claimer = claimer
-    this.#endingBatches = closer
+    this.#endingBatches = endingBatches
     this.#tasks = tasks
     this.#setLanes(options.upstreams, options.spills ?? new Map())
   }
