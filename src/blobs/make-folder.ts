@@ -5,16 +5,14 @@ import { dirname } from 'node:path'
 
 /** Returns the highest folder that was missing. Throws what the system says. */
 export function makeFolder(folder: string, mode = 0o700): string | undefined {
+  const above = dirname(folder)
+  const highest = above === folder || existsSync(above) ? undefined : makeFolder(above, mode)
   try {
     mkdirSync(folder, { mode })
-    return folder
   } catch (error) {
-    if (existsSync(folder) && statSync(folder).isDirectory()) return undefined
-    const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT'
-    const above = dirname(folder)
-    if (!isMissing || existsSync(above)) throw error
-    const highest = makeFolder(above, mode)
-    makeFolder(folder, mode)
-    return highest ?? folder
+    // Another process may have made it since.
+    if (existsSync(folder) && statSync(folder).isDirectory()) return highest
+    throw error
   }
+  return highest ?? folder
 }
