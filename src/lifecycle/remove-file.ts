@@ -3,11 +3,11 @@
 // (releaseInput).
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
-import { markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
+import { isInputShared, markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
 import { markForDeletion, markResultsForDeletion } from '../store/blobs.ts'
 import { fileSource, lockFileRow, markDeleted } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
-import type { FileRow } from '../store/schema.ts'
+import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 
 /** Throws file_not_deletable for results that are still being written. Removing a file twice changes nothing. */
@@ -26,6 +26,13 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
   if (open.length === 0) return await deleteContent(tx, file, now)
   await markInputDeleted(tx, open, now)
+}
+
+/** Removes the input of a batch, unless another batch has the same. */
+export async function removeUnsharedInput(tx: Writer, batch: BatchRow, now: number): Promise<void> {
+  // The lock comes first: a batch that is being created from the file is then seen, or does not find the file.
+  const file = await lockFileRow(tx, batch.input_file_id)
+  if (file && !(await isInputShared(tx, batch))) await removeFile(tx, file, now)
 }
 
 /** To be called in the transaction that ends a batch, for its input: deletes content that a batch still needed when its file was deleted. */

@@ -6,6 +6,7 @@ import { sql } from 'kysely'
 import { ulid } from 'ulid'
 import { newId } from '../../src/domain/ids.ts'
 import { NO_TOKENS } from '../../src/domain/money.ts'
+import { removeUnsharedInput } from '../../src/lifecycle/remove-file.ts'
 import {
   addToBatch,
   insertBatch,
@@ -955,6 +956,22 @@ export function storeConformance(
       },
     )
 
+    testSideBySide(
+      'the input of a batch is not deleted while another batch is created from it',
+      async (store, other, contention) => {
+        const { batch } = await seed(store)
+        const deleting = await store.write(async (tx) => {
+          assert.ok(await lockInputFile(tx, 'proj_a', batch.input_file_id, NOW))
+          const begun = begin(other.write((inner) => removeUnsharedInput(inner, batch, NOW)))
+          await contention()
+          await insertBatch(tx, newBatch('a'))
+          return begun
+        })
+        await deleting.done
+        assert.ok(await readFile(store.read, 'proj_a', batch.input_file_id, NOW))
+      },
+    )
+
     test('records of calls past their time are forgotten, all of them, and the others stay', async (store) => {
       const dayMs = 24 * HOUR_MS
       const rows = [NOW - 70 * dayMs, NOW - 40 * dayMs, NOW].map(httpCall)
@@ -1086,21 +1103,7 @@ async function addBatch(
   models: readonly string[] = [],
 ): Promise<BatchRow> {
   return await store.write(async (tx) => {
-    const batch = await insertBatch(tx, {
-      id: newId('batch', NOW),
-      project_id: `proj_${name}`,
-      key_id: 'key_1',
-      endpoint: '/v1/chat/completions',
-      input_file_id: `file_in_${name}`,
-      completion_window: '24h',
-      metadata: null,
-      header_entity: null,
-      language: null,
-      total: 3000,
-      created: NOW,
-      expires_at: NOW + 24 * HOUR_MS,
-      ...more,
-    })
+    const batch = await insertBatch(tx, { ...newBatch(name), ...more })
     await setBatch(tx, batch.id, { chunk_count: chunks })
     const spans = Array.from({ length: chunks }, (_, index) => ({
       index,
@@ -1113,6 +1116,23 @@ async function addBatch(
     await insertChunks(tx, batch, spans)
     return { ...batch, chunk_count: chunks }
   })
+}
+
+function newBatch(name: string) {
+  return {
+    id: newId('batch', NOW),
+    project_id: `proj_${name}`,
+    key_id: 'key_1',
+    endpoint: '/v1/chat/completions' as const,
+    input_file_id: `file_in_${name}`,
+    completion_window: '24h',
+    metadata: null,
+    header_entity: null,
+    language: null,
+    total: 3000,
+    created: NOW,
+    expires_at: NOW + 24 * HOUR_MS,
+  }
 }
 
 async function addJournal(

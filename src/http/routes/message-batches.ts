@@ -5,11 +5,11 @@ import { Type } from 'typebox'
 import { isTerminal } from '../../domain/batch.ts'
 import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
-import { removeFile } from '../../lifecycle/remove-file.ts'
+import { removeFile, removeUnsharedInput } from '../../lifecycle/remove-file.ts'
 import { cancelBatch } from '../../lifecycle/stop-batch.ts'
 import { readErrors } from '../../results/batch-statistics.ts'
 import { readResultLines } from '../../results/finished-lines.ts'
-import { isInputShared, listMessageBatches, readMessageBatch, setBatch } from '../../store/batches.ts'
+import { listMessageBatches, readMessageBatch, setBatch } from '../../store/batches.ts'
 import { readExpiries, readFile } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
@@ -99,9 +99,8 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         const batch = await visible(tx, project_id, request.params.batch_id)
         authorize(caller, ['files:delete', 'files:write'])
         if (!isTerminal(batch.status)) throw new ApiError('batch_not_deletable')
-        const { input_file_id, output_file_id, error_file_id } = batch
-        const input = (await isInputShared(tx, batch)) ? null : input_file_id
-        for (const file_id of [output_file_id, error_file_id, input]) {
+        await removeUnsharedInput(tx, batch, now)
+        for (const file_id of [batch.output_file_id, batch.error_file_id]) {
           const file = file_id === null ? undefined : await readFile(tx, project_id, file_id, now)
           if (file) await removeFile(tx, file, now)
         }
