@@ -22,9 +22,13 @@ export async function apiReference(): Promise<string> {
   const operations = Object.entries(object(json.paths)).flatMap(([path, methods]) =>
     Object.entries(object(methods)).map(([method, found]) => readOperation(method, path, object(found))),
   )
-  const common = ['invalid_api_key', 'rate_limit_exceeded', 'internal_error', 'service_unavailable'].filter(
-    (code) => operations.filter(({ codes }) => codes.has(code)).length > operations.length / 2,
-  )
+  const common = [
+    'invalid_api_key',
+    'rate_limit_exceeded',
+    'internal_error',
+    'content_damaged',
+    'service_unavailable',
+  ].filter((code) => operations.filter(({ codes }) => codes.has(code)).length > operations.length / 2)
   const parts = [
     HEAD,
     '## Endpoints',

@@ -85,7 +85,7 @@ export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
 }
 
 /** Whether the content itself is wrong, as opposed to a failure of the store. */
-export function isDamaged(error: unknown): boolean {
+export function isDamaged(error: unknown): error is BlobDamaged | BlobMissing {
   return error instanceof BlobDamaged || error instanceof BlobMissing
 }
 

@@ -272,6 +272,12 @@ export const ERRORS = {
     message: 'The service failed to process the request.',
     advice: 'Retry with backoff; report the request ID if the error persists.',
   }),
+  content_damaged: http(500, {
+    message: 'Stored content is damaged or missing.',
+    advice:
+      'Ask the operator of the service to restore what the message names. Content that was deleted during the call is not shown again.',
+    operatorAdvice: 'Restore the blob from a backup: `offpeak doctor` says what is lost without it.',
+  }),
   service_unavailable: http(503, {
     retryable: true,
     message: 'The service cannot accept requests at the moment.',

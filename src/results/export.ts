@@ -3,6 +3,7 @@
 // and its key contains the batch's ID, so an attempt after a crash writes it again. A failure is retried like the
 // delivery of an event. Callers may request another export, also to another place; the outcome of an attempt counts for
 // the place that it wrote to.
+import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
@@ -111,6 +112,7 @@ async function writeFiles(
 
 /** For the owner of the batch: what another part of the service says is for its log. */
 function reasonOf(failure: unknown): string {
+  if (isDamaged(failure)) return `the stored content ${failure.key} is damaged or missing`
   return failure instanceof ObjectFailed || failure instanceof ApiError
     ? failure.message
     : 'the service failed to read the results'

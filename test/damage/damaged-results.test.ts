@@ -8,7 +8,7 @@ import { configFor, line, TestService } from '../service.ts'
 /** More lines than a chunk has: what comes before the damage arrives. */
 const COUNT = 1_200
 
-const BROKEN_OFF = /terminated|500 .*internal_error/
+const BROKEN_OFF = /terminated|500 .*(internal_error|content_damaged)/
 const WAYS: [string, (bytes: Buffer) => Buffer | null][] = [
   [
     'of which one bit is wrong',
@@ -61,4 +61,32 @@ test('a download never ends as if it were whole when a blob of it is damaged', a
   await store.write((tx) => tx.deleteFrom('chunks').where('idx', '=', 1).execute())
   await assert.rejects(download(), BROKEN_OFF)
   await assert.rejects(download(`bytes=${length - 10}-`), BROKEN_OFF)
+})
+
+test('calls that read a damaged blob name it, and tell clients not to retry', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  service.tampered = true
+  const { blobs, store } = service.stores
+  const batch = await service.run([line('sound'), line('unknown', '', { model: 'no-such-model' })])
+  const chunk = await store.read.selectFrom('chunks').selectAll().executeTakeFirstOrThrow()
+  const lines = `/v1/batches/${batch.id}/lines`
+  const expectDamaged = async (key: string | null, method: string, path: string): Promise<void> => {
+    const answer = await service.request(method, path, method === 'POST' ? {} : undefined)
+    const { error } = JSON.parse(await answer.text())
+    assert.deepEqual([answer.status, error.code], [500, 'content_damaged'], path)
+    assert.ok(error.message.includes(key), error.message)
+    assert.equal(answer.headers.get('x-should-retry'), 'false')
+  }
+  const { audit_blob, output_blob } = chunk
+  assert.ok(audit_blob && output_blob)
+  const input = `files/${batch.input_file_id}/upload`
+  await blobs.delete(input)
+  await expectDamaged(input, 'POST', `/v1/batches/${batch.id}/retry`)
+  await blobs.delete(output_blob)
+  await expectDamaged(output_blob, 'GET', `/v1/batches/${batch.id}/results`)
+  await expectDamaged(output_blob, 'GET', `/v1/files/${batch.output_file_id}/content`)
+  await blobs.put(audit_blob, [Buffer.alloc(100)])
+  for (const path of [lines, `${lines}/1`, '/v1/lines']) await expectDamaged(audit_blob, 'GET', path)
+  await expectDamaged(audit_blob, 'POST', `/v1/batches/${batch.id}/retry`)
 })

@@ -1,6 +1,6 @@
 // Renders errors. Every error response is sent from here.
 import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
-import { BlobStoreFailed } from '../../blobs/blobs.ts'
+import { BlobStoreFailed, isDamaged } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
@@ -28,6 +28,8 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     apiError = new ApiError('internal_error')
   } else if (apiError !== error && apiError.code === 'service_unavailable')
     request.log.error({ err: error }, 'a request failed, since a store is unavailable')
+  else if (apiError !== error && apiError.code === 'content_damaged')
+    request.log.error({ err: error }, 'a request failed, since stored content is damaged')
   // Without a content type, a QUERY is refused before its path is looked up.
   if (apiError.code === 'method_not_allowed' && !(apiError instanceof MethodNotAllowed))
     apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))
@@ -74,6 +76,8 @@ function apiErrorOf(error: unknown): ApiError | undefined {
     const isFull = error instanceof BlobStoreFailed ? error.isFull : error instanceof DatabaseFull
     return new ApiError('service_unavailable', isFull ? STORES_FULL : undefined, {}, STORE_RETRY_S)
   }
+  if (isDamaged(error))
+    return new ApiError('content_damaged', `The stored content \`${error.key}\` is damaged or missing.`)
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined
@@ -88,7 +92,7 @@ function apiErrorOf(error: unknown): ApiError | undefined {
 }
 
 /** Statuses that clients retry by themselves, unless an error says that a retry cannot succeed. */
-const RETRIED_BY_CLIENTS = [408, 409, 429]
+const RETRIED_BY_CLIENTS = [408, 409, 429, 500]
 
 export function errorHeaders(apiError: ApiError): Record<string, string> {
   // Only limit errors are translated.

@@ -197,7 +197,13 @@ function parametersOf(place: 'path' | 'query' | 'header', shape: unknown, schema
 
 /** Every error that this endpoint may give: its own, and those that come with what it accepts. */
 function codesOf({ url, access, accepts }: Declared, { errors = [], form, headers }: RouteDoc): ErrorCode[] {
-  const codes: ErrorCode[] = [...notFoundIn(url), ...errors, 'internal_error', 'service_unavailable']
+  const codes: ErrorCode[] = [
+    ...notFoundIn(url),
+    ...errors,
+    'internal_error',
+    'content_damaged',
+    'service_unavailable',
+  ]
   if (has(accepts.querystring, 'starting_after')) codes.push('cursor_not_found')
   if (has(headers, 'Idempotency-Key'))
     codes.push('idempotency_key_reused', 'idempotency_in_progress', 'idempotency_cache_not_requested')
