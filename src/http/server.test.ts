@@ -175,14 +175,16 @@ test('headers that never end are a 408', async () => {
 
 test('a body that arrives too slowly is a 408', async () => {
   await using server = await testServer()
-  for (const [path, type] of [
-    ['/v1/batches', 'application/json'],
-    ['/v1/files', 'multipart/form-data; boundary=b'],
+  for (const [path, headers, body] of [
+    ['/v1/batches', 'content-type: application/json\r\ncontent-length: 1000', '{'],
+    ['/v1/batches', 'content-type: application/json\r\ntransfer-encoding: chunked', '1\r\n{\r\n'],
+    ['/v1/messages/batches', 'content-type: application/json\r\ncontent-length: 1000', '{"requests":['],
+    ['/v1/files', 'content-type: multipart/form-data; boundary=b\r\ncontent-length: 1000', '--b'],
   ] as const) {
     const socket = connect(server.port, '127.0.0.1')
     const answered = text(socket)
     socket.write(
-      `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\ncontent-type: ${type}\r\ncontent-length: 1000\r\n\r\n--b`,
+      `POST ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.key.key}\r\n${headers}\r\n\r\n${body}`,
     )
     // The watch has begun once its alarm is set.
     while (server.clock.waiting === 0) await setImmediate()

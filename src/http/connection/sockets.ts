@@ -67,7 +67,7 @@ export function drain(raw: IncomingMessage, clock: Clock): void {
  */
 interface Pace {
   window_ms: number
-  /** The least bytes per window, unless the server itself has paused the stream. */
+  /** The least bytes per window, unless bytes that have arrived wait for the server. */
   bytes_min: number
 }
 
@@ -79,7 +79,7 @@ export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onSt
     if (raw.complete || raw.destroyed) return
     const brought = raw.socket.bytesRead - seen
     seen = raw.socket.bytesRead
-    if (raw.readableFlowing && brought < pace.bytes_min) onStall()
+    if (raw.readableLength === 0 && brought < pace.bytes_min) onStall()
     else cancel = clock.after(pace.window_ms, look)
   }
   cancel = clock.after(pace.window_ms, look)
