@@ -1,7 +1,7 @@
 // Keeps the record of every authenticated call. A record is committed before its response is sent, so a caller that has
 // a response can read its record. A record contains no secret.
 import type { Clock } from '../domain/clock.ts'
-import { withoutSecrets } from '../domain/text.ts'
+import { withoutSecrets, withoutUrlSecrets } from '../domain/text.ts'
 import { keepNewestAnonymousRequests } from '../store/calls.ts'
 import { insertRows } from '../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../store/schema.ts'
@@ -27,8 +27,16 @@ function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
     ...row,
     path: withoutSecrets(path),
     entity: entity === null ? null : withoutSecrets(entity),
-    response: response === null ? null : withoutSecrets(response),
+    response: response === null ? null : withoutAnswerSecrets(response),
   }
+}
+
+/** As JSON has the address of a webhook. */
+const WEBHOOK_URL = /"url":"[^"\\]*"/g
+
+/** The address of a webhook may have a secret in its query. */
+export function withoutAnswerSecrets(json: string): string {
+  return withoutSecrets(json).replace(WEBHOOK_URL, withoutUrlSecrets)
 }
 
 // Records of rejected calls without a valid key. No key is needed to make such calls, so their records are bounded: a maximum

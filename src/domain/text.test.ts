@@ -91,6 +91,7 @@ test('URLs are shown without user, password, unknown parameters and fragment, in
   ]
   for (const [url, shown] of cases) {
     assert.equal(withoutUrlSecrets(url), shown)
+    assert.equal(withoutUrlSecrets(shown), shown)
     assert.equal(
       withoutUrlSecrets(JSON.stringify({ a: `at ${url} b` })),
       JSON.stringify({ a: `at ${shown} b` }),

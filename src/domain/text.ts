@@ -83,8 +83,9 @@ export function withoutSecrets(text: string): string {
 /** What is shown in place of a secret of the configuration. */
 export const HIDDEN = '(hidden)'
 
-// Each part of a text is looked at once: a URL ends where the next one begins, and what is optional is bounded.
-const ANY_URL = /(?:postgres(?:ql)?)?:\/\/(?:(?!:\/\/)[^\s"'<>\\`])*(?<![.,:;!?)])/gi
+// Each part of a text is looked at once: a URL ends where the next one begins, and what is optional is bounded. A URL that
+// is hidden already stays as it is.
+const ANY_URL = /(?:postgres(?:ql)?)?:\/\/(?:(?!:\/\/)[^\s"'<>\\`])*(?:(?<=\(hidden\))|(?<![.,:;!?)]))/gi
 const PARTS = /^(postgres(?:ql)?)?:\/\/([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?$/i
 /** What stands before the path where no `@` does: a list of hosts with ports, or what a port is put in for. */
 const HOSTS = /^(?:[^:@,[\]]*|\[[0-9a-f:.]+\])(?::(?:\d+|\{\w+\}))?(?:,[\w.-]+(?::\d+)?)*$/i

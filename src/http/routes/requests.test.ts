@@ -83,15 +83,18 @@ test('the record of a line is found in its batch', async () => {
   assert.equal(asked.length, 2, 'a batch that is not ours is not asked for')
 })
 
-test('no record contains the secret of a webhook, whether it was created or rotated', async () => {
+const WEBHOOK_URL = 'https://hooks.example/a?version=2&token=t0p'
+const RECORDED_URL = 'https://hooks.example/a?version=2&token=(hidden)'
+
+test('no record contains the secret of a webhook or of its URL, whether it was created or rotated', async () => {
   await using server = await testServer()
-  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: WEBHOOK_URL } })
   const rotated = await server.call('POST', `/v1/webhooks/${made.id}/rotate_secret`)
   const { key } = await server.issue({ scopes: ['batches:read'] })
   for (const { request_id, json } of [made, rotated]) {
     assert.match(String(json.secret), /^whsec_/)
     const record = await server.call('GET', `/v1/requests/${request_id}`, { key })
-    assert.deepEqual(record.json.response, { ...json, secret: '[secret]' })
+    assert.deepEqual(record.json.response, { ...json, url: RECORDED_URL, secret: '[secret]' })
   }
   const { read } = server.deps.store
   const kept = JSON.stringify([
@@ -100,16 +103,17 @@ test('no record contains the secret of a webhook, whether it was created or rota
     await read.selectFrom('webhooks').selectAll().execute(),
   ])
   for (const { json } of [made, rotated]) assert.ok(!kept.includes(String(json.secret)))
+  assert.equal(kept.split('t0p').length, 2, 'the table of webhooks alone has the URL')
 })
 
 test('a record that an earlier version wrote with a secret is shown without it', async () => {
   await using server = await testServer()
-  const made = await server.call('POST', '/v1/webhooks', { body: { url: 'https://hooks.example/' } })
+  const made = await server.call('POST', '/v1/webhooks', { body: { url: WEBHOOK_URL } })
   await server.deps.store.write((tx) =>
     tx.updateTable('http_requests').set({ response: made.text }).where('id', '=', made.request_id).execute(),
   )
   const { json } = await server.call('GET', `/v1/requests/${made.request_id}`)
-  assert.deepEqual(json.response, { ...made.json, secret: '[secret]' })
+  assert.deepEqual(json.response, { ...made.json, url: RECORDED_URL, secret: '[secret]' })
 })
 
 test('a key in the path of a call is not recorded', async () => {

@@ -1,9 +1,9 @@
 // Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
 import { Type } from 'typebox'
+import { withoutAnswerSecrets } from '../../audit/call-records.ts'
 import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
-import { withoutSecrets } from '../../domain/text.ts'
 import { listHttpRequests } from '../../store/calls.ts'
 import { namesOfPersons } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
@@ -132,7 +132,7 @@ function showRequest(
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
     // During an upgrade, processes of an earlier version may still record secrets.
-    response: isAnonymous || row.response === null ? null : JSON.parse(withoutSecrets(row.response)),
+    response: isAnonymous || row.response === null ? null : JSON.parse(withoutAnswerSecrets(row.response)),
     traceparent: isAnonymous ? undefined : (row.traceparent ?? undefined),
   }
 }
