@@ -34,8 +34,8 @@ export interface Announced {
   zstd: boolean
   /** A part of this upload, of whose announced size so many bytes have not come yet. */
   partOf?: { id: string; left: number }
-  /** It counts as stored already. */
-  isCounted?: boolean
+  /** So many of its bytes count as stored already. */
+  countedBytes?: number
 }
 
 /** Call this with the length of each piece before the piece is stored. Throws quota_exceeded. */
@@ -86,12 +86,12 @@ export class Incoming {
     const freeMemory = this.#memory.take(project_id, this.#memoryOf(announced))
     if (freeMemory === null)
       throw new ApiError('service_unavailable', 'The service receives too much at once.', {}, RETRY_S)
-    const { partOf, isCounted = false } = announced
+    const { partOf } = announced
     const least = Math.max(0, announced.bytes - FORM_BYTES)
     const receipt: Receipt = {
       upload: partOf?.id ?? null,
       bytes: 0,
-      free: isCounted ? Number.POSITIVE_INFINITY : freeOf(project, announced),
+      free: freeOf(project, announced),
     }
     project.receipts.add(receipt)
     this.#projects.set(project_id, project)
@@ -132,8 +132,8 @@ export class Incoming {
 }
 
 /** Calls that bring parts of one upload share the bytes that it was announced with. */
-function freeOf({ receipts }: Project, { bytes, partOf }: Announced): number {
-  if (partOf === undefined) return 0
+function freeOf({ receipts }: Project, { bytes, partOf, countedBytes = 0 }: Announced): number {
+  if (partOf === undefined) return countedBytes
   const others = [...receipts].filter(({ upload }) => upload === partOf.id)
   const left = others.reduce((sum, { free }) => sum - free, partOf.left)
   return Math.max(0, bytes === 0 ? left : Math.min(left, bytes))

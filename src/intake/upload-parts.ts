@@ -235,7 +235,7 @@ export class UploadCompletions {
   /** Whatever fails, what was stored is deleted before others are let in. */
   async #run(call: Call, attempt: number): Promise<Completed | null> {
     const { store, incoming } = this.#deps
-    const announced = { bytes: 0, zstd: false, isCounted: true }
+    const announced = { bytes: 0, zstd: false, countedBytes: Number.POSITIVE_INFINITY }
     try {
       return await incoming.receive(call.owner, announced, (take) => this.#make(call, attempt, take))
     } catch (error) {

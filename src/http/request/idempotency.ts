@@ -133,6 +133,14 @@ export class Idempotency {
     }
   }
 
+  /** What an earlier call with the same Idempotency-Key was answered, whatever it was; null where there was none. */
+  async earlierAnswer({ project_id, headers }: Pick<IdempotentCall, 'project_id' | 'headers'>) {
+    const { key } = termsOf(headers)
+    if (key === null) return null
+    const first = await readIdempotency(this.#store.read, { project_id, key }, ROUTES, this.#clock.now())
+    return first?.response ?? null
+  }
+
   #write(
     call: IdempotentCall,
     terms: Terms,

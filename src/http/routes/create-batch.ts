@@ -487,12 +487,19 @@ export function createBatchRoutes(app: App, deps: Deps): void {
       const stored = file
       if (stored) await store.write((tx) => removeFile(tx, stored, clock.now()))
     }
+    // The lines of a repeated call are stored until they are known to be those of the first.
+    const isRepeated =
+      typeof made.call === 'function' &&
+      (await idempotency.earlierAnswer({ project_id, headers: request.headers })) !== null
+    const countedBytes = isRepeated ? MESSAGE_BODY_BYTES_MAX : 0
     const input = async (): Promise<string> => {
       const upload = { project_id, now: clock.now(), retention_ms, file_bytes_max }
-      const { id } = await incoming.receive(holder, { bytes: made.bytes, zstd: false }, async (take) => {
-        file = await made.storeFile({ ...upload, take }, (tx, stored_bytes) =>
-          checkQuotas(tx, holder, { stored_bytes }),
-        )
+      const announced = { bytes: made.bytes, zstd: false, countedBytes }
+      const { id } = await incoming.receive(holder, announced, async (take) => {
+        file = await made.storeFile({ ...upload, take }, async (tx, bytes) => {
+          const stored_bytes = bytes - countedBytes
+          if (stored_bytes > 0) await checkQuotas(tx, holder, { stored_bytes })
+        })
         return file
       })
       wake()

@@ -96,7 +96,12 @@ export function fileRoutes(
       const { project_id } = caller
       const { quotas, file_retention_ms } = planOf(plans, caller)
       const isOnce = hasIdempotencyKey(request.headers)
-      const announced = announcedForm(request)
+      const earlier = isOnce
+        ? await idempotency.earlierAnswer({ project_id, headers: request.headers })
+        : null
+      // A repeated upload is stored until its content is known to be that of the first.
+      const countedBytes = earlier === null ? 0 : Number(JSON.parse(earlier).bytes ?? 0)
+      const announced = { ...announcedForm(request), countedBytes }
       const order = {
         project_id,
         now: clock.now(),

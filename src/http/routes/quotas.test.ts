@@ -89,6 +89,35 @@ test('stored bytes: deleting a file frees its bytes, and a rejected upload leave
   assert.equal(blobs.length, 3, 'two files, and the one that was deleted')
 })
 
+test('a call under its Idempotency-Key gets the answer of the first, which filled the quota', async () => {
+  await using server = await serverWith({ stored_bytes: ONE_LINE.length })
+  const headers = { 'idempotency-key': 'x' }
+  const send = (content: string) => {
+    const form = new FormData()
+    form.set('purpose', 'batch')
+    form.set('file', new Blob([content]), 'in.jsonl')
+    return server.call('POST', '/v1/files', { raw: form, headers })
+  }
+  const first = await send(ONE_LINE)
+  const again = await send(ONE_LINE)
+  assert.deepEqual([again.text, again.headers.get('idempotency-replayed')], [first.text, 'true'])
+  assert.equal((await send(ONE_LINE.replace('a', 'b'))).outcome, '409 idempotency_key_reused')
+  refused(await send(ONE_LINE.repeat(2)), 'stored_bytes', /Delete files/)
+  assert.deepEqual(await shown(server, 'stored_bytes'), [ONE_LINE.length, ONE_LINE.length])
+})
+
+test('the same holds for a message batch, whose lines are stored before they are known', async () => {
+  const params = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'Hi' }] }
+  const body = { requests: [{ custom_id: 'a', params }] }
+  await using server = await serverWith({ stored_bytes: JSON.stringify(body).length + 100 })
+  const headers = { 'idempotency-key': 'x', 'anthropic-version': '2023-06-01' }
+  const send = () => server.call('POST', '/v1/messages/batches', { body, headers })
+  const first = await send()
+  assert.equal(first.status, 200, first.text)
+  const again = await send()
+  assert.deepEqual([again.text, again.headers.get('idempotency-replayed')], [first.text, 'true'])
+})
+
 test('limits and webhooks', async () => {
   await using server = await serverWith({ limits: 2, webhooks: 1 })
   const answers = await Promise.all(
