@@ -537,9 +537,9 @@ export class Lines {
   /** The line has no answer. It is tried again, unless its attempts are exhausted or its run has stopped. */
   missed(run: Run, position: number, result: MissedResult, blame: Blame, attempt: EndedAttempt): void {
     const { retry, random, observe } = this.#options
-    const { upstream, now } = attempt
+    const { upstream, now, isAborted } = attempt
     const tries = this.#addAttempt(run, position, result, attempt)
-    countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
+    if (!isAborted) countMiss(tries.count, result, blame, upstream.circuit.answeredAt, now)
     const { stopped } = run
     if (stopped !== null && stopped !== 'lost' && this.#standIn(run, position, now)) return
     if (stopped === 'lost' || stopped === 'drained') {

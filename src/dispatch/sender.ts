@@ -143,7 +143,7 @@ export class Sender {
       if (!isAborted) this.#warnings.failsForOperators(server, result, now)
       turn.schedule()
       if (run.isClosed) return
-      const ended = { upstream: server, at, now }
+      const ended = { upstream: server, at, now, isAborted }
       if (result.kind === 'answered') {
         lines.answered(run, position, result, ended)
         freeBuffer(result.body)

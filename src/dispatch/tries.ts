@@ -1,6 +1,6 @@
-// The tries of a line: their counts, which are bounded, and the attempts for its audit record. A parked chunk stores
-// the counts of its unfinished lines for the worker that claims it next; the attempts stay in the memory of this
-// worker, for the case that it claims the chunk again.
+// The tries of a line: their counts, which are bounded, and the attempts for its audit record. A chunk that is parked, or
+// requeued by a worker that stops, stores the counts of its unfinished lines for the worker that claims it next; the
+// attempts stay in the memory of this worker, for the case that it claims the chunk again.
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
@@ -24,6 +24,8 @@ export interface EndedAttempt {
   remote_batch?: string
   /** In [0, 1), equal for lines that are to be tried again together. */
   draw?: number
+  /** By this worker: the line has no try less. */
+  isAborted?: boolean
   /** Whether the next attempt may go to the same upstream although this one missed. */
   mayStay?: boolean
 }
@@ -77,9 +79,15 @@ export function exhausted({ listed, omitted }: LineTries, result: MissedResult):
   )
 }
 
-/** The value of the column `line_tries`: a list of line numbers, each with its counts. */
-export function storedTries(run: Run): string | null {
-  const stored = [...run.allTries()].map(([position, { count }]) => [run.lines[position]!.line, count])
+/**
+ * The value of the column `line_tries`: a list of line numbers, each with its counts. `isStopping`: the worker stops, and
+ * it is not known for how long; an outage counts anew for the next one.
+ */
+export function storedTries(run: Run, isStopping = false): string | null {
+  const stored = [...run.allTries()].map(([position, { count }]) => [
+    run.lines[position]!.line,
+    isStopping ? { ...count, firstFailureAt: null } : count,
+  ])
   return stored.length === 0 ? null : JSON.stringify(stored)
 }
 

@@ -189,6 +189,11 @@ async function endLease(
   return 'accepted'
 }
 
+/** `line_tries`: of the unfinished lines of a leased chunk, for the worker that claims it next. */
+export async function storeLineTries(tx: Writer, lease: Lease, line_tries: string | null): Promise<void> {
+  await updateRows(tx, 'chunks', leased(lease)).set({ line_tries }).execute()
+}
+
 /** Requeues the chunk at once. */
 export async function releaseChunk(tx: Writer, lease: Lease): Promise<void> {
   const released = updateRows(tx, 'chunks', leased(lease)).set({ state: 'ready', worker_id: null })

@@ -79,14 +79,18 @@ export class Session {
     this.#schedule()
   }
 
-  /** Requeues everything that is still leased. */
-  async close(): Promise<void> {
+  /** Requeues everything that is still leased, after `handOver`, in one transaction. */
+  async close(handOver?: (tx: Writer) => Promise<void>): Promise<void> {
     this.#closed = true
     this.#cancel?.()
     // A renewal may be opening another session.
     await this.#renewing
     const id = this.#id
-    if (id !== null) await this.#options.store.write((tx) => closeSession(tx, id))
+    if (id === null) return
+    await this.#options.store.write(async (tx) => {
+      await handOver?.(tx)
+      await closeSession(tx, id)
+    })
   }
 
   #schedule(): void {

@@ -33,7 +33,7 @@ import { Poller } from '../remote/poller.ts'
 import type { FinishRules } from '../results/finish.ts'
 import { Recorder, type RunEnd } from '../results/recorder.ts'
 import { readBatchStatuses } from '../store/batches.ts'
-import { parkChunk, releaseChunk, wakeOverLimit } from '../store/chunks.ts'
+import { parkChunk, releaseChunk, storeLineTries, wakeOverLimit } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
 import type { Ports } from '../store/ports.ts'
@@ -397,7 +397,12 @@ export class Worker {
     await this.#learner.share().catch((error: unknown) => {
       log.warn({ err: error }, 'learned token sizes could not be stored')
     })
-    await this.#session.close()
+    await this.#session.close(async (tx) => {
+      for (const run of this.#runs.values()) {
+        const tries = storedTries(run, true)
+        if (tries !== run.claim.line_tries) await storeLineTries(tx, run.claim, tries)
+      }
+    })
     for (const run of this.#runs.values()) {
       for (const cancel of run.alarms.splice(0)) cancel()
       run.results.trace?.end(clock.now(), { 'offpeak.chunk.end': 'drained' })

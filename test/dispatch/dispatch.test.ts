@@ -11,6 +11,7 @@ import { configFor, line, TestService } from '../service.ts'
 
 interface Record {
   attempts: { upstream: string; status: number | null; reason?: string }[]
+  attempts_omitted?: number
   error: { code: string; message: string } | null
   cost_usd: number
 }
@@ -210,6 +211,25 @@ test('graceful shutdown: lines in flight finish, the rest is requeued, and anoth
   assert.equal(batch.request_counts.completed, 100)
   assert.equal(upstream.calls.length, 100, 'no line was sent twice')
   assert.equal(new Set((await service.lines(batch.output_file_id)).map((one) => one.custom_id)).size, 100)
+})
+
+test('a line that was tried before a graceful shutdown has only its remaining attempts after it', async () => {
+  await using upstream = await testUpstream(({ index, response }) => {
+    if (index !== 2) send(response, 500, 'broken')
+  })
+  const config = configFor(upstream.base_url).replace('lease: 2s', 'lease: 2s, drain: 0ms')
+  await using service = await TestService.start(config)
+  const file = await service.upload(JSON.stringify(line('a')))
+  const { id } = await service.create(file.id)
+  await upstream.arrived(3)
+  await service.worker.stop()
+  await service.restartWorker()
+  const batch = await service.ended(id)
+  const [failure] = await service.lines(batch.error_file_id)
+  assert.equal(upstream.calls.length, 4, 'the call that was aborted does not count')
+  assert.match(failure?.error?.message ?? '', /after 3 attempts/)
+  const record = await service.json<Record>('GET', `/v1/requests/${failure?.id}`)
+  assert.deepEqual([record.attempts.length, record.attempts_omitted], [1, 2])
 })
 
 test('lines wait while other requests wait at a server, and then go with the priority and no other byte changed', async () => {
