@@ -66,7 +66,7 @@ export type BucketConfig = S3Config & AllowedPrefix
 interface WorkerConfig {
   /** Worker processes that `serve` starts; `auto`: by the number of cores. */
   processes: number | 'auto'
-  /** Lines in flight at once in one `serve` or one `worker`, over all upstreams. */
+  /** The most lines in flight at each upstream, from one `serve` or one `worker`. */
   concurrency_max: number
   /** A worker's leases expire when it has sent no heartbeat for this long. */
   lease_ms: number
