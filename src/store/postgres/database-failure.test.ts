@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import test from 'node:test'
 import { DatabaseFailure } from '../store.ts'
-import { outageFailure, startupFailure } from './database-failure.ts'
+import { isUnavailable, outageFailure, startupFailure } from './database-failure.ts'
 
 test('a server that nobody reaches is told as the database, with what to do', async () => {
   const [refused] = await once(connect(1, '127.0.0.1').on('connect', assert.fail), 'close').catch((e) => [e])
@@ -32,4 +32,9 @@ test('a server that lets nobody in is told as the database, anything else is lef
   )
   const bug = new TypeError('x is not a function')
   assert.equal(startupFailure(bug), bug)
+})
+
+test('a session that the server ends for its time is a connection that another one replaces', () => {
+  for (const code of ['25P03', '25P04', '57P05'])
+    assert.ok(isUnavailable(Object.assign(new Error('terminating connection'), { code })), code)
 })

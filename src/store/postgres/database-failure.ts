@@ -23,6 +23,8 @@ const UNAVAILABLE = new Set([
   TOO_MANY_CONNECTIONS,
   READ_ONLY,
   '25P03', // idle_in_transaction_session_timeout: this process was suspended, and the server ended the session
+  '25P04', // transaction_timeout, since PostgreSQL 17
+  '57P05', // idle_session_timeout
   'ECONNREFUSED',
   'ECONNRESET',
   'EPIPE',
