@@ -4,6 +4,7 @@ import { appendFile, open, rename, rm, writeFile } from 'node:fs/promises'
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { BatchObject } from '../../wire/batch.ts'
+import { checkOutput } from '../output-file.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { type ApiClient, pathOf } from './client.ts'
 import { GROWTH, type Watch } from './watch-batch.ts'
@@ -19,6 +20,7 @@ export async function download(
   signal?: AbortSignal,
   onBytes: (written: number) => void = () => {},
 ): Promise<number> {
+  await checkOutput(path)
   const partial = `${path}.part`
   try {
     let bytes = 0

@@ -14,6 +14,7 @@ import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/conne
 import { download, downloadResults, followResults } from '../client/download.ts'
 import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
 import { watchBatch } from '../client/watch-batch.ts'
+import { checkOutput } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
@@ -235,6 +236,7 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
     const { status } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
+    await checkOutput(output, { 'the failed lines': errors })
     await downloadResults(client, batch, { output, errors }, watch)
     if (flags.json) return printJson(stdout, { id, status, output, errors })
     if (!isTerminal(status))
@@ -285,6 +287,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     else writeLine(stdout, batch.id)
   }
   await withApi(shell, flags, async ({ client, watch, embedded, answer }) => {
+    if (flags.merge !== undefined) await checkOutput(flags.merge)
     const path = pathOf('batches', id)
     const old = await client.get(BatchObject, path)
     const { lines, permanent } = await countFailed(client, id, flags.code)

@@ -2,8 +2,9 @@
 import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
 import { withoutEnding } from '../../tables/table.ts'
+import { checkOutput } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
-import { openTable, refuseSameFile } from '../tables/open-table.ts'
+import { openTable } from '../tables/open-table.ts'
 import { counted } from '../terminal/format.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
@@ -38,7 +39,7 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
   // Names the prompt as missing, or requests as what the file holds already.
   await isTable(input, flags)
   const output = flags.output ?? `${withoutEnding(input)}.requests.jsonl`
-  await refuseSameFile(input, output)
+  await checkOutput(output, { 'the input': input })
   const signal = shell.interruption()
   const view = progressView(stderr, shell.clock)
   try {

@@ -9,9 +9,10 @@ import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { checkOutput } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target, targetAt } from '../tables/join-answers.ts'
-import { createTable, openTable, refuseSameFile } from '../tables/open-table.ts'
+import { createTable, openTable } from '../tables/open-table.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
@@ -93,7 +94,7 @@ async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
   if (flags.rows !== undefined) {
     await access(flags.rows)
-    await refuseSameFile(flags.rows, target.path)
+    await checkOutput(target.path, { 'the input': flags.rows })
   }
   return { id, target, write: (files) => write(files, schema, target, flags) }
 }

@@ -379,6 +379,23 @@ describe('offpeak run against a service', () => {
     assert.equal(api.calls('POST', /files/).length, 0)
   })
 
+  test('nothing is sent where the answers cannot be written, or would replace something', async () => {
+    const folder = join(input, '..')
+    for (const [flags, message] of [
+      [['-o', input], /would replace the input; name another file/],
+      [['--errors', join(folder, '.', 'input.jsonl')], /would replace the input; name another file/],
+      [['-o', join(folder, 'a'), '--errors', `${folder}/./a`], /a would replace the answers; name another/],
+      [['-o', folder], /is not a regular file; name a file/],
+      [['--errors', '/dev/null'], /the output \/dev\/null is not a regular file; name a file/],
+      [['--errors', join(folder, 'none', 'e')], /there is no such file or folder: .*none\n$/],
+    ] as const) {
+      assert.equal(await offpeak('run', input, ...flags), 1)
+      assert.match(terminal.err(), message)
+      assert.equal(api.files.size, 0)
+    }
+    assert.equal(await readFile(input, 'utf8'), INPUT)
+  })
+
   test('an error about a missing file names it', async () => {
     assert.equal(await offpeak('run', join(folder, 'missing.jsonl')), 1)
     assert.match(terminal.err(), /^offpeak: there is no such file or folder: .*missing\.jsonl\n$/)

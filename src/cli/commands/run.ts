@@ -17,9 +17,10 @@ import { ModelOverride } from '../client/request-lines.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
+import { checkOutput } from '../output-file.ts'
 import type { ConfigFlags, Shell } from '../shell.ts'
 import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
-import { fileSource, refuseSameFile } from '../tables/open-table.ts'
+import { fileSource } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
@@ -141,12 +142,19 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
       '--retry-failed asks about some rows, and --again about every one; leave out one of the two',
     )
   const table = given.retryFailed || (await isTable(input, given))
+  if (table || !given.estimate) await checkOutputs(input, given, table)
   // An estimate of a file of requests as it is writes nothing.
   using _lock =
     given.estimate && !table && given.model === undefined && compressionOf(input) === null
       ? null
       : await lockRun(outputOf(input, given, table))
   await runLocked(shell, input, given, table, view, signal)
+}
+
+async function checkOutputs(input: string, flags: RunFlags, table: boolean): Promise<void> {
+  const output = outputOf(input, flags, table)
+  await checkOutput(output, { 'the input': input })
+  if (!table) await checkOutput(errorsOf(input, flags), { 'the input': input, 'the answers': output })
 }
 
 async function runLocked(
@@ -238,9 +246,7 @@ async function tableJob(
   }
   if (flags.errors !== undefined)
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
-  const path = outputOf(input, flags, table)
-  await refuseSameFile(input, path)
-  const target = targetAt(path, flags)
+  const target = targetAt(outputOf(input, flags, table), flags)
   return await startTableJob({ input, target, terms: await tableTerms(flags) }, view, signal)
 }
 
@@ -391,11 +397,9 @@ export function orderFor(
   target: string,
   job?: TableJob,
 ): RunOrder {
-  const stem = withoutEnding(input)
   const output = outputOf(input, flags, false)
-  const errors = flags.errors ?? `${flags.output === undefined ? stem : withoutEnding(output)}.errors.jsonl`
   return {
-    ...{ input, output, errors },
+    ...{ input, output, errors: errorsOf(input, flags) },
     state: runStatePath(output),
     target,
     window: flags.window ?? '24h',
@@ -405,6 +409,10 @@ export function orderFor(
     ...job?.order,
     metadata: metadataOf(flags),
   }
+}
+
+function errorsOf(input: string, { output, errors }: Pick<RunFlags, 'output' | 'errors'>): string {
+  return errors ?? `${withoutEnding(output ?? input)}.errors.jsonl`
 }
 
 function exitFor({ batch }: RunReport, table?: WrittenTable): number {

@@ -2,7 +2,7 @@
 // until it is complete.
 
 import { openAsBlob } from 'node:fs'
-import { type FileHandle, open, realpath, rename, rm } from 'node:fs/promises'
+import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import type { CsvOptions } from '../../tables/csv-reader.ts'
 import { openTable as openSource } from '../../tables/open-table.ts'
 import {
@@ -16,6 +16,7 @@ import {
   type TableWriter,
 } from '../../tables/table.ts'
 import type { TableSource } from '../../tables/table-bytes.ts'
+import { checkOutput } from '../output-file.ts'
 import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
 
 export async function fileSource(path: string): Promise<TableSource> {
@@ -93,6 +94,7 @@ class PartialFile implements Sink {
   }
 
   static async create(path: string): Promise<PartialFile> {
+    await checkOutput(path)
     return new PartialFile(path, await open(partialPath(path), 'w'))
   }
 
@@ -140,11 +142,4 @@ export async function writeWhole(path: string, blocks: AsyncIterable<string | Ui
 
 function partialPath(path: string): string {
   return `${path}.part`
-}
-
-/** Throws if the output would replace the input, also by another name. */
-export async function refuseSameFile(input: string, output: string): Promise<void> {
-  const [from, to] = await Promise.all([realpath(input), realpath(output).catch(() => null)])
-  if (from === to)
-    throw new Failure(`the output ${output} would replace the input; name another file with -o`)
 }
