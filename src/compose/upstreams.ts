@@ -82,6 +82,8 @@ interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   addressesOf: (host: string) => readonly string[]
   /** Of the only engine that is configured. */
   earlyEngine: EarlyEngine | null
+  /** How many files the process may open; what the system says by default. */
+  openFilesMax?: () => number
 }
 
 /** Those of the stores, of sockets to other processes and of webhooks. */
@@ -101,6 +103,7 @@ export class ConfiguredUpstreams {
   readonly #clock: Clock
   readonly #log: Log
   readonly #addressesOf: (host: string) => readonly string[]
+  readonly #openFilesMax: () => number
   #known = new Map<string, Upstream>()
   #liveServers = new Map<string, LiveServer>()
 
@@ -109,6 +112,7 @@ export class ConfiguredUpstreams {
     this.#clock = deps.clock
     this.#log = deps.log
     this.#addressesOf = deps.addressesOf
+    this.#openFilesMax = deps.openFilesMax ?? openFilesMax
   }
 
   /** By model ID, in the order of the configuration. */
@@ -132,11 +136,11 @@ export class ConfiguredUpstreams {
     return upstreams
   }
 
-  /** Lines in flight at an upstream: each has a connection, and the stores must be able to open files beside them. */
+  /** Lines in flight at an address of an upstream: each has a connection, and the stores must be able to open files beside them. */
   #linesMax({ worker: { concurrency_max }, models }: Config): number {
-    const files = openFilesMax()
-    const count = models.reduce((sum, { upstreams }) => sum + upstreams.length, 0)
-    const lines = Math.max(1, Math.floor((files - FILES_BESIDE) / count))
+    const files = this.#openFilesMax()
+    const addresses = models.flatMap(({ upstreams }) => upstreams.flatMap((one) => this.#addresses(one)))
+    const lines = Math.max(1, Math.floor((files - FILES_BESIDE) / addresses.length))
     if (lines >= concurrency_max) return concurrency_max
     this.#log.warn(
       { open_files_max: files, concurrency_max: lines },
@@ -161,7 +165,7 @@ export class ConfiguredUpstreams {
   ): Upstream {
     const terms = termsOf(config, worker_max)
     const { tier, price, hours, ...server } = config
-    const key = JSON.stringify([model, server, address, terms.concurrency_max])
+    const key = JSON.stringify([model, server, address])
     let upstream = before.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
