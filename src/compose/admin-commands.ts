@@ -1,6 +1,6 @@
 // Opens the stores for the admin commands that treat them as a whole: backup, rekey and migrate-data.
 import { existsSync, realpathSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { join, resolve, sep } from 'node:path'
 import { type BackedUp, backupBlobs } from '../admin/backup-blobs.ts'
 import { assertSameMasterKey, readFreeze } from '../admin/database-freeze.ts'
 import {
@@ -56,6 +56,14 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
   if (isSame(folder, config.data_dir) || isSame(path, database.path))
     throw new Failure('the backup folder must not be the data folder')
   const blobsRoot = join(folder, 'blobs')
+  if (config.blobs.kind === 'disk') {
+    // What is in the backup and not in the copy of the database is removed, and in the service's own folder that is new.
+    const { root } = config.blobs
+    if (isSame(blobsRoot, root) || isBelow(folder, root))
+      throw new Failure(
+        `a backup to ${folder} would mix with the blobs of the service, in ${root}; choose another folder`,
+      )
+  }
   closeFolder(folder, ['blobs'])
   closeFolder(blobsRoot, ['objects', 'tmp'])
   using lock = lockFile(join(folder, 'backup.lock'))
@@ -85,6 +93,10 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
 
 function isSame(one: string, other: string): boolean {
   return existsSync(one) && existsSync(other) && realpathSync(one) === realpathSync(other)
+}
+
+function isBelow(folder: string, root: string): boolean {
+  return existsSync(root) && `${realpathSync(folder)}${sep}`.startsWith(`${realpathSync(root)}${sep}`)
 }
 
 export async function migrateData(from: Config, to: Config, tell: (text: string) => void): Promise<Moved> {

@@ -1,6 +1,6 @@
 // A service is backed up while it works, and restored from what was written.
 import assert from 'node:assert/strict'
-import { copyFile, cp, mkdtemp, readdir, rm, unlink } from 'node:fs/promises'
+import { copyFile, cp, mkdir, mkdtemp, readdir, rm, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -293,4 +293,10 @@ test('nobody is told that a PostgreSQL was backed up, or a folder onto itself', 
   const postgres = { ...service.config, database: { kind: 'postgres', url: 'postgres://db/x' } } as const
   await assert.rejects(backup(postgres, '/nowhere'), { name: 'Failure', message: /docs\/backup\.md/ })
   await assert.rejects(backup(service.config, service.config.data_dir), /must not be the data folder/)
+  await using place = await emptyPlace()
+  const root = join(place.data, 'blobs')
+  const apart = { ...service.config, blobs: { kind: 'disk', root } } as const
+  await mkdir(root, { recursive: true })
+  for (const folder of [place.data, root, join(root, 'objects', 'backup')])
+    await assert.rejects(backup(apart, folder), /would mix with the blobs of the service/, folder)
 })
