@@ -147,6 +147,20 @@ export async function getPage<T>(path: string, query: Query, options: CallOption
   return page
 }
 
+/** Result lines behind line `after`; while the batch runs, those before the first that is not finished. */
+export async function readResults(
+  batchId: string,
+  { after, limit }: { after: string; limit: number },
+  signal: AbortSignal,
+): Promise<{ lines: string[]; next: string | null }> {
+  const path = `/v1/batches/${encodeURIComponent(batchId)}/results`
+  const query = { after, limit, contiguous: true }
+  const response = await fetchApi('GET', pathWith(path, query), undefined, { signal })
+  const lines = (await response.text()).split('\n').filter((line) => line !== '')
+  const { headers } = response
+  return { lines, next: headers.get('x-has-more') === 'true' ? headers.get('x-next-after') : null }
+}
+
 export async function post<T>(path: string, body?: unknown, options: CallOptions = {}): Promise<T> {
   const response = await fetchApi('POST', path, body, options)
   return (await response.json()) as T

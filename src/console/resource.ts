@@ -1,7 +1,17 @@
-// Reads an answer of the service for a page. The last answer stays until the next one has arrived.
-import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
-import { type ApiFailure, connectionLost, get, type Query } from './api.ts'
+// Reads an answer or a list of the service for a page. The last answer stays until the next one has arrived.
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { List } from '../wire/list.ts'
+import { type ApiFailure, connectionLost, get, pathWith, type Query } from './api.ts'
 import { useCell } from './cell.ts'
+import { ListPages, type ListSource } from './list-pages.ts'
+import { useSettled } from './parts/filters.tsx'
+import { currentAddress } from './router.ts'
+import { useSession } from './session.ts'
+
+/** As many rows as the service sends of most lists. */
+const PAGE = 100
+/** Lists that are still there when the reader comes back to them. */
+const KEPT_MAX = 6
 
 export interface Resource<T> {
   data: T | null
@@ -44,15 +54,19 @@ export function useResource<T>(
     return () => abort.abort()
   }, [name, turn])
   const reload = useCallback(() => setTurn((last) => last + 1), [])
-  // What was read before the service was gone may have changed since.
+  useReconnection(reload)
+  const current = state.name === name ? state : { data: null, failure: null, loading: true }
+  return { data: current.data, failure: current.failure, loading: current.loading, reload }
+}
+
+/** What was read before the service was gone may have changed since. */
+function useReconnection(reload: () => void): void {
   const isLost = useCell(connectionLost) !== null
   const wasLost = useRef(isLost)
   useEffect(() => {
     if (wasLost.current && !isLost) reload()
     wasLost.current = isLost
   }, [isLost])
-  const current = state.name === name ? state : { data: null, failure: null, loading: true }
-  return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
 /** The service's answer at this path; none is read while it is null. */
@@ -61,6 +75,45 @@ export function useGet<T>(path: string | null, query: Query = {}): Resource<T> {
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
     [path, query],
   )
+}
+
+const kept = new Map<string, ListPages<unknown>>()
+
+/** The list as it was left, if the reader comes back to it. */
+export function useListPages<T>(source: ListSource<T>): ListPages<T> {
+  const [, redraw] = useState({})
+  const name = `${useSession()?.api_key_id} ${source.name}`
+  const isFirst = useRef(true)
+  const pages = useMemo(() => {
+    const left = isFirst.current && currentAddress().isReturn ? kept.get(name) : undefined
+    isFirst.current = false
+    // A name stands for rows of one kind.
+    const pages = (left as ListPages<T> | undefined) ?? new ListPages(source)
+    if (left) pages.refresh()
+    kept.delete(name)
+    kept.set(name, pages)
+    for (const oldest of kept.keys()) if (kept.size > KEPT_MAX) kept.delete(oldest)
+    return pages
+  }, [name])
+  useEffect(() => {
+    pages.start(() => redraw({}))
+    return () => pages.end()
+  }, [pages])
+  useReconnection(() => pages.refresh())
+  return pages
+}
+
+/** A list of the service, as its query has been since a moment ago. */
+export function usePages<T>(path: string, typed: Query): ListPages<T> {
+  const query = useSettled(typed)
+  return useListPages<T>({
+    name: pathWith(path, query),
+    read: async (cursor, signal) => {
+      const page = { ...query, limit: PAGE, starting_after: cursor }
+      const { data, next_cursor } = await get<List<T>>(path, page, { signal })
+      return { rows: data, next: next_cursor }
+    },
+  })
 }
 
 interface Action {

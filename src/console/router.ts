@@ -1,8 +1,13 @@
 // The address bar as state. Links are ordinary links: a click on a link to the console changes the page without a
-// reload, and the address contains everything that a reader may want to return to.
+// reload, and the address contains everything that a reader may want to return to. The place to which a page is scrolled
+// is in the state of its entry in the browser's history.
+import { isRecord } from '../domain/json-record.ts'
+import { later } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'
 
 const ROOT = '/console'
+/** After so long without scrolling, the place is kept. */
+const SCROLLED_MS = 150
 
 interface Address {
   /** Behind /console, without a slash at the end: `/batches/batch_…`. */
@@ -10,14 +15,17 @@ interface Address {
   query: URLSearchParams
   /** Grows with each page change, but not when only the query is replaced. */
   visit: number
+  /** Whether the browser's history has led here. */
+  isReturn: boolean
 }
 
-function read(visit: number): Address {
+function read(visit: number, isReturn: boolean): Address {
   const path = location.pathname.slice(ROOT.length).replace(/\/+$/, '')
-  return { path: path === '' ? '/overview' : path, query: new URLSearchParams(location.search), visit }
+  const query = new URLSearchParams(location.search)
+  return { path: path === '' ? '/overview' : path, query, visit, isReturn }
 }
 
-const address = new Cell<Address>(read(0))
+const address = new Cell<Address>(read(0, false))
 
 export function useAddress(): Address {
   return useCell(address)
@@ -33,9 +41,52 @@ export function href(to: string): string {
 }
 
 export function navigate(to: string): void {
-  history.pushState(null, '', href(to))
-  address.set(read(address.value.visit + 1))
+  leave(href(to))
+  address.set(read(address.value.visit + 1, false))
   scrollTo(0, 0)
+}
+
+function leave(to: string): void {
+  keepScroll()
+  endReturn()
+  history.pushState(null, '', to)
+}
+
+/** Where the page is to be scrolled as soon as it is high enough; null when it has been, or the reader scrolls. */
+let returnTo: number | null = null
+
+function beginReturn(state: unknown): void {
+  returnTo = isRecord(state) ? Number(state.scroll) : 0
+  requestAnimationFrame(scrollBack)
+}
+
+function endReturn(): void {
+  returnTo = null
+}
+
+function scrollBack(): void {
+  if (returnTo === null) return
+  scrollTo(0, returnTo)
+  if (scrollY >= returnTo - 1) endReturn()
+}
+
+function keepScroll(): void {
+  if (returnTo === null) history.replaceState({ scroll: scrollY }, '')
+}
+
+/** The browser itself would scroll at once, when the lists of a page are not there yet. */
+function watchScroll(): void {
+  history.scrollRestoration = 'manual'
+  beginReturn(history.state)
+  let cancel = (): void => {}
+  const keepSoon = (): void => {
+    cancel()
+    cancel = later(SCROLLED_MS, keepScroll)
+  }
+  addEventListener('scroll', keepSoon, { passive: true })
+  for (const name of ['wheel', 'touchmove', 'keydown', 'pointerdown'])
+    addEventListener(name, endReturn, { passive: true })
+  new ResizeObserver(scrollBack).observe(document.body)
 }
 
 /** Changes the query of this page; null and '' remove a parameter. */
@@ -46,13 +97,17 @@ export function replaceQuery(changes: Readonly<Record<string, string | null>>): 
     else query.set(name, value)
   }
   const text = query.toString()
-  history.replaceState(null, '', location.pathname + (text === '' ? '' : `?${text}`))
-  address.set(read(address.value.visit))
+  history.replaceState(history.state, '', location.pathname + (text === '' ? '' : `?${text}`))
+  address.set(read(address.value.visit, address.value.isReturn))
 }
 
 /** Makes links and the back button change the page. */
 export function watchAddress(): void {
-  addEventListener('popstate', () => address.set(read(address.value.visit + 1)))
+  watchScroll()
+  addEventListener('popstate', ({ state }) => {
+    beginReturn(state)
+    address.set(read(address.value.visit + 1, true))
+  })
   document.addEventListener('click', (event) => {
     if (event.defaultPrevented || event.button !== 0) return
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
@@ -68,8 +123,8 @@ export function watchAddress(): void {
 
 /** To a place of this page, which stays as it is otherwise. */
 function goWithin(url: URL): void {
-  history.pushState(null, '', url.pathname + url.search)
-  address.set(read(address.value.visit))
+  leave(url.pathname + url.search)
+  address.set(read(address.value.visit, false))
   const place = document.getElementById(url.hash.slice(1))
   place?.scrollIntoView({ block: 'start' })
   place?.focus({ preventScroll: true })

@@ -130,7 +130,7 @@ export class Visitor implements AsyncDisposable {
         const { height } = target?.getBoundingClientRect() ?? { height: 0 }
         if (height < 44) found.push(`${height} pixels high: ${element.outerHTML.slice(0, 150)}`)
       }
-      for (const row of document.querySelectorAll('tbody [role=row], .lines-sight [role=row]')) {
+      for (const row of document.querySelectorAll('tbody [role=row]')) {
         const { height } = row.getBoundingClientRect()
         if (height > 96) found.push(`a row of ${height} pixels: ${row.outerHTML.slice(0, 300)}`)
       }

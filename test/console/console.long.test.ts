@@ -8,13 +8,13 @@ import type { Browser, Locator } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
 import { startOfHour } from '../../src/domain/days.ts'
+import { newId } from '../../src/domain/ids.ts'
 import { openSession, setWorkerReport } from '../../src/store/workers.ts'
 import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
 import type { BatchLine } from '../../src/wire/batch-line.ts'
 import type { FileObject } from '../../src/wire/file.ts'
 import type { List } from '../../src/wire/list.ts'
 import type { ApiKeyObject, QuotasObject } from '../../src/wire/project.ts'
-import type { HttpRequestRecord } from '../../src/wire/request-record.ts'
 import type { ServiceStatus, Settings } from '../../src/wire/status.ts'
 import type { UsageHours, UsageObject } from '../../src/wire/usage.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
@@ -26,6 +26,8 @@ import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
 /** What runs in the page sees the page's. */
 declare const document: { cookie: string; documentElement: { scrollWidth: number } }
 declare const innerWidth: number
+declare const scrollY: number
+declare const scrollTo: (x: number, y: number) => void
 declare const navigator: { clipboard: { readText: () => Promise<string> } }
 
 const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
@@ -226,8 +228,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Show lines' }).first().click()
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
     assert.match(page.url(), /status=failed/)
-    await page.locator('.lines-scroll [role=row]').nth(9).waitFor()
-    assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
+    await page.locator('tbody [role=row]').nth(9).waitFor()
+    assert.equal(await page.locator('tbody [role=row]').count(), 10)
     upstream.reply = echo
     await page.getByRole('button', { name: 'Retry failed' }).click()
     await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
@@ -247,7 +249,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.signIn(operator)
     await visitor.open(`/console/batches/${batch.id}?status=failed&search=line-1`)
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
-    const shown = await page.locator('.lines-scroll [role=row]').count()
+    const shown = await page.locator('tbody [role=row]').count()
     await page.getByRole('search').getByRole('button', { name: 'Retry these' }).click()
     await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
     const retried = await service.ended(page.url().split('/').at(-1) ?? '')
@@ -498,8 +500,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { data: files } = await service.json<List<FileObject>>('GET', '/v1/files?purpose=batch&limit=50')
     await rowsOf('Files').nth(1).waitFor()
     const told = await rowsOf('Files').allInnerTexts()
-    assert.equal(told.length - 1, files.length)
-    for (const [i, { id, filename, line_count }] of files.entries())
+    assert.ok(told.length > Math.min(files.length, 12))
+    for (const [i, { id, filename, line_count }] of files.slice(0, told.length - 1).entries())
       for (const text of [id, filename, whole.format(line_count)])
         assert.ok(told[i + 1]?.includes(text), text)
 
@@ -563,7 +565,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByLabel('Compare with').selectOption(one.id)
     const figure = (title: string) =>
       page.locator('.figure').filter({ hasText: title }).getByRole('definition').innerText()
-    const rows = page.locator('.lines-scroll [role=row]')
+    const rows = page.locator('tbody [role=row]')
     await rows.first().waitFor()
     assert.equal(await rows.count(), 1)
     assert.match(await rows.innerText(), /^2\s+b\s+.*one\s+upstream_rejected: .*One failed$/s)
@@ -612,6 +614,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await search(structured.input_file_id, 'File')
     await found.filter({ hasText: 'File' }).click()
     await page.getByRole('heading', { name: 'Files', level: 1 }).waitFor()
+    await page.getByRole('row').nth(1).waitFor()
     assert.equal(await page.getByRole('row').count(), 2)
     // Enter that comes as soon as the pages are listed, before the browser has drawn them.
     await page.evaluate(`new Promise((resolve) => {
@@ -759,8 +762,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('link', { name: 'Skip to the lines' }).focus()
     await page.keyboard.press('Enter')
     assert.ok(await focused('#lines'))
-    await page.locator('.lines-scroll [role=row]').nth(9).waitFor()
-    assert.equal(await page.locator('.lines-scroll [role=row]').count(), 10)
+    await page.locator('tbody [role=row]').nth(9).waitFor()
+    assert.equal(await page.locator('tbody [role=row]').count(), 10)
     await page.setViewportSize({ width: 390, height: 800 })
     await page.getByRole('button', { name: 'Menu' }).click()
     await page.getByRole('link', { name: 'Usage' }).waitFor()
@@ -793,9 +796,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('dialog').waitFor({ state: 'detached' })
     assert.ok(await create.evaluate((element) => element === element.ownerDocument.activeElement))
     await visitor.open(`/console/batches/${batch.id}?status=failed`)
-    await page.locator('.lines-scroll .row-link').first().waitFor()
-    await page.locator('.lines-scroll').focus()
-    await page.keyboard.press('Tab')
+    await page.locator('tbody .row-link').first().focus()
     await page.keyboard.press('Enter')
     await page.getByRole('heading', { level: 1, name: /^line-/ }).waitFor()
   })
@@ -1146,10 +1147,15 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { page } = visitor
     await visitor.signIn(operator)
     const shown = async (): Promise<(string | null)[]> =>
-      (await page.getByRole('row').locator('.row-link').all()).reduce(
-        async (rows: Promise<(string | null)[]>, link) => [...(await rows), await link.getAttribute('href')],
-        Promise.resolve([]),
-      )
+      (await page.getByRole('row').locator('.row-link').all())
+        .slice(0, 15)
+        .reduce(
+          async (rows: Promise<(string | null)[]>, link) => [
+            ...(await rows),
+            await link.getAttribute('href'),
+          ],
+          Promise.resolve([]),
+        )
     for (const [heading, query, sorted] of [
       ['Cost', 'sort=cost', 'descending'],
       ['Cost', 'sort=cost&order=asc', 'ascending'],
@@ -1161,7 +1167,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       await page.getByRole('columnheader').getByRole('button', { name: heading }).click()
       await page.waitForURL((url) => url.search === `?${query}`)
       await page.locator(`[aria-sort=${sorted}]`).getByText(heading).waitFor()
-      const { data } = await service.json<List<WireBatch>>('GET', `/v1/batches?${query}&limit=50`)
+      const { data } = await service.json<List<WireBatch>>('GET', `/v1/batches?${query}&limit=15`)
       const expected = data.map(({ id }) => `/console/batches/${id}`)
       for (let tries = 0; tries < 50 && (await shown()).join() !== expected.join(); tries++)
         await page.evaluate('new Promise(requestAnimationFrame)')
@@ -1184,6 +1190,53 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       .first()
       .and(page.locator(`[href$="${data[0]?.id}"]`))
       .waitFor()
+  })
+
+  test('a long list is read as it is scrolled, and Back comes back to the place', async () => {
+    const { store } = service.stores
+    const ids = Array.from({ length: 400 }, () => newId('batch', store.clock.now()))
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    const scroll = () => page.evaluate(() => scrollY)
+    // The copies have no lines.
+    visitor.expected = [404]
+    try {
+      await store.write(async (tx) => {
+        const row = await tx.selectFrom('batches').selectAll().where('id', '=', batch.id).executeTakeFirst()
+        for (const id of ids)
+          if (row)
+            await tx
+              .insertInto('batches')
+              .values({ ...row, id })
+              .execute()
+      })
+      await visitor.signIn(operator)
+      const rows = page.locator('tbody [role=row]')
+      const link = (id: string) => page.locator(`.row-link[href$="${id}"]`)
+      await rows.nth(10).waitFor()
+      // Its end moves while it is read.
+      for (let tries = 0; tries < 50 && !(await link(structured.id).isVisible()); tries++) {
+        await page.keyboard.press('End')
+        await page.evaluate('new Promise(requestAnimationFrame)')
+      }
+      await link(structured.id).waitFor()
+      assert.ok((await rows.count()) < 60, 'only rows in sight are in the page')
+      assert.ok(Number(await rows.last().getAttribute('aria-rowindex')) > ids.length)
+      assert.deepEqual(await visitor.accessibilityProblems(), [])
+      const place = 15_000
+      await page.evaluate((place) => scrollTo(0, place), place)
+      const chosen = page.locator(`.row-link[href$="${ids.toReversed()[250]}"]`)
+      await chosen.click()
+      await page.waitForURL((url) => url.pathname.includes('/batches/'))
+      assert.equal(await scroll(), 0)
+      for (const come of ['goBack', 'reload'] as const) {
+        await page[come]()
+        await page.waitForFunction((place) => scrollY === place, place)
+        await chosen.waitFor()
+      }
+    } finally {
+      await store.write((tx) => tx.deleteFrom('batches').where('id', 'in', ids).execute())
+    }
   })
 
   test('a limit is made, and its gauge shows what was spent', async () => {
@@ -1242,12 +1295,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { page } = visitor
     await visitor.signIn(operator)
     const first = page.getByRole('table', { name: 'Calls' }).getByRole('row').nth(1)
-    const told = async (query: string) =>
-      (await service.json<List<HttpRequestRecord>>('GET', `/v1/requests?${query}`)).data.length
     await page.getByRole('link', { name: 'Audit' }).click()
     await first.getByText(/^(POST|DELETE) /).waitFor()
     const rows = page.getByRole('table', { name: 'Calls' }).getByRole('row')
-    assert.equal((await rows.count()) - 1, await told('reads=false&limit=50'))
+    for (const text of (await rows.allInnerTexts()).slice(1)) assert.match(text, /^(POST|DELETE) /)
     await page.getByLabel('Method').selectOption('All')
     await first.getByText(/^GET /).waitFor()
     await page.getByLabel('Method').selectOption('All but reads')

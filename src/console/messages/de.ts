@@ -16,7 +16,6 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'search.what': 'Was Sie suchen',
   'search.hint': 'Name, custom_id, ID, Entität oder Seite',
   'search.page': 'Seite',
-  showMore: 'Mehr zeigen',
   signIn: 'Anmelden',
   signOut: 'Abmelden',
   skip: 'Zum Inhalt',
@@ -136,8 +135,6 @@ export const messages: Readonly<Record<MessageKey, string>> = {
 
   batch: 'Batch',
   'batches.searchHint': 'Name, ID, Entity, Modell oder Metadaten',
-  'batches.noneYet': 'Kein bisher durchsuchter Batch passt zu diesen Filtern.',
-  'batches.searchOlder': 'Ältere Batches durchsuchen',
   'batches.noneMatch': 'Kein Batch passt zu diesen Filtern.',
   'batch.status': 'Status',
   'batch.progress': 'Fortschritt',

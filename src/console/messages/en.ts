@@ -14,7 +14,6 @@ export const messages = {
   'search.what': 'What you are looking for',
   'search.hint': 'Name, custom_id, ID, entity or page',
   'search.page': 'Page',
-  showMore: 'Show more',
   signIn: 'Sign in',
   signOut: 'Sign out',
   skip: 'Skip to content',
@@ -131,8 +130,6 @@ export const messages = {
 
   batch: 'Batch',
   'batches.searchHint': 'Name, ID, entity, model or metadata',
-  'batches.noneYet': 'No batch searched so far matches these filters.',
-  'batches.searchOlder': 'Search older batches',
   'batches.noneMatch': 'No batch matches these filters.',
   'batch.status': 'Status',
   'batch.progress': 'Progress',

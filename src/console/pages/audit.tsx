@@ -13,14 +13,14 @@ import { Entity } from '../parts/entity.tsx'
 import { optionsOf, TextField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
 import { anyOf, dayStart, days, FilterBar, FilterChip } from '../parts/filters.tsx'
-import { Loaded } from '../parts/notice.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
+import { Empty, Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
-import { PagedTable, usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useGet, useResource } from '../resource.ts'
+import { useGet, usePages, useResource } from '../resource.ts'
 import type { PageParams } from '../router.ts'
 import { href, navigate, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
@@ -84,7 +84,13 @@ export function Audit(): VNode {
             <FilterChip name="api_key_id" title={t('audit.key')} value={filter.api_key_id} />
           </div>
         )}
-        <PagedTable<HttpRequestRecord> pages={pages} label={t('audit.calls')} columns={COLUMNS()} />
+        <PagedTable<HttpRequestRecord>
+          pages={pages}
+          label={t('audit.calls')}
+          columns={COLUMNS()}
+          cards
+          empty={<Empty title={t('nothingFound')} />}
+        />
       </Section>
     </Page>
   )
@@ -94,6 +100,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
   {
     title: t('audit.call'),
     main: true,
+    grow: 3,
     cell: ({ id, method, path }) => [
       <a class="row-link mono" href={href(`/audit/${id}`)}>
         {`${method} `}

@@ -103,10 +103,10 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
       {failed > 0 && ended(batch) ? <Retries id={batch.id} /> : null}
       {failed > 0 ? <ErrorGroups batch={batch} errors={errors} /> : null}
       <Timeline batch={batch} />
-      <Lines batch={batch} />
       <Section title={t('batch.details')}>
         <Details batch={batch} />
       </Section>
+      <Lines batch={batch} />
     </div>
   )
 }

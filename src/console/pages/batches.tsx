@@ -11,14 +11,14 @@ import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live
 import { LinkButton, NewBatchButton } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
-import { Empty, Loaded } from '../parts/notice.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
-import { usePages } from '../parts/pages.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
-import { type Column, type Order, Table, useOrder } from '../parts/table.tsx'
+import { type Column, Table, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { Time } from '../parts/time.tsx'
-import { useGet } from '../resource.ts'
+import { useGet, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { FirstBatch } from './first-batch.tsx'
 
@@ -49,13 +49,17 @@ export function Batches(): VNode {
   const isByTime = order.by === 'created' && !order.isAscending
   const models = useGet<List<ModelObject>>('/v1/models')
   const { batches: pushed } = useLive()
-  const label = t(filter.search === '' ? 'showMore' : 'batches.searchOlder')
-  const { first, rows: read, hasMore, more } = usePages<BatchObject>(PATH, { ...filter, ...sorted }, label)
-  const rows = merged(read, pushed, filter, isByTime)
-  useMissedEnds(rows, first.reload)
+  const pages = usePages<BatchObject>(PATH, { ...filter, ...sorted })
+  const rows = merged(
+    pages.rows.filter((batch) => batch !== undefined),
+    pushed,
+    filter,
+    isByTime,
+  )
+  useMissedEnds(rows, () => pages.refresh())
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
-  const untouched = first.data?.data.length === 0 && pushed.size === 0 && !isFiltered
+  const untouched = pages.rows.length === 0 && !pages.hasMore && pushed.size === 0 && !isFiltered
   return (
     <Page
       title={t('nav.batches')}
@@ -91,18 +95,19 @@ export function Batches(): VNode {
               ...days(),
             ]}
           />
-          <Loaded resource={first} rows={6}>
-            {() =>
-              rows.length === 0 ? (
-                <Empty title={t('nothingFound')}>
-                  <p>{t(hasMore ? 'batches.noneYet' : 'batches.noneMatch')}</p>
-                </Empty>
-              ) : (
-                <BatchTable rows={rows} order={order} />
-              )
+          <PagedTable<BatchObject>
+            pages={pages}
+            rows={rows}
+            label={t('nav.batches')}
+            columns={COLUMNS()}
+            order={order}
+            cards
+            empty={
+              <Empty title={t('nothingFound')}>
+                <p>{t('batches.noneMatch')}</p>
+              </Empty>
             }
-          </Loaded>
-          {more}
+          />
         </>
       )}
     </Page>
@@ -126,15 +131,17 @@ function merged(
     .sort((a, b) => (!isByTime ? 0 : a.id < b.id ? 1 : -1))
 }
 
-export function BatchTable({ rows, order }: { rows: readonly BatchObject[]; order?: Order }): VNode {
-  const table = { label: t('nav.batches'), columns: COLUMNS(), rows, ...(order && { order }) }
-  return <Table<BatchObject> {...table} keyOf={({ id }) => id} />
+export function BatchTable({ rows }: { rows: readonly BatchObject[] }): VNode {
+  return (
+    <Table<BatchObject> label={t('nav.batches')} columns={COLUMNS()} rows={rows} keyOf={({ id }) => id} />
+  )
 }
 
 const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch'),
     main: true,
+    grow: 2.6,
     sort: 'name',
     cell: (batch) => [
       <div class="clip">
@@ -157,6 +164,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.status'),
+    grow: 1.3,
     sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,

@@ -5,12 +5,11 @@ import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/list.ts'
-import { type ApiFailure, get, getPage } from '../api.ts'
+import { type ApiFailure, get, getPage, readResults } from '../api.ts'
 import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
 import { now } from '../browser-clock.ts'
 import { count, dateTime, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { readResults } from '../line-pages.ts'
 import { Choice, TextButton } from '../parts/button.tsx'
 import { amountFigure, costFigure, Figures } from '../parts/figures.tsx'
 import { FilterBar } from '../parts/filters.tsx'
@@ -245,14 +244,7 @@ function Pairs({ pairs }: { pairs: readonly Pair[] }): VNode {
       cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
     },
   ]
-  return (
-    <LongTable<Pair>
-      label={t('compare.title')}
-      columns={columns}
-      total={pairs.length}
-      rowAt={(index) => pairs[index] ?? null}
-    />
-  )
+  return <LongTable<Pair> label={t('compare.title')} columns={columns} rows={pairs} />
 }
 
 /** The whole of both answers. */

@@ -9,11 +9,13 @@ import { NewBatchButton, TextButton } from '../parts/button.tsx'
 import { Confirm } from '../parts/dialog.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { FilterBar } from '../parts/filters.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
-import { PagedTable, usePages } from '../parts/pages.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
 import { Time } from '../parts/time.tsx'
+import { usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
@@ -39,7 +41,13 @@ export function Files(): VNode {
           },
         ]}
       />
-      <PagedTable<FileObject> pages={pages} label={t('nav.files')} columns={columns(askToRemove)} />
+      <PagedTable<FileObject>
+        pages={pages}
+        label={t('nav.files')}
+        columns={columns(askToRemove)}
+        cards
+        empty={<Empty title={t('nothingFound')} />}
+      />
       {removed ? (
         <Confirm
           title={t('files.removeTitle', { name: removed.filename })}
@@ -47,7 +55,7 @@ export function Files(): VNode {
           onClose={() => askToRemove(null)}
           act={async () => {
             await remove(`${PATH}/${removed.id}`)
-            pages.first.reload()
+            pages.refresh()
           }}
           text={t(removed.purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')}
         />
@@ -60,6 +68,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
   {
     title: t('new.file'),
     main: true,
+    grow: 2.2,
     cell: ({ id, filename }) => [
       <div class="clip" title={filename}>
         <a href={`${PATH}/${id}/content`} download={filename}>
@@ -88,6 +97,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
     title: t('files.actions'),
     quiet: true,
     align: 'end',
+    grow: 1.5,
     cell: (file) => (
       <div class="row">
         {file.purpose === 'batch' && file.status === 'processed' && may('batches:write') ? (

@@ -1,24 +1,25 @@
 // Lists the lines of a batch, with filters that are part of the address.
 import type { VNode } from 'preact'
-import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useEffect, useRef } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { BatchLine, LineStatus, LineSummary } from '../../wire/batch-line.ts'
+import type { BatchLine, LineStatus, LineSummary, LinesQuery } from '../../wire/batch-line.ts'
+import type { List } from '../../wire/list.ts'
 import { schemaColumns } from '../answer-columns.ts'
-import { type ApiFailure, get } from '../api.ts'
+import { get, pathWith, type Query } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { type LineFilter, LinePages } from '../line-pages.ts'
+import type { ListSource } from '../list-pages.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, FilterBar, FilterChip, useSettled } from '../parts/filters.tsx'
-import { LongTable } from '../parts/long-table.tsx'
-import { Empty, FailureNotice } from '../parts/notice.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
+import { Empty } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
-import { useResource } from '../resource.ts'
+import { useListPages, useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 import { AnswerTable } from './answer-table.tsx'
@@ -27,7 +28,10 @@ import { mayRetryCode } from './batch-errors.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const REFRESH_MS = 2_000
+const PAGE = 200
 const FIELDS = ['status', 'code', 'message', 'model', 'entity', 'search'] as const
+
+export type LineFilter = Pick<LinesQuery, (typeof FIELDS)[number]>
 
 /** Lines as a list, or their answers as a table where the requests ask for columns. */
 export function Lines({ batch }: { batch: BatchObject }): VNode {
@@ -66,22 +70,8 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
   const { query } = useAddress()
   const search = useSettled(query.get('search')) ?? undefined
   const filter = { ...readFilter(query), search }
-  const name = JSON.stringify(filter)
   const { total, completed, failed } = batch.request_counts
-  const [, redraw] = useState({})
-  const pages = useMemo(
-    () => new LinePages(batch.id, filter, total, () => redraw({})),
-    [batch.id, name, total === 0],
-  )
-  useEffect(() => () => pages.end(), [pages])
-  const sight = useRef<readonly [number, number]>([0, 30])
-  const onSight = useCallback(
-    (from: number, to: number): void => {
-      sight.current = [from, to]
-      pages.need(from, to)
-    },
-    [pages],
-  )
+  const pages = useListPages(linesOf(batch.id, filter, total))
   const done = completed + failed
   const seen = useRef(done)
   useEffect(() => {
@@ -89,49 +79,61 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
     // At most every two seconds while lines finish, and once when the last has.
     return later(ended(batch) ? 0 : REFRESH_MS, () => {
       seen.current = done
-      pages.refresh(...sight.current, total)
+      pages.refresh()
     })
   }, [ended(batch) || Math.floor(done / Math.max(1, total / 100)), pages])
-  const empty = pages.total === 0
-  const [from, to] = sight.current
-  const inSight = Array.from({ length: to - from }, (_, i) => pages.at(from + i)?.cost_usd ?? 0)
-  const cost = usdColumn(inSight)
-  const aside = pages.isComplete
-    ? t('lines.count', { n: pages.total })
-    : t('lines.atLeast', { n: Math.max(0, pages.total - 1) })
+  const cost = usdColumn(pages.inSight.map((line) => line?.cost_usd ?? 0))
   const retried = retriable(filter)
+  const known = pages.rows.length
   return (
     <Section
       title={t('lines.title')}
       id="lines"
       aside={
         <div class="row">
-          {aside}
+          {t(pages.hasMore ? 'lines.atLeast' : 'lines.count', { n: known })}
           {choice}
         </div>
       }
     >
       <Filters
         filter={filter}
-        retry={retried && failed > 0 && !empty ? <RetryButton batch={batch} which={retried} /> : null}
+        retry={retried && failed > 0 && known > 0 ? <RetryButton batch={batch} which={retried} /> : null}
       />
-      <FailureNotice failure={pages.failed as ApiFailure | null} retry={() => pages.need(...sight.current)} />
-      {empty ? (
-        <Empty title={t('nothingFound')}>
-          <p>{t('lines.noneMatch')}</p>
-        </Empty>
-      ) : (
-        <LongTable<LineSummary>
-          key={name}
-          label={t('lines.title')}
-          columns={columnsOf(batch.id, cost)}
-          total={pages.total}
-          rowAt={(index) => pages.at(index)}
-          onSight={onSight}
-        />
-      )}
+      <PagedTable<LineSummary>
+        pages={pages}
+        label={t('lines.title')}
+        columns={columnsOf(batch.id, cost)}
+        empty={
+          <Empty title={t('nothingFound')}>
+            <p>{t('lines.noneMatch')}</p>
+          </Empty>
+        }
+      />
     </Section>
   )
+}
+
+/** In any order without a filter, page after page with one. */
+function linesOf(batchId: string, filter: LineFilter, total: number): ListSource<LineSummary> {
+  const path = `/v1/batches/${encodeURIComponent(batchId)}/lines`
+  const isFiltered = Object.values(filter).some((value) => value !== undefined && value !== '')
+  return {
+    name: pathWith(path, { ...filter, total }),
+    ...(isFiltered ? {} : { numbered: { total, page: PAGE } }),
+    read: async (cursor, signal) => {
+      const rows: LineSummary[] = []
+      let next: string | null = cursor ?? '0'
+      // A page of the service may be short, and the list still go on.
+      while (next !== null && rows.length < PAGE) {
+        const page: Query = { ...filter, after: next, limit: PAGE - rows.length }
+        const { data, next_cursor }: List<LineSummary> = await get(path, page, { signal })
+        rows.push(...data)
+        next = next_cursor
+      }
+      return { rows, next }
+    },
+  }
 }
 
 /** As the address has it. */

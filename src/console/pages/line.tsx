@@ -9,7 +9,6 @@ import { fetchApi, get, type Query } from '../api.ts'
 import { parseExact, print } from '../exact-json.ts'
 import { count, duration, shortId } from '../format.ts'
 import { adviceOn, type MessageKey, t } from '../i18n.ts'
-import type { LineFilter } from '../line-pages.ts'
 import { Choice, CopyButton, LinkButton } from '../parts/button.tsx'
 import { Entity } from '../parts/entity.tsx'
 import { costFigure, Figures } from '../parts/figures.tsx'
@@ -25,7 +24,7 @@ import type { PageParams } from '../router.ts'
 import { href, navigate, useAddress } from '../router.ts'
 import { RetryButton } from './batch-actions.tsx'
 import { mayRetryCode } from './batch-errors.tsx'
-import { readFilter } from './line-browser.tsx'
+import { type LineFilter, readFilter } from './line-browser.tsx'
 
 interface LineRead {
   line: BatchLine

@@ -1,11 +1,11 @@
-// A table of any length, of which only the visible rows and a few around them are in the page. Where the table would be
-// higher than a browser can lay out, the scroll bar stands for a share of the rows instead of pixels.
+// A table of any length, of which only the rows in sight and a few around them are in the page. Where the table would be
+// higher than a browser can lay out, scrolling by a pixel stands for more of its rows.
 import type { VNode } from 'preact'
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import type { Column } from './table.tsx'
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import type { ListPages } from '../list-pages.ts'
+import { FailureNotice, Loading } from './notice.tsx'
+import { Cells, type Column, type Order, OrderChoice, TableHead } from './table.tsx'
 
-/** A finger needs more room than a pointer. */
-const rowPx = (): number => (matchMedia('(max-width: 40rem), (pointer: coarse)').matches ? 44 : 38)
 const AROUND = 8
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
@@ -13,91 +13,117 @@ const HEIGHT_MAX_PX = 8_000_000
 interface LongTableProps<T> {
   label: string
   columns: readonly Column<T>[]
-  total: number
-  /** Null while it is not loaded; called for the rows in sight alone. */
-  rowAt: (index: number) => T | null
-  /** Told which rows are in sight, `to` exclusive. */
+  /** Undefined while it is not read. */
+  rows: readonly (T | undefined)[]
+  /** Whether rows may follow that are not known yet. */
+  hasMore?: boolean
+  order?: Order
+  /** Whether a row has two lines of text, and is a card in a narrow window. */
+  cards?: boolean
+  /** Told which rows are in the page, `to` exclusive. */
   onSight?: (from: number, to: number) => void
 }
 
-export function LongTable<T>({ label, columns, total, rowAt, onSight }: LongTableProps<T>): VNode {
-  const scroller = useRef<HTMLDivElement>(null)
-  const [height, setHeight] = useState(600)
-  const [top, setTop] = useState(0)
-  const [px, setPx] = useState(rowPx)
+export function LongTable<T>({
+  label,
+  columns,
+  rows,
+  hasMore,
+  order,
+  cards,
+  onSight,
+}: LongTableProps<T>): VNode {
+  const body = useRef<HTMLTableSectionElement>(null)
+  const total = rows.length + (hasMore ? 1 : 0)
+  const [{ px, first, last, above }, setView] = useState({ px: 40, first: 0, last: 30, above: 0 })
   const whole = total * px
   const laidOut = Math.min(whole, HEIGHT_MAX_PX)
-  const room = Math.max(1, laidOut - height)
-  // Where the view begins in a list of full height.
-  const virtualTop = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - height)
-  const first = Math.max(0, Math.floor(virtualTop / px) - AROUND)
-  const last = Math.min(total, Math.ceil((virtualTop + height) / px) + AROUND)
   useLayoutEffect(() => {
-    const element = scroller.current
-    if (!element) return
-    const observer = new ResizeObserver(() => {
-      setPx(rowPx())
-      setHeight(element.clientHeight)
-    })
-    observer.observe(element)
-    return () => observer.disconnect()
-  }, [])
-  useEffect(() => onSight?.(first, last), [first, last, onSight])
-  const offset = first * px - (virtualTop - top)
+    const look = (): void => {
+      const element = body.current
+      const px = element?.firstElementChild?.getBoundingClientRect().height
+      if (!element || !px) return
+      const top = Math.max(0, -element.getBoundingClientRect().top)
+      const room = Math.max(1, laidOut - innerHeight)
+      // Where the view begins in a table of full height.
+      const from = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - innerHeight)
+      const first = Math.max(0, Math.floor(from / px) - AROUND)
+      const last = Math.ceil((from + innerHeight) / px) + AROUND
+      const above = first * px - (from - top)
+      setView((view) =>
+        view.px === px && view.above === above && view.last === last ? view : { px, first, last, above },
+      )
+    }
+    look()
+    const observer = new ResizeObserver(look)
+    observer.observe(document.body)
+    for (const name of ['scroll', 'resize']) addEventListener(name, look, { passive: true })
+    return () => {
+      observer.disconnect()
+      for (const name of ['scroll', 'resize']) removeEventListener(name, look)
+    }
+  }, [whole, laidOut])
+  const to = Math.min(total, last)
+  useEffect(() => onSight?.(first, to), [first, to, onSight])
+  /** Rows as they are in the page: one that is the same is not made again. */
+  const drawn = useRef({ columns, rows: new Map<number, { row: T | undefined; node: VNode }>() })
+  const before = drawn.current.columns === columns ? drawn.current.rows : null
+  drawn.current = { columns, rows: new Map() }
+  const nodes = Array.from({ length: Math.max(0, to - first) }, (_, i) => {
+    const row = rows[first + i]
+    const known = before?.get(first + i)
+    const node =
+      known && known.row === row ? (
+        known.node
+      ) : (
+        <tr role="row" key={first + i} aria-rowindex={first + i + 2}>
+          <Cells columns={columns} row={row} />
+        </tr>
+      )
+    drawn.current.rows.set(first + i, { row, node })
+    return node
+  })
   return (
-    <div
-      class="lines"
-      style={{ '--row': `${px}px` }}
-      role="table"
-      aria-label={label}
-      aria-rowcount={total + 1}
-    >
-      <div role="rowgroup">
-        <div class="lines-row lines-head" role="row" aria-rowindex={1}>
-          {columns.map((column) => (
-            <div role="columnheader" {...placeOf(column)}>
-              {column.title}
-            </div>
-          ))}
-        </div>
-      </div>
-      <div
-        class="lines-scroll"
-        ref={scroller}
-        tabIndex={0}
-        role="rowgroup"
+    <div class="table-frame long">
+      <OrderChoice columns={columns} order={order} />
+      <table
+        class={cards ? 'table cards' : 'table'}
+        role="table"
         aria-label={label}
-        onScroll={({ currentTarget }) => setTop(currentTarget.scrollTop)}
-        style={{ height: `${Math.min(Math.max(total, 1) * px, 15.5 * px)}px` }}
+        aria-rowcount={hasMore ? -1 : total + 1}
       >
-        <div class="lines-whole" style={{ height: `${laidOut}px` }}>
-          <div class="lines-sight" style={{ transform: `translateY(${offset}px)` }}>
-            {Array.from({ length: Math.max(0, last - first) }, (_, i) => {
-              const row = rowAt(first + i)
-              return (
-                <div class="lines-row" role="row" key={first + i} aria-rowindex={first + i + 2}>
-                  {columns.map((column) => (
-                    <div role="cell" {...placeOf(column)}>
-                      {row === null ? (column.main ? '…' : null) : column.cell(row)}
-                    </div>
-                  ))}
-                </div>
-              )
-            })}
-          </div>
-        </div>
-      </div>
+        <TableHead columns={columns} order={order} />
+        <tbody role="rowgroup" ref={body} style={{ height: `${laidOut}px`, paddingTop: `${above}px` }}>
+          {nodes}
+        </tbody>
+      </table>
     </div>
   )
 }
 
-/** The same in the heading and in each row, so that cells stand below each other. */
-function placeOf<T>({ align, minor, wide, width, grow = 1 }: Column<T>): {
-  class: string
-  style: { flex: string }
-} {
-  return {
-    class: [align, minor && 'minor', wide && 'wide'].filter(Boolean).join(' '),
-    style: { flex: width ? `0 0 ${width}` : `${grow} 1 0` },
-  }
+/** A list of the service, or the text that stands in place of one that is empty. */
+export function PagedTable<T>({
+  pages,
+  rows = pages.rows,
+  empty,
+  ...table
+}: Omit<LongTableProps<T>, 'rows' | 'hasMore' | 'onSight'> & {
+  pages: ListPages<T>
+  /** In place of those that were read. */
+  rows?: readonly (T | undefined)[]
+  empty: VNode
+}): VNode {
+  const onSight = useCallback((from: number, to: number) => pages.show(from, to), [pages])
+  return (
+    <>
+      <FailureNotice failure={pages.failure} retry={() => pages.need()} />
+      {rows.length > 0 ? (
+        <LongTable<T> {...table} rows={rows} hasMore={pages.hasMore} onSight={onSight} />
+      ) : !pages.hasMore ? (
+        empty
+      ) : pages.failure && pages.failure.status !== 0 ? null : (
+        <Loading rows={6} />
+      )}
+    </>
+  )
 }

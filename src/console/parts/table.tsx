@@ -18,7 +18,7 @@ export interface Column<T> {
   width?: string
   /** Of a long table: its share of what columns with a width leave. */
   grow?: number
-  /** Of a long table: shown where the window is wide. */
+  /** Shown where the window is wide. */
   wide?: boolean
   /** What the service calls the order by this column. */
   sort?: string
@@ -59,45 +59,13 @@ export function useOrder(first: string, textColumns: readonly string[]): Order {
 export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: TableProps<T>): VNode {
   return (
     <div class="table-frame">
-      {order ? <OrderChoice columns={columns} order={order} /> : null}
-      <table class="table" role="table" aria-label={label}>
-        <thead role="rowgroup">
-          <tr role="row">
-            {columns.map(({ title, align, minor, quiet, width, sort }) => (
-              <th
-                role="columnheader"
-                scope="col"
-                class={`${align ?? ''} ${minor ? 'minor' : ''}`}
-                {...(width ? { style: { width } } : {})}
-                {...(order && sort === order.by
-                  ? { 'aria-sort': order.isAscending ? 'ascending' : 'descending' }
-                  : {})}
-              >
-                {quiet ? (
-                  <span class="hidden">{title}</span>
-                ) : order && sort ? (
-                  <button type="button" class="sort" onClick={() => order.choose(sort)}>
-                    {title}
-                  </button>
-                ) : (
-                  title
-                )}
-              </th>
-            ))}
-          </tr>
-        </thead>
+      <OrderChoice columns={columns} order={order} />
+      <table class="table cards" role="table" aria-label={label}>
+        <TableHead columns={columns} order={order} />
         <tbody role="rowgroup">
           {rows.map((row) => (
             <tr role="row" key={keyOf(row)} class={rowClass?.(row) ?? ''}>
-              {columns.map(({ title, align, main, minor, quiet, cell }) => (
-                <td
-                  role="cell"
-                  class={`${align ?? ''} ${main ? 'main' : ''} ${minor ? 'minor' : ''}`}
-                  data-title={quiet || main ? undefined : title}
-                >
-                  {cell(row)}
-                </td>
-              ))}
+              <Cells columns={columns} row={row} />
             </tr>
           ))}
         </tbody>
@@ -106,8 +74,66 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: Table
   )
 }
 
+export function TableHead<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode {
+  return (
+    <thead role="rowgroup">
+      <tr role="row" aria-rowindex={1}>
+        {columns.map((column) => (
+          <th
+            role="columnheader"
+            scope="col"
+            class={classOf(column)}
+            style={{ width: column.width ?? '', ...shareOf(column) }}
+            {...(order && column.sort === order.by
+              ? { 'aria-sort': order.isAscending ? 'ascending' : 'descending' }
+              : {})}
+          >
+            {column.quiet ? (
+              <span class="hidden">{column.title}</span>
+            ) : order && column.sort ? (
+              <button type="button" class="sort" onClick={() => order.choose(column.sort ?? '')}>
+                {column.title}
+              </button>
+            ) : (
+              column.title
+            )}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  )
+}
+
+/** Of a row; empty but for an ellipsis while it is not read. */
+export function Cells<T>({ columns, row }: { columns: readonly Column<T>[]; row: T | undefined }): VNode {
+  return (
+    <>
+      {columns.map((column) => (
+        <td
+          role="cell"
+          class={classOf(column)}
+          style={shareOf(column)}
+          data-title={column.quiet || column.main ? undefined : column.title}
+        >
+          {row === undefined ? (column.main ? '…' : null) : column.cell(row)}
+        </td>
+      ))}
+    </>
+  )
+}
+
+function classOf<T>({ align, main, minor, wide }: Column<T>): string {
+  return [align, main && 'main', minor && 'minor', wide && 'wide'].filter(Boolean).join(' ')
+}
+
+/** In a long table, whose columns do not depend on its rows. */
+function shareOf<T>({ width, grow = 1 }: Column<T>): Record<string, string> {
+  return { '--share': width ? `0 0 ${width}` : `${grow} 1 0` }
+}
+
 /** On a phone, where no headings are shown. */
-function OrderChoice<T>({ columns, order }: { columns: readonly Column<T>[]; order: Order }): VNode {
+export function OrderChoice<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode | null {
+  if (!order) return null
   const options = columns.flatMap(({ title, sort }) => (sort ? [[sort, title] as const] : []))
   return (
     <div class="order">
