@@ -69,13 +69,15 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
   try {
     await store.migrate()
     // All processes that share a SQLite file run on one machine.
-    if (config.database.kind === 'sqlite') return { ...store, clock: systemClock }
+    if (config.database.kind === 'sqlite') return Object.assign(store, { clock: systemClock })
     const clock = await sharedClock(store)
+    const closeDatabase = store.close
     const close = async (): Promise<void> => {
       clock.stop()
-      await store.close()
+      await closeDatabase()
     }
-    return { ...store, clock, close }
+    // A copy would have what failed as it was copied.
+    return Object.assign(store, { clock, close })
   } catch (error) {
     await store.close()
     throw config.database.kind === 'sqlite' ? error : startupFailure(error)

@@ -4,10 +4,12 @@ import { connect } from 'node:net'
 import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { sql } from 'kysely'
 import { ONE_LINE, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { insertBatch } from '../../store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../store/blobs.ts'
 import { markInvalid } from '../../store/files.ts'
+import { ensureProject } from '../../store/projects.ts'
 import { insertRow, readRow } from '../../store/rows.ts'
 import type { FileRow } from '../../store/schema.ts'
 import { claimTask } from '../../store/tasks.ts'
@@ -60,6 +62,11 @@ test('a pending file shows its waiting reason', async () => {
     return json.waiting_reason && Reflect.get(Object(json.waiting_reason), 'code')
   }
   assert.equal(await code(), 'no_worker')
+  await store.write((tx) => sql`PRAGMA max_page_count = 1`.execute(tx))
+  const project = { id: 'proj_x', name: 'a'.repeat(100_000), plan: 'payg', created: 1 }
+  await assert.rejects(store.write((tx) => ensureProject(tx, project)))
+  assert.match((await server.call('GET', `/v1/files/${id}`)).text, /The storage of the service is full/)
+  await store.write((tx) => sql`PRAGMA max_page_count = 1000000`.execute(tx))
   const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, server.clock.now()))
   assert.equal(await code(), 'queued')
   const task = await store.write((tx) =>

@@ -229,7 +229,7 @@ export function shownFileId(id: string, { compat }: View): string {
 
 /** Why a file is still `pending`. */
 async function fileWaitingReason(
-  { read, claimSql }: Pick<Store, 'read' | 'claimSql'>,
+  { read, claimSql, failing }: Pick<Store, 'read' | 'claimSql' | 'failing'>,
   file_id: string,
 ): Promise<NonNullable<FileObject['waiting_reason']>> {
   const task = await readFileTask(read, file_id)
@@ -239,7 +239,13 @@ async function fileWaitingReason(
       ? { code: 'fetching', message: 'A worker is fetching the file from its bucket.' }
       : { code: 'validating', message: 'A worker is reading the file.' }
   if (!(await hasWorker(read, claimSql)))
-    return { code: 'no_worker', message: 'No worker is running; the file is validated when one starts.' }
+    return {
+      code: 'no_worker',
+      message:
+        failing === null
+          ? 'No worker is running; the file is validated when one starts.'
+          : 'The storage of the service is full or fails; the file is validated when its operator has fixed that.',
+    }
   if (task && task.last_error !== null)
     return {
       code: 'retrying',
