@@ -439,7 +439,7 @@ test('a download of missing or damaged content is aborted and never looks comple
 
   await server.blobs.delete(key)
   const missing = await server.call('GET', path)
-  assert.equal(missing.outcome, '500 internal_error')
+  assert.equal(missing.outcome, '500 content_damaged')
   assert.equal(missing.headers.get('content-disposition'), null)
 
   // Its last byte belongs to the last frame: everything before that is already on its way.
