@@ -24,6 +24,14 @@ test('a server that has no connection left is told as such, with what to change'
     )
 })
 
+test('a start that is not answered in time says so', () => {
+  for (const code of ['57014', '55P03'])
+    assert.match(
+      String(startupFailure(Object.assign(new Error('canceling'), { code }))),
+      /in time \(canceling\)/,
+    )
+})
+
 test('a server that lets nobody in is told as the database, anything else is left as it is', () => {
   const denied = Object.assign(new Error('password authentication failed for user "x"'), { code: '28P01' })
   assert.match(

@@ -126,7 +126,8 @@ export function startupFailure(error: unknown): unknown {
       'It is PgBouncer, whose `ignore_startup_parameters` has to name this parameter (docs/scaling.md, "PgBouncer").',
       error,
     )
-  if (isUnavailable(error)) return outageFailure(error)
+  const failure = outageFailure(error)
+  if (failure !== error) return failure
   if (REJECTIONS.has(codeOf(error)))
     return new DatabaseFailure(
       `rejects the connection (${error.message})`,

@@ -54,6 +54,21 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     assert.equal(told.length, 1)
   })
 
+  it('the timeouts of the role do not end a migration', async () => {
+    await using database = await emptyPostgres(server)
+    const { hostname, port, pathname } = new URL(database.url)
+    await using admin = database.open()
+    for (const statement of [
+      'CREATE ROLE timed LOGIN SUPERUSER',
+      "ALTER ROLE timed SET statement_timeout = '1ms'",
+      "ALTER ROLE timed SET lock_timeout = '1ms'",
+    ])
+      await sql.raw(statement).execute(admin.read)
+    await using timed = postgresStore({ url: `postgres://timed@${hostname}:${port}${pathname}` })
+    await timed.migrate()
+    assert.deepEqual(await admin.read.selectFrom('projects').selectAll().execute(), [])
+  })
+
   it('a start that waits for a lock says so', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()

@@ -30,6 +30,8 @@ const PATIENCE_MS = 10_000
 const START_PATIENCE_MS = 60_000
 /** A migration that takes longer is told. */
 const MIGRATION_TOLD_MS = 5_000
+/** PostgreSQL's largest timeout, 24 days: the driver leaves out a 0, and the role's own timeouts would hold. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1
 /** Advisory lock: one process at a time changes the settings of tables, and makes the function. */
 const SETTINGS_LOCK = 7_310_577
 
@@ -79,9 +81,9 @@ export function postgresStore({
       const untimed = openPool({
         ...address,
         max: 1,
-        statement_timeout: 0,
+        statement_timeout: NO_TIMEOUT_MS,
         query_timeout: 0,
-        lock_timeout: 0,
+        lock_timeout: NO_TIMEOUT_MS,
       })
       const start = { clock, for_ms: Math.max(patience_ms, START_PATIENCE_MS) }
       let isTold = false
