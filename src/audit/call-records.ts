@@ -8,15 +8,25 @@ import type { AnonymousRequestRow, HttpRequestRow } from '../store/schema.ts'
 import type { Store, Writer } from '../store/store.ts'
 
 export class HttpRecords {
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #writes: GroupedWrites<HttpRequestRow>
 
   constructor(store: Pick<Store, 'writeAsyncCommit'>) {
+    this.#store = store
     this.#writes = new GroupedWrites(store, (tx, rows) => insertRows(tx, 'http_requests', rows))
   }
 
   /** Resolves once the row can be read. */
   add(row: HttpRequestRow): Promise<void> {
     return this.#writes.add(withoutItsSecrets(row))
+  }
+
+  /** For a call whose answer has become another one since it was recorded. */
+  async replace(row: HttpRequestRow): Promise<void> {
+    const { id, ...fields } = withoutItsSecrets(row)
+    await this.#store.writeAsyncCommit((tx) =>
+      tx.updateTable('http_requests').set(fields).where('id', '=', id).execute(),
+    )
   }
 }
 

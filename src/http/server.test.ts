@@ -253,6 +253,17 @@ test('a call with a key is recorded before it is answered, whatever its result',
   }
 })
 
+test('content that cannot be read is recorded as the error that is answered', async () => {
+  await using server = await testServer()
+  const { read } = server.deps.store
+  const { id } = await server.upload()
+  for await (const { key } of server.blobs.list('')) await server.blobs.delete(key)
+  const answer = await server.call('GET', `/v1/files/${id}/content`)
+  assert.equal(answer.outcome, '500 content_damaged')
+  const row = await readOwn(read, 'http_requests', server.key.project_id, answer.request_id)
+  assert.equal(row?.status, 500)
+})
+
 test('a call without a valid key is recorded for operators only', async () => {
   await using server = await testServer()
   const operator = (await server.issue({ scopes: ['operator'] })).key

@@ -116,6 +116,7 @@ export function buildServer(deps: ServerDependencies): App {
   const timeouts = { ...TIMEOUTS, ...deps.timeouts }
   const routes = new RouteTable()
   const records = new HttpRecords(store)
+  const recordedCalls = new WeakSet<FastifyRequest>()
   const anonymous = new AnonymousRecords(store, clock)
   const limitOf = (requests_per_minute: number | null, counted: Counted): RateLimit | null =>
     requests_per_minute === null ? null : new RateLimit(store, clock, requests_per_minute, counted)
@@ -283,8 +284,11 @@ export function buildServer(deps: ServerDependencies): App {
       })
     }
     const changes = method === 'POST' || method === 'DELETE'
+    // Content that fails before its first byte is answered with an error after all.
+    const isRecorded = recordedCalls.has(request)
+    recordedCalls.add(request)
     try {
-      await records.add({
+      await records[isRecorded ? 'replace' : 'add']({
         ...ended,
         project_id: caller.project_id,
         key_id: caller.key_id,
