@@ -32,7 +32,6 @@ else {
   test('no interleaving of reservations, commits and changes of limits passes a cap or loses a token', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     const chunks = await store.write((tx) => leasedChunks(tx, WORKERS, NOW))
     const { project_id } = chunks[0]!
     await store.write((tx) => addLimit(tx, project_id, { amount: CAP }))

@@ -11,7 +11,6 @@ else {
   keepBooksIn(async () => {
     const database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     return { store, [Symbol.asyncDispose]: () => database[Symbol.asyncDispose]() }
   })
   await import('./settle.test.ts')

@@ -106,7 +106,6 @@ async function touch(tx: Writer, { results }: OpenChunk): Promise<void> {
 /** A recorder with two open chunks of one batch, on a database whose commits hang while `stall` is set. */
 async function stalling({ pool_max = 10 } = {}) {
   const database = await emptyPostgres(server)
-  await database.open().migrate()
   const options = `statement_timeout_ms=400&answer_extra_ms=1&pool_max=${pool_max}`
   const real = postgresStore({ url: `${database.url}?${options}`, patience_ms: 1 })
   const admin = new Client({ connectionString: database.url })

@@ -97,7 +97,7 @@ import {
 } from '../../src/store/workers.ts'
 import { addLimit } from '../support/test-books.ts'
 
-/** An empty database, gone when it is disposed of together with whatever is connected to it. */
+/** A database without rows, gone when it is disposed of together with whatever is connected to it. */
 export interface EmptyDatabase extends AsyncDisposable {
   open(): Store
   /** Resolves once a transaction waits for another one. Null where a process has one writer, which takes turns. */
@@ -112,7 +112,7 @@ const SEAL = { output_blob: null, output_bytes: 0, error_blob: null, error_bytes
 
 export function storeConformance(
   name: string,
-  makeDatabase: () => Promise<EmptyDatabase>,
+  makeDatabase: (content?: 'empty') => Promise<EmptyDatabase>,
   skip: string | false = false,
 ): void {
   /** `other` is what another process has; where one process has one writer, it is the store itself. */
@@ -232,7 +232,7 @@ export function storeConformance(
 
   describe(`${name} as a store: migrations`, () => {
     it('processes that start at once bring the schema up together', { skip }, async (context) => {
-      await using database = await makeDatabase()
+      await using database = await makeDatabase('empty')
       if (!database.contention) return context.skip('here it takes real processes')
       const stores = Array.from({ length: 5 }, () => database.open())
       await Promise.all(stores.map((store) => store.migrate()))

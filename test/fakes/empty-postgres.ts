@@ -5,9 +5,12 @@ import type { Store } from '../../src/store/store.ts'
 import type { EmptyDatabase } from '../conformance/store.ts'
 import type { PostgresServer } from './postgres-server.ts'
 
-/** An empty database; the stores opened on it are closed with it. */
-export async function emptyPostgres(server: PostgresServer): Promise<EmptyDatabase & { url: string }> {
-  const url = await server.database()
+/** A database without rows, or without tables if it is `empty`; the stores opened on it are closed with it. */
+export async function emptyPostgres(
+  server: PostgresServer,
+  content?: 'empty',
+): Promise<EmptyDatabase & { url: string }> {
+  const url = await server.database(content)
   const opened: Store[] = []
   return {
     url,

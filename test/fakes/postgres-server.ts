@@ -8,6 +8,7 @@ import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Client } from 'pg'
+import { postgresStore } from '../../src/store/postgres/store.ts'
 import { childrenOf, killIfThere } from '../support/offpeak-process.ts'
 
 const READY = 'database system is ready to accept connections'
@@ -15,8 +16,8 @@ const READY = 'database system is ready to accept connections'
 const USERS = ['postgres', 'nobody']
 
 export interface PostgresServer extends AsyncDisposable {
-  /** The URL of a database of its own, empty. */
-  database(): Promise<string>
+  /** The URL of a database of its own, with the schema of this version unless it is to be `empty`. */
+  database(content?: 'empty'): Promise<string>
   /** Ends the server as a power cut would, and resolves when it has gone. */
   kill(): Promise<void>
   /** SIGKILL to the server and all its processes, which know nothing of it; resolves when they have gone. */
@@ -95,14 +96,27 @@ export async function postgresServer({
   await start()
   const urlOf = (name: string): string => `postgres://offpeak@${host}:${port}/${name}`
   let made = 0
+  const copyOf = async (template: string): Promise<string> => {
+    const name = `test_${++made}`
+    const client = new Client({ connectionString: urlOf('postgres') })
+    await client.connect()
+    await client.query(`CREATE DATABASE ${name} TEMPLATE ${template}`)
+    await client.end()
+    return name
+  }
+  const makeMigrated = async (): Promise<string> => {
+    const name = await copyOf('template0')
+    const store = postgresStore({ url: urlOf(name) })
+    await store.migrate()
+    await store.close()
+    return name
+  }
+  let migrated: Promise<string> | null = null
   return {
-    async database() {
-      const name = `test_${++made}`
-      const client = new Client({ connectionString: urlOf('postgres') })
-      await client.connect()
-      await client.query(`CREATE DATABASE ${name} TEMPLATE template0`)
-      await client.end()
-      return urlOf(name)
+    async database(content) {
+      if (content === 'empty') return urlOf(await copyOf('template0'))
+      migrated ??= makeMigrated()
+      return urlOf(await copyOf(await migrated))
     },
     // SIGQUIT: the postmaster ends its children without a checkpoint; what comes back is crash recovery.
     kill: () => stop('SIGQUIT'),

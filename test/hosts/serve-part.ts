@@ -19,7 +19,7 @@ async function start(): Promise<string> {
   if (part === 'postgres') {
     // The script that made the folder removes it.
     const { OFFPEAK_HOSTS_FOLDER: parent = '/tmp' } = process.env
-    return await (await postgresServer({ host, parent })).database()
+    return await (await postgresServer({ host, parent })).database('empty')
   }
   if (part === 'bucket') return (await s3Server(BUCKET_PORT, host)).endpoint
   return await modelServer()

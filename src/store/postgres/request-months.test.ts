@@ -67,7 +67,6 @@ async function withStore(check: (store: Store, other: Store) => Promise<void>): 
   assert.ok(server)
   await using database = await emptyPostgres(server)
   const store = database.open()
-  await store.migrate()
   await check(store, database.open())
 }
 

@@ -21,7 +21,7 @@ after(async () => {
   if (!withoutPostgres) await server[Symbol.asyncDispose]()
 })
 
-storeConformance('PostgreSQL', () => emptyPostgres(server), withoutPostgres)
+storeConformance('PostgreSQL', (content) => emptyPostgres(server, content), withoutPostgres)
 
 describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('a restart of the database is waited for, by reads and by transactions', async () => {
@@ -72,7 +72,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('a start that waits for a lock says so', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     const clock = testClock()
     const told: unknown[] = []
     await using late = postgresStore({ url: database.url, clock, onWaiting: (failure) => told.push(failure) })
@@ -90,7 +89,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('a transaction that the crash of the database cut off is done again, once', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     let runs = 0
     await store.write(async (tx) => {
       runs++
@@ -112,7 +110,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('a server that takes no changes is left for one that does, within the same patience', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     const other = postgresStore({ url: database.url, patience_ms: 30 })
     const name = new URL(database.url).pathname.slice(1)
     // For connections that are opened from now on.
@@ -142,7 +139,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('a lock that others keep is told as the database, by reads and by transactions', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     const impatient = postgresStore({ url: `${database.url}?lock_timeout_ms=50`, patience_ms: 100 })
     const late = {
       name: 'DatabaseFailure',
@@ -172,7 +168,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
 
   it('a connection that answers no more is given up, and nothing more is sent on it', async () => {
     await using database = await emptyPostgres(server)
-    await database.open().migrate()
     const { port } = new URL(database.url)
     await using relay = await blackHoleRelay(Number(port))
     const url = database.url.replace(`:${port}/`, `:${relay.port}/`)
@@ -198,7 +193,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('of two transactions that wait for each other one is done again, and both are kept', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     await store.write(async (tx) => {
       await ensureProject(tx, project('a'))
       await ensureProject(tx, project('b'))
@@ -233,7 +227,6 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
   it('every text column compares bytes, whatever the database was created with', async () => {
     await using database = await emptyPostgres(server)
     const store = database.open()
-    await store.migrate()
     const others = await store.write(
       async (tx) =>
         await sql`
