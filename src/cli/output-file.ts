@@ -1,7 +1,7 @@
 // Checks the name of a file before it is written: once under the temporary name from which it is renamed, and first of
 // all before lines are sent, which are paid for whether their answers can be written or not.
 import { access, constants, realpath, stat } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { Failure } from './terminal/failure.ts'
 
 /**
@@ -12,7 +12,7 @@ export async function checkOutput(path: string, kept: Record<string, string> = {
   const found = await stat(path).catch(() => null)
   if (found ? !found.isFile() : basename(path) === '' || path.endsWith('/'))
     throw new Failure(`the output ${path} is not a regular file; name a file`)
-  await access(dirname(path), constants.W_OK)
+  await access(dirname(resolve(path)), constants.W_OK)
   const place = await placeOf(path)
   for (const [what, other] of Object.entries(kept))
     if (place === (await placeOf(other)))

@@ -13,7 +13,7 @@ import {
 } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import { type KeyBox, keyBox } from '../blobs/wrap-key.ts'
-import { Failure } from '../cli/terminal/failure.ts'
+import { Failure, hasCode } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
@@ -86,8 +86,14 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
 
 /** Throws a Failure where opening the database would create it. */
 export function assertDatabaseExists({ database }: Pick<Config, 'database'>): void {
-  if (database.kind === 'sqlite' && !existsSync(database.path))
+  if (database.kind !== 'sqlite') return
+  try {
+    statSync(database.path)
+  } catch (error) {
+    // Another user's folder is told as such.
+    if (!hasCode(error, 'ENOENT')) throw error
     throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
+  }
 }
 
 async function connect(config: Config): Promise<Store> {

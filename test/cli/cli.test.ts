@@ -286,6 +286,11 @@ describe('the command line', { timeout: 120_000 }, () => {
       [['serv'], {}, /^offpeak: unknown command 'serv' \(Did you mean serve\?\); see "offpeak --help"/],
       [['run'], {}, /^offpeak: missing required argument 'input'; see /],
       [['run', 'x.jsonl', '--jsn'], {}, /^offpeak: unknown option '--jsn' \(Did you mean --json\?\); see /],
+      [
+        ['doctor', '--data', import.meta.filename],
+        {},
+        /^offpeak: part of this path is a file, .*\/offpeak\.db$/,
+      ],
       [['run', '/no.jsonl'], access, /^offpeak: there is no such file or folder: \/no\.jsonl$/],
       [
         ['files', 'list'],

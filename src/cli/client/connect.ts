@@ -1,6 +1,6 @@
 // Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
 // machine, or, for `run` and where none listens, an embedded service that is started for the command.
-import { existsSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
 import { apiKeyPath, type Config } from '../../config/config.ts'
@@ -10,7 +10,7 @@ import type { EarlyStart } from '../../engines/early-start.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import type { RunEngine } from '../engine-flags.ts'
 import type { ConfigFlags, Launch, ServeOptions, Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
+import { Failure, hasCode } from '../terminal/failure.ts'
 import { withConfig, withJson } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import { writeLine } from '../terminal/terminal.ts'
@@ -154,12 +154,14 @@ export async function embed(
 
 export function readApiKey(config: Config): string {
   const path = apiKeyPath(config)
-  if (!existsSync(path)) {
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT')) throw error
     throw new Failure(
       `there is no API key in ${path}; start the service once with "offpeak serve", or set OFFPEAK_BASE_URL and OFFPEAK_API_KEY`,
     )
   }
-  return readFileSync(path, 'utf8').trim()
 }
 
 function connection(
