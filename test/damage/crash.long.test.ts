@@ -105,7 +105,9 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const batch = await crash.completed(id)
     await crash.checkResults(batch, COUNT)
     const times = (range: string) => s3.requests.filter(({ headers }) => headers.range === range).length
-    assert.deepEqual([times('bytes=0-16777215'), times('bytes=16777216-33554431'), times(third)], [1, 1, 2])
+    assert.deepEqual([times('bytes=0-16777215'), times('bytes=16777216-33554431')], [1, 1])
+    // More often where the machine is so slow that the fetch is given up and begun again.
+    assert.ok(times(third) >= 2)
     await until(async () => (await crash.batch(id)).output_url_status === 'delivered')
     assert.equal(s3.objects.get(`a/out/${id}/output.jsonl`)?.bytes.toString().split('\n').length, COUNT + 1)
   })
