@@ -292,6 +292,29 @@ test('a call without a valid key is recorded for operators only', async () => {
   }
 })
 
+test('a slow call without a key is recorded with its address', async () => {
+  await using server = await testServer()
+  const socket = connect(server.port, '127.0.0.1')
+  const answered = text(socket)
+  socket.write(
+    'POST /console/session HTTP/1.1\r\nhost: x\r\nx-offpeak-console: 1\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{',
+  )
+  while (server.clock.waiting === 0) await setImmediate()
+  await server.clock.advance(30_000)
+  await server.clock.advance(30_000)
+  assert.equal(parse(await answered).outcome, '408 request_timeout')
+  const { read } = server.deps.store
+  let rows: { status: number; address: string }[] = []
+  for (let turns = 0; rows.length === 0 && turns < 500; turns++) {
+    await setImmediate()
+    rows = await read.selectFrom('anonymous_requests').select(['status', 'address']).execute()
+  }
+  assert.deepEqual(
+    rows.map(({ status, address }) => [status, address]),
+    [[408, '127.0.0.1']],
+  )
+})
+
 test('a broken URL is recorded for the key that sent it', async () => {
   await using server = await testServer()
   for (const path of ['/v1/files/%zz', '/v1/batches/%ff/cancel', '/%']) {

@@ -156,6 +156,8 @@ export function buildServer(deps: ServerDependencies): App {
   })
 
   closeIdleConnectionsAtEnd(app)
+  // Node knows the address of a connection that has ended only where it was asked before.
+  app.server.on('connection', (socket) => void socket.remoteAddress)
   // By default Node answers an unknown expectation with a bare 417.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response))
 
@@ -279,7 +281,7 @@ export function buildServer(deps: ServerDependencies): App {
       return await addAnonymous({
         ...ended,
         path: path.slice(0, ANONYMOUS_PATH_LENGTH_MAX),
-        address: request.ip,
+        address: request.ip ?? '',
         key_id: namedKey(request.headers.authorization),
       })
     }
