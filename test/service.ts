@@ -193,7 +193,7 @@ export class TestService implements AsyncDisposable {
     return service
   }
 
-  #makeWorker(): Worker {
+  #makeWorker(config = this.config): Worker {
     const hooks: WorkerHooks = {
       ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
       ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
@@ -208,12 +208,12 @@ export class TestService implements AsyncDisposable {
         this.#tell()
       },
     }
-    return makeReloadable(this.config, this.stores, this.#log, hooks).worker
+    return makeReloadable(config, this.stores, this.#log, hooks).worker
   }
 
-  /** Another worker beside the first; whoever asks for it stops it. */
-  async addWorker(): Promise<Worker> {
-    const worker = this.#makeWorker()
+  /** Another worker beside the first, with the same configuration unless told; whoever asks for it stops it. */
+  async addWorker(config = this.config): Promise<Worker> {
+    const worker = this.#makeWorker(config)
     await worker.start()
     return worker
   }

@@ -29,6 +29,7 @@ import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, FileRow, TaskRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.ts'
+import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsText } from './create-batch.ts'
 import { readIndex, readProjection } from './read-index.ts'
@@ -72,6 +73,10 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     content !== null && stopReason(batch, clock.now()) === null
       ? await failedThroughout(deps, task, batch, content, spans, signal)
       : null
+  if (failed === 'elsewhere') {
+    await store.write((tx) => postponeTask(tx, task, clock.now() + LOOK_INTERVAL_MS, null))
+    return
+  }
   const { firstLines, unshared_lines } =
     batch.dedupe === null || content === null || failed !== null
       ? { firstLines: [], unshared_lines: 0 }
@@ -136,7 +141,10 @@ async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<b
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
-/** The sealed errors of all lines; null if a line can run, or if the batch is ending. */
+/**
+ * The sealed errors of all lines; null if a line can run, or if the batch is ending; `elsewhere` if one can run in
+ * another worker, which knows its model while another configuration is rolled out.
+ */
 async function failedThroughout(
   deps: PlanDeps,
   task: TaskRow,
@@ -144,14 +152,20 @@ async function failedThroughout(
   content: BlobRow,
   spans: readonly ChunkSpan[],
   signal: AbortSignal,
-): Promise<FailedChunk[] | null> {
-  const { sealed, clock } = deps
+): Promise<FailedChunk[] | 'elsewhere' | null> {
+  const { store, sealed, clock } = deps
   const failed: FailedChunk[] = []
+  let known: Set<string>[] | null = null
   for (const span of spans) {
     signal.throwIfAborted()
     if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null
     const lines = (await readLines(deps, batch, content, span))?.lines
     if (lines === undefined || lines.some((line) => line.fault === null)) return null
+    const unknown = lines.flatMap(({ fault, model }) =>
+      fault?.code === 'model_not_found' ? [model ?? ''] : [],
+    )
+    if (unknown.length > 0) known ??= await modelsOfWorkers(store.read, store.claimSql)
+    if (known?.some((models) => unknown.some((model) => models.has(model)))) return 'elsewhere'
     const now = clock.now()
     const results = failedResults(batch, lines, now)
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`

@@ -200,6 +200,12 @@ export async function listLiveWorkers(db: Reader, claimSql: ClaimSql): Promise<L
   }))
 }
 
+/** The models of each running worker but `own`, as it reported last. */
+export async function modelsOfWorkers(db: Reader, claimSql: ClaimSql, own = ''): Promise<Set<string>[]> {
+  const others = (await listLiveWorkers(db, claimSql)).filter(({ id }) => id !== own)
+  return others.map(({ report }) => new Set(report?.upstreams.map(({ model }) => model)))
+}
+
 // The models that a worker cannot send lines to, and since when. A row exists only while there is a problem, and is
 // deleted with the session that reported it.
 
@@ -249,23 +255,23 @@ export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<L
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** Those of these models that another worker with a valid lease does not report as unavailable. */
+/** Those of these models that another worker with a valid lease has, and does not report as unavailable. */
 export async function reachableByOthers(
   db: Reader,
   claimSql: ClaimSql,
   worker_id: string,
   models: readonly string[],
 ): Promise<string[]> {
-  const others = await selectRows(db, 'workers', { role: 'worker' })
-    .select('id')
-    .where('id', '!=', worker_id)
-    .where('lease_until', '>', claimSql.now)
-    .execute()
+  const others = (await listLiveWorkers(db, claimSql)).filter(({ id }) => id !== worker_id)
   const reports = await selectRows(db, 'lane_reports', { state: 'unavailable', model: models })
     .select(['worker_id', 'model'])
     .execute()
   const reported = new Set(reports.map(({ worker_id, model }) => `${worker_id} ${model}`))
-  return models.filter((model) => others.some(({ id }) => !reported.has(`${id} ${model}`)))
+  const has = (report: WorkerReport | null, model: string): boolean =>
+    report === null || report.upstreams.some((one) => one.model === model)
+  return models.filter((model) =>
+    others.some(({ id, report }) => has(report, model) && !reported.has(`${id} ${model}`)),
+  )
 }
 
 /** For reports of earlier versions. */

@@ -51,8 +51,11 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   /** No chunk can be opened, though upstreams could take more lines. */
   onCrowded: () => void
   runs: () => Iterable<Run>
-  /** Reserves for a run under that version of the limits. A result means: park it until `retryAt` (Unix ms). */
-  prepare: (run: Run, limit_version: number) => Promise<{ retryAt: number } | null>
+  /**
+   * Reserves for a run under that version of the limits. A result means: park it until `retryAt` (Unix ms), for a limit
+   * unless there is another reason.
+   */
+  prepare: (run: Run, limit_version: number) => Promise<{ retryAt: number; reason?: string } | null>
   /** Projects of which no chunk is claimed now. */
   paused: () => string[]
   onOpened: (run: Run) => void
@@ -298,8 +301,11 @@ export class Claimer {
       const postponed = await this.#options.prepare(run, input.limit_version)
       // If the session expired meanwhile, another worker may have claimed the chunk.
       const isOurs = claim.worker_id === this.#options.sessionId()
-      if (postponed)
-        await this.#park(run.results.lease, postponed.retryAt, 'usage_limit', run.limitsSeen.version)
+      if (postponed) {
+        const { retryAt, reason } = postponed
+        const limitVersion = reason === undefined ? run.limitsSeen.version : null
+        await this.#park(run.results.lease, retryAt, reason ?? 'usage_limit', limitVersion)
+      }
       if (isOurs && !postponed) this.#options.onOpened(run)
       else notOpened(postponed ? 'parked' : 'lost')
     } catch (error) {

@@ -14,7 +14,7 @@ import { reservedByProject } from '../store/ledger.ts'
 import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
-import { closeSession, openSession } from '../store/workers.ts'
+import { closeSession, openSession, setWorkerReport } from '../store/workers.ts'
 
 test('a worker claims the chunks of a batch, sends their lines and ends the batch', async () => {
   await using world = await workerWorld({ chunks: 2, lines: 2 })
@@ -25,6 +25,33 @@ test('a worker claims the chunks of a batch, sends their lines and ends the batc
   const { status, completed, cost_nanos } = await world.batch()
   assert.deepEqual([status, completed, cost_nanos], ['completed', 4, 4 * 5_000])
   assert.deepEqual((await reconcile(world)).mismatches, [])
+})
+
+test('a chunk is left to a running worker that knows its model, and to no other', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, model: () => 'n' })
+  const { store, clock } = world
+  const other = await store.write((tx) => openSession(tx, store.claimSql, 20_000, clock.now()))
+  const upstream = { model: 'n', upstream: 'n', in_flight: 0, concurrency: 8, concurrency_max: 8 }
+  const how = {
+    circuit: 'closed',
+    lines_per_s: 0,
+    latency_ms: null,
+    errors_per_s: 0,
+    last_error: null,
+  } as const
+  const report = { open_chunks: 0, stores_failing: false, upstreams: [{ ...upstream, ...how }] }
+  await store.write((tx) => setWorkerReport(tx, other, report, clock.now()))
+  let parked = 0
+  world.afterWrite = async () => {
+    const [chunk] = await world.chunks()
+    if (chunk?.state === 'parked' && chunk.epoch > parked) parked = chunk.epoch
+  }
+  await world.worker.start()
+  await world.until(() => parked === 1, 10)
+  await world.until(() => world.ended.length > 0, 10)
+  assert.ok(clock.now() - (await world.batch()).created >= 20_000, 'its session has expired')
+  const { status, failed } = await world.batch()
+  assert.deepEqual([status, failed], ['completed', 2])
 })
 
 test('a worker that shuts down lets lines in flight finish and requeues the others', async () => {

@@ -43,10 +43,11 @@ import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
 import { listLiveWorkers, reachableByOthers } from '../store/workers.ts'
 import { BatchStarts } from './batch-starts.ts'
 import { ChunkReader } from './chunk-reader.ts'
-import { Claimer } from './claimer.ts'
+import { Claimer, type ClaimerOptions } from './claimer.ts'
 import { BlockedRuns, demandOf } from './demand.ts'
 import { EndingBatches } from './ending-batches.ts'
 import { Leases, Session } from './leases.ts'
+import { ModelsElsewhere } from './models-elsewhere.ts'
 import { TaskRunner } from './task-runner.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
@@ -63,6 +64,8 @@ const REPORT_MS = 1_000
 const REMOTE_MS = 100
 /** A worker that could not reach a model's servers for this long leaves its chunks to workers that can. */
 const UNREACHABLE_MS = 5_000
+/** How long a chunk waits for another worker that knows its model. */
+const ELSEWHERE_MS = 500
 /** How often it is reported how the worker and its model servers do. */
 const WORKER_REPORT_MS = 2_000
 /** How often the shares of servers that answer others too are looked at. */
@@ -130,6 +133,7 @@ export class Worker {
   readonly #executor: RemoteExecutor
   readonly #poller: Poller
   readonly #blocked: BlockedRuns
+  readonly #elsewhere: ModelsElsewhere
   readonly #leases: Leases
   readonly #claimer: Claimer
   readonly #endingBatches: EndingBatches
@@ -230,12 +234,17 @@ export class Worker {
     })
 
     // Where chunks come from, and where they end.
+    const elsewhere = new ModelsElsewhere({ store, clock, sessionId, lanes })
     const leases = new Leases({ store, clock, sessionId })
     const reader = new ChunkReader({ store, sealed, clock, log, models })
     const claimer = new Claimer({
       ...{ store, reader, clock, log, leases, sessionId, runs, onlyBatches },
       memoryBytes: options.memoryBytes,
-      demand: () => demandOf(lanes, clock.now()),
+      demand: () => {
+        const demand = demandOf(lanes, clock.now())
+        demand.blocked.push(...elsewhere.models())
+        return demand
+      },
       atRisk: () => (onlyBatches ? this.#atRisk.filter((id) => onlyBatches.has(id)) : this.#atRisk),
       paused: () => gate.pausedProjects(),
       prepare: (run, limitVersion) => this.#prepare(run, limitVersion),
@@ -282,6 +291,7 @@ export class Worker {
     this.#executor = executor
     this.#poller = new Poller({ store, clock, log, rows: executor.rows, onReady: () => claimer.look() })
     this.#blocked = blocked
+    this.#elsewhere = elsewhere
     this.#leases = leases
     this.#claimer = claimer
     this.#endingBatches = endingBatches
@@ -450,7 +460,9 @@ export class Worker {
   }
 
   /** A chunk was claimed. What it returns means: no line of it can be sent before then (Unix ms). */
-  async #prepare(run: Run, limitVersion: number): Promise<{ retryAt: number } | null> {
+  async #prepare(run: Run, limitVersion: number): ReturnType<ClaimerOptions['prepare']> {
+    if (await this.#elsewhere.isBetterFor(run))
+      return { retryAt: this.#options.clock.now() + ELSEWHERE_MS, reason: 'model_unavailable' }
     this.#lines.adopt(run)
     await this.#executor.attach(run)
     const postponed = this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null

@@ -6,8 +6,10 @@ import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
 import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { systemClock } from '../../src/domain/clock.ts'
+import { modelsOfWorkers } from '../../src/store/workers.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
+import { until } from '../support/offpeak-process.ts'
 
 interface Record {
   attempts: { upstream: string; status: number | null; reason?: string }[]
@@ -230,6 +232,30 @@ test('a line that was tried before a graceful shutdown has only its remaining at
   assert.match(failure?.error?.message ?? '', /after 3 attempts/)
   const record = await service.json<Record>('GET', `/v1/requests/${failure?.id}`)
   assert.deepEqual([record.attempts.length, record.attempts_omitted], [1, 2])
+})
+
+test('lines of a model that one worker does not know are left to the one that knows it', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const models = service.config.models.map((one) => ({ ...one, model: { ...one.model, id: 'n' } }))
+  const other = await service.addWorker({ ...service.config, models })
+  const { store } = service.stores
+  const isKnown = (known: ReadonlySet<string>): boolean => known.has('n')
+  await until(async () => (await modelsOfWorkers(store.read, store.claimSql)).some(isKnown))
+  const lines = (some: readonly string[]) => some.map((model, i) => line(`l${i}`, 'x', { model }))
+  try {
+    for (const [some, failed] of [
+      [['n', 'n', 'none'], 1],
+      [['none'], 1],
+      [['m', 'm'], 0],
+    ] as const) {
+      const { request_counts } = await service.run(lines(some))
+      const { length: total } = some
+      assert.deepEqual(request_counts, { total, completed: total - failed, failed })
+    }
+  } finally {
+    await other.stop()
+  }
 })
 
 test('lines wait while other requests wait at a server, and then go with the priority and no other byte changed', async () => {
