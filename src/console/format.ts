@@ -1,17 +1,24 @@
 // Formats numbers, money, durations and times for people. Exact values belong into a title beside them.
 import { currentLocale } from './i18n.ts'
 
-const formats = new Map<string, Intl.NumberFormat>()
-
-function numberFormat(options: Intl.NumberFormatOptions): Intl.NumberFormat {
-  const name = currentLocale() + JSON.stringify(options)
-  let format = formats.get(name)
-  if (!format) {
-    format = new Intl.NumberFormat(currentLocale(), options)
+/** Each is made once for its locale and options: making one takes longer than many texts. */
+function madeOnce<Options, Format>(
+  make: new (locale: string, options: Options) => Format,
+): (options: Options) => Format {
+  const formats = new Map<string, Format>()
+  return (options) => {
+    const name = currentLocale() + JSON.stringify(options)
+    const format = formats.get(name) ?? new make(currentLocale(), options)
     formats.set(name, format)
+    return format
   }
-  return format
 }
+
+const numberFormat = madeOnce<Intl.NumberFormatOptions, Intl.NumberFormat>(Intl.NumberFormat)
+const dateFormat = madeOnce<Intl.DateTimeFormatOptions, Intl.DateTimeFormat>(Intl.DateTimeFormat)
+const relativeFormat = madeOnce<Intl.RelativeTimeFormatOptions, Intl.RelativeTimeFormat>(
+  Intl.RelativeTimeFormat,
+)
 
 export function count(value: number): string {
   return numberFormat({}).format(value)
@@ -138,35 +145,32 @@ export function between(from: number, to: number): string {
 export function relative(unixSeconds: number, nowMs: number): string {
   const seconds = unixSeconds - nowMs / 1000
   const [name, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1]
-  const format = new Intl.RelativeTimeFormat(currentLocale(), { numeric: 'auto', style: 'short' })
-  return format.format(Math.trunc(seconds / size), name)
+  return relativeFormat({ numeric: 'auto', style: 'short' }).format(Math.trunc(seconds / size), name)
 }
 
 /** In the reader's zone; the year only where it is another one. */
 export function dateTime(unixSeconds: number, nowMs: number): string {
   const date = new Date(unixSeconds * 1000)
   const sameYear = date.getFullYear() === new Date(nowMs).getFullYear()
-  const format = new Intl.DateTimeFormat(currentLocale(), {
+  return dateFormat({
     ...(sameYear ? {} : { year: 'numeric' }),
     month: 'short',
     day: 'numeric',
     hour: '2-digit',
     minute: '2-digit',
     second: '2-digit',
-  })
-  return format.format(date)
+  }).format(date)
 }
 
 /** `17:03`, with its day where that is another one. */
 export function clockTime(unixSeconds: number, nowMs: number): string {
   const date = new Date(unixSeconds * 1000)
   const isToday = date.toDateString() === new Date(nowMs).toDateString()
-  const format = new Intl.DateTimeFormat(currentLocale(), {
+  return dateFormat({
     ...(isToday ? {} : { month: 'short', day: 'numeric' }),
     hour: '2-digit',
     minute: '2-digit',
-  })
-  return format.format(date)
+  }).format(date)
 }
 
 export function utc(unixSeconds: number): string {

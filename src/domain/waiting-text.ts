@@ -107,9 +107,23 @@ export function fill(message: string, values: Values, locale: string): string {
     /\{(\w+)(?:\|([^|}]*)\|([^}]*))?\}/g,
     (_, name: string, one?: string, many?: string) => {
       const value = values[name] ?? ''
-      if (one !== undefined && many !== undefined)
-        return new Intl.PluralRules(locale).select(Number(value)) === 'one' ? one : many
-      return typeof value === 'number' ? new Intl.NumberFormat(locale).format(value) : value
+      const { plural, number } = formatsOf(locale)
+      if (one !== undefined && many !== undefined) return plural.select(Number(value)) === 'one' ? one : many
+      return typeof value === 'number' ? number.format(value) : value
     },
   )
+}
+
+interface Formats {
+  plural: Intl.PluralRules
+  number: Intl.NumberFormat
+}
+
+/** Of the last locale: making them takes longer than many texts. */
+let formats: (Formats & { locale: string }) | null = null
+
+function formatsOf(locale: string): Formats {
+  if (formats?.locale !== locale)
+    formats = { locale, plural: new Intl.PluralRules(locale), number: new Intl.NumberFormat(locale) }
+  return formats
 }

@@ -1224,7 +1224,9 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       assert.ok(Number(await rows.last().getAttribute('aria-rowindex')) > ids.length)
       assert.deepEqual(await visitor.accessibilityProblems(), [])
       const place = 15_000
+      await rows.last().locator('.row-link').focus()
       await page.evaluate((place) => scrollTo(0, place), place)
+      await page.waitForFunction('document.activeElement === document.body')
       const chosen = page.locator(`.row-link[href$="${ids.toReversed()[250]}"]`)
       await chosen.click()
       await page.waitForURL((url) => url.pathname.includes('/batches/'))

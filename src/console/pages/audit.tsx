@@ -1,6 +1,6 @@
 // The audit page looks up a request ID, and lists the latest calls.
 import type { VNode } from 'preact'
-import { useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord, LineRecord } from '../../wire/request-record.ts'
@@ -43,6 +43,7 @@ export function Audit(): VNode {
   const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
   const pages = usePages<HttpRequestRecord>('/v1/requests', filter)
+  const columns = useMemo(COLUMNS, [])
   return (
     <Page title={t('nav.audit')} lead={t('audit.lead')}>
       <form
@@ -87,7 +88,7 @@ export function Audit(): VNode {
         <PagedTable<HttpRequestRecord>
           pages={pages}
           label={t('audit.calls')}
-          columns={COLUMNS()}
+          columns={columns}
           cards
           empty={<Empty title={t('nothingFound')} />}
         />

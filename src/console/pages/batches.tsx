@@ -1,5 +1,6 @@
 // The page of batches lists them with their progress, failures and cost.
 import type { VNode } from 'preact'
+import { useMemo } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
@@ -50,12 +51,9 @@ export function Batches(): VNode {
   const models = useGet<List<ModelObject>>('/v1/models')
   const { batches: pushed } = useLive()
   const pages = usePages<BatchObject>(PATH, { ...filter, ...sorted })
-  const rows = merged(
-    pages.rows.filter((batch) => batch !== undefined),
-    pushed,
-    filter,
-    isByTime,
-  )
+  const columns = useMemo(COLUMNS, [])
+  const read = pages.rows.filter((batch) => batch !== undefined)
+  const rows = pushed.size === 0 ? read : merged(read, pushed, filter, isByTime)
   useMissedEnds(rows, () => pages.refresh())
   const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
@@ -99,7 +97,7 @@ export function Batches(): VNode {
             pages={pages}
             rows={rows}
             label={t('nav.batches')}
-            columns={COLUMNS()}
+            columns={columns}
             order={order}
             cards
             empty={

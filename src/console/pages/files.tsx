@@ -1,6 +1,6 @@
 // The page of files lists uploaded inputs and results of batches, to download, use again or delete.
 import type { VNode } from 'preact'
-import { useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
 import type { FileObject } from '../../wire/file.ts'
 import { remove } from '../api.ts'
 import { bytes, count } from '../format.ts'
@@ -28,6 +28,7 @@ export function Files(): VNode {
   const purpose = query.get('purpose') ?? 'batch'
   const pages = usePages<FileObject>(PATH, { purpose, search: query.get('q')?.trim() })
   const [removed, askToRemove] = useState<FileObject | null>(null)
+  const shown = useMemo(() => columns(askToRemove), [])
   return (
     <Page title={t('nav.files')} lead={t('files.lead')} actions={<NewBatchButton />}>
       <FilterBar
@@ -44,7 +45,7 @@ export function Files(): VNode {
       <PagedTable<FileObject>
         pages={pages}
         label={t('nav.files')}
-        columns={columns(askToRemove)}
+        columns={shown}
         cards
         empty={<Empty title={t('nothingFound')} />}
       />

@@ -6,7 +6,7 @@ import type { ListPages } from '../list-pages.ts'
 import { FailureNotice, Loading } from './notice.tsx'
 import { Cells, type Column, type Order, OrderChoice, TableHead } from './table.tsx'
 
-const AROUND = 8
+const AROUND = 4
 /** Firefox stops at about 17 million. */
 const HEIGHT_MAX_PX = 8_000_000
 
@@ -35,7 +35,7 @@ export function LongTable<T>({
 }: LongTableProps<T>): VNode {
   const body = useRef<HTMLTableSectionElement>(null)
   const total = rows.length + (hasMore ? 1 : 0)
-  const [{ px, first, last, above }, setView] = useState({ px: 40, first: 0, last: 30, above: 0 })
+  const [{ px, first, size, above }, setView] = useState({ px: 40, first: 0, size: 30, above: 0 })
   const whole = total * px
   const laidOut = Math.min(whole, HEIGHT_MAX_PX)
   useLayoutEffect(() => {
@@ -48,10 +48,11 @@ export function LongTable<T>({
       // Where the view begins in a table of full height.
       const from = laidOut === whole ? top : (Math.min(top, room) / room) * (whole - innerHeight)
       const first = Math.max(0, Math.floor(from / px) - AROUND)
-      const last = Math.ceil((from + innerHeight) / px) + AROUND
+      const size = Math.ceil(innerHeight / px) + 2 * AROUND
       const above = first * px - (from - top)
+      blurOutside(element, first, first + size)
       setView((view) =>
-        view.px === px && view.above === above && view.last === last ? view : { px, first, last, above },
+        view.px === px && view.above === above && view.size === size ? view : { px, first, size, above },
       )
     }
     look()
@@ -63,9 +64,9 @@ export function LongTable<T>({
       for (const name of ['scroll', 'resize']) removeEventListener(name, look)
     }
   }, [whole, laidOut])
-  const to = Math.min(total, last)
+  const to = Math.min(total, first + size)
   useEffect(() => onSight?.(first, to), [first, to, onSight])
-  /** Rows as they are in the page: one that is the same is not made again. */
+  /** Rows as they are in the page: one that is the same is not made again, and the elements of one that leaves are used. */
   const drawn = useRef({ columns, rows: new Map<number, { row: T | undefined; node: VNode }>() })
   const before = drawn.current.columns === columns ? drawn.current.rows : null
   drawn.current = { columns, rows: new Map() }
@@ -76,7 +77,7 @@ export function LongTable<T>({
       known && known.row === row ? (
         known.node
       ) : (
-        <tr role="row" key={first + i} aria-rowindex={first + i + 2}>
+        <tr role="row" key={(first + i) % size} aria-rowindex={first + i + 2}>
           <Cells columns={columns} row={row} />
         </tr>
       )
@@ -84,7 +85,7 @@ export function LongTable<T>({
     return node
   })
   return (
-    <div class="table-frame long">
+    <div class={cards ? 'table-frame long tall' : 'table-frame long'}>
       <OrderChoice columns={columns} order={order} />
       <table
         class={cards ? 'table cards' : 'table'}
@@ -99,6 +100,13 @@ export function LongTable<T>({
       </table>
     </div>
   )
+}
+
+/** A row that leaves the page does not leave its focus to the row that comes in its place. */
+function blurOutside(body: HTMLElement, first: number, to: number): void {
+  const focused = body.contains(document.activeElement) ? document.activeElement : null
+  const index = Number(focused?.closest('tr')?.ariaRowIndex) - 2
+  if (focused instanceof HTMLElement && (index < first || index >= to)) focused.blur()
 }
 
 /** A list of the service, or the text that stands in place of one that is empty. */
