@@ -50,6 +50,16 @@ test('the worker that parked a chunk still knows the attempts of its lines when 
   assert.equal(world.outcomes[0]!.record.attempts.length, 2)
 })
 
+test('the time for which workers are stopped is no part of an outage', async () => {
+  await using world = await lineWorld({ lines: 1, retry: { attempts_max: 10 } })
+  await world.start()
+  await world.server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+  const countOf = (stored: string | null) => JSON.parse(stored ?? '[]')[0]?.[1]
+  const count = countOf(storedTries(world.run))
+  assert.equal(typeof count.firstFailureAt, 'number')
+  assert.deepEqual(countOf(storedTries(world.run, true)), { ...count, firstFailureAt: null })
+})
+
 test('a server that asks for a pause of hours gets one of a minute, because it may have meant one line', () => {
   const upstream = throttling()
   const call = {
