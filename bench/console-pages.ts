@@ -102,7 +102,7 @@ interface Scrolled {
   seconds: number
 }
 
-/** 1,520 pixels a frame, as a wheel that is turned fast, for so long or to the end; frames are counted by the page. */
+/** 1,000 pixels a frame, so that each row is read and drawn, for so long or to the end; frames are counted by the page. */
 async function scroll(browser: Browser, cookie: string, path: string, seconds: number): Promise<Scrolled> {
   await using context = await browser.newContext({ viewport: { width: 1280, height: 900 } })
   await context.addCookies([{ name: 'offpeak_console', value: cookie, url: service.url }])
@@ -120,7 +120,7 @@ async function scroll(browser: Browser, cookie: string, path: string, seconds: n
         const isAtEnd = isWhole && scrollY >= document.documentElement.scrollHeight - innerHeight - 1
         if (isAtEnd ? seconds === Infinity : at - (times[0] ?? at) >= seconds * 1000) resolve()
         else {
-          scrollTo(0, isAtEnd ? 0 : scrollY + 1520)
+          scrollTo(0, isAtEnd ? 0 : scrollY + 1000)
           requestAnimationFrame(frame)
         }
       }

@@ -58,12 +58,15 @@ test('what is in sight is read again, and what is behind it when it comes into s
   assert.equal(pages.rows.length, 180)
 })
 
-test('of a numbered list the pages in sight are read, and those that are passed are not', async () => {
+test('of a numbered list the pages in sight are read, and those that are passed are not', async ({
+  mock,
+}) => {
+  mock.timers.enable({ apis: ['setTimeout'] })
   const { pages, asked } = numbers(1_000, true)
   await asked()
-  pages.show(500, 505)
-  pages.show(900, 905)
-  await asked()
+  for (const from of [500, 700, 900]) pages.show(from, from + 5)
+  mock.timers.tick(100)
+  assert.equal((await asked())[0], '900')
   assert.deepEqual([pages.rows[0], pages.rows[500], pages.rows[905]], [0, undefined, 905])
   assert.deepEqual([pages.rows.length, pages.hasMore], [1_000, false])
   pages.refresh()

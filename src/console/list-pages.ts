@@ -1,9 +1,12 @@
 // The rows of a list of the service, read page by page as they come into sight, and kept while they are shown. Most lists
 // are read one page behind the other; of a numbered one any page can be read. Rows that are not read are undefined.
 import type { ApiFailure } from './api.ts'
+import { later } from './browser-clock.ts'
 
 /** So many rows before the last one that is read, the next page is asked for. */
 const AHEAD = 60
+/** A reader who jumps to other rows, again and again, is shown those after which there is no jump for so long. */
+const JUMP_MS = 60
 
 export interface ListSource<T> {
   /** What is listed: another name stands for another list. */
@@ -28,6 +31,7 @@ export class ListPages<T> {
   readonly #places: Place[]
   #sight: readonly [from: number, to: number] = [0, 1]
   #onChange: () => void = () => {}
+  #cancelNeed: () => void = () => {}
   failure: ApiFailure | null = null
 
   constructor(source: ListSource<T>) {
@@ -61,13 +65,17 @@ export class ListPages<T> {
 
   end(): void {
     this.#onChange = () => {}
+    this.#cancelNeed()
     for (const { reading } of this.#places) reading?.abort()
   }
 
   /** Says which rows are in sight, `to` excluded. */
   show(from: number, to: number): void {
+    const isJump = from >= this.#sight[1] || to <= this.#sight[0]
     this.#sight = [from, to]
-    this.need()
+    this.#cancelNeed()
+    if (isJump && this.#source.numbered) this.#cancelNeed = later(JUMP_MS, () => this.need())
+    else this.need()
   }
 
   /** Reads what is missing in sight. */
