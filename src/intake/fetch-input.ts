@@ -12,11 +12,11 @@ import { newId } from '../domain/ids.ts'
 import type { Plan } from '../domain/plan.ts'
 import { openBatchesOfInput } from '../store/batches.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
-import { type FileSource, fileSource, markInvalid, updateFetched } from '../store/files.ts'
+import { type FileSource, fileSource, lockFileRow, markInvalid, updateFetched } from '../store/files.ts'
 import type { Ports } from '../store/ports.ts'
 import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import type { Reader, Writer } from '../store/store.ts'
 import { finishTask, insertTask, sizeClass } from '../store/tasks.ts'
 import { checkQuotas } from './check-quota.ts'
 import { plain, safeFilename } from './upload.ts'
@@ -82,9 +82,8 @@ export async function fetchInput(deps: FetchDeps, task: TaskRow, signal: AbortSi
   }
   const fetch = { file, source }
   try {
-    const batches = await openBatchesOfInput(store.read, file.id)
-    if (batches.every((batch) => stopReason(batch, clock.now()) !== null))
-      throw failed(source, 'its batch has ended before.')
+    if (!(await isNeeded(store.read, file, clock.now())))
+      return await fail(deps, task, fetch, failed(source, 'its batch has ended before.'), true)
     await takeStep(deps, task, fetch, await nextStep(deps, task, fetch, signal))
   } catch (error) {
     const final =
@@ -196,14 +195,24 @@ async function takeStep(
   })
 }
 
-/** Its batch fails with the same error (plan.ts). */
+/** By a batch that has not ended. */
+async function isNeeded(db: Reader, { id }: FileRow, now: number): Promise<boolean> {
+  return (await openBatchesOfInput(db, id)).some((batch) => stopReason(batch, now) === null)
+}
+
+/** Its batch fails with the same error (plan.ts). `looksAgain`: throws where a batch needs the file. */
 async function fail(
   { store, clock }: FetchDeps,
   task: TaskRow,
-  { file: { id }, source }: Fetch,
+  { file, source }: Fetch,
   { code, message }: ApiError,
+  looksAgain = false,
 ): Promise<void> {
+  const { id } = file
   await store.write(async (tx) => {
+    // The lock comes first: a batch that is being created from the file is then seen, or finds that it is invalid.
+    if (looksAgain && (await lockFileRow(tx, id)) && (await isNeeded(tx, file, clock.now())))
+      throw new Error(`a batch of file ${id} was created as its fetch was given up`)
     if (!(await finishTask(tx, task))) return
     await updateFetched(tx, id, { bytes: 0, source: { ...source, parts: [] } })
     const problem = { line: 0, code, message, param: urlField('read') }
