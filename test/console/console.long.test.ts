@@ -196,6 +196,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     visitor.expected = [401]
     await visitor.signIn(key)
+    await visitor.settled()
     const other = await visitor.page.context().newPage()
     await service.stores.store.write((tx) =>
       tx.updateTable('api_keys').set({ revoked_at: 1 }).where('id', '=', key_id).execute(),
@@ -300,13 +301,13 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.open(`/console/batches/${structured.id}`)
     await page.getByRole('button', { name: 'Answers' }).click()
     const table = page.getByRole('table', { name: 'Answers' })
+    await table.getByText('=2+2').first().waitFor()
     assert.deepEqual(await table.getByRole('columnheader').allInnerTexts(), [
       '#',
       'custom_id',
       'label',
       'score',
     ])
-    await table.getByText('=2+2').first().waitFor()
     assert.match(page.url(), /view=answers/)
     await table.getByText(/^upstream_rejected: /).waitFor()
     assert.deepEqual(await visitor.accessibilityProblems(), [])

@@ -7,7 +7,6 @@ import { parseExact } from '../exact-json.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Empty } from '../parts/notice.tsx'
 import type { Column } from '../parts/table.tsx'
 import { useListPages } from '../resource.ts'
 import { href } from '../router.ts'
@@ -47,12 +46,5 @@ export function AnswerTable({ batch, columns }: { batch: BatchObject; columns: r
         ) : null,
     })),
   ]
-  return (
-    <PagedTable<AnswerRow>
-      pages={pages}
-      label={t('lines.answers')}
-      columns={table}
-      empty={<Empty title={t('nothingFound')} />}
-    />
-  )
+  return <PagedTable<AnswerRow> pages={pages} label={t('lines.answers')} columns={table} />
 }

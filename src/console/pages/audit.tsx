@@ -14,7 +14,7 @@ import { optionsOf, TextField } from '../parts/field.tsx'
 import { Facts } from '../parts/figures.tsx'
 import { anyOf, dayStart, days, FilterBar, FilterChip } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Empty, Loaded } from '../parts/notice.tsx'
+import { Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
@@ -85,13 +85,7 @@ export function Audit(): VNode {
             <FilterChip name="api_key_id" title={t('audit.key')} value={filter.api_key_id} />
           </div>
         )}
-        <PagedTable<HttpRequestRecord>
-          pages={pages}
-          label={t('audit.calls')}
-          columns={columns}
-          cards
-          empty={<Empty title={t('nothingFound')} />}
-        />
+        <PagedTable<HttpRequestRecord> pages={pages} label={t('audit.calls')} columns={columns} cards />
       </Section>
     </Page>
   )

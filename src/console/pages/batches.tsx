@@ -13,7 +13,6 @@ import { LinkButton, NewBatchButton } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table, useOrder } from '../parts/table.tsx'
@@ -100,11 +99,7 @@ export function Batches(): VNode {
             columns={columns}
             order={order}
             cards
-            empty={
-              <Empty title={t('nothingFound')}>
-                <p>{t('batches.noneMatch')}</p>
-              </Empty>
-            }
+            none={t('batches.noneMatch')}
           />
         </>
       )}
@@ -130,9 +125,7 @@ function merged(
 }
 
 export function BatchTable({ rows }: { rows: readonly BatchObject[] }): VNode {
-  return (
-    <Table<BatchObject> label={t('nav.batches')} columns={COLUMNS()} rows={rows} keyOf={({ id }) => id} />
-  )
+  return <Table label={t('nav.batches')} columns={COLUMNS()} rows={rows} />
 }
 
 const COLUMNS = (): Column<BatchObject>[] => [

@@ -10,7 +10,6 @@ import { Confirm } from '../parts/dialog.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { FilterBar } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Empty } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
@@ -42,13 +41,7 @@ export function Files(): VNode {
           },
         ]}
       />
-      <PagedTable<FileObject>
-        pages={pages}
-        label={t('nav.files')}
-        columns={shown}
-        cards
-        empty={<Empty title={t('nothingFound')} />}
-      />
+      <PagedTable<FileObject> pages={pages} label={t('nav.files')} columns={shown} cards />
       {removed ? (
         <Confirm
           title={t('files.removeTitle', { name: removed.filename })}

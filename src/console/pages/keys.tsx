@@ -74,11 +74,10 @@ export function Keys(): VNode {
     >
       <Loaded resource={keys}>
         {({ data }) => (
-          <Table<ApiKeyObject>
+          <Table
             label={t('keys.title')}
             columns={columns}
             rows={data}
-            keyOf={({ id }) => id}
             rowClass={({ revoked_at }) => (revoked_at === null ? '' : 'faded')}
           />
         )}
@@ -203,12 +202,7 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
       title={t('keys.projects')}
       aside={<TextButton label={t('keys.newProject')} onClick={() => edit('new')} />}
     >
-      <Table<ProjectObject>
-        label={t('keys.projects')}
-        columns={columns}
-        rows={projects}
-        keyOf={({ id }) => id}
-      />
+      <Table label={t('keys.projects')} columns={columns} rows={projects} />
       {edited ? (
         <ProjectDialog
           project={edited === 'new' ? null : edited}

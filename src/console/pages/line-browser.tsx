@@ -15,7 +15,6 @@ import { Choice } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, FilterBar, FilterChip, useSettled } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Empty } from '../parts/notice.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
@@ -104,11 +103,7 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
         pages={pages}
         label={t('lines.title')}
         columns={columnsOf(batch.id, cost)}
-        empty={
-          <Empty title={t('nothingFound')}>
-            <p>{t('lines.noneMatch')}</p>
-          </Empty>
-        }
+        none={t('lines.noneMatch')}
       />
     </Section>
   )

@@ -259,12 +259,7 @@ function Attempts({ line }: { line: BatchLine }): VNode | null {
   ]
   return (
     <Section title={t('line.attempts')}>
-      <Table<Attempt>
-        label={t('line.attempts')}
-        columns={columns}
-        rows={attempts}
-        keyOf={({ at, upstream }) => `${at} ${upstream}`}
-      />
+      <Table label={t('line.attempts')} columns={columns} rows={attempts} />
     </Section>
   )
 }

@@ -249,12 +249,7 @@ function BadLines({ file, local }: { file: FileObject; local: File }): VNode {
       <Notice tone="bad" title={t('new.invalid')}>
         {file.status_details ?? ''}
       </Notice>
-      <Table<BadLine>
-        label={t('new.invalid')}
-        columns={columns}
-        rows={rows}
-        keyOf={({ line, code }) => `${line} ${code}`}
-      />
+      <Table label={t('new.invalid')} columns={columns} rows={rows} />
     </div>
   )
 }
@@ -490,12 +485,7 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
           </Notice>
         )
       })}
-      <Table<Group>
-        label={t('new.estimate')}
-        columns={columns}
-        rows={estimate.groups}
-        keyOf={({ model, entity }) => `${model} ${entity}`}
-      />
+      <Table label={t('new.estimate')} columns={columns} rows={estimate.groups} />
     </Section>
   )
 }

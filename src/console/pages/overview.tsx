@@ -218,7 +218,7 @@ function Late({ open }: { open: readonly BatchObject[] }): VNode {
       {late.length === 0 ? (
         <Notice tone="good">{t(open.length === 0 ? 'overview.nothingOpen' : 'overview.nothingLate')}</Notice>
       ) : (
-        <Table<BatchObject> label={t('overview.late')} columns={columns} rows={late} keyOf={({ id }) => id} />
+        <Table label={t('overview.late')} columns={columns} rows={late} />
       )}
     </Section>
   )

@@ -110,20 +110,10 @@ function Service({ service }: { service: ServiceState }): VNode {
         </Notice>
       ))}
       <Section title={t('servers.upstreams')}>
-        <Table<Upstream>
-          label={t('servers.upstreams')}
-          columns={UPSTREAMS()}
-          rows={upstreams}
-          keyOf={({ worker, model, upstream }) => `${worker} ${model} ${upstream}`}
-        />
+        <Table label={t('servers.upstreams')} columns={UPSTREAMS()} rows={upstreams} />
       </Section>
       <Section title={t('servers.workers')}>
-        <Table<WorkerStatus>
-          label={t('servers.workers')}
-          columns={WORKERS()}
-          rows={workers}
-          keyOf={({ id }) => id}
-        />
+        <Table label={t('servers.workers')} columns={WORKERS()} rows={workers} />
       </Section>
       <Section title={t('servers.stores')}>
         <div class="columns">

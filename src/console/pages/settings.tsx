@@ -64,12 +64,7 @@ export function Settings(): VNode {
       <FailureNotice failure={quotas.failure} />
       {quotas.data ? (
         <Section title={t('keys.quotas')}>
-          <Table<Quota>
-            label={t('keys.quotas')}
-            columns={columns}
-            rows={Object.entries(quotas.data.quotas)}
-            keyOf={([name]) => name}
-          />
+          <Table label={t('keys.quotas')} columns={columns} rows={Object.entries(quotas.data.quotas)} />
         </Section>
       ) : null}
       <FailureNotice failure={settings.failure} />

@@ -222,12 +222,7 @@ function Report({
         />
       </div>
       <Section title={t(`usage.by.${by}` satisfies MessageKey)}>
-        <Table<readonly [string, Row]>
-          label={t('nav.usage')}
-          columns={columns}
-          rows={sorted}
-          keyOf={([name]) => name}
-        />
+        <Table label={t('nav.usage')} columns={columns} rows={sorted} />
       </Section>
     </div>
   )

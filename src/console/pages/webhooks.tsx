@@ -208,12 +208,7 @@ function Webhook({
       {rows.length === 0 ? (
         <p class="muted small">{t('webhooks.noDeliveries')}</p>
       ) : (
-        <Table<DeliveryObject>
-          label={t('webhooks.deliveries')}
-          columns={columns}
-          rows={rows}
-          keyOf={({ id }) => id}
-        />
+        <Table label={t('webhooks.deliveries')} columns={columns} rows={rows} />
       )}
       {removing ? (
         <Confirm
@@ -306,12 +301,7 @@ function Events(): VNode {
           data.length === 0 ? (
             <p class="muted">{t('webhooks.noEvents')}</p>
           ) : (
-            <Table<EventObject>
-              label={t('webhooks.events')}
-              columns={columns}
-              rows={data}
-              keyOf={({ id }) => id}
-            />
+            <Table label={t('webhooks.events')} columns={columns} rows={data} />
           )
         }
       </Loaded>

@@ -2,8 +2,9 @@
 // higher than a browser can lay out, scrolling by a pixel stands for more of its rows.
 import type { VNode } from 'preact'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { t } from '../i18n.ts'
 import type { ListPages } from '../list-pages.ts'
-import { FailureNotice, Loading } from './notice.tsx'
+import { Empty, FailureNotice, Loading } from './notice.tsx'
 import { Cells, type Column, type Order, OrderChoice, TableHead } from './table.tsx'
 
 const AROUND = 4
@@ -109,17 +110,18 @@ function blurOutside(body: HTMLElement, first: number, to: number): void {
   if (focused instanceof HTMLElement && (index < first || index >= to)) focused.blur()
 }
 
-/** A list of the service, or the text that stands in place of one that is empty. */
+/** A list of the service. */
 export function PagedTable<T>({
   pages,
   rows = pages.rows,
-  empty,
+  none,
   ...table
 }: Omit<LongTableProps<T>, 'rows' | 'hasMore' | 'onSight'> & {
   pages: ListPages<T>
   /** In place of those that were read. */
   rows?: readonly (T | undefined)[]
-  empty: VNode
+  /** What is said of a list without rows. */
+  none?: string
 }): VNode {
   const onSight = useCallback((from: number, to: number) => pages.show(from, to), [pages])
   return (
@@ -128,7 +130,7 @@ export function PagedTable<T>({
       {rows.length > 0 ? (
         <LongTable<T> {...table} rows={rows} hasMore={pages.hasMore} onSight={onSight} />
       ) : !pages.hasMore ? (
-        empty
+        <Empty title={t('nothingFound')}>{none ? <p>{none}</p> : null}</Empty>
       ) : pages.failure && pages.failure.status !== 0 ? null : (
         <Loading rows={6} />
       )}

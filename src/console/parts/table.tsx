@@ -1,5 +1,6 @@
 // A table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a table.
 import type { ComponentChildren, VNode } from 'preact'
+import { isRecord } from '../../domain/json-record.ts'
 import { t } from '../i18n.ts'
 import { replaceQuery, useAddress } from '../router.ts'
 import { Button } from './button.tsx'
@@ -29,7 +30,6 @@ interface TableProps<T> {
   label: string
   columns: readonly Column<T>[]
   rows: readonly T[]
-  keyOf: (row: T) => string
   rowClass?: (row: T) => string
   /** The order that the rows are in; without it, no column can be chosen. */
   order?: Order
@@ -56,15 +56,15 @@ export function useOrder(first: string, textColumns: readonly string[]): Order {
   }
 }
 
-export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: TableProps<T>): VNode {
+export function Table<T>({ label, columns, rows, rowClass, order }: TableProps<T>): VNode {
   return (
     <div class="table-frame">
       <OrderChoice columns={columns} order={order} />
       <table class="table cards" role="table" aria-label={label}>
         <TableHead columns={columns} order={order} />
         <tbody role="rowgroup">
-          {rows.map((row) => (
-            <tr role="row" key={keyOf(row)} class={rowClass?.(row) ?? ''}>
+          {rows.map((row, i) => (
+            <tr role="row" key={idOf(row) ?? i} class={rowClass?.(row) ?? ''}>
               <Cells columns={columns} row={row} />
             </tr>
           ))}
@@ -72,6 +72,11 @@ export function Table<T>({ label, columns, rows, keyOf, rowClass, order }: Table
       </table>
     </div>
   )
+}
+
+/** A row stays what it is when others come before it. */
+function idOf(row: unknown): string | null {
+  return isRecord(row) && typeof row.id === 'string' ? row.id : null
 }
 
 export function TableHead<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode {
