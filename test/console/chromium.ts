@@ -138,11 +138,14 @@ export class Visitor implements AsyncDisposable {
     })
   }
 
-  /** Tables of which a reader sees a part only, and by how much they are too wide. */
+  /** Tables, and cells of long ones, of which a reader sees a part only, and by how much they are too wide. */
   async cutOffTables(): Promise<string[]> {
     return await this.page.evaluate(() =>
-      [...document.querySelectorAll('.table-frame')].flatMap(({ scrollWidth, clientWidth, outerHTML }) =>
-        scrollWidth > clientWidth ? [`${scrollWidth - clientWidth} pixels: ${outerHTML.slice(0, 150)}`] : [],
+      [...document.querySelectorAll('.table-frame, .tall td')].flatMap(
+        ({ scrollWidth, clientWidth, outerHTML }) =>
+          scrollWidth > clientWidth
+            ? [`${scrollWidth - clientWidth} pixels: ${outerHTML.slice(0, 150)}`]
+            : [],
       ),
     )
   }

@@ -132,7 +132,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch'),
     main: true,
-    grow: 2.6,
+    grow: 2.2,
     sort: 'name',
     cell: (batch) => [
       <div class="clip">
@@ -155,7 +155,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.status'),
-    grow: 1.3,
+    grow: 1.7,
     sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,
@@ -168,13 +168,14 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.progress'),
-    width: '18%',
+    width: '17%',
     sort: 'lines',
     cell: (batch) => <Progress batch={batch} />,
   },
   {
     title: t('batch.failedLines'),
     align: 'end',
+    grow: 0.8,
     sort: 'failed',
     cell: (batch) => <Failed batch={batch} />,
   },
@@ -188,6 +189,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch.cost'),
     align: 'end',
+    grow: 1.45,
     sort: 'cost',
     cell: ({ cost_usd }) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
   },

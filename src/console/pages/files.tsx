@@ -91,7 +91,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
     title: t('files.actions'),
     quiet: true,
     align: 'end',
-    grow: 1.5,
+    grow: 1.8,
     cell: (file) => (
       <div class="row">
         {file.purpose === 'batch' && file.status === 'processed' && may('batches:write') ? (
