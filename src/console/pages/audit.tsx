@@ -97,7 +97,7 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
     main: true,
     grow: 3,
     cell: ({ id, method, path }) => [
-      <a class="row-link mono" href={href(`/audit/${id}`)}>
+      <a class="row-link mono" href={href(`/audit/${id}`)} title={path}>
         {`${method} `}
         {path}
       </a>,

@@ -132,7 +132,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch'),
     main: true,
-    grow: 2.2,
+    grow: 2.1,
     sort: 'name',
     cell: (batch) => [
       <div class="clip">
@@ -155,7 +155,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.status'),
-    grow: 1.7,
+    grow: 2,
     sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,
