@@ -340,7 +340,7 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/results/record-line.ts',
     find: '    answer.usage_place,\n    NO_USAGE,\n',
     replace: '    answer.usage_place,\n    answer.usage ?? NO_USAGE,\n',
-    test: 'src/dispatch/lines.test.ts',
+    test: 'test/dispatch/dedupe.test.ts',
   },
   {
     bug: 'lines go on following a line whose chunk is gone',
@@ -446,14 +446,14 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/lines.ts',
     find: 'isOwn(one.run, one.position, answer)',
     replace: 'one.run === null',
-    seed: 1_410_109,
+    test: 'src/dispatch/lines.test.ts',
   },
   {
     bug: 'a pause that is seen while a chunk is opened does not hold for the open ones',
     file: 'src/dispatch/pauses.ts',
     find: '(this.#batches.get(id) ?? isPaused) !== isPaused',
     replace: 'false',
-    seed: 1_413_743,
+    test: 'src/dispatch/pauses.test.ts',
   },
   {
     bug: 'a line that is asked again is billed for its last answer alone',
