@@ -461,10 +461,11 @@ export class Worker {
 
   /** A chunk was claimed. What it returns means: no line of it can be sent before then (Unix ms). */
   async #prepare(run: Run, limitVersion: number): ReturnType<ClaimerOptions['prepare']> {
-    if (await this.#elsewhere.isBetterFor(run))
-      return { retryAt: this.#options.clock.now() + ELSEWHERE_MS, reason: 'model_unavailable' }
     this.#lines.adopt(run)
     await this.#executor.attach(run)
+    // What a batch API has answered is recorded by the worker that claims its chunk.
+    if (this.#executor.rows.of(run).length === 0 && (await this.#elsewhere.isBetterFor(run)))
+      return { retryAt: this.#options.clock.now() + ELSEWHERE_MS, reason: 'model_unavailable' }
     const postponed = this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null
     // Last, because a reservation may take its time.
     await this.#pauses.loadFor(run.batch.id)
