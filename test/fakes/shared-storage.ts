@@ -9,8 +9,8 @@ const MASTER_KEY = randomBytes(32).toString('base64')
 export interface SharedStorage extends AsyncDisposable {
   postgres: PostgresServer
   s3: S3Server
-  /** An empty database and an empty prefix. */
-  make(): Promise<Storage>
+  /** A database without rows, or without tables if it is `empty`, and an empty prefix. */
+  make(content?: 'empty'): Promise<Storage>
 }
 
 export async function sharedStorage(options: PostgresServerOptions = {}): Promise<SharedStorage> {
@@ -20,8 +20,8 @@ export async function sharedStorage(options: PostgresServerOptions = {}): Promis
   return {
     postgres,
     s3,
-    async make() {
-      const database = await postgres.database()
+    async make(content) {
+      const database = await postgres.database(content)
       const endpoint = encodeURIComponent(s3.endpoint)
       const blobs = `s3://${TEST_BUCKET}/service-${++made}?endpoint=${endpoint}`
       return {

@@ -77,7 +77,7 @@ export async function crashRun(options: CrashOptions): Promise<CrashReport> {
   process.on('exit', endRecorder)
   try {
     const [base_url] = await once(createInterface({ input: recordingProxy.stdout }), 'line')
-    const storage = shared ? await shared.make() : { yaml: '', env: {} }
+    const storage = shared ? await shared.make('empty') : { yaml: '', env: {} }
     await using run = await CrashRun.begin(folder, base_url, storage, shared, options)
     const report = await run.all()
     whole = report.violations.length === 0

@@ -128,7 +128,7 @@ describe('the previous release on the schema of this version', { skip, timeout: 
   test('the same on PostgreSQL and a bucket', { skip: withoutPostgres, timeout: 150_000 }, async () => {
     const storage: SharedStorage = await sharedStorage()
     after(() => storage[Symbol.asyncDispose]())
-    CrashTest.storage = () => storage.make()
+    CrashTest.storage = () => storage.make('empty')
     await upgradedAtWork()
   })
 })

@@ -36,7 +36,7 @@ describe('many processes on one PostgreSQL and one bucket', {
     storage = await sharedStorage()
     upstream = await testUpstream()
     folder = await mkdtemp(join(tmpdir(), 'offpeak-processes-'))
-    const made = await storage.make()
+    const made = await storage.make('empty')
     yaml = `${made.yaml}
 models:
   - id: m
