@@ -96,9 +96,7 @@ export function fileRoutes(
       const { project_id } = caller
       const { quotas, file_retention_ms } = planOf(plans, caller)
       const isOnce = hasIdempotencyKey(request.headers)
-      const earlier = isOnce
-        ? await idempotency.earlierAnswer({ project_id, headers: request.headers })
-        : null
+      const earlier = await idempotency.earlierAnswer({ project_id, headers: request.headers })
       // A repeated upload is stored until its content is known to be that of the first.
       const countedBytes = earlier === null ? 0 : Number(JSON.parse(earlier).bytes ?? 0)
       const announced = { ...announcedForm(request), countedBytes }
