@@ -2,6 +2,8 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { openaiBackend } from '../openai/openai-backend.ts'
 
 interface Arrival {
@@ -139,3 +141,29 @@ test('many projects that take turns open a connection each, and a few together w
   assert.equal(await opened(false), 60)
   assert.ok((await opened(true)) <= 2)
 })
+
+test('a request that has waited for a connection leaves nothing behind, though others always wait', async (t) => {
+  const { base_url } = await serve(t, ({ socket, asks }) => socket.write(answerTo(asks)))
+  const backend = openaiBackend({ name: 'upstream', base_url, timeout_ms: 10_000, connections_max: 1 })
+  t.after(() => backend.close())
+  const bodies: WeakRef<Uint8Array>[] = []
+  const ask = (): Promise<unknown> => {
+    const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: 'x' }] }))
+    bodies.push(new WeakRef(body))
+    return backend.send({ endpoint: '/v1/chat/completions', body, project_id: 'one' })
+  }
+  const waiting = Array.from({ length: 4 }, ask)
+  for (let i = 0; i < 40; i++) {
+    await waiting.shift()
+    waiting.push(ask())
+  }
+  collectGarbage()
+  const left = bodies.filter((body) => body.deref() !== undefined)
+  assert.ok(left.length <= 2 * waiting.length, `${left.length} of ${bodies.length} are left`)
+  await Promise.all(waiting)
+})
+
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc')
+  runInNewContext('gc')()
+}

@@ -29,9 +29,8 @@ export class HttpPool implements ConnectionHooks {
   readonly #idleOf = new Map<string, Connection[]>()
   /** Connections whose requests go out at the end of this turn. */
   #outbox: Connection[] = []
-  #queue: Exchange[] = []
-  /** Where the queue begins: those before it are gone. */
-  #head = 0
+  /** Those that wait for a connection, the first of them first. */
+  readonly #queue = new Set<Exchange>()
   #sweeper: NodeJS.Timeout | null = null
   #closed = false
   readonly #reachability: Reachability
@@ -75,27 +74,23 @@ export class HttpPool implements ConnectionHooks {
     const [longestIdle] = this.#idle
     if (!hasRoom && longestIdle) longestIdle.close()
     if (this.#open.size < this.#connections_max) this.#connect(exchange)
-    else this.#queue.push(exchange)
+    else this.#queue.add(exchange)
   }
 
   close(): void {
     this.#closed = true
     if (this.#sweeper) clearInterval(this.#sweeper)
     this.#reachability.stop()
-    for (const exchange of this.#queue.splice(0).slice(this.#head)) exchange.abort()
+    for (const exchange of this.#queue) exchange.abort()
     for (const connection of [...this.#open]) connection.close()
   }
 
   onFree(connection: Connection): void {
     const next = this.#next()
-    if (next?.project_id === connection.project_id) {
-      this.#send(connection, next)
-      return
-    }
     if (next) {
+      if (next.project_id === connection.project_id) this.#send(connection, this.#leave(next))
       // It goes out on the connection that takes the place of this one.
-      this.#queue[--this.#head] = next
-      connection.close()
+      else connection.close()
       return
     }
     connection.idleSince = performance.now()
@@ -111,7 +106,7 @@ export class HttpPool implements ConnectionHooks {
     if (this.#open.size === 0) this.#reachability.stop()
     this.#unlist(connection)
     const next = this.#next()
-    if (next) this.#connect(next)
+    if (next) this.#connect(this.#leave(next))
   }
 
   onBytes(): void {
@@ -145,14 +140,18 @@ export class HttpPool implements ConnectionHooks {
     this.#reachability.start()
   }
 
+  /** The first of the queue that was not settled otherwise; it stays there. */
   #next(): Exchange | null {
-    while (this.#head < this.#queue.length) {
-      const exchange = this.#queue[this.#head++]!
+    for (const exchange of this.#queue) {
       if (!exchange.settled) return exchange
+      this.#queue.delete(exchange)
     }
-    this.#queue = []
-    this.#head = 0
     return null
+  }
+
+  #leave(exchange: Exchange): Exchange {
+    this.#queue.delete(exchange)
+    return exchange
   }
 
   #sweep(): void {
