@@ -3,7 +3,7 @@
 // throttled, and alternate with fresh ones if they failed, so that lines that keep failing get at most half of the
 // slots. routes.ts decides where a line goes, and circuit.ts which lines are sent to a server whose circuit is open.
 import type { ServerLoad } from '../backends/backend.ts'
-import type { Clock } from '../domain/clock.ts'
+import { Alarm, type Clock } from '../domain/clock.ts'
 import type { Entry } from './batch-lines.ts'
 import { FairQueue } from './fair-queue.ts'
 import { chooseOrProbe, chooseServer, type Route } from './routes.ts'
@@ -44,8 +44,7 @@ export class Lane {
   /** Whether the last line sent was one that had failed. */
   #sentFailed = false
   #atRisk: ReadonlySet<string> = new Set()
-  #cancelAlarm: (() => void) | null = null
-  #alarmAt = Number.POSITIVE_INFINITY
+  readonly #alarm: Alarm
   readonly #onSendable: () => void
 
   /** `onSendable`: time has passed, or a server has changed, so that lines may be sent. */
@@ -54,6 +53,7 @@ export class Lane {
     this.#route = route
     this.#clock = clock
     this.#onSendable = onSendable
+    this.#alarm = new Alarm(clock, onSendable)
     this.#watchServers(route.servers)
   }
 
@@ -326,22 +326,13 @@ export class Lane {
   }
 
   close(): void {
-    this.#cancelAlarm?.()
-    this.#cancelAlarm = null
+    this.#alarm.set(Number.POSITIVE_INFINITY)
   }
 
   #setAlarm(now: number): void {
     let at = this.#route.nextAt(now)
     for (const server of this.#route.servers) at = Math.min(at, server.opensAt(now) ?? at)
-    if (at === this.#alarmAt && this.#cancelAlarm) return
-    this.#cancelAlarm?.()
-    this.#cancelAlarm = null
-    this.#alarmAt = at
-    if (at === Number.POSITIVE_INFINITY) return
-    this.#cancelAlarm = this.#clock.after(at - now, () => {
-      this.#cancelAlarm = null
-      this.#onSendable()
-    })
+    this.#alarm.set(at)
   }
 }
 

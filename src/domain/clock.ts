@@ -44,6 +44,31 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   })
 }
 
+/** Calls a function at one time, which may be set anew before. */
+export class Alarm {
+  readonly #clock: Clock
+  readonly #ring: (at: number) => void
+  #at = Number.POSITIVE_INFINITY
+  #cancel = (): void => {}
+
+  constructor(clock: Clock, ring: (at: number) => void) {
+    this.#clock = clock
+    this.#ring = ring
+  }
+
+  /** The time in Unix ms; infinity: never. */
+  set(at: number): void {
+    if (at === this.#at) return
+    this.#cancel()
+    this.#at = at
+    if (at === Number.POSITIVE_INFINITY) return
+    this.#cancel = this.#clock.after(at - this.#clock.now(), () => {
+      this.#at = Number.POSITIVE_INFINITY
+      this.#ring(at)
+    })
+  }
+}
+
 /** Whole Unix seconds, as every timestamp on the wire. */
 export function unixSeconds(ms: number): number {
   return Math.floor(ms / 1000)

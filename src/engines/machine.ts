@@ -1,7 +1,7 @@
 // Shares a machine's GPUs and memory between engines. An engine without room waits until another stops: at once if that
 // one is idle, otherwise only for at-risk batches, and then the least loaded engine stops first. An engine that has run
 // for less than the minimum time is not stopped, so that two engines never alternate faster than either can work.
-import type { Clock } from '../domain/clock.ts'
+import { Alarm, type Clock } from '../domain/clock.ts'
 import type { MachineSpec } from './engine-access.ts'
 
 export interface Tenant {
@@ -29,11 +29,12 @@ export class Machine {
   readonly #places = new Map<Tenant, Place>()
   /** In the order in which they asked. */
   readonly #queue: Tenant[] = []
-  #cancelAlarm: (() => void) | null = null
+  readonly #alarm: Alarm
 
   constructor(spec: MachineSpec, clock: Clock) {
     this.#spec = spec
     this.#clock = clock
+    this.#alarm = new Alarm(clock, () => this.review())
   }
 
   /** Why it can never have room; null when it can. */
@@ -114,7 +115,7 @@ export class Machine {
       }
       return true
     }
-    if (Number.isFinite(waitMs)) this.#reviewIn(waitMs)
+    if (Number.isFinite(waitMs)) this.#alarm.set(now + waitMs)
     return false
   }
 
@@ -129,16 +130,8 @@ export class Machine {
     return { gpus: this.#spec.gpus.filter((gpu) => !used.has(gpu)), memory_bytes }
   }
 
-  #reviewIn(ms: number): void {
-    this.#cancelAlarm?.()
-    this.#cancelAlarm = this.#clock.after(ms, () => {
-      this.#cancelAlarm = null
-      this.review()
-    })
-  }
-
   close(): void {
-    this.#cancelAlarm?.()
+    this.#alarm.set(Number.POSITIVE_INFINITY)
   }
 }
 

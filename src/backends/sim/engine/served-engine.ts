@@ -1,7 +1,7 @@
 // The simulated engine behind HTTP: it signals when the simulator's answer, or each of its tokens, is ready.
 import { hash } from 'node:crypto'
 import type { ServerResponse } from 'node:http'
-import type { Clock } from '../../../domain/clock.ts'
+import { Alarm, type Clock } from '../../../domain/clock.ts'
 import { isRecord } from '../../../domain/json-record.ts'
 import { errorText } from '../simulator.ts'
 import { Engine, type EngineSettings, type EngineStats } from './engine.ts'
@@ -21,11 +21,15 @@ type Reply = (status: number, text: string) => void
 export class ServedEngine {
   readonly #engine: Engine
   readonly #clock: Clock
-  #cancel: (() => void) | null = null
+  readonly #alarm: Alarm
 
   constructor(settings: EngineSettings, clock: Clock) {
     this.#engine = new Engine(settings)
     this.#clock = clock
+    this.#alarm = new Alarm(clock, () => {
+      this.#engine.advance(clock.now())
+      this.#arm()
+    })
   }
 
   metrics(model: string): string {
@@ -96,18 +100,11 @@ export class ServedEngine {
   }
 
   close(): void {
-    this.#cancel?.()
-    this.#cancel = null
+    this.#alarm.set(Number.POSITIVE_INFINITY)
   }
 
   #arm(): void {
-    const at = this.#engine.nextAt
-    if (at === null || this.#cancel !== null) return
-    this.#cancel = this.#clock.after(Math.max(0, at - this.#clock.now()), () => {
-      this.#cancel = null
-      this.#engine.advance(this.#clock.now())
-      this.#arm()
-    })
+    this.#alarm.set(this.#engine.nextAt ?? Number.POSITIVE_INFINITY)
   }
 }
 
