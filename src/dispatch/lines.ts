@@ -24,7 +24,6 @@ import type { Entry } from './batch-lines.ts'
 import { Duplicates, isOwn } from './duplicates.ts'
 import type { EarlierAnswers } from './earlier-answers.ts'
 import type { Lane } from './lane.ts'
-import { LikelyRejections } from './likely-rejections.ts'
 import type { ReservedFunds } from './limits/reserved-funds.ts'
 import {
   FINISHED,
@@ -40,10 +39,8 @@ import {
   UNSENT,
   UNSUBMITTED,
 } from './line-state.ts'
-import type { Observer } from './observer.ts'
 import type { PromptLearner } from './prompt-learner.ts'
 import { type AnswerChecks, type CheckedAnswer, type Fault, Reasks } from './reasks.ts'
-import { Retries } from './retries.ts'
 import {
   type Blame,
   backoffMs,
@@ -61,9 +58,12 @@ import {
   type EndedAttempt,
   ensureTries,
   exhausted,
+  LikelyRejections,
   ParkedTries,
+  Retries,
 } from './tries.ts'
 import type { Turn } from './turn.ts'
+import type { Observer } from './upstream.ts'
 
 /** Not in flight, not at a batch API, and not finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const

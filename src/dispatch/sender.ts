@@ -1,6 +1,7 @@
 // Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
 // lines.ts.
 import { type BackendCall, type BackendResult, unanswered } from '../backends/backend.ts'
+import { reasonForLog } from '../backends/failure-reason.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
@@ -10,16 +11,14 @@ import type { Ticket } from './circuit.ts'
 import type { Lane } from './lane.ts'
 import { endSpan, startSpan } from './line-span.ts'
 import { IN_FLIGHT } from './line-state.ts'
-import { LineWarnings } from './line-warnings.ts'
 import type { Lines } from './lines.ts'
-import type { Observer } from './observer.ts'
 import type { Cohort } from './plateau.ts'
 import { requestBody } from './request-body.ts'
 import type { Blame } from './retry-policy.ts'
 import type { Run } from './run.ts'
 import { ensureTries, hasMissed } from './tries.ts'
 import type { Turn } from './turn.ts'
-import type { Call, ModelServer } from './upstream.ts'
+import type { Call, ModelServer, Observer } from './upstream.ts'
 
 interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
   /** By model; changed by reloads. */
@@ -169,4 +168,57 @@ function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResu
 function internalFault({ name }: ModelServer, error: unknown, log: Log): ReturnType<typeof unanswered> {
   log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
   return unanswered('internal_error', 'The service failed to handle this attempt.')
+}
+
+// `LineWarnings` logs warnings about model servers: once per batch and server when a server fails on lines of the batch
+// while it answers others, and at most every ten minutes for failures whose reason only operators may see, such as a
+// wrong address.
+
+/** Warnings that are remembered, and how long one for operators is not repeated. */
+const WARNINGS_MAX = 1_000
+const REPEAT_MS = 600_000
+
+class LineWarnings {
+  readonly #log: Log
+  /** When each warning was last logged (Unix ms). */
+  readonly #warnedAt = new Map<string, number>()
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  failsOnBatch(
+    { batch }: Pick<Run, 'batch'>,
+    { name }: Pick<ModelServer, 'name'>,
+    result: BackendResult,
+    now: number,
+  ): void {
+    if (this.#wasWarned(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
+    this.#log.warn(
+      { batch: batch.id, upstream: name, ...reasonOf(result) },
+      'a model server failed on lines of a batch while it answered others',
+    )
+  }
+
+  /** Logs failures that have a reason for operators only. */
+  failsForOperators({ name }: Pick<ModelServer, 'name'>, result: BackendResult, now: number): void {
+    if (result.kind !== 'failed' || result.operatorReason === undefined) return
+    if (this.#wasWarned(`${name} ${result.status} ${result.reason}`, REPEAT_MS, now)) return
+    this.#log.warn(
+      { upstream: name, status: result.status, ...reasonOf(result) },
+      'a model server failed to answer a request',
+    )
+  }
+
+  #wasWarned(key: string, repeatMs: number, now: number): boolean {
+    const warnedAt = this.#warnedAt.get(key)
+    if (warnedAt !== undefined && now - warnedAt < repeatMs) return true
+    if (this.#warnedAt.size >= WARNINGS_MAX) this.#warnedAt.clear()
+    this.#warnedAt.set(key, now)
+    return false
+  }
+}
+
+function reasonOf(result: BackendResult): { reason?: string } {
+  return 'reason' in result ? { reason: reasonForLog(result) } : {}
 }

@@ -3,8 +3,9 @@
 // attempts stay in the memory of this worker, for the case that it claims the chunk again.
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
+import { Alarm, type Clock } from '../domain/clock.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
-import type { AttemptRecord } from '../results/line-record.ts'
+import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
 import { type MissedResult, noTries, type TryCount } from './retry-policy.ts'
 import type { LineTries, Run } from './run.ts'
 import type { Upstream } from './upstream.ts'
@@ -143,4 +144,121 @@ export class ParkedTries {
 
 function keyOf({ claim }: Run): string {
   return `${claim.batch_id} ${claim.idx}`
+}
+
+// `LikelyRejections` recognizes rejections that a server answers with status 500, whatever their message: a line gets the
+// same error several times in a row, the server answers other lines in between, and no line with this error was answered
+// later. Lines that fail because the server is faulty succeed on a later attempt.
+
+/** The same error so many times in a row. */
+const REJECTIONS_MIN = 3
+/** Errors remembered of an upstream, the latest. */
+const PASSING_MAX = 100
+
+export class LikelyRejections {
+  /** Errors that later attempts did not meet. */
+  readonly #passing = new WeakMap<Upstream, Set<string>>()
+
+  /** The line was answered there. */
+  onAnswered({ listed }: LineAttempts, upstream: Upstream): void {
+    for (const attempt of listed) {
+      const error = errorOf(attempt, upstream)
+      if (error === null) continue
+      const known = this.#passing.get(upstream) ?? new Set()
+      this.#passing.set(upstream, known)
+      known.delete(error)
+      known.add(error)
+      const [oldest] = known
+      if (known.size > PASSING_MAX && oldest !== undefined) known.delete(oldest)
+    }
+  }
+
+  /** What the line is to fail with, if its latest attempts show that the server refuses it; else null. */
+  find({ listed }: LineAttempts, upstream: Upstream): WireError | null {
+    const latest = listed.slice(-REJECTIONS_MIN)
+    const [first, ...others] = latest.map((attempt) => errorOf(attempt, upstream))
+    if (first === undefined || first === null || latest.length < REJECTIONS_MIN) return null
+    if (others.some((one) => one !== first) || this.#passing.get(upstream)?.has(first)) return null
+    const isAnswering = upstream.circuit.answeredAt > latest.at(-2)!.at
+    if (!isAnswering) return null
+    return wireError(
+      'upstream_rejected',
+      `The model server answered ${REJECTIONS_MIN} times with the same error, and other lines in between: "${latest.at(-1)?.reason}".`,
+    )
+  }
+}
+
+/** Without numbers, which may be of the request; null unless the server itself explained a status of 500. */
+function errorOf({ upstream: name, status, reason = '' }: AttemptRecord, upstream: Upstream): string | null {
+  if (status !== 500 || name !== upstream.name || reason === '500') return null
+  return reason.replaceAll(/[0-9a-f]{8,}|\d+/gi, '#')
+}
+
+// `Retries` keeps lines that wait for their next attempt by the time when they may be sent again: in a binary heap with
+// one alarm. An entry counts only while its line is still waiting for that time.
+
+interface Retry {
+  run: Run
+  position: number
+  /** Unix ms. */
+  due: number
+}
+
+export class Retries {
+  readonly #onDue: (run: Run, position: number) => void
+  readonly #heap: Retry[] = []
+  readonly #alarm: Alarm
+
+  constructor(clock: Clock, onDue: (run: Run, position: number) => void) {
+    this.#onDue = onDue
+    // What the alarm was set for is due, also if the clock was set back since.
+    this.#alarm = new Alarm(clock, (at) => this.#endWaits(Math.max(at, clock.now())))
+  }
+
+  add(run: Run, position: number, due: number): void {
+    const heap = this.#heap
+    let at = heap.length
+    while (at > 0 && heap[(at - 1) >> 1]!.due > due) {
+      heap[at] = heap[(at - 1) >> 1]!
+      at = (at - 1) >> 1
+    }
+    heap[at] = { run, position, due }
+    this.#setAlarm()
+  }
+
+  /** Nothing is due any more. */
+  close(): void {
+    this.#heap.length = 0
+    this.#setAlarm()
+  }
+
+  #setAlarm(): void {
+    this.#alarm.set(this.#heap[0]?.due ?? Number.POSITIVE_INFINITY)
+  }
+
+  #endWaits(until: number): void {
+    while (this.#heap.length > 0 && this.#heap[0]!.due <= until) {
+      const { run, position } = this.#takeFirst()
+      if (!run.isRetrying(position) || run.dueOf(position) > until) continue
+      run.setDue(position, 0)
+      this.#onDue(run, position)
+    }
+    this.#setAlarm()
+  }
+
+  #takeFirst(): Retry {
+    const heap = this.#heap
+    const first = heap[0]!
+    const last = heap.pop()!
+    if (heap.length === 0) return first
+    let at = 0
+    for (let child = 1; child < heap.length; child = 2 * at + 1) {
+      if (child + 1 < heap.length && heap[child + 1]!.due < heap[child]!.due) child++
+      if (heap[child]!.due >= last.due) break
+      heap[at] = heap[child]!
+      at = child
+    }
+    heap[at] = last
+    return first
+  }
 }

@@ -4,6 +4,7 @@
 import type { Backend, BackendResult, ServerOnDemand } from '../backends/backend.ts'
 import type { OpeningHours } from '../domain/hours.ts'
 import type { Price } from '../domain/money.ts'
+import type { RecordObserver } from '../results/store-retries.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'
@@ -302,4 +303,14 @@ export class ModelServer extends Upstream {
     if (result.kind === 'failed' && isBroken(result) && result.unreachable !== true) this.#againMax = 1
     return super.end(call, result, now)
   }
+}
+
+/** What the worker reports to metrics. It is called for every line, so it must be cheap. */
+export interface Observer extends RecordObserver {
+  /** These upstreams are in use from now on, by model. */
+  configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void
+  /** An attempt has ended; `aborted`: the worker aborted it. */
+  attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', durationMs: number): void
+  /** A line is retried because of this upstream. */
+  retried(upstream: Upstream): void
 }

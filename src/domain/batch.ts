@@ -61,6 +61,19 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
+/** What lines end with that were to be sent and were not. */
+const NOT_RUN: ReadonlySet<string> = new Set([
+  'batch_expired',
+  'batch_cancelled',
+  'input_file_deleted',
+  'usage_limit_exceeded',
+])
+
+/** Whether a failed line was never sent, so that the line is not at fault. */
+export function isNotRun(code: string | undefined, attempts: number): boolean {
+  return attempts === 0 && code !== undefined && NOT_RUN.has(code)
+}
+
 /** The status of a batch whose last chunk was sealed. `unfinished` counts lines that ended with batch_expired. */
 export function finalStatus(status: BatchStatus, unfinished: number): 'completed' | 'cancelled' | 'expired' {
   if (status === 'cancelling') return 'cancelled'

@@ -1,8 +1,7 @@
 // The metrics of a worker count lines and their cost, and measure how model servers and stores behave.
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
-import type { Observer } from '../dispatch/observer.ts'
-import type { Upstream } from '../dispatch/upstream.ts'
+import type { Observer, Upstream } from '../dispatch/upstream.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'
 import type { RecordWork } from '../results/store-retries.ts'

@@ -1,10 +1,11 @@
 // The journal: finished lines of open chunks, written together so that a crash loses none. An entry is three rows of
 // text: `LINE PART`, the result line, the audit line. After the last entry comes an index (line-index.ts).
+
 import { BlobDamaged, type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { nanosFromUsd } from '../domain/money.ts'
-import { isNotRun } from '../domain/not-run.ts'
 import { NO_SPEND } from '../domain/spend.ts'
 import type { EndedLine } from '../ledger/tally.ts'
 import { readBlobRow } from '../store/blobs.ts'

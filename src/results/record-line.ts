@@ -1,11 +1,11 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
 
+import { isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { addTokens, costNanos, FREE, NO_TOKENS, type Price, type TokenUsage } from '../domain/money.ts'
-import { isNotRun } from '../domain/not-run.ts'
 import { boundUsage, estimateTokens, type LineBounds } from '../domain/tokens.ts'
 import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'

@@ -1,8 +1,9 @@
 // Brings a database to this program's schema. Each migration creates what schema.ts marks with its number, the same for
 // every database, except that PostgreSQL partitions the records of HTTP calls by month.
+
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
-import { isNotRun } from '../domain/not-run.ts'
+import { isNotRun } from '../domain/batch.ts'
 import { batchName } from './batches.ts'
 import { type Column, type Columns, INDEXES, type Index, type Schema, TABLES } from './schema.ts'
 import { SchemaMismatch } from './store.ts'

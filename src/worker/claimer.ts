@@ -23,7 +23,7 @@ import type { ChunkRow } from '../store/schema.ts'
 import { StatementRejected, type Writer } from '../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
 import { chunkSlots, type Demand } from './demand.ts'
-import type { Leases } from './leases.ts'
+import { type Leases, Looking } from './leases.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
 const URGENT_MS = 10 * 60_000
@@ -69,9 +69,7 @@ type Wanted = Required<Pick<ClaimOrder, 'count' | 'exceptProjects' | 'onePerProj
 
 export class Claimer {
   readonly #options: ClaimerOptions
-  #running: Promise<void> | null = null
-  #lookAgain = false
-  #closed = false
+  readonly #looking = new Looking(() => this.#lookUntilFull())
   /** When the last claim began (Unix ms). */
   #claimedFrom = 0
   /** The last look found no chunk. */
@@ -93,7 +91,7 @@ export class Claimer {
 
   /** Claims more chunks, unless the last look found nothing. */
   refill(): void {
-    if (!this.#foundNothing) this.#start()
+    if (!this.#foundNothing) this.#looking.start()
   }
 
   /** Looks for chunks now; if it is looking already, once more after that. */
@@ -101,32 +99,16 @@ export class Claimer {
     this.#foundNothing = false
     this.#othersAt = 0
     this.#entitiesAt = 0
-    this.#start()
+    this.#looking.start()
   }
 
-  #start(): void {
-    if (this.#closed) return
-    if (this.#running) {
-      this.#lookAgain = true
-      return
-    }
-    this.#running = this.#lookUntilFull().finally(() => {
-      this.#running = null
-      if (this.#lookAgain) {
-        this.#lookAgain = false
-        this.#start()
-      }
-    })
-  }
-
-  async close(): Promise<void> {
-    this.#closed = true
-    await this.#running
+  close(): Promise<void> {
+    return this.#looking.close()
   }
 
   async #lookUntilFull(): Promise<void> {
     try {
-      while (!this.#closed && (await this.#claimSome())) {
+      while (!this.#looking.isClosed && (await this.#claimSome())) {
         // Each claim may leave room for more.
       }
     } catch (error) {

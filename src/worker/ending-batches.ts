@@ -3,8 +3,8 @@
 // are claimed under the same leases as others and committed by the same fenced transaction, several at a time. Each
 // worker stops the runs that it has open itself (worker.ts).
 import { FINISHED } from '../dispatch/line-state.ts'
-import type { Observer } from '../dispatch/observer.ts'
 import type { Run } from '../dispatch/run.ts'
+import type { Observer } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
@@ -20,7 +20,7 @@ import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import { StatementRejected } from '../store/store.ts'
 import { postponeTask } from '../store/tasks.ts'
 import type { ChunkReader } from './chunk-reader.ts'
-import type { Leases } from './leases.ts'
+import { type Leases, Looking } from './leases.ts'
 
 /** Batches per look. */
 const BATCHES_MAX = 100
@@ -47,8 +47,7 @@ interface EndingBatchesOptions extends Ports {
 export class EndingBatches {
   readonly #options: EndingBatchesOptions
   readonly #abort = new AbortController()
-  #running: Promise<void> | null = null
-  #lookAgain = false
+  readonly #looking = new Looking(() => this.#closeAll())
   /** Leased by this part of the worker. */
   readonly #closing = new Set<ChunkRow>()
   readonly #planning = new Set<TaskRow>()
@@ -61,22 +60,12 @@ export class EndingBatches {
 
   /** Looks for chunks to close; if it is looking already, once more after that. */
   look(): void {
-    if (this.#abort.signal.aborted) return
-    if (this.#running) {
-      this.#lookAgain = true
-      return
-    }
-    this.#running = this.#closeAll().finally(() => {
-      this.#running = null
-      if (!this.#lookAgain) return
-      this.#lookAgain = false
-      this.look()
-    })
+    this.#looking.start()
   }
 
-  async close(): Promise<void> {
+  close(): Promise<void> {
     this.#abort.abort()
-    await this.#running
+    return this.#looking.close()
   }
 
   async #closeAll(): Promise<void> {

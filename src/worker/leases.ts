@@ -234,3 +234,36 @@ export class Leases {
 function nameOf({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string {
   return `${batch_id} ${idx} ${epoch}`
 }
+
+// Each part of a worker that claims looks for work of its kind.
+
+/** Looks once at a time; asked while it looks, it looks once more after that. */
+export class Looking {
+  readonly #look: () => Promise<void>
+  #running: Promise<void> | null = null
+  #isAskedAgain = false
+  #isClosed = false
+
+  constructor(look: () => Promise<void>) {
+    this.#look = look
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  start(): void {
+    if (this.#isClosed) return
+    this.#isAskedAgain = this.#running !== null
+    this.#running ??= this.#look().finally(() => {
+      this.#running = null
+      if (this.#isAskedAgain) this.start()
+    })
+  }
+
+  /** Resolves when the last look has ended. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#running
+  }
+}

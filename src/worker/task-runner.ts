@@ -3,7 +3,7 @@
 import type { Ports } from '../store/ports.ts'
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
-import type { Leases } from './leases.ts'
+import { type Leases, Looking } from './leases.ts'
 
 interface TaskPool {
   kinds: readonly TaskKind[]
@@ -41,9 +41,7 @@ export class TaskRunner {
   /** Leased by this part of the worker. */
   readonly #leased = new Set<TaskRow>()
   #abort = new AbortController()
-  #looking: Promise<void> | null = null
-  #lookAgain = false
-  #closed = false
+  readonly #looking = new Looking(() => this.#claimAll())
 
   constructor(options: TaskRunnerOptions) {
     this.#options = options
@@ -51,18 +49,7 @@ export class TaskRunner {
   }
 
   look(): void {
-    if (this.#closed) return
-    if (this.#looking) {
-      this.#lookAgain = true
-      return
-    }
-    this.#looking = this.#claimAll().finally(() => {
-      this.#looking = null
-      if (this.#lookAgain) {
-        this.#lookAgain = false
-        this.look()
-      }
-    })
+    this.#looking.start()
   }
 
   /** The leases are lost: running tasks are aborted, and their commits would be rejected. */
@@ -72,16 +59,15 @@ export class TaskRunner {
   }
 
   async close(): Promise<void> {
-    this.#closed = true
     this.#abort.abort()
-    await this.#looking
+    await this.#looking.close()
     await Promise.all(this.#running.keys())
   }
 
   async #claimAll(): Promise<void> {
     const { log } = this.#options
     try {
-      for (const pool of TASK_POOLS) while (!this.#closed && (await this.#claimOne(pool)));
+      for (const pool of TASK_POOLS) while (!this.#looking.isClosed && (await this.#claimOne(pool)));
     } catch (error) {
       log.error({ err: error }, 'claiming tasks failed')
     }

@@ -204,9 +204,9 @@ describe('the structure of src/', () => {
 
   /** Modules that a browser can run: they import nothing. They become part of its script. */
   const SHARED_WITH_CONSOLE = [
+    'src/domain/batch.ts',
     'src/domain/event.ts',
     'src/domain/json-record.ts',
-    'src/domain/not-run.ts',
     'src/domain/waiting-text.ts',
   ]
 

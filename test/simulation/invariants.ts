@@ -1,7 +1,6 @@
 // The invariants that are checked after a run. Each violation is a sentence.
-import { isTerminal } from '../../src/domain/batch.ts'
+import { isNotRun, isTerminal } from '../../src/domain/batch.ts'
 import { nanosFromUsd } from '../../src/domain/money.ts'
-import { isNotRun } from '../../src/domain/not-run.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import { ledgerViolations } from './ledger-violations.ts'

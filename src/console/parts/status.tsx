@@ -1,7 +1,7 @@
 // The status of a batch as a coloured word. A batch with failed lines is never shown as a plain success.
 
 import type { VNode } from 'preact'
-import { isNotRun } from '../../domain/not-run.ts'
+import { isNotRun } from '../../domain/batch.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { LineSummary } from '../../wire/batch-line.ts'
 import { type MessageKey, t } from '../i18n.ts'
