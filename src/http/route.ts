@@ -1,5 +1,5 @@
-// The only way to add an endpoint. The access that a key needs is part of the declaration: without it an endpoint does
-// not compile, and the server does not start.
+// Adds an endpoint; there is no other way. The access that a key needs is part of the declaration: without it an
+// endpoint does not compile, and the server does not start.
 import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify'
 import type { Registry } from 'prom-client'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'
@@ -10,14 +10,15 @@ import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import { ApiError, type ErrorCode, type ErrorDetails, isErrorCode } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
-import type { IncomingMemory } from '../intake/incoming.ts'
+import type { Incoming, IncomingMemory } from '../intake/incoming.ts'
 import { INLINE_BYTES_MAX, type InlineLines } from '../intake/inline-lines.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
 import type { Ports } from '../store/ports.ts'
 import type { ServiceStatus } from '../wire/status.ts'
 import { type Caller, callerOf } from './access/caller.ts'
 import type { ProxyIdentity } from './access/proxy-identity.ts'
-import { refuseIdempotencyKey } from './request/idempotency.ts'
+import { type Idempotency, refuseIdempotencyKey } from './request/idempotency.ts'
+import type { HeavyReads, ProjectSlots } from './response/heavy-reads.ts'
 
 export type App = FastifyInstance
 
@@ -254,8 +255,8 @@ function matches(pattern: string, path: string): boolean {
   )
 }
 
-/** The dependencies of all endpoints. Each endpoint picks the ones that it needs. */
-export interface RouteDependencies extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
+/** What the process gives its endpoints. */
+export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   region: string
   /** Whether the database and the blob store answer; asked by operators. */
   storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
@@ -263,8 +264,6 @@ export interface RouteDependencies extends Pick<Ports, 'store' | 'sealed' | 'clo
   settings: () => Record<string, unknown>
   /** Of the service. */
   version: string
-  /** Says who a trusted proxy has signed in; absent where none is configured. */
-  proxyIdentity?: ProxyIdentity | undefined
   /** Prepares the console soon after the start, and not only when its first page is asked for. */
   prepareConsole?: boolean
   plans: ReadonlyMap<string, Plan>
@@ -303,4 +302,17 @@ export interface RouteDependencies extends Pick<Ports, 'store' | 'sealed' | 'clo
   metrics?: Registry
   /** The metrics are shown on another port instead. */
   metrics_elsewhere?: boolean
+}
+
+/** What every endpoint is given; each takes what it needs. */
+export interface RouteDependencies extends ServiceDependencies {
+  /** Says who a trusted proxy has signed in; undefined where none is configured. */
+  proxyIdentity: ProxyIdentity | undefined
+  /** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
+  countCall: (caller: Caller, reply: FastifyReply) => Promise<void>
+  idempotency: Idempotency
+  incoming: Incoming
+  reads: HeavyReads
+  downloads: ProjectSlots
+  streams: ProjectSlots
 }

@@ -1,15 +1,14 @@
 // Adds every endpoint to the server, from one file for each resource.
 import { Incoming } from '../intake/incoming.ts'
-import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Idempotency } from './request/idempotency.ts'
 import { HeavyReads, ProjectSlots } from './response/heavy-reads.ts'
-import type { App, RouteDependencies } from './route.ts'
+import type { App, RouteDependencies, ServiceDependencies } from './route.ts'
 import { batchApiWebhookRoute } from './routes/batch-api-webhook.ts'
 import { batchLineRoutes, batchStatisticsRoutes } from './routes/batch-lines.ts'
 import { batchResultsRoute } from './routes/batch-results.ts'
 import { batchRoutes } from './routes/batches.ts'
 import { consoleRoutes, rootRoute } from './routes/console/console.ts'
-import { type CountCall, consoleSessionRoutes } from './routes/console/session.ts'
+import { consoleSessionRoutes } from './routes/console/session.ts'
 import { createBatchRoutes } from './routes/create-batch.ts'
 import { fileContentRoute, fileRoutes } from './routes/files.ts'
 import { keyRoutes } from './routes/keys.ts'
@@ -29,39 +28,50 @@ import { eventRoutes, webhookRoutes } from './routes/webhooks.ts'
 const DOWNLOADS_MAX = 256
 const STREAMS_MAX = 1_000
 
-export function addRoutes(app: App, deps: RouteDependencies & { countCall: CountCall }): void {
-  const incoming = new Incoming(deps.store, deps.incomingMemory)
-  const reads = new HeavyReads()
-  const downloads = new ProjectSlots('downloads', DOWNLOADS_MAX)
-  const streams = new ProjectSlots('streams', STREAMS_MAX)
-  const idempotency = new Idempotency(deps.store, deps.clock)
-  fileRoutes(app, { ...deps, idempotency, incoming })
-  fileContentRoute(app, { ...deps, downloads })
-  uploadRoutes(app, { ...deps, incoming })
-  createBatchRoutes(app, { ...deps, idempotency, incoming, reads })
-  batchRoutes(app, { ...deps, reads })
-  messageBatchRoutes(app, { ...deps, reads })
-  batchResultsRoute(app, { ...deps, checks: new SchemaChecks(), reads })
-  liveRoute(app, { ...deps, streams })
-  batchLineRoutes(app, { ...deps, reads })
-  batchStatisticsRoutes(app, deps)
-  modelRoutes(app, deps)
-  requestRoutes(app, { ...deps, reads })
-  keyRoutes(app, deps)
-  projectRoutes(app, deps)
-  statusRoutes(app, deps)
-  quotaRoute(app, { ...deps, incoming, downloads, streams })
-  limitRoutes(app, { ...deps, idempotency })
-  usageRoutes(app, { ...deps, reads })
-  eventRoutes(app, deps)
-  webhookRoutes(app, deps)
-  batchApiWebhookRoute(app, deps)
-  rootRoute(app)
-  consoleRoutes(app, deps)
-  consoleSessionRoutes(app, deps)
-  healthRoutes(app, deps)
-  if (deps.metrics && deps.metrics_elsewhere !== true) metricsRoute(app, deps.metrics, deps.clock)
-  openapiRoute(app)
-  configSchemaRoute(app)
-  docsRoutes(app)
+/** The reference lists them in this order. */
+const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
+  fileRoutes,
+  fileContentRoute,
+  uploadRoutes,
+  createBatchRoutes,
+  batchRoutes,
+  messageBatchRoutes,
+  batchResultsRoute,
+  liveRoute,
+  batchLineRoutes,
+  batchStatisticsRoutes,
+  modelRoutes,
+  requestRoutes,
+  keyRoutes,
+  projectRoutes,
+  statusRoutes,
+  quotaRoute,
+  limitRoutes,
+  usageRoutes,
+  eventRoutes,
+  webhookRoutes,
+  batchApiWebhookRoute,
+  rootRoute,
+  consoleRoutes,
+  consoleSessionRoutes,
+  healthRoutes,
+  metricsRoute,
+  openapiRoute,
+  configSchemaRoute,
+  docsRoutes,
+]
+
+export function addRoutes(
+  app: App,
+  service: ServiceDependencies & Pick<RouteDependencies, 'proxyIdentity' | 'countCall'>,
+): void {
+  const deps: RouteDependencies = {
+    ...service,
+    idempotency: new Idempotency(service.store, service.clock),
+    incoming: new Incoming(service.store, service.incomingMemory),
+    reads: new HeavyReads(),
+    downloads: new ProjectSlots('downloads', DOWNLOADS_MAX),
+    streams: new ProjectSlots('streams', STREAMS_MAX),
+  }
+  for (const add of ROUTES) add(app, deps)
 }

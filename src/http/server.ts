@@ -1,5 +1,5 @@
-// The HTTP server. Every call passes the hooks below in order: it gets an ID, the speed of its body is watched, its
-// key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
+// Builds the HTTP server. Every call passes the hooks below in order: it gets an ID, the speed of its body is watched,
+// its key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
 // recorded before the response is sent.
 import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
@@ -45,10 +45,10 @@ import {
 import { compressAnswer } from './response/compress.ts'
 import { whenClosed } from './response/long-calls.ts'
 import { MethodNotAllowed, responseHeaders, sendError } from './response/send-error.ts'
-import { type Access, type App, type RouteDependencies, RouteTable } from './route.ts'
+import { type Access, type App, RouteTable, type ServiceDependencies } from './route.ts'
 import { addRoutes } from './routes.ts'
 
-export interface ServerDependencies extends Omit<RouteDependencies, 'proxyIdentity'> {
+export interface ServerDependencies extends ServiceDependencies {
   /** Calls per minute and key; null: no limit. */
   requests_per_minute: number | null
   /** The same of all keys of a project together. */

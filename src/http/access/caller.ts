@@ -1,5 +1,5 @@
-// The caller of a request: the project, the key and the plan, and the form in which the caller's client sends calls and
-// reads answers.
+// Describes the caller of a request: the project, the key and the plan, and the form in which the caller's client sends
+// calls and reads answers.
 import assert from 'node:assert'
 import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'

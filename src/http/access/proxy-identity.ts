@@ -1,6 +1,6 @@
-// Persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names the
-// person and the groups in headers of each request; nothing is kept between two calls, so a person who leaves a group
-// has no access at the next call. Headers count only on connections from the proxy's address.
+// Knows persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names
+// the person and the groups in headers of each request; nothing is kept between two calls, so a person who leaves a
+// group has no access at the next call. Headers count only on connections from the proxy's address.
 //
 // A person has a row among the API keys of the project, without a secret, so that persons are counted, recorded and
 // revoked like keys.

@@ -1,4 +1,4 @@
-// One page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips nor
+// Reads one page of a list. The cursor is the ID of an object that the caller can see, so that a page neither skips nor
 // repeats objects when others are created or deleted meanwhile. One call reads a bounded number of rows: a page may
 // have fewer objects than `limit`, even none, although the list continues.
 import { ApiError } from '../../domain/errors.ts'

@@ -8,9 +8,10 @@ import { isSigned } from '../../notify/webhook-signature.ts'
 import { hastenRemoteBatch } from '../../store/remote-batches.ts'
 import { type App, publicRoute, type RouteDependencies } from '../route.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'wake' | 'batchApiSecrets'>
-
-export function batchApiWebhookRoute(app: App, { store, clock, wake, batchApiSecrets }: Deps): void {
+export function batchApiWebhookRoute(
+  app: App,
+  { store, clock, wake, batchApiSecrets }: RouteDependencies,
+): void {
   publicRoute(app, 'POST /v1/batch-apis/webhook', {
     raw: true,
     doc: {

@@ -17,18 +17,13 @@ import {
   LinesQuery,
 } from '../../wire/batch-line.ts'
 import { pageOf } from '../request/page.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 100
 const FOUND_DEFAULT = 20
 
-export function batchLineRoutes(
-  app: App,
-  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'models'> & { reads: HeavyReads },
-): void {
-  const { store, sealed, clock, models, reads } = deps
+export function batchLineRoutes(app: App, { store, sealed, clock, models, reads }: RouteDependencies): void {
   const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
 
   route(app, 'GET /v1/batches/:batch_id/lines', {
@@ -108,7 +103,7 @@ const TIMES = [
   ['cancelled', 'cancelled_at'],
 ] as const
 
-export function batchStatisticsRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+export function batchStatisticsRoutes(app: App, { store }: RouteDependencies): void {
   route(app, 'GET /v1/batches/:batch_id/errors', {
     access: ['batches:read'],
     operation: 'getBatchErrors',

@@ -9,21 +9,18 @@ import { readRow } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import { type AnswerSchema, answerColumns, answerSchema } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
-import type { SchemaChecks } from '../../tables/schema-checks.ts'
+import { SchemaChecks } from '../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../tables/table.ts'
 import { ResultsQuery } from '../../wire/batch-line.ts'
-import type { HeavyRead, HeavyReads } from '../response/heavy-reads.ts'
+import type { HeavyRead } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
 
 const LIMIT_DEFAULT = 1000
 
-export function batchResultsRoute(
-  app: App,
-  deps: Pick<RouteDependencies, 'store' | 'sealed' | 'clock'> & { checks: SchemaChecks; reads: HeavyReads },
-): void {
-  const { store, sealed, clock, checks, reads } = deps
+export function batchResultsRoute(app: App, { store, sealed, clock, reads }: RouteDependencies): void {
+  const checks = new SchemaChecks()
   route(app, 'GET /v1/batches/:batch_id/results', {
     access: ['batches:read'],
     operation: 'getBatchResults',

@@ -21,7 +21,6 @@ import { maybeText, time } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { type Caller, type View, viewOf } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { shownFileId } from './files.ts'
@@ -49,11 +48,10 @@ const SEARCH_CHARACTERS_MAX = 200
 /** A key that may not read results may not have them written elsewhere. */
 const BUCKET_SCOPES = { read: ['files:write'], write: ['files:read', 'batches:read'] } as const
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'wake' | 'buckets'> & {
-  reads: HeavyReads
-}
-
-export function batchRoutes(app: App, { store, clock, region, models, wake, buckets, reads }: Deps): void {
+export function batchRoutes(
+  app: App,
+  { store, clock, region, models, wake, buckets, reads }: RouteDependencies,
+): void {
   const status = Type.Unsafe<BatchStatus>({ type: 'string', enum: [...BATCH_STATUSES] })
   route(app, 'GET /v1/batches', {
     access: ['batches:read'],

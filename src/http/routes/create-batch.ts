@@ -17,7 +17,6 @@ import { sumOf } from '../../domain/spend.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import { insertFetchedFile } from '../../intake/fetch-input.ts'
-import type { Incoming } from '../../intake/incoming.ts'
 import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
 import { readProjection } from '../../intake/read-index.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
@@ -54,14 +53,12 @@ import { type Caller, callerOf, planOf, viewOf } from '../access/caller.ts'
 import {
   hasIdempotencyKey,
   headerText,
-  type Idempotency,
   IdempotencyHeaders,
   type IdempotentCall,
   type IdempotentResponse,
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { checkPlace, readMetadata, showBatch, showBatchNow, visibleBatch } from './batches.ts'
@@ -92,22 +89,6 @@ const CreateHeaders = Type.Object({
   ),
   'Accept-Language': maybeText('The language of limit errors, also in results.'),
 })
-
-type Deps = Pick<
-  RouteDependencies,
-  | 'store'
-  | 'sealed'
-  | 'clock'
-  | 'models'
-  | 'region'
-  | 'plans'
-  | 'wake'
-  | 'wait_for_file_ms'
-  | 'streamingValidation'
-  | 'file_bytes_max'
-  | 'webhooks'
-  | 'buckets'
-> & { idempotency: Idempotency; incoming: Incoming; reads: HeavyReads }
 
 const Query = {
   dry_run: Type.Optional(
@@ -152,7 +133,7 @@ interface OfNewFile extends Omit<Made, 'input' | 'call'> {
   ) => Promise<FileRow>
 }
 
-export function createBatchRoutes(app: App, deps: Deps): void {
+export function createBatchRoutes(app: App, deps: RouteDependencies): void {
   const { store, clock, idempotency, incoming, reads, region, plans, wake, buckets, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   const tableLines = new TableLines(deps)

@@ -8,7 +8,6 @@ import { ApiError } from '../../domain/errors.ts'
 import { FILE_PURPOSES, UPLOAD_PURPOSES } from '../../domain/file.ts'
 import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import type { Incoming } from '../../intake/incoming.ts'
 import {
   commitOrDiscard,
   discard,
@@ -30,15 +29,8 @@ import { between, maybeText, oneOf } from '../../wire/shape.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
-import {
-  hasIdempotencyKey,
-  type Idempotency,
-  IdempotencyHeaders,
-  idempotentCall,
-  sendOnce,
-} from '../request/idempotency.ts'
+import { hasIdempotencyKey, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { type Encoding, encode, encodingFor } from '../response/compress.ts'
-import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -71,13 +63,7 @@ type QuotaCheck = (tx: Writer, bytes: number) => Promise<void>
  */
 const HYPHENATED = 'file-'
 
-export function fileRoutes(
-  app: App,
-  deps: Pick<
-    RouteDependencies,
-    'store' | 'sealed' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'streamingValidation' | 'wake'
-  > & { idempotency: Idempotency; incoming: Incoming },
-): void {
+export function fileRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, region, plans, file_bytes_max, wake, idempotency, incoming } = deps
   route(app, 'POST /v1/files', {
     access: ['files:write'],
@@ -262,9 +248,10 @@ const JSONL = 'application/x-ndjson'
 /** Less is not worth it. */
 const ENCODED_BYTES_MIN = 1024
 
-type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'plans'> & { downloads: ProjectSlots }
-
-export function fileContentRoute(app: App, { store, sealed, clock, plans, downloads }: Deps): void {
+export function fileContentRoute(
+  app: App,
+  { store, sealed, clock, plans, downloads }: RouteDependencies,
+): void {
   route(app, 'GET|HEAD /v1/files/:file_id/content', {
     access: ['files:read'],
     operation: 'getFileContent',

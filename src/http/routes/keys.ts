@@ -15,9 +15,7 @@ import type { Caller } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'plans'>
-
-export function keyRoutes(app: App, { store, clock, region, plans }: Deps): void {
+export function keyRoutes(app: App, { store, clock, region, plans }: RouteDependencies): void {
   objectRoutes(app, '/v1/keys/:key_id', {
     access: ['keys:read', 'operator'],
     shape: ApiKeyObject,

@@ -22,12 +22,10 @@ import {
 import { maybeText } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
-import { type Idempotency, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
+import { IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
-type Deps = Pick<RouteDependencies, 'models' | 'plans' | 'store' | 'wake'> & { idempotency: Idempotency }
-
-export function limitRoutes(app: App, { models, plans, store, wake, idempotency }: Deps): void {
+export function limitRoutes(app: App, { models, plans, store, wake, idempotency }: RouteDependencies): void {
   route(app, 'POST /v1/limits', {
     access: ['limits:read'],
     operation: 'createLimit',

@@ -18,7 +18,6 @@ import type { BatchObject } from '../../wire/batch.ts'
 import { LiveUpdate } from '../../wire/status.ts'
 import { authenticateSession, consoleTokenOf } from '../access/auth.ts'
 import { callerOf, quotaHolder } from '../access/caller.ts'
-import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { whenClosed } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
@@ -33,11 +32,10 @@ const STREAMS_PER_CALLER_MAX = 16
 const TOO_MANY = `A key or a session may have ${STREAMS_PER_CALLER_MAX} streams of live updates at once. End one of them first.`
 const RETRY_S = 5
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'models' | 'plans'> & {
-  streams: ProjectSlots
-}
-
-export function liveRoute(app: App, { store, clock, region, models, plans, streams }: Deps): void {
+export function liveRoute(
+  app: App,
+  { store, clock, region, models, plans, streams }: RouteDependencies,
+): void {
   const feed = new LiveFeed({ store, clock, region, models, log: app.log })
   const open = new Set<Readable>()
   const byCaller = new SharedSlots(Number.POSITIVE_INFINITY)

@@ -22,14 +22,11 @@ import {
   messagesError,
 } from '../../wire/message-batch.ts'
 import { authorize } from '../access/auth.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const NO_RESULTS = 'The results of this batch were deleted, or have expired.'
 
-type Deps = Pick<RouteDependencies, 'store' | 'sealed' | 'clock' | 'wake'> & { reads: HeavyReads }
-
-export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads }: Deps): void {
+export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads }: RouteDependencies): void {
   route(app, 'GET /v1/messages/batches', {
     access: ['batches:read'],
     operation: 'listMessageBatches',

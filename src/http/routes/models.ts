@@ -27,9 +27,7 @@ const ACTIONS = [
 /** Pico-dollars per token in a dollar per million tokens. */
 const PICOS_PER_USD_PER_MTOK = 1_000_000
 
-type Deps = Pick<RouteDependencies, 'models' | 'region' | 'store' | 'clock' | 'wake'>
-
-export function modelRoutes(app: App, { models, region, store, clock, wake }: Deps): void {
+export function modelRoutes(app: App, { models, region, store, clock, wake }: RouteDependencies): void {
   route(app, 'GET /v1/models', {
     access: 'any key',
     operation: 'listModels',

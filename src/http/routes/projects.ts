@@ -6,7 +6,6 @@ import { newId } from '../../domain/ids.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
-import type { Incoming } from '../../intake/incoming.ts'
 import { ensureProject, listProjectsPage, setPlan } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { ProjectRow } from '../../store/schema.ts'
@@ -14,12 +13,9 @@ import { sumPendingUploads } from '../../store/uploads.ts'
 import { CreateProject, ProjectObject, QuotasObject, UpdateProject } from '../../wire/project.ts'
 import { planOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
-import type { ProjectSlots } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans'>
-
-export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
+export function projectRoutes(app: App, { store, clock, plans }: RouteDependencies): void {
   const planRules = { body: { properties: { plan: { enum: [...plans.keys()] } } } }
   objectRoutes(app, '/v1/projects/:project_id', {
     access: ['keys:read', 'operator'],
@@ -96,13 +92,10 @@ export function projectRoutes(app: App, { store, clock, plans }: Deps): void {
   }
 }
 
-type QuotaDeps = Pick<RouteDependencies, 'store' | 'plans'> & {
-  incoming: Incoming
-  downloads: ProjectSlots
-  streams: ProjectSlots
-}
-
-export function quotaRoute(app: App, { store, plans, incoming, downloads, streams }: QuotaDeps): void {
+export function quotaRoute(
+  app: App,
+  { store, plans, incoming, downloads, streams }: RouteDependencies,
+): void {
   route(app, 'GET /v1/quotas', {
     access: 'any key',
     operation: 'getQuotas',

@@ -1,4 +1,4 @@
-// Audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
+// Shows audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
 import { Type } from 'typebox'
 import { withoutAnswerSecrets } from '../../audit/call-records.ts'
 import type { LineRecordText } from '../../audit/read-line.ts'
@@ -13,7 +13,6 @@ import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
 import { maybeText, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { readPage } from '../request/page.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const DEFAULT_DAYS = 30
@@ -39,9 +38,10 @@ const ListQuery = {
   until: time('only calls before.'),
 }
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'models' | 'readLineRecord'> & { reads: HeavyReads }
-
-export function requestRoutes(app: App, { store, clock, models, readLineRecord, reads }: Deps): void {
+export function requestRoutes(
+  app: App,
+  { store, clock, models, readLineRecord, reads }: RouteDependencies,
+): void {
   route(app, 'GET /v1/requests', {
     access: ['batches:read', 'requests:read'],
     operation: 'listRequests',

@@ -1,9 +1,8 @@
-// Status and health of the service. GET /v1/status: which batches of the project wait and why; for operators also
+// Tells how the service does. GET /v1/status: which batches of the project wait and why; for operators also
 // workers, model servers and stores, and the settings in force. GET /healthz: whether the process answers. GET /readyz:
 // whether the service can do its work. GET /metrics.
-import type { Registry } from 'prom-client'
 import { Type } from 'typebox'
-import { type Clock, secondsOrNull, unixSeconds } from '../../domain/clock.ts'
+import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
@@ -19,14 +18,9 @@ const BATCHES_MAX = 1000
 type Waiting = ServiceStatus['waiting'][number]
 type Service = NonNullable<ServiceStatus['service']>
 
-type Deps = Pick<
-  RouteDependencies,
-  'store' | 'clock' | 'region' | 'version' | 'models' | 'storeHealth' | 'settings'
->
-
 export function statusRoutes(
   app: App,
-  { store, clock, region, version, models, storeHealth, settings }: Deps,
+  { store, clock, region, version, models, storeHealth, settings }: RouteDependencies,
 ): void {
   route(app, 'GET /v1/status', {
     access: ['batches:read', 'operator'],
@@ -105,10 +99,7 @@ export function statusRoutes(
 
 const RETRY_S = 5
 
-export function healthRoutes(
-  app: App,
-  { ready, noWorkerSince }: Pick<RouteDependencies, 'ready' | 'noWorkerSince'>,
-): void {
+export function healthRoutes(app: App, { ready, noWorkerSince }: RouteDependencies): void {
   publicRoute(app, 'GET /healthz', {
     doc: {
       operation: 'getHealth',
@@ -139,7 +130,11 @@ export function healthRoutes(
 }
 
 /** GET /metrics, in the text format of Prometheus: for operators, since it names servers and amounts. */
-export function metricsRoute(app: App, registry: Registry, clock: Clock): void {
+export function metricsRoute(
+  app: App,
+  { metrics: registry, metrics_elsewhere, clock }: RouteDependencies,
+): void {
+  if (!registry || metrics_elsewhere) return
   const metrics = new MetricsText(registry, clock)
   route(app, 'GET /metrics', {
     access: ['operator'],

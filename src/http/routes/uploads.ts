@@ -2,7 +2,6 @@
 import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
-import type { Incoming } from '../../intake/incoming.ts'
 import type { FormPart } from '../../intake/upload.ts'
 import {
   addPart,
@@ -41,13 +40,7 @@ const PartForm = Type.Object(
   { title: 'AddUploadPart' },
 )
 
-export function uploadRoutes(
-  app: App,
-  deps: Pick<
-    RouteDependencies,
-    'store' | 'clock' | 'region' | 'plans' | 'file_bytes_max' | 'sealed' | 'streamingValidation' | 'wake'
-  > & { incoming: Incoming },
-): void {
+export function uploadRoutes(app: App, deps: RouteDependencies): void {
   const { store, clock, region, plans, file_bytes_max, sealed, wake, incoming } = deps
   route(app, 'POST /v1/uploads', {
     access: ['files:write'],

@@ -22,7 +22,6 @@ import { listLiveWorkers } from '../../store/workers.ts'
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { between, maybeText } from '../../wire/shape.ts'
 import { USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
-import type { HeavyReads } from '../response/heavy-reads.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -32,9 +31,7 @@ const HOURS = 24
 const HOURS_MAX = 168
 const CSV = 'text/csv'
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'models'> & { reads: HeavyReads }
-
-export function usageRoutes(app: App, { store, clock, models, reads }: Deps): void {
+export function usageRoutes(app: App, { store, clock, models, reads }: RouteDependencies): void {
   route(app, 'GET /v1/usage/entities', {
     access: ['limits:read', 'usage:read'],
     operation: 'getUsage',

@@ -43,7 +43,7 @@ import { objectRoutes } from '../object-routes.ts'
 import { readPage } from '../request/page.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
-export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'>): void {
+export function eventRoutes(app: App, { store }: RouteDependencies): void {
   objectRoutes(app, '/v1/events/:event_id', {
     access: ['events:read'],
     shape: EventObject,
@@ -56,9 +56,7 @@ export function eventRoutes(app: App, { store }: Pick<RouteDependencies, 'store'
   })
 }
 
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'plans' | 'webhooks' | 'wake'>
-
-export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }: Deps): void {
+export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }: RouteDependencies): void {
   /** Runs `act` with a webhook of the project, which is locked. Throws webhook_not_found. */
   const withLocked = <T>(
     project_id: string,

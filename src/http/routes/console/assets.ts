@@ -76,7 +76,7 @@ export async function buildConsole(): Promise<{ files: ConsoleFiles; inputs: str
   const { build, stop } = await import('esbuild')
   const { outputFiles, metafile } = await build({
     absWorkingDir: SOURCES,
-    entryPoints: { app: 'main.tsx', console: 'console.css', icon: 'icon.svg' },
+    entryPoints: { app: 'app.tsx', console: 'console.css', icon: 'icon.svg' },
     outdir: SOURCES,
     chunkNames: '[name]-[hash]',
     write: false,

@@ -29,12 +29,7 @@ const YEAR_S = 31_536_000
 /** A service that has just started has more urgent work. */
 const PREPARED_AFTER_MS = 1_000
 
-type Deps = Pick<
-  RouteDependencies,
-  'store' | 'clock' | 'region' | 'version' | 'prepareConsole' | 'proxyIdentity'
->
-
-export function consoleRoutes(app: App, deps: Deps): void {
+export function consoleRoutes(app: App, deps: RouteDependencies): void {
   const { store, clock, region, version, prepareConsole = false, proxyIdentity } = deps
   let cancel = (): void => {}
   app.addHook('onListen', async () => {

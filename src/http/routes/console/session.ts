@@ -1,7 +1,7 @@
 // POST, GET and DELETE /console/session: signs a browser in, says who is signed in, and signs out. A key or a
 // one-time link becomes a row (hash, key, expiry) and a cookie; the key itself is not kept. POST /console/links makes
 // such a link.
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { hashConsoleToken, makeConsoleToken } from '../../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../../domain/clock.ts'
@@ -38,14 +38,7 @@ const ConsoleHeader = Type.Object({
   'X-Offpeak-Console': Type.Optional(text('`1`: required where the cookie of a session authenticates.')),
 })
 
-/** Counts a call against the rate limits; the server does so itself where a call comes with a key. */
-export type CountCall = (caller: Caller, reply: FastifyReply) => Promise<void>
-
-type Deps = Pick<RouteDependencies, 'store' | 'clock' | 'region' | 'version' | 'proxyIdentity'> & {
-  countCall: CountCall
-}
-
-export function consoleSessionRoutes(app: App, deps: Deps): void {
+export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
   const { store, clock, region, countCall } = deps
   publicRoute(app, 'POST /console/session', {
     doc: {
@@ -150,7 +143,7 @@ export function consoleSessionRoutes(app: App, deps: Deps): void {
 /** Who is signed in, as the console's pages learn it. */
 export function showSession(
   caller: Caller,
-  { region, version, proxyIdentity }: Pick<Deps, 'region' | 'version' | 'proxyIdentity'>,
+  { region, version, proxyIdentity }: Pick<RouteDependencies, 'region' | 'version' | 'proxyIdentity'>,
 ): ConsoleSession {
   const { project_id, project_name, plan, key_id, scopes, session_expires, person } = caller
   return {
