@@ -23,7 +23,7 @@ const code = await runProgram(process.argv.slice(2), {
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
     adminCommands: async () =>
       (await import('./compose/admin-commands.ts')).adminCommands((name) => set(env[name])),
-    sim: async (order) => (await import('./compose/sim.ts')).sim(order),
+    sim: async (order) => (await import('./backends/sim/sim-server.ts')).simServer(order),
   },
   access: { baseUrl: set(env.OFFPEAK_BASE_URL), apiKey: set(env.OFFPEAK_API_KEY) },
   env,

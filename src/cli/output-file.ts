@@ -1,7 +1,8 @@
-// Checks the name of a file before it is written: once under the temporary name from which it is renamed, and first of
-// all before lines are sent, which are paid for whether their answers can be written or not.
-import { access, constants, realpath, stat } from 'node:fs/promises'
+// Writes files: each is written under a temporary name, and gets its own name once it is complete. The name is checked
+// first of all before lines are sent, which are paid for whether their answers can be written or not.
+import { access, constants, type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
+import type { Sink } from '../tables/table.ts'
 import { Failure } from './terminal/failure.ts'
 
 /**
@@ -22,4 +23,71 @@ export async function checkOutput(path: string, kept: Record<string, string> = {
 /** Without links, whether there is such a file or not. */
 async function placeOf(path: string): Promise<string> {
   return await realpath(path).catch(async () => join(await realpath(dirname(path)), basename(path)))
+}
+
+const BLOCK_CHARACTERS = 256 * 1024
+
+/** A file that is written in blocks under a temporary name and gets its own name when it is complete. */
+export class PartialFile implements Sink {
+  readonly #path: string
+  readonly #handle: FileHandle
+  #text = ''
+
+  private constructor(path: string, handle: FileHandle) {
+    this.#path = path
+    this.#handle = handle
+  }
+
+  static async create(path: string): Promise<PartialFile> {
+    await checkOutput(path)
+    return new PartialFile(path, await open(partialPath(path), 'w'))
+  }
+
+  /** Undefined while the text only waits for the rest of its block. */
+  append(piece: string | Uint8Array): Promise<void> | undefined {
+    if (typeof piece !== 'string') return this.#appendBytes(piece)
+    this.#text += piece
+    return this.#text.length >= BLOCK_CHARACTERS ? this.#flush() : undefined
+  }
+
+  async end(): Promise<void> {
+    await this.#flush()
+    await this.#handle.close()
+    await rename(partialPath(this.#path), this.#path)
+  }
+
+  async abort(): Promise<void> {
+    await this.#handle.close().catch(() => {})
+    await rm(partialPath(this.#path), { force: true })
+  }
+
+  async #appendBytes(bytes: Uint8Array): Promise<void> {
+    await this.#flush()
+    await this.#handle.appendFile(bytes)
+  }
+
+  async #flush(): Promise<void> {
+    const text = this.#text
+    this.#text = ''
+    await this.#handle.appendFile(text)
+  }
+}
+
+/** The file gets its name once all of `blocks` are in it. */
+export async function writeWhole(
+  path: string,
+  blocks: AsyncIterable<string | Uint8Array> | Iterable<string>,
+): Promise<void> {
+  const file = await PartialFile.create(path)
+  try {
+    for await (const block of blocks) await file.append(block)
+    await file.end()
+  } catch (error) {
+    await file.abort()
+    throw error
+  }
+}
+
+function partialPath(path: string): string {
+  return `${path}.part`
 }

@@ -50,7 +50,7 @@ export interface Launch {
   /** The configuration as a person may see it: its values, and the same as YAML. */
   shownConfig(config: Config): Promise<{ values: object; yaml: string }>
   keys(config: Config): Promise<KeyRing>
-  sim(options: SimOrder): Promise<Running>
+  sim(options: SimOrder): Promise<{ base_url: string; close(): Promise<void> }>
   /** Opens the stores without repairing anything. */
   doctor(config: Config): Promise<Doctor>
   adminCommands(): Promise<AdminCommands>
@@ -166,7 +166,7 @@ export interface SimOrder {
   /** Null: answers for any model. */
   models: readonly string[] | null
   /** A file to which one line for each request is appended. */
-  log: string | null
+  log_file: string | null
   /** Null: answers take `latency_ms`; else the options of the simulated engine. */
   engine: SimEngineOrder | null
 }

@@ -7,12 +7,12 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
+import { simServer } from '../../src/backends/sim/sim-server.ts'
 import { adminCommands } from '../../src/compose/admin-commands.ts'
 import { askToReload } from '../../src/compose/control-socket.ts'
 import { doctor } from '../../src/compose/doctor.ts'
 import { keys } from '../../src/compose/keys.ts'
 import { serve } from '../../src/compose/serve.ts'
-import { sim } from '../../src/compose/sim.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { shownConfigAsYaml } from '../../src/config/shown-config.ts'
 import { runOffpeak } from '../fakes/offpeak.ts'
@@ -97,7 +97,7 @@ export class Shell implements AsyncDisposable {
         reload: (config) => askToReload(config.data_dir),
         shownConfig: async (config) => shownConfigAsYaml(config),
         keys,
-        sim,
+        sim: simServer,
         doctor,
         adminCommands: async () => adminCommands((name) => env[name]),
       },

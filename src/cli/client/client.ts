@@ -1,4 +1,4 @@
-// The client of the API. It retries calls on 429, 5xx and broken connections, with growing delays and never before
+// Calls the API. The client retries calls on 429, 5xx and broken connections, with growing delays and never before
 // Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
 // server may be restarting. An error answer becomes a message with the advice from the table of errors.
 import Type, { type Static, type TSchema } from 'typebox'

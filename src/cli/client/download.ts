@@ -1,10 +1,9 @@
-// Downloads a result file. It gets its name only when it is complete; a download whose connection breaks is resumed
-// where it ended.
-import { appendFile, open, rename, rm, writeFile } from 'node:fs/promises'
+// Reads results: the content of a file, which is resumed where its connection breaks, and the result lines of a batch
+// that may still be running, page by page.
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { BatchObject } from '../../wire/batch.ts'
-import { checkOutput } from '../output-file.ts'
+import { writeWhole } from '../output-file.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { type ApiClient, pathOf } from './client.ts'
 import { GROWTH, type Watch } from './watch-batch.ts'
@@ -12,90 +11,45 @@ import { GROWTH, type Watch } from './watch-batch.ts'
 /** Broken connections in a row, without a byte between them, after which reading fails. */
 const BREAKS_MAX = 5
 
-/** Writes the content of `fileId` to `path`, or an empty file when it is null. Returns the size in bytes. */
-export async function download(
+/** The content of a file; nothing where there is none. `onBytes` is told how much of it has come. */
+export async function* contentOf(
   client: ApiClient,
-  fileId: string | null,
-  path: string,
-  signal?: AbortSignal,
-  onBytes: (written: number) => void = () => {},
-): Promise<number> {
-  await checkOutput(path)
-  const partial = `${path}.part`
-  try {
-    let bytes = 0
-    if (fileId === null) await writeFile(partial, '')
-    else bytes = await fetchTo(client, fileId, partial, signal, onBytes)
-    await rename(partial, path)
-    return bytes
-  } catch (error) {
-    await rm(partial, { force: true })
-    throw error
-  }
-}
-
-async function fetchTo(
-  client: ApiClient,
-  fileId: string,
-  partial: string,
-  signal: AbortSignal | undefined,
-  onBytes: (written: number) => void,
-): Promise<number> {
-  let written = 0
+  id: string | null,
+  onBytes: (come: number) => void = () => {},
+): AsyncGenerator<Buffer, void> {
+  if (id === null) return
+  let come = 0
   for (let breaks = 0; ; breaks++) {
-    const before = written
-    // Opened before the call: received bytes are read before a broken connection can discard them.
-    const handle = await open(partial, written === 0 ? 'w' : 'a')
+    const before = come
+    const range: Record<string, string> = come === 0 ? {} : { range: `bytes=${come}-` }
+    const { headers, body } = await client.stream(`${pathOf('files', id)}/content`, range)
+    const blocks: AsyncIterable<Buffer> = body
+    // A server may also send all of it again.
+    let at = startOf(headers['content-range'])
     try {
-      const response = await client.stream(
-        `/v1/files/${fileId}/content`,
-        written === 0 ? {} : { range: `bytes=${written}-` },
-      )
-      const blocks: AsyncIterable<Buffer> = response.body
-      const resumed = response.statusCode === 206 && startOf(response.headers['content-range']) === written
-      if (written > 0 && !resumed) {
-        await handle.truncate(0)
-        written = 0
+      for await (const block of blocks) {
+        const added = block.subarray(Math.max(0, come - at))
+        at += block.length
+        come += added.length
+        onBytes(come)
+        yield added
       }
-      // The next attempt resumes behind the bytes that are written to the file.
-      for await (const block of arriving(blocks, signal)) {
-        await handle.appendFile(block)
-        written += block.length
-        onBytes(written)
-      }
-      return written
+      return
     } catch (error) {
-      if (!(error instanceof Broken)) throw error
-      if (written > before) breaks = 0
-      if (breaks >= BREAKS_MAX) {
-        const what = `the connection broke ${BREAKS_MAX + 1} times in a row while downloading ${fileId}; try again later`
-        throw new Failure(what, undefined, { cause: error })
-      }
-    } finally {
-      await handle.close()
+      if (come > before) breaks = 0
+      if (breaks >= BREAKS_MAX) throw brokenTooOften(`downloading ${id}`, error)
     }
   }
 }
 
-/** An error of the connection, not of the disk. */
-class Broken extends Error {}
-
-async function* arriving(
-  blocks: AsyncIterable<Buffer>,
-  signal: AbortSignal | undefined,
-): AsyncGenerator<Buffer> {
-  try {
-    yield* blocks
-  } catch (cause) {
-    if (signal?.aborted) throw new Interrupted()
-    throw new Broken('the connection broke', { cause })
-  }
+/** The first byte that a Content-Range (RFC 9110, 14.4) names; without one, the content begins with its first. */
+function startOf(header: string | string[] | undefined): number {
+  return Number(/^bytes (\d+)-/.exec(String(header))?.[1] ?? 0)
 }
 
-/** The first byte that a Content-Range (RFC 9110, 14.4) names. */
-function startOf(header: string | string[] | undefined): number | null {
-  const match = typeof header === 'string' ? /^bytes (\d+)-/.exec(header) : null
-  return match?.[1] === undefined ? null : Number(match[1])
+function brokenTooOften(during: string, cause: unknown): Failure {
+  const what = `the connection broke ${BREAKS_MAX + 1} times in a row while ${during}; try again later`
+  return new Failure(what, undefined, { cause })
 }
 
 interface ResultPaths {
@@ -109,42 +63,39 @@ export async function downloadResults(
   batch: BatchObject,
   { output, errors }: ResultPaths,
   watch: Watch,
-  onBytes?: (written: number) => void,
+  onBytes?: (come: number) => void,
 ): Promise<void> {
-  if (isTerminal(batch.status)) {
-    await download(client, batch.output_file_id, output, watch.signal, onBytes)
-    await download(client, batch.error_file_id, errors, watch.signal, onBytes)
-    return
-  }
-  for (const [part, file] of [['output', output] as const, ['error', errors] as const]) {
-    await writeFile(file, '')
-    const write = (lines: Buffer): Promise<void> => appendFile(file, lines)
-    const path = pathOf('batches', batch.id)
-    await followResults(client, path, { part, follow: false, write }, watch)
-  }
+  const files = [
+    { part: 'output', id: batch.output_file_id, path: output },
+    { part: 'error', id: batch.error_file_id, path: errors },
+  ] as const
+  for (const { part, id, path } of files)
+    await writeWhole(
+      path,
+      isTerminal(batch.status)
+        ? contentOf(client, id, onBytes)
+        : resultLines(client, batch.id, { part, follow: false }, watch),
+    )
 }
-
-// Reads the result lines of a batch that may still be running: the lines that are finished now, or every line once and
-// in input order as it finishes. A page whose connection breaks is requested again.
 
 interface Following {
   part: 'output' | 'error' | 'all'
   /** Whether to read until the batch has ended, or only the lines that are finished now. */
   follow: boolean
-  write: (lines: Buffer) => Promise<void>
 }
 
-export async function followResults(
+/** The result lines that are finished now, or every line once and in the order of the input as it finishes. */
+export async function* resultLines(
   client: ApiClient,
-  batchPath: string,
-  { part, follow, write }: Following,
+  batch_id: string,
+  { part, follow }: Following,
   { pace, clock, signal }: Watch,
-): Promise<void> {
+): AsyncGenerator<Buffer, void> {
   let after = 0
   for (let waitMs = pace.firstMs; ; ) {
     const query = `after=${after}&part=${part}&limit=10000&contiguous=${follow}`
-    const page = await readPage(client, `${batchPath}/results?${query}`, signal)
-    if (page.bytes.length > 0) await write(page.bytes)
+    const page = await readPage(client, `${pathOf('batches', batch_id)}/results?${query}`)
+    if (page.bytes.length > 0) yield page.bytes
     after = page.nextAfter
     if (page.hasMore) continue
     if (!follow || page.ended) return
@@ -161,7 +112,8 @@ interface Page {
   ended: boolean
 }
 
-async function readPage(client: ApiClient, path: string, signal: AbortSignal | undefined): Promise<Page> {
+/** Where its connection breaks, the page is requested again. */
+async function readPage(client: ApiClient, path: string): Promise<Page> {
   for (let breaks = 0; ; breaks++) {
     const { headers, body } = await client.stream(path)
     const nextAfter = Number(headers['x-next-after'])
@@ -174,14 +126,8 @@ async function readPage(client: ApiClient, path: string, signal: AbortSignal | u
       const status = BATCH_STATUSES.find((one) => one === headers['x-batch-status'])
       const ended = status !== undefined && isTerminal(status)
       return { bytes, nextAfter, hasMore: headers['x-has-more'] === 'true', ended }
-    } catch (cause) {
-      if (signal?.aborted) throw new Interrupted()
-      if (breaks >= BREAKS_MAX)
-        throw new Failure(
-          `the connection broke ${BREAKS_MAX + 1} times in a row while reading results; try again later`,
-          undefined,
-          { cause },
-        )
+    } catch (error) {
+      if (breaks >= BREAKS_MAX) throw brokenTooOften('reading results', error)
     }
   }
 }

@@ -1,4 +1,4 @@
-// Commands that call the API once and show what it answered: a list as a table, an object as its fields.
+// Makes commands that call the API once and show what it answered: a list as a table, an object as its fields.
 import type { Command } from 'commander'
 import type { Static, TObject, TSchema } from 'typebox'
 import type { Shell } from '../shell.ts'

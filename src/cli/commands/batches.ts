@@ -1,9 +1,6 @@
-// batches: create, list, follow and cancel batches, and download their results. requests: shows audit records. retry: has
-// the service run the failed lines of a batch again, in a new batch.
+// batches: create, list, follow and cancel batches, and download their results. requests: shows audit records. retry:
+// has the service run the failed lines of a batch again, in a new batch.
 import { randomUUID } from 'node:crypto'
-import { createReadStream, createWriteStream } from 'node:fs'
-import { rename, rm } from 'node:fs/promises'
-import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { BATCH_SORTS, BATCH_STATUSES, isTerminal, type Reask } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
@@ -11,10 +8,10 @@ import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
 import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
-import { download, downloadResults, followResults } from '../client/download.ts'
+import { contentOf, downloadResults, resultLines } from '../client/download.ts'
 import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
 import { watchBatch } from '../client/watch-batch.ts'
-import { checkOutput } from '../output-file.ts'
+import { checkOutput, writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { counted, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
@@ -222,10 +219,9 @@ async function follow(shell: Shell, id: string, flags: ResultFlags): Promise<voi
     throw new Failure(
       '--follow writes to standard output; redirect it to a file instead of using -o or --errors',
     )
-  const write = (lines: Buffer): Promise<void> => writeData(shell.terminal.stdout, [lines])
   await withApi(shell, flags, ({ client, watch, answer }) => {
     answer(id)
-    return followResults(client, pathOf('batches', id), { part: 'all', follow: true, write }, watch)
+    return writeData(shell.terminal.stdout, resultLines(client, id, { part: 'all', follow: true }, watch))
   })
 }
 
@@ -304,7 +300,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
     const done = await watchBatch(client, made.id, watch)
     watch.view.stop()
     if (flags.merge !== undefined) {
-      await merge(client, old, done, flags.merge, watch.signal)
+      await writeWhole(flags.merge, answersOf(client, [old, done]))
       writeLine(stderr, `answers of both batches: ${flags.merge}`)
     }
     shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
@@ -327,21 +323,7 @@ async function countFailed(
   }
 }
 
-/** Writes the answers of the first batch, then those of the second; no line is in both. */
-async function merge(
-  client: ApiClient,
-  first: BatchObject,
-  second: BatchObject,
-  path: string,
-  signal: AbortSignal,
-): Promise<void> {
-  const [whole, added] = [`${path}.merge`, `${path}.added`]
-  try {
-    await download(client, first.output_file_id, whole, signal)
-    await download(client, second.output_file_id, added, signal)
-    await pipeline(createReadStream(added), createWriteStream(whole, { flags: 'a' }))
-    await rename(whole, path)
-  } finally {
-    for (const file of [whole, added]) await rm(file, { force: true })
-  }
+/** No line is in two of them. */
+async function* answersOf(client: ApiClient, batches: readonly BatchObject[]): AsyncGenerator<Buffer> {
+  for (const { output_file_id } of batches) yield* contentOf(client, output_file_id)
 }

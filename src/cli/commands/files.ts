@@ -1,15 +1,15 @@
 // files: list, upload, download and delete files.
+import { stat } from 'node:fs/promises'
 import { type Command, Option } from 'commander'
 import { FILE_PURPOSES, UPLOAD_PURPOSES, type UploadPurpose } from '../../domain/file.ts'
 import { FileObject } from '../../wire/file.ts'
-import { pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
-import { download } from '../client/download.ts'
+import { contentOf } from '../client/download.ts'
 import { addResource } from '../client/object-commands.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
+import { writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
-import { Interrupted } from '../terminal/failure.ts'
 import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
 import { printJson, writeData, writeLine } from '../terminal/terminal.ts'
@@ -75,17 +75,10 @@ async function uploadFile(shell: Shell, path: string, flags: UploadFlags): Promi
 
 async function printContent(shell: Shell, id: string, flags: ApiFlags & { output?: string }): Promise<void> {
   const { output } = flags
-  await withApi(shell, flags, async ({ client, watch: { signal } }) => {
-    if (output !== undefined) {
-      const bytes = await download(client, encodeURIComponent(id), output, signal)
-      return writeLine(shell.terminal.stderr, `${output}: ${humanBytes(bytes)}`)
-    }
-    const response = await client.stream(`${pathOf('files', id)}/content`)
-    try {
-      await writeData(shell.terminal.stdout, response.body)
-    } catch (error) {
-      if (signal.aborted) throw new Interrupted()
-      throw error
-    }
+  await withApi(shell, flags, async ({ client }) => {
+    const content = contentOf(client, id)
+    if (output === undefined) return await writeData(shell.terminal.stdout, content)
+    await writeWhole(output, content)
+    writeLine(shell.terminal.stderr, `${output}: ${humanBytes((await stat(output)).size)}`)
   })
 }

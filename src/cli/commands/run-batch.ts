@@ -2,7 +2,7 @@
 // run is resumed with the same upload and the same batch, which the state of the run names.
 import { createHash, randomBytes } from 'node:crypto'
 import { createReadStream, rmSync } from 'node:fs'
-import { readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { readFile, rm } from 'node:fs/promises'
 import { isDeepStrictEqual } from 'node:util'
 import Type, { type Static } from 'typebox'
 import { Value } from 'typebox/value'
@@ -17,6 +17,7 @@ import { downloadResults } from '../client/download.ts'
 import { endpointOfFile } from '../client/request-lines.ts'
 import { hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
+import { writeWhole } from '../output-file.ts'
 import { EXIT_NOT_SENT, Failure, hasCode } from '../terminal/failure.ts'
 import { counted, humanBytes, humanTime } from '../terminal/format.ts'
 import { batchLine, waitLine } from '../terminal/progress-view.ts'
@@ -189,10 +190,8 @@ async function fetchResults(
   watch: Watch,
 ): Promise<void> {
   const { view } = watch
-  const onBytes = (written: number): void =>
-    view.show(batch.status, (columns, paint) =>
-      waitLine(`downloading ${humanBytes(written)}`, columns, paint),
-    )
+  const onBytes = (come: number): void =>
+    view.show(batch.status, (columns, paint) => waitLine(`downloading ${humanBytes(come)}`, columns, paint))
   await downloadResults(client, batch, order, watch, onBytes)
   view.show(batch.status, (columns, paint) => batchLine(progressOf(batch), columns, paint))
 }
@@ -288,9 +287,7 @@ export async function readRunState(path: string): Promise<RunState | undefined> 
 }
 
 export async function writeRunState(path: string, state: RunState): Promise<void> {
-  const partial = `${path}.part`
-  await writeFile(partial, `${JSON.stringify(state, null, 2)}\n`)
-  await rename(partial, path)
+  await writeWhole(path, [`${JSON.stringify(state, null, 2)}\n`])
 }
 
 export async function removeRunState(path: string): Promise<void> {

@@ -1,5 +1,4 @@
 // sim: runs the simulated model server as a server of its own, for tests and load.
-
 import { type Command, Option } from 'commander'
 import { recordOf } from '../../domain/json-record.ts'
 import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
@@ -135,13 +134,13 @@ async function runSim(shell: Shell, flags: SimFlags, command: Command): Promise<
     faults: faultsOf(command),
     seed: flags.seed,
     models: flags.models ?? null,
-    log: flags.log ?? null,
+    log_file: flags.log ?? null,
     engine: engineOf(command, flags.engine === true),
   })
-  const running = await starting.catch((error: unknown) => {
+  const server = await starting.catch((error: unknown) => {
     throw error instanceof RangeError ? new Failure(error.message) : error
   })
-  writeLine(shell.terminal.stdout, `offpeak sim listening on ${running.url}`)
-  await Promise.race([aborted(signal), running.stopped])
-  await running.stop()
+  writeLine(shell.terminal.stdout, `offpeak sim listening on ${server.base_url.replace(/\/v1$/, '')}`)
+  await aborted(signal)
+  await server.close()
 }

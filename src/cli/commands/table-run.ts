@@ -13,9 +13,10 @@ import { rowOfId, type TableReader, withoutEnding } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
-import { download, downloadResults } from '../client/download.ts'
+import { contentOf, downloadResults } from '../client/download.ts'
 import { hashFile } from '../client/upload.ts'
 import type { Watch } from '../client/watch-batch.ts'
+import { writeWhole } from '../output-file.ts'
 import {
   type JoinedRows,
   joinAnswers,
@@ -24,7 +25,7 @@ import {
   resultRows,
   type Target,
 } from '../tables/join-answers.ts'
-import { openTable, writeWhole } from '../tables/open-table.ts'
+import { openTable } from '../tables/open-table.ts'
 import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'
 import { counted } from '../terminal/format.ts'
 import { type ProgressView, waitLine } from '../terminal/progress-view.ts'
@@ -323,9 +324,9 @@ interface RowLine {
   bytes: Buffer
 }
 
-/** The lines of a file of requests with the numbers of their rows. */
-async function* rowLines(path: string): AsyncGenerator<RowLine, undefined> {
-  for await (const { line: bytes } of byteLines(createReadStream(path))) {
+/** The requests of a file with the numbers of their rows. */
+async function* rowLines(blocks: AsyncIterable<Buffer>): AsyncGenerator<RowLine, undefined> {
+  for await (const { line: bytes } of byteLines(blocks)) {
     const row = rowOfId(/^\{"custom_id":"([^"]*)"/.exec(bytes.toString('latin1', 0, ID_BYTES_MAX))?.[1] ?? '')
     if (row !== null) yield { row, bytes }
   }
@@ -337,7 +338,7 @@ const ID_BYTES_MAX = 64
 async function writeUnanswered(from: string, answered: Uint8Array, to: string): Promise<number> {
   let lines = 0
   async function* unanswered(): AsyncGenerator<Buffer> {
-    for await (const { row, bytes } of rowLines(from)) {
+    for await (const { row, bytes } of rowLines(createReadStream(from))) {
       if (answered[row] === 1) continue
       yield Buffer.concat([bytes, NEWLINE])
       lines++
@@ -363,12 +364,10 @@ async function refuseChanged(client: ApiClient, { input, last, batch, path, rows
   const { state, table } = last
   const isSame = rows === table.rows && (await hashFile(path)) === state.input_sha256
   if (isSame) return
-  const before = `${path}.before`
-  await download(client, batch.input_file_id, before)
   const changed: number[] = []
-  const then = rowLines(before)
+  await using then = rowLines(contentOf(client, batch.input_file_id))
   let old = await then.next()
-  for await (const { row, bytes } of rowLines(path)) {
+  for await (const { row, bytes } of rowLines(createReadStream(path))) {
     while (old.done !== true && old.value.row < row) old = await then.next()
     if (old.done !== true && old.value.row === row && !old.value.bytes.equals(bytes)) changed.push(row)
   }

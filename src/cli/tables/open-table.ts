@@ -1,8 +1,5 @@
-// Opens a table for reading or writing, in the format that its name says. A file that is written has a temporary name
-// until it is complete.
-
+// Opens a table for reading or writing, in the format that its name says.
 import { openAsBlob } from 'node:fs'
-import { type FileHandle, open, rename, rm } from 'node:fs/promises'
 import type { CsvOptions } from '../../tables/csv-reader.ts'
 import { openTable as openSource } from '../../tables/open-table.ts'
 import {
@@ -10,13 +7,12 @@ import {
   type CsvStyle,
   compressionOf,
   formatOf,
-  type Sink,
   type TableFormat,
   type TableReader,
   type TableWriter,
 } from '../../tables/table.ts'
 import type { TableSource } from '../../tables/table-bytes.ts'
-import { checkOutput } from '../output-file.ts'
+import { PartialFile } from '../output-file.ts'
 import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
 
 export async function fileSource(path: string): Promise<TableSource> {
@@ -78,68 +74,4 @@ export async function createTable(
     case 'parquet':
       return (await import('../../tables/parquet-writer.ts')).writeParquet(file, columns)
   }
-}
-
-const BLOCK_CHARACTERS = 256 * 1024
-
-/** A file that is written in blocks under a temporary name and gets its own name when it is complete. */
-class PartialFile implements Sink {
-  readonly #path: string
-  readonly #handle: FileHandle
-  #text = ''
-
-  private constructor(path: string, handle: FileHandle) {
-    this.#path = path
-    this.#handle = handle
-  }
-
-  static async create(path: string): Promise<PartialFile> {
-    await checkOutput(path)
-    return new PartialFile(path, await open(partialPath(path), 'w'))
-  }
-
-  /** Undefined while the text only waits for the rest of its block. */
-  append(piece: string | Uint8Array): Promise<void> | undefined {
-    if (typeof piece !== 'string') return this.#appendBytes(piece)
-    this.#text += piece
-    return this.#text.length >= BLOCK_CHARACTERS ? this.#flush() : undefined
-  }
-
-  async end(): Promise<void> {
-    await this.#flush()
-    await this.#handle.close()
-    await rename(partialPath(this.#path), this.#path)
-  }
-
-  async abort(): Promise<void> {
-    await this.#handle.close().catch(() => {})
-    await rm(partialPath(this.#path), { force: true })
-  }
-
-  async #appendBytes(bytes: Uint8Array): Promise<void> {
-    await this.#flush()
-    await this.#handle.appendFile(bytes)
-  }
-
-  async #flush(): Promise<void> {
-    const text = this.#text
-    this.#text = ''
-    await this.#handle.appendFile(text)
-  }
-}
-
-/** The file gets its name once all of `blocks` are in it. */
-export async function writeWhole(path: string, blocks: AsyncIterable<string | Uint8Array>): Promise<void> {
-  const file = await PartialFile.create(path)
-  try {
-    for await (const block of blocks) await file.append(block)
-    await file.end()
-  } catch (error) {
-    await file.abort()
-    throw error
-  }
-}
-
-function partialPath(path: string): string {
-  return `${path}.part`
 }

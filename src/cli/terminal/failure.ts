@@ -1,4 +1,4 @@
-// Errors of commands: the message for the user, and the exit code.
+// Declares the errors of commands: the message for the user, and the exit code.
 
 import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'

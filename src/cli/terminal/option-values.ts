@@ -1,4 +1,4 @@
-// Parsers of option values. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
+// Parses the values of options. Commander prints an error message after "option '--x <y>' argument 'z' is invalid.".
 
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { REASK_MODES, REASKS_MAX, type Reask } from '../../domain/batch.ts'
