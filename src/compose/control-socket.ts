@@ -1,4 +1,4 @@
-// A socket in the data folder on which a running service takes `offpeak reload`. Only its user can reach it.
+// Opens a socket in the data folder on which a running service takes `offpeak reload`. Only its user can reach it.
 import { chmodSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// The worker processes that `serve` starts beside its API. A process that crashes is restarted; its chunks are requeued
+// Runs the worker processes of `serve` beside its API. A process that crashes is restarted; its chunks are requeued
 // when its lease expires. A process that crashes repeatedly ends the service.
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'

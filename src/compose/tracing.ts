@@ -1,4 +1,4 @@
-// The adapter of tracing: OpenTelemetry's SDK, which exports spans by OTLP over HTTP. Its packages are optional
+// Traces with OpenTelemetry's SDK, which exports spans by OTLP over HTTP. Its packages are optional
 // dependencies, and loaded only where the environment asks for traces. Nothing is registered globally.
 import type { Attributes, SpanContext } from '@opentelemetry/api'
 import { Failure } from '../cli/terminal/failure.ts'

@@ -1,7 +1,7 @@
-// A worker in a process of its own beside the API: dispatching does not delay the API, each process has a memory bound,
-// and a crash of one does not affect the other. It receives its configuration, then `wake`, `answer`, `metrics` and
-// `stop`, and sends `ready` and its metrics. When its parent process exits, it requeues its chunks and exits; if it was
-// stopping already, it exits at once.
+// Runs a worker in a process of its own beside the API: dispatching does not delay the API, each process has a memory
+// bound, and a crash of one does not affect the other. It receives its configuration, then `wake`, `answer`, `metrics`
+// and `stop`, and sends `ready` and its metrics. When its parent process exits, it requeues its chunks and exits; if it
+// was stopping already, it exits at once.
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'

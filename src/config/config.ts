@@ -1,4 +1,4 @@
-// The configuration as the service uses it: checked, typed, defaults filled in, paths absolute, durations in
+// Describes the configuration as the service uses it: checked, typed, defaults filled in, paths absolute, durations in
 // milliseconds, sizes in bytes, prices in pico-dollars per token, secrets resolved. Only load.ts creates one. It
 // contains secrets: never log it whole.
 

@@ -1,4 +1,4 @@
-// The kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
+// Declares the kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
 import { Type } from 'typebox'
 import { durationMs, durationText } from '../domain/days.ts'
 import { type EndpointPath, isEndpointPath } from '../domain/endpoint.ts'

@@ -1,4 +1,4 @@
-// Every key of the configuration: its type, its limits and its default.
+// Declares every key of the configuration: its type, its limits and its default.
 
 import { readdirSync } from 'node:fs'
 import { isIP } from 'node:net'

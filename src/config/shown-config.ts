@@ -1,6 +1,7 @@
-// The configuration in force as `offpeak config show` prints it and operators read it: everything but secrets. Keys are
-// declared to be secret where they are described (schema.ts). A text under a name that is not described there, such as a
-// key that was looked up in the environment, is hidden unless it is listed here; URLs are shown without their secrets.
+// Shows the configuration in force as `offpeak config show` prints it and operators read it: everything but secrets.
+// Keys are declared to be secret where they are described (schema.ts). A text under a name that is not described there,
+// such as a key that was looked up in the environment, is hidden unless it is listed here; URLs are shown without their
+// secrets.
 import { stringify } from 'yaml'
 import { HIDDEN, withoutUrlSecrets } from '../domain/text.ts'
 import { CONFIG_FILE } from './schema.ts'

@@ -1,4 +1,4 @@
-// The first step: reads the values from their sources. A flag beats a variable, a variable beats the file, the file
+// Reads the values of the configuration from their sources. A flag beats a variable, a variable beats the file, the file
 // beats the default. No other part of the service reads the configuration file.
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'

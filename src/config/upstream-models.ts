@@ -1,4 +1,4 @@
-// The models of `offpeak serve --upstream URL`: each model that the server lists, with the defaults of an `openai`
+// Makes the models of `offpeak serve --upstream URL`: each model that the server lists, with the defaults of an `openai`
 // upstream and without a price.
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from './config.ts'

@@ -1,4 +1,4 @@
-// The task that fetches an input file from a bucket. Each run takes one step and queues the next run in the same
+// Runs the task that fetches an input file from a bucket. Each run takes one step and queues the next run in the same
 // transaction: it reads the object's head, fetches one part, or joins the parts. So a fetch continues after a crash
 // with the missing part, and large files of several projects take turns. All parts are of the content that the first
 // step found, by its ETag. Then the file is validated like any other.

@@ -1,4 +1,4 @@
-// The lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They
+// Reads the lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They
 // become the lines of an input file: the bytes of a request are copied, and never parsed into objects. Line breaks
 // within a request become blanks, because a line break ends a line.
 import { createHash } from 'node:crypto'

@@ -1,4 +1,4 @@
-// The task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
+// Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'

@@ -1,4 +1,4 @@
-// The custom_ids of a file while it is validated. Memory holds those of a bounded number of lines; the entries of
+// Keeps the custom_ids of a file while it is validated. Memory holds those of a bounded number of lines; the entries of
 // earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. The index of the
 // custom_ids is made of them.
 import { mapAhead } from '../blobs/map-ahead.ts'

@@ -1,5 +1,6 @@
-// The task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a worker,
-// so the API is not slowed by large files. If streaming validation has stored the index already, nothing is read.
+// Runs the task that validates an uploaded file: pending → processed, or error with the invalid lines. It runs in a
+// worker, so the API is not slowed by large files. If streaming validation has stored the index already, nothing is
+// read.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'

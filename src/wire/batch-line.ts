@@ -1,4 +1,4 @@
-// The lines of a batch as the API lists them, and one line in full.
+// Describes the lines of a batch as the API lists them, and one line in full.
 import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { listOf } from './list.ts'

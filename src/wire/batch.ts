@@ -1,4 +1,4 @@
-// A batch as the API shows it, and the request that creates one.
+// Describes a batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, REASK_MODES, REASKS_MAX } from '../domain/batch.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'

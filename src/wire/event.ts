@@ -1,4 +1,4 @@
-// An event as the API shows it, and as webhooks receive it.
+// Describes an event as the API shows it, and as webhooks receive it.
 import { type Static, Type } from 'typebox'
 import { EVENT_TYPES, TEST_EVENT } from '../domain/event.ts'
 import {

@@ -1,4 +1,4 @@
-// A file as the API shows it.
+// Describes a file as the API shows it.
 import { type Static, Type } from 'typebox'
 import { FILE_PURPOSES, FILE_STATUSES, UPLOAD_STATUSES } from '../domain/file.ts'
 import { arrayOf, count, deletedOf, maybe, object, oneOf, orNull, text, timestamp } from './shape.ts'

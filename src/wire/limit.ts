@@ -1,4 +1,4 @@
-// A limit as the API shows it, and the requests that make and change one.
+// Describes a limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
 import {

@@ -1,4 +1,4 @@
-// The envelope of every list, newest first, and the query that pages through it.
+// Describes the envelope of every list, newest first, and the query that pages through it.
 import { type Static, type TSchema, Type } from 'typebox'
 import { ERROR_TYPES, ERRORS, type ErrorCode } from '../domain/errors.ts'
 import { between, maybe, maybeText, object, oneOf, orNull, text } from './shape.ts'

@@ -1,5 +1,5 @@
-// Anthropic's Message Batches: their objects, pages and errors. Only the routes of that API have these shapes, for
-// clients that know no other.
+// Describes Anthropic's Message Batches: their objects, pages and errors. Only the routes of that API have these
+// shapes, for clients that know no other.
 import { type Static, Type } from 'typebox'
 import type { WireError } from '../domain/errors.ts'
 import { between, count, maybe, maybeText, object, oneOf, orNull, text } from './shape.ts'

@@ -1,4 +1,4 @@
-// A model as the API shows it.
+// Describes a model as the API shows it.
 import { type Static, Type } from 'typebox'
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
 import { amount, arrayOf, count, flag, object, orNull, text, timestamp } from './shape.ts'

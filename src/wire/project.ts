@@ -1,4 +1,4 @@
-// Projects, their API keys and quotas as the API shows them, and sessions of the console.
+// Describes projects, their API keys and quotas as the API shows them, and sessions of the console.
 import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'

@@ -1,4 +1,4 @@
-// An audit record as the API shows it: of an HTTP call, or of one line of a batch.
+// Describes an audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
 import { amount, anything, arrayOf, count, maybeText, object, orNull, text, timestamp } from './shape.ts'
 

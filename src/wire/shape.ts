@@ -1,5 +1,5 @@
-// The small shapes of which requests and answers consist. A shape of a set of names, or of text or null, has the type
-// of its values; `description` is its text in the API reference.
+// Makes the small shapes of which requests and answers consist. A shape of a set of names, or of text or null, has the
+// type of its values; `description` is its text in the API reference.
 import { type TProperties, type TSchema, Type } from 'typebox'
 
 /** An object that the reference tells by its own name, with an example of it. */

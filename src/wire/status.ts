@@ -1,4 +1,4 @@
-// The shape of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
+// Describes the answer of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES } from '../domain/batch.ts'
 import { BatchObject, WaitingTextShape } from './batch.ts'

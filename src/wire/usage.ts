@@ -1,4 +1,4 @@
-// The shape of usage and its cost in the API.
+// Describes usage and its cost as the API shows them.
 import { type Static, Type } from 'typebox'
 import { amount, arrayOf, count, flag, maybeText, object, orNull, timestamp } from './shape.ts'
 
