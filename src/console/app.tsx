@@ -1,5 +1,6 @@
-// The frame around every page: it shows the signed-in key, the navigation, and failures of the service.
-import type { VNode } from 'preact'
+// Starts the console in the page that the service serves. App is the frame around every page: it shows the signed-in
+// key, the navigation, and failures of the service.
+import { render, type VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
 import { connectionLost } from './api.ts'
@@ -10,16 +11,19 @@ import { t } from './i18n.ts'
 import { justEnded } from './live.ts'
 import { isOpen, matchPage, shownPages } from './pages.ts'
 import { TextButton } from './parts/button.tsx'
+import { OpenDialog } from './parts/dialog.tsx'
 import { Icon } from './parts/icon.tsx'
 import { Empty } from './parts/notice.tsx'
 import { Page } from './parts/page.tsx'
 import { statusText } from './parts/status.tsx'
-import { href, useAddress } from './router.ts'
+import { showHiddenCharacters } from './parts/text.tsx'
+import { applyPreferences } from './preferences.ts'
+import { href, useAddress, watchAddress } from './router.ts'
 import { Search } from './search.tsx'
-import { signOut, useLink, useSession } from './session.ts'
+import { readSession, signOut, useLink, useSession } from './session.ts'
 import { LinkSignIn, SignIn } from './sign-in.tsx'
 
-export function App(): VNode {
+function App(): VNode {
   const session = useSession()
   const link = useLink()
   if (link !== null) return <LinkSignIn link={link} session={session} />
@@ -35,6 +39,7 @@ export function App(): VNode {
         <ConnectionBar />
         <Ends />
         <CurrentPage key={session.api_key_id} />
+        <OpenDialog />
       </div>
     </div>
   )
@@ -131,3 +136,10 @@ function CurrentPage(): VNode {
     )
   return <Shown {...match.params} key={`${path} ${visit}`} />
 }
+
+showHiddenCharacters()
+const asked = readSession()
+await applyPreferences()
+watchAddress()
+await asked
+render(<App />, document.getElementById('app') ?? document.body)

@@ -1,4 +1,4 @@
-// The console's only source of time and of timers.
+// Is the console's only source of time and of timers.
 
 /** Unix milliseconds. */
 export function now(): number {

@@ -9,12 +9,12 @@ import { get, getPage, pathWith, type Query } from './api.ts'
 import { later } from './browser-clock.ts'
 import { type MessageKey, t } from './i18n.ts'
 import { shownPages } from './pages.ts'
-import { Dialog } from './parts/dialog.tsx'
+import { closeDialog, Dialog, openDialog } from './parts/dialog.tsx'
 import { TextField } from './parts/field.tsx'
 import { Icon } from './parts/icon.tsx'
 import { FailureNotice, Loading } from './parts/notice.tsx'
 import { useResource } from './resource.ts'
-import { href, useAddress } from './router.ts'
+import { href } from './router.ts'
 import { may } from './session.ts'
 
 const TYPING_MS = 150
@@ -28,9 +28,6 @@ interface Found {
 }
 
 export function Search(): VNode {
-  const [isOpen, open] = useState(false)
-  const { visit } = useAddress()
-  useEffect(() => open(false), [visit])
   useEffect(() => {
     const press = (event: KeyboardEvent): void => {
       const inField =
@@ -38,24 +35,21 @@ export function Search(): VNode {
       const isSlash = event.key === '/' && !event.ctrlKey && !event.metaKey && !inField
       if (!isSlash && !(event.key === 'k' && (event.ctrlKey || event.metaKey))) return
       event.preventDefault()
-      open(true)
+      if (!document.querySelector('dialog')) openDialog(<SearchDialog />)
     }
     document.addEventListener('keydown', press)
     return () => document.removeEventListener('keydown', press)
   }, [])
   return (
-    <>
-      <button type="button" class="nav-link search-button" onClick={() => open(true)}>
-        <Icon name="audit" />
-        {t('search')}
-        <kbd class="push">Ctrl K</kbd>
-      </button>
-      {isOpen ? <SearchDialog onClose={() => open(false)} /> : null}
-    </>
+    <button type="button" class="nav-link search-button" onClick={() => openDialog(<SearchDialog />)}>
+      <Icon name="audit" />
+      {t('search')}
+      <kbd class="push">Ctrl K</kbd>
+    </button>
   )
 }
 
-function SearchDialog({ onClose }: { onClose: () => void }): VNode {
+function SearchDialog(): VNode {
   const [typed, type] = useState('')
   const [text, setText] = useState('')
   useEffect(() => later(TYPING_MS, () => setText(typed.trim())), [typed])
@@ -84,7 +78,7 @@ function SearchDialog({ onClose }: { onClose: () => void }): VNode {
   }, [entered, isCurrent])
   const rows = isCurrent ? (found.data ?? []) : []
   return (
-    <Dialog title={t('search')} onClose={onClose} onSubmit={() => enter(true)}>
+    <Dialog title={t('search')} onClose={closeDialog} onSubmit={() => enter(true)}>
       <div ref={list} class="stack tight">
         <TextField
           label={t('search.what')}
@@ -97,7 +91,7 @@ function SearchDialog({ onClose }: { onClose: () => void }): VNode {
         <FailureNotice failure={found.failure} />
         {!isCurrent && !found.failure ? <Loading rows={2} /> : null}
         {rows.map(({ kind, to, text, note }) => (
-          <a class="menu-item search-found" href={href(to)} key={to} onClick={onClose}>
+          <a class="menu-item search-found" href={href(to)} key={to}>
             <span class="muted small">{t(kind)}</span>
             <span class="clip">{text}</span>
             {note ? <span class="muted small clip push">{note}</span> : null}

@@ -1,4 +1,4 @@
-// The forms that sign in: by a key, or by a one-time link.
+// Shows the forms that sign in: by a key, or by a one-time link.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'

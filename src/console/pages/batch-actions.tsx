@@ -1,4 +1,4 @@
-// The actions on a batch: retry failed lines, pause, resume, cancel, download results.
+// Offers what can be done with a batch: retry failed lines, pause, resume, cancel, download results.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
@@ -6,10 +6,9 @@ import { pathWith, post } from '../api.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
-import { Button, LinkButton, TextButton } from '../parts/button.tsx'
-import { Confirm, FailureDialog, FormDialog } from '../parts/dialog.tsx'
+import { Button, LinkButton, Menu, TextButton } from '../parts/button.tsx'
+import { Confirm, FailureDialog, FormDialog, openDialog } from '../parts/dialog.tsx'
 import { TextField } from '../parts/field.tsx'
-import { Menu } from '../parts/menu.tsx'
 import { useAction } from '../resource.ts'
 import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
@@ -102,30 +101,24 @@ function PauseButton({ batch, reload }: { batch: BatchObject; reload: () => void
 }
 
 function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
-  const [asking, ask] = useState(false)
   const { total, completed, failed } = batch.request_counts
-  return (
-    <div>
-      <Button label={t('cancel.batch')} kind="danger" onClick={() => ask(true)} />
-      {asking ? (
-        <Confirm
-          title={t('cancel.title')}
-          label={t('cancel.batch')}
-          keep={t('cancel.keep')}
-          onClose={() => ask(false)}
-          act={async () => {
-            await post(`/v1/batches/${batch.id}/cancel`)
-            reload()
-          }}
-          text={t('cancel.text', { n: Math.max(0, total - completed - failed) })}
-        />
-      ) : null}
-    </div>
-  )
+  const ask = (): void =>
+    openDialog(
+      <Confirm
+        title={t('cancel.title')}
+        label={t('cancel.batch')}
+        keep={t('cancel.keep')}
+        act={async () => {
+          await post(`/v1/batches/${batch.id}/cancel`)
+          reload()
+        }}
+        text={t('cancel.text', { n: Math.max(0, total - completed - failed) })}
+      />,
+    )
+  return <Button label={t('cancel.batch')} kind="danger" onClick={ask} />
 }
 
 function Downloads({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
-  const [exporting, askWhere] = useState(false)
   const { completed, failed } = batch.request_counts
   const done = completed + failed
   const link = (href: string, name: string, title: string): VNode => (
@@ -138,42 +131,32 @@ function Downloads({ batch, reload }: { batch: BatchObject; reload: () => void }
   const table = (query: Record<string, string>, name: string, title: string): VNode | null =>
     done > 0 ? link(pathWith(`/v1/batches/${batch.id}/results`, query), name, title) : null
   const n = count(done)
+  const askWhere = (): void => openDialog(<ExportDialog batch={batch} reload={reload} />)
   return (
-    <>
-      <Menu label={t('download')} icon="download">
-        {table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n }))}
-        {table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n }))}
-        {file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output'))}
-        {file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors'))}
-        {file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input'))}
-        {may('batches:write') ? (
-          <button type="button" class="menu-item" onClick={() => askWhere(true)}>
-            {t('export.title')}
-          </button>
-        ) : null}
-      </Menu>
-      {exporting ? <ExportDialog batch={batch} onClose={() => askWhere(false)} reload={reload} /> : null}
-    </>
+    <Menu label={t('download')} icon="download">
+      {table({ format: 'csv', spreadsheet: 'true' }, `${batch.id}.csv`, t('download.csv', { n }))}
+      {table({ format: 'parquet' }, `${batch.id}.parquet`, t('download.parquet', { n }))}
+      {file(batch.output_file_id, `${batch.id}-output.jsonl`, t('download.output'))}
+      {file(batch.error_file_id, `${batch.id}-errors.jsonl`, t('download.errors'))}
+      {file(batch.input_file_id, `${batch.id}-input.jsonl`, t('download.input'))}
+      {may('batches:write') ? (
+        <button type="button" class="menu-item" onClick={askWhere}>
+          {t('export.title')}
+        </button>
+      ) : null}
+    </Menu>
   )
 }
 
 /** To the bucket of the batch again, or to another one; of a batch that runs, when it has ended. */
-function ExportDialog({
-  batch,
-  onClose,
-  reload,
-}: {
-  batch: BatchObject
-  onClose: () => void
-  reload: () => void
-}): VNode {
+function ExportDialog({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
   const [url, setUrl] = useState(batch.output_url ?? '')
   const write = async (): Promise<void> => {
     await post(`/v1/batches/${batch.id}/export`, url.trim() === '' ? null : { output_url: url.trim() })
     reload()
   }
   return (
-    <FormDialog title={t('export.title')} label={t('export.write')} onClose={onClose} act={write}>
+    <FormDialog title={t('export.title')} label={t('export.write')} act={write}>
       <TextField
         label={t('new.output')}
         value={url}

@@ -1,12 +1,12 @@
 // The page of files lists uploaded inputs and results of batches, to download, use again or delete.
 import type { VNode } from 'preact'
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo } from 'preact/hooks'
 import type { FileObject } from '../../wire/file.ts'
-import { remove } from '../api.ts'
 import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import type { ListPages } from '../list-pages.ts'
 import { NewBatchButton, TextButton } from '../parts/button.tsx'
-import { Confirm } from '../parts/dialog.tsx'
+import { askToRemove } from '../parts/dialog.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { FilterBar } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
@@ -26,8 +26,7 @@ export function Files(): VNode {
   const { query } = useAddress()
   const purpose = query.get('purpose') ?? 'batch'
   const pages = usePages<FileObject>(PATH, { purpose, search: query.get('q')?.trim() })
-  const [removed, askToRemove] = useState<FileObject | null>(null)
-  const shown = useMemo(() => columns(askToRemove), [])
+  const shown = useMemo(() => columns(pages), [pages])
   return (
     <Page title={t('nav.files')} lead={t('files.lead')} actions={<NewBatchButton />}>
       <FilterBar
@@ -42,23 +41,17 @@ export function Files(): VNode {
         ]}
       />
       <PagedTable<FileObject> pages={pages} label={t('nav.files')} columns={shown} cards />
-      {removed ? (
-        <Confirm
-          title={t('files.removeTitle', { name: removed.filename })}
-          label={t('files.remove')}
-          onClose={() => askToRemove(null)}
-          act={async () => {
-            await remove(`${PATH}/${removed.id}`)
-            pages.refresh()
-          }}
-          text={t(removed.purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')}
-        />
-      ) : null}
     </Page>
   )
 }
 
-const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] => [
+function removeFile({ id, filename, purpose }: FileObject, pages: ListPages<FileObject>): void {
+  const text = t(purpose === 'batch_output' ? 'files.removeResults' : 'files.removeInput')
+  const title = t('files.removeTitle', { name: filename })
+  askToRemove(`${PATH}/${id}`, { title, label: t('files.remove'), text }, () => pages.refresh())
+}
+
+const columns = (pages: ListPages<FileObject>): Column<FileObject>[] => [
   {
     title: t('new.file'),
     main: true,
@@ -98,7 +91,7 @@ const columns = (askToRemove: (file: FileObject) => void): Column<FileObject>[] 
           <a href={`${href('/new')}?file=${file.id}`}>{t('files.useAgain')}</a>
         ) : null}
         {may('files:delete') || may('files:write') ? (
-          <TextButton label={t('files.remove')} kind="danger" onClick={() => askToRemove(file)} />
+          <TextButton label={t('files.remove')} kind="danger" onClick={() => removeFile(file, pages)} />
         ) : null}
       </div>
     ),

@@ -1,14 +1,14 @@
-// The page of API keys, and of the projects and plans that they belong to.
+// The page of keys lists API keys, and the projects and plans that they belong to.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'
 import type { List } from '../../wire/list.ts'
 import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
-import { post, remove } from '../api.ts'
+import { post } from '../api.ts'
 import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button, TextButton } from '../parts/button.tsx'
-import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
+import { askToRemove, FormDialog, openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckField, CheckList, SelectField, TextField, useFields } from '../parts/field.tsx'
 import { Loaded } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -25,9 +25,8 @@ export function Keys(): VNode {
   const session = useSession()
   const keys = useGet<List<ApiKeyObject>>('/v1/keys', { limit: 100 })
   const projects = useGet<List<ProjectObject>>(may('operator') ? '/v1/projects' : null, { limit: 100 })
-  const [creating, create] = useState(false)
-  const [secret, setSecret] = useState<string | null>(null)
-  const [revoked, askToRevoke] = useState<ApiKeyObject | null>(null)
+  const create = (): void =>
+    openDialog(<CreateKey projects={projects.data?.data ?? []} reload={keys.reload} />)
   const columns: Column<ApiKeyObject>[] = [
     {
       title: t('audit.key'),
@@ -58,7 +57,7 @@ export function Keys(): VNode {
         ) : key.id === session?.api_key_id ? (
           <span class="muted">{t('keys.yours')}</span>
         ) : may('keys:write') ? (
-          <TextButton label={t('keys.revoke')} kind="danger" onClick={() => askToRevoke(key)} />
+          <TextButton label={t('keys.revoke')} kind="danger" onClick={() => revoke(key, keys.reload)} />
         ) : null,
     },
   ]
@@ -67,9 +66,7 @@ export function Keys(): VNode {
       title={t('keys.title')}
       lead={t('keys.lead')}
       actions={
-        may('keys:write') ? (
-          <Button label={t('keys.new')} icon="new" kind="primary" onClick={() => create(true)} />
-        ) : null
+        may('keys:write') ? <Button label={t('keys.new')} icon="new" kind="primary" onClick={create} /> : null
       }
     >
       <Loaded resource={keys}>
@@ -87,57 +84,22 @@ export function Keys(): VNode {
           {(list) => (list ? <Projects projects={list.data} reload={projects.reload} /> : null)}
         </Loaded>
       ) : null}
-      {creating ? (
-        <CreateKey
-          scopes={session?.scopes ?? []}
-          projects={projects.data?.data ?? []}
-          onClose={() => create(false)}
-          onCreated={(key) => {
-            setSecret(key)
-            keys.reload()
-          }}
-        />
-      ) : null}
-      {secret === null ? null : (
-        <SecretDialog
-          title={t('signIn.apiKey')}
-          text={t('keys.createdText')}
-          secret={secret}
-          onClose={() => setSecret(null)}
-        />
-      )}
-      {revoked ? (
-        <Confirm
-          title={t('keys.revokeTitle')}
-          label={t('keys.revoke')}
-          onClose={() => askToRevoke(null)}
-          act={async () => {
-            await remove(`/v1/keys/${revoked.id}`)
-            keys.reload()
-          }}
-          text={t('keys.revokeText', { name: revoked.name ?? revoked.id })}
-        />
-      ) : null}
     </Page>
   )
 }
 
-function CreateKey({
-  scopes,
-  projects,
-  onClose,
-  onCreated,
-}: {
-  scopes: readonly Scope[]
-  projects: readonly ProjectObject[]
-  onClose: () => void
-  onCreated: (key: string) => void
-}): VNode {
+function revoke({ id, name }: ApiKeyObject, reload: () => void): void {
+  const text = t('keys.revokeText', { name: name ?? id })
+  askToRemove(`/v1/keys/${id}`, { title: t('keys.revokeTitle'), label: t('keys.revoke'), text }, reload)
+}
+
+function CreateKey({ projects, reload }: { projects: readonly ProjectObject[]; reload: () => void }): VNode {
   const session = useSession()
   const { values, bind } = useFields({ name: '', project: session?.project.id ?? '' })
+  const scopes = session?.scopes ?? []
   const [strict, setStrict] = useState(false)
   const [chosen, setChosen] = useState<readonly Scope[]>(scopes.filter((scope) => !POWERS.includes(scope)))
-  const create = async (): Promise<void> => {
+  const create = async (): Promise<VNode> => {
     const name = values.name.trim()
     const made = await post<{ key: string }>('/v1/keys', {
       scopes: chosen,
@@ -145,16 +107,11 @@ function CreateKey({
       ...(strict ? { compat: 'openai' } : {}),
       ...(values.project === session?.project.id ? {} : { project_id: values.project }),
     })
-    onCreated(made.key)
+    reload()
+    return <SecretDialog title={t('signIn.apiKey')} text={t('keys.createdText')} secret={made.key} />
   }
   return (
-    <FormDialog
-      title={t('keys.new')}
-      label={t('keys.create')}
-      disabled={chosen.length === 0}
-      onClose={onClose}
-      act={create}
-    >
+    <FormDialog title={t('keys.new')} label={t('keys.create')} disabled={chosen.length === 0} act={create}>
       <TextField label={t('new.name')} {...bind('name')} autoFocus placeholder="ci" />
       {projects.length > 1 ? (
         <SelectField
@@ -170,7 +127,8 @@ function CreateKey({
 }
 
 function Projects({ projects, reload }: { projects: readonly ProjectObject[]; reload: () => void }): VNode {
-  const [edited, edit] = useState<ProjectObject | 'new' | null>(null)
+  const edit = (project: ProjectObject | null): void =>
+    openDialog(<ProjectDialog project={project} reload={reload} />)
   const columns: Column<ProjectObject>[] = [
     {
       title: t('keys.project'),
@@ -200,29 +158,14 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
   return (
     <Section
       title={t('keys.projects')}
-      aside={<TextButton label={t('keys.newProject')} onClick={() => edit('new')} />}
+      aside={<TextButton label={t('keys.newProject')} onClick={() => edit(null)} />}
     >
       <Table label={t('keys.projects')} columns={columns} rows={projects} />
-      {edited ? (
-        <ProjectDialog
-          project={edited === 'new' ? null : edited}
-          onClose={() => edit(null)}
-          reload={reload}
-        />
-      ) : null}
     </Section>
   )
 }
 
-function ProjectDialog({
-  project,
-  onClose,
-  reload,
-}: {
-  project: ProjectObject | null
-  onClose: () => void
-  reload: () => void
-}): VNode {
+function ProjectDialog({ project, reload }: { project: ProjectObject | null; reload: () => void }): VNode {
   const { values, bind } = useFields({ name: '', plan: project?.plan ?? 'payg' })
   const save = async (): Promise<void> => {
     const plan = values.plan.trim()
@@ -231,12 +174,7 @@ function ProjectDialog({
     reload()
   }
   return (
-    <FormDialog
-      title={project ? project.name : t('keys.newProject')}
-      label={t('save')}
-      onClose={onClose}
-      act={save}
-    >
+    <FormDialog title={project ? project.name : t('keys.newProject')} label={t('save')} act={save}>
       {project ? null : <TextField label={t('new.name')} {...bind('name')} required autoFocus />}
       <TextField label={t('keys.plan')} {...bind('plan')} required hint={t('keys.planHint')} />
     </FormDialog>

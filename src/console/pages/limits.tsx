@@ -5,13 +5,12 @@ import { useState } from 'preact/hooks'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'
 import type { List } from '../../wire/list.ts'
 import type { UsageObject } from '../../wire/usage.ts'
-import { get, post, remove } from '../api.ts'
+import { get, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Button, TextButton } from '../parts/button.tsx'
-import { Confirm, FormDialog } from '../parts/dialog.tsx'
-import { Entity } from '../parts/entity.tsx'
+import { Button, Entity, TextButton } from '../parts/button.tsx'
+import { askToRemove, FormDialog } from '../parts/dialog.tsx'
 import { optionsOf, SelectField, TextField, useFields } from '../parts/field.tsx'
 import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page } from '../parts/page.tsx'
@@ -50,7 +49,6 @@ export function Limits(): VNode {
   const edited = may('limits:write') ? query.get('change') : null
   const changed = limits.data?.data.find(({ id }) => id === edited) ?? null
   const edit = (change: string | null): void => replaceQuery({ change })
-  const [removed, askToRemove] = useState<LimitObject | null>(null)
   const [unpriced, setUnpriced] = useState<readonly string[]>([])
   const create = may('limits:write') ? (
     <Button label={t('limits.new')} icon="new" kind="primary" onClick={() => edit('new')} />
@@ -74,7 +72,7 @@ export function Limits(): VNode {
                   limit={limit}
                   spent={spent.data}
                   edit={() => edit(limit.id)}
-                  remove={() => askToRemove(limit)}
+                  reload={limits.reload}
                   key={limit.id}
                 />
               ))}
@@ -90,18 +88,6 @@ export function Limits(): VNode {
             setUnpriced(saved.unpriced_models ?? [])
             limits.reload()
           }}
-        />
-      ) : null}
-      {removed ? (
-        <Confirm
-          title={t('limits.removeTitle')}
-          label={t('remove')}
-          onClose={() => askToRemove(null)}
-          act={async () => {
-            await remove(`/v1/limits/${removed.id}`)
-            limits.reload()
-          }}
-          text={t('limits.removeText')}
         />
       ) : null}
     </Page>
@@ -141,16 +127,20 @@ function LimitCard({
   limit,
   spent,
   edit,
-  remove,
+  reload,
 }: {
   limit: LimitObject
   spent: Spent | null
   edit: () => void
-  remove: () => void
+  reload: () => void
 }): VNode {
   const show = shownIn(limit)
   const all = spent ? gauges(limit, spent) : []
   const name = limit.entity ?? limit.entity_type ?? t('limits.project')
+  const remove = (): void => {
+    const question = { title: t('limits.removeTitle'), label: t('remove'), text: t('limits.removeText') }
+    askToRemove(`/v1/limits/${limit.id}`, question, reload)
+  }
   return (
     <li class="card stack">
       <div class="section-head">

@@ -1,12 +1,13 @@
-// Lists the lines of a batch, with filters that are part of the address.
+// Lists the lines of a batch, with filters that are part of the address, or shows their answers as a table.
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine, LineStatus, LineSummary, LinesQuery } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/list.ts'
-import { schemaColumns } from '../answer-columns.ts'
-import { get, pathWith, type Query } from '../api.ts'
+import { type AnswerRow, answerRow, schemaColumns } from '../answer-columns.ts'
+import { get, pathWith, type Query, readResults } from '../api.ts'
 import { later } from '../browser-clock.ts'
+import { parseExact } from '../exact-json.ts'
 import { compact, count, duration, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import type { ListSource } from '../list-pages.ts'
@@ -21,7 +22,6 @@ import type { Column } from '../parts/table.tsx'
 import { useListPages, useResource } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
-import { AnswerTable } from './answer-table.tsx'
 import { type FailedLines, RetryButton } from './batch-actions.tsx'
 import { mayRetryCode } from './batch-errors.tsx'
 
@@ -63,6 +63,43 @@ export function Lines({ batch }: { batch: BatchObject }): VNode {
   ) : (
     <LineBrowser batch={batch} choice={choice} />
   )
+}
+
+/** Loads more rows as it is scrolled. */
+function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly string[] }): VNode {
+  const pages = useListPages<AnswerRow>({
+    name: `answers of ${batch.id}`,
+    read: async (cursor, signal) => {
+      const { lines, next } = await readResults(batch.id, { after: cursor ?? '0', limit: PAGE }, signal)
+      return { rows: lines.map((line) => answerRow(parseExact(line), columns)), next }
+    },
+  })
+  const table: Column<AnswerRow>[] = [
+    { title: '#', width: '4rem', minor: true, cell: ({ line }) => <span class="muted">{count(line)}</span> },
+    {
+      title: 'custom_id',
+      main: true,
+      cell: ({ line, custom_id }) => (
+        <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${line}`)} title={custom_id}>
+          {custom_id}
+        </a>
+      ),
+    },
+    ...columns.map((title, i) => ({
+      title,
+      grow: 1.75,
+      minor: i >= 2,
+      cell: ({ cells, error }: AnswerRow) =>
+        error === null ? (
+          <span title={cells[i]}>{cells[i]}</span>
+        ) : i === 0 ? (
+          <span class="bad-text whole" title={error}>
+            {error}
+          </span>
+        ) : null,
+    })),
+  ]
+  return <PagedTable<AnswerRow> pages={pages} label={t('lines.answers')} columns={table} />
 }
 
 function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | null }): VNode {

@@ -6,7 +6,7 @@ import { fillPrompt, readTable, unknownColumns } from '../csv-rows.ts'
 import { t } from '../i18n.ts'
 import { brokenAt } from '../json-place.ts'
 import { Button, Choice } from '../parts/button.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
+import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 
 const TOKENS_MAX = 256
@@ -100,23 +100,26 @@ function lineOf(
 const asFile = (text: string, name: string): File => new File([text], name, { type: 'application/jsonl' })
 
 function TableForm({ models, onFile }: SourceProps): VNode {
-  const [text, setText] = useState('name,city\nAda,London\nGrace,New York\nKatherine,Hampton')
-  const [prompt, setPrompt] = useState('Greet {{name}} from {{city}} in one sentence.')
-  const [model, setModel] = useState(models[0]?.id ?? '')
-  const [system, setSystem] = useState('')
-  const [tokens, setTokens] = useState(String(TOKENS_MAX))
-  const [schemaText, setSchema] = useState('')
-  const [idColumn, setIdColumn] = useState('')
-  const table = readTable(text)
+  const { values, bind } = useFields({
+    text: 'name,city\nAda,London\nGrace,New York\nKatherine,Hampton',
+    prompt: 'Greet {{name}} from {{city}} in one sentence.',
+    model: models[0]?.id ?? '',
+    system: '',
+    tokens: String(TOKENS_MAX),
+    schema: '',
+    idColumn: '',
+  })
+  const { prompt, model, system } = values
+  const table = readTable(values.text)
   const unknown = unknownColumns(`${prompt} ${system}`, table)
-  const badSchema = schemaText.trim() === '' ? null : jsonProblem(schemaText)
-  const schema = schemaText.trim() === '' || badSchema ? undefined : JSON.parse(schemaText)
-  const id = table.columns.indexOf(idColumn)
+  const badSchema = values.schema.trim() === '' ? null : jsonProblem(values.schema)
+  const schema = values.schema.trim() === '' || badSchema ? undefined : JSON.parse(values.schema)
+  const id = table.columns.indexOf(values.idColumn)
   const ids = table.rows.map((row, i) => (id < 0 ? `line-${i + 1}` : (row[id] ?? '')))
   const badId = ids.find((id, i) => id === '' || ids.indexOf(id) < i)
   const filled = table.rows.map((row) => [prompt, system].map((text) => fillPrompt(text, table, row)))
   const lines = filled.map(([content = '', system = ''], i) =>
-    lineOf(model, ids[i] ?? '', content, { system, max_tokens: Number(tokens), schema }),
+    lineOf(model, ids[i] ?? '', content, { system, max_tokens: Number(values.tokens), schema }),
   )
   const problem =
     lines.length === 0
@@ -128,18 +131,11 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           : badSchema
             ? t('new.badSchema')
             : null
-  const load = (files: FileList | null): void => void files?.[0]?.text().then(setText)
+  const load = (files: FileList | null): void => void files?.[0]?.text().then(bind('text').onInput)
   return (
     <div class="columns">
       <div class="stack">
-        <TextField
-          label={t('new.rows')}
-          value={text}
-          onInput={setText}
-          rows={7}
-          mono
-          hint={t('new.rowsHint')}
-        />
+        <TextField label={t('new.rows')} {...bind('text')} rows={7} mono hint={t('new.rowsHint')} />
         <label class="link">
           {t('new.tableFile')}
           <input
@@ -151,32 +147,28 @@ function TableForm({ models, onFile }: SourceProps): VNode {
         </label>
         <TextField
           label={t('new.prompt')}
-          value={prompt}
-          onInput={setPrompt}
+          {...bind('prompt')}
           rows={4}
           hint={t('new.promptHint', { columns: table.columns.map((name) => `{{${name}}}`).join(' ') })}
           error={unknown.length > 0 ? t('new.noColumn', { name: unknown.join(', ') }) : null}
         />
-        <TextField label={t('new.system')} value={system} onInput={setSystem} rows={2} />
+        <TextField label={t('new.system')} {...bind('system')} rows={2} />
         <div class="form-row">
           <SelectField
             label={t('line.model')}
-            value={model}
+            {...bind('model')}
             options={models.map(({ id }) => [id, id] as const)}
-            onInput={setModel}
           />
-          <TextField label="max_tokens" type="number" min={1} value={tokens} onInput={setTokens} />
+          <TextField label="max_tokens" type="number" min={1} {...bind('tokens')} />
           <SelectField
             label="custom_id"
-            value={idColumn}
+            {...bind('idColumn')}
             options={[['', t('new.numbered')], ...table.columns.map((name) => [name, name] as const)]}
-            onInput={setIdColumn}
           />
         </div>
         <TextField
           label={t('new.schema')}
-          value={schemaText}
-          onInput={setSchema}
+          {...bind('schema')}
           rows={3}
           mono
           hint={t('new.schemaHint')}

@@ -11,8 +11,8 @@ import { later, now } from '../browser-clock.ts'
 import { bytes, compact, count, duration, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
-import { SecretDialog } from '../parts/dialog.tsx'
-import { SelectField, TextField } from '../parts/field.tsx'
+import { openDialog, SecretDialog } from '../parts/dialog.tsx'
+import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { costFigure, Figures } from '../parts/figures.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -268,12 +268,10 @@ function excerpt(text: string, column: number | null): string {
 }
 
 function OrderForm({ file, content }: { file: FileObject; content: File | FileObject }): VNode {
-  const [choices, setChoices] = useState(() => readDraft(file.id))
-  const choose = (name: keyof typeof CHOICES) => (text: string) => {
-    setChoices({ ...choices, [name]: text })
-    sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...choices, [name]: text }))
-  }
-  const [made, setMade] = useState<BatchObject | null>(null)
+  const { values: choices, bind } = useFields(
+    () => readDraft(file.id),
+    (changed) => sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...changed })),
+  )
   const quotas = useGet<QuotasObject>('/v1/quotas')
   const windows = [...new Set([...(quotas.data?.completion_windows ?? []), choices.window])]
   const endpoint = useResource(async () => await endpointOf(content), [file.id])
@@ -291,8 +289,11 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
     void action.run(async () => {
       const batch = await post<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
       sessionStorage.removeItem(DRAFT)
-      if (batch.webhook?.secret === undefined) navigate(`/batches/${batch.id}`)
-      else setMade(batch)
+      const leave = (): void => navigate(`/batches/${batch.id}`)
+      const { secret } = batch.webhook ?? {}
+      if (secret === undefined) return leave()
+      const [title, text] = [t('webhooks.secret'), t('webhooks.secretText')]
+      openDialog(<SecretDialog title={title} text={text} secret={secret} onClose={leave} />)
     })
   const isReading = endpoint.loading && endpoint.data === null
   const isBlocked = estimate.data?.accepted === false
@@ -306,16 +307,10 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
       {estimate.data ? <Estimate estimate={estimate.data} /> : null}
       <div class="form">
         <div class="form-row">
-          <TextField
-            label={t('new.name')}
-            value={choices.name}
-            onInput={choose('name')}
-            placeholder={file.filename}
-          />
+          <TextField label={t('new.name')} {...bind('name')} placeholder={file.filename} />
           <TextField
             label={t('line.entity')}
-            value={choices.entity}
-            onInput={choose('entity')}
+            {...bind('entity')}
             placeholder="team:search"
             hint={t('new.entityHint')}
           />
@@ -323,9 +318,8 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
         <div class="form-row">
           <SelectField
             label={t('batch.window')}
-            value={choices.window}
+            {...bind('window')}
             options={windows.map((name) => [name, name] as const)}
-            onInput={choose('window')}
             hint={
               ends === null ? null : (
                 <>
@@ -337,15 +331,13 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           <TextField
             label={t('new.start')}
             type="datetime-local"
-            value={choices.start}
-            onInput={choose('start')}
+            {...bind('start')}
             hint={t('new.startHint')}
           />
         </div>
         <TextField
           label={t('new.metadata')}
-          value={choices.metadata}
-          onInput={choose('metadata')}
+          {...bind('metadata')}
           placeholder="run=nightly; owner=ana"
           hint={t('new.metadataHint')}
         />
@@ -354,25 +346,22 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           <div class="form">
             <SelectField
               label={t('new.reask')}
-              value={choices.reask}
+              {...bind('reask')}
               options={REASKS.map((text) => [text, reaskText(text === '' ? null : reaskOf(text))] as const)}
-              onInput={choose('reask')}
               hint={t('new.reaskHint')}
             />
             {may('webhooks:write') ? (
               <TextField
                 label={t('new.webhook')}
                 type="url"
-                value={choices.webhook}
-                onInput={choose('webhook')}
+                {...bind('webhook')}
                 placeholder="https://example.com/offpeak"
                 hint={t('new.webhookHint')}
               />
             ) : null}
             <TextField
               label={t('new.output')}
-              value={choices.output}
-              onInput={choose('output')}
+              {...bind('output')}
               placeholder="s3://bucket/path/"
               hint={t('new.outputHint')}
             />
@@ -394,14 +383,6 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           ) : null}
         </div>
       </div>
-      {made?.webhook?.secret === undefined ? null : (
-        <SecretDialog
-          title={t('webhooks.secret')}
-          text={t('webhooks.secretText')}
-          secret={made.webhook.secret}
-          onClose={() => navigate(`/batches/${made.id}`)}
-        />
-      )}
     </form>
   )
 }

@@ -1,4 +1,4 @@
-// The operators' page of workers, model servers, stores and waiting reasons.
+// The page for operators shows workers, model servers, stores and waiting reasons.
 import type { VNode } from 'preact'
 import { useEffect } from 'preact/hooks'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'

@@ -10,13 +10,12 @@ import type {
   WebhookWithSecret,
 } from '../../wire/event.ts'
 import type { List } from '../../wire/list.ts'
-import { post, remove } from '../api.ts'
+import { post } from '../api.ts'
 import { every } from '../browser-clock.ts'
 import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { Button, TextButton } from '../parts/button.tsx'
-import { Confirm, FormDialog, SecretDialog } from '../parts/dialog.tsx'
-import { Entity } from '../parts/entity.tsx'
+import { Button, Entity, TextButton } from '../parts/button.tsx'
+import { askToRemove, FormDialog, openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckList, TextField, useFields } from '../parts/field.tsx'
 import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section } from '../parts/page.tsx'
@@ -29,15 +28,14 @@ import { may } from '../session.ts'
 
 export function Webhooks(): VNode {
   const webhooks = useGet<List<WebhookObject>>('/v1/webhooks', { limit: 100 })
-  const [creating, create] = useState(false)
-  const [secret, setSecret] = useState<string | null>(null)
+  const create = (): void => openDialog(<CreateDialog reload={webhooks.reload} />)
   return (
     <Page
       title={t('webhooks.title')}
       lead={t('webhooks.lead')}
       actions={
         may('webhooks:write') ? (
-          <Button label={t('webhooks.new')} icon="new" kind="primary" onClick={() => create(true)} />
+          <Button label={t('webhooks.new')} icon="new" kind="primary" onClick={create} />
         ) : null
       }
     >
@@ -48,30 +46,11 @@ export function Webhooks(): VNode {
               <p>{t('webhooks.noneText')}</p>
             </Empty>
           ) : (
-            data.map((webhook) => (
-              <Webhook webhook={webhook} reload={webhooks.reload} onSecret={setSecret} key={webhook.id} />
-            ))
+            data.map((webhook) => <Webhook webhook={webhook} reload={webhooks.reload} key={webhook.id} />)
           )
         }
       </Loaded>
       {may('events:read') ? <Events /> : null}
-      {creating ? (
-        <CreateDialog
-          onClose={() => create(false)}
-          onCreated={(made) => {
-            setSecret(made.secret)
-            webhooks.reload()
-          }}
-        />
-      ) : null}
-      {secret === null ? null : (
-        <SecretDialog
-          title={t('webhooks.secret')}
-          text={t('webhooks.secretText')}
-          secret={secret}
-          onClose={() => setSecret(null)}
-        />
-      )}
     </Page>
   )
 }
@@ -86,19 +65,10 @@ const PENDING_MS = 1_500
 
 const TONES = { delivered: 'good', failed: 'bad', pending: 'idle' } as const
 
-function Webhook({
-  webhook,
-  reload,
-  onSecret,
-}: {
-  webhook: WebhookObject
-  reload: () => void
-  onSecret: (secret: string) => void
-}): VNode {
+function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => void }): VNode {
   const path = `/v1/webhooks/${webhook.id}`
   const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 })
   const action = useAction()
-  const [removing, askToRemove] = useState(false)
   const [queued, setQueued] = useState<number | null>(null)
   const run = (act: () => Promise<void>): void => void action.run(act)
   const replay = (event_id?: string): void =>
@@ -194,9 +164,15 @@ function Webhook({
             }),
           )}
           {link(t('webhooks.rotate'), () =>
-            run(async () => onSecret((await post<WebhookWithSecret>(`${path}/rotate_secret`)).secret)),
+            run(async () => openDialog(<SigningSecret of={await post(`${path}/rotate_secret`)} />)),
           )}
-          {link(t('remove'), () => askToRemove(true))}
+          {link(t('remove'), () =>
+            askToRemove(
+              path,
+              { title: t('webhooks.removeTitle'), label: t('remove'), text: webhook.url },
+              reload,
+            ),
+          )}
           {queued === null ? null : (
             <span class="muted" role="status">
               {t('webhooks.queued', { n: queued })}
@@ -210,48 +186,33 @@ function Webhook({
       ) : (
         <Table label={t('webhooks.deliveries')} columns={columns} rows={rows} />
       )}
-      {removing ? (
-        <Confirm
-          title={t('webhooks.removeTitle')}
-          label={t('remove')}
-          onClose={() => askToRemove(false)}
-          act={async () => {
-            await remove(path)
-            reload()
-          }}
-          text={webhook.url}
-        />
-      ) : null}
     </section>
   )
 }
 
-function CreateDialog({
-  onClose,
-  onCreated,
-}: {
-  onClose: () => void
-  onCreated: (webhook: WebhookWithSecret) => void
-}): VNode {
+function SigningSecret({ of: { secret } }: { of: WebhookWithSecret }): VNode {
+  return <SecretDialog title={t('webhooks.secret')} text={t('webhooks.secretText')} secret={secret} />
+}
+
+function CreateDialog({ reload }: { reload: () => void }): VNode {
   const { values, bind } = useFields({ url: '', description: '' })
   const [types, setTypes] = useState<readonly EventType[]>(EVENT_TYPES)
-  const create = async (): Promise<void> => {
+  const create = async (): Promise<VNode> => {
     const description = values.description.trim()
     const event_types = types.length === EVENT_TYPES.length ? null : types
-    onCreated(
-      await post<WebhookWithSecret>('/v1/webhooks', {
-        url: values.url.trim(),
-        event_types,
-        ...(description === '' ? {} : { description }),
-      }),
-    )
+    const made = await post<WebhookWithSecret>('/v1/webhooks', {
+      url: values.url.trim(),
+      event_types,
+      ...(description === '' ? {} : { description }),
+    })
+    reload()
+    return <SigningSecret of={made} />
   }
   return (
     <FormDialog
       title={t('webhooks.new')}
       label={t('webhooks.create')}
       disabled={types.length === 0}
-      onClose={onClose}
       act={create}
     >
       <TextField

@@ -1,6 +1,7 @@
-// Buttons and links that look like buttons.
+// Draws buttons, menus, and links.
 import type { ComponentChildren, VNode } from 'preact'
-import { useState } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { pathWith } from '../api.ts'
 import { later } from '../browser-clock.ts'
 import { t } from '../i18n.ts'
 import { href } from '../router.ts'
@@ -130,4 +131,55 @@ export function CopyButton({ text, label }: { text: string; label?: string }): V
       {label ? <span>{copied ? t('copied') : label}</span> : null}
     </button>
   )
+}
+
+/** A button that opens a short list of links and buttons: the browser's own disclosure, closed by Escape and by a click elsewhere. */
+export function Menu({
+  label,
+  icon,
+  children,
+}: {
+  label: string
+  icon?: IconName
+  children?: ComponentChildren
+}): VNode {
+  const details = useRef<HTMLDetailsElement>(null)
+  useEffect(() => {
+    const close = (event: Event): void => {
+      const open = details.current
+      if (!open?.open) return
+      if (event instanceof KeyboardEvent) {
+        if (event.key !== 'Escape') return
+        open.querySelector('summary')?.focus()
+      } else if (
+        event.target instanceof Node &&
+        open.contains(event.target) &&
+        !(event.target instanceof Element && event.target.closest('.menu-item'))
+      )
+        return
+      open.open = false
+    }
+    document.addEventListener('click', close)
+    document.addEventListener('keydown', close)
+    return () => {
+      document.removeEventListener('click', close)
+      document.removeEventListener('keydown', close)
+    }
+  }, [])
+  return (
+    <details class="menu-button" ref={details}>
+      <summary class="button plain">
+        {icon ? <Icon name={icon} /> : null}
+        <span>{label}</span>
+        <Icon name="down" />
+      </summary>
+      <div class="menu-list">{children}</div>
+    </details>
+  )
+}
+
+/** A link from an entity to its usage. */
+export function Entity({ name }: { name: string }): VNode {
+  const isOpen = may('usage:read') || may('limits:read')
+  return isOpen ? <a href={pathWith(href('/usage'), { entity: name })}>{name}</a> : <span>{name}</span>
 }

@@ -1,21 +1,42 @@
-// A dialog confirms an irreversible action, or holds a small form. The browser's own dialog keeps the focus inside and
-// closes on Escape.
+// A dialog confirms an irreversible action, or holds a small form. One is open over the page, and ends with it. The
+// browser's own dialog keeps the focus inside and closes on Escape.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
+import { remove } from '../api.ts'
+import { Cell, useCell } from '../cell.ts'
 import { t } from '../i18n.ts'
 import { useAction } from '../resource.ts'
+import { currentAddress, useAddress } from '../router.ts'
 import { Button, CopyButton } from './button.tsx'
 import { FailureNotice } from './notice.tsx'
 import { CodeBlock } from './text.tsx'
 
-/** A small form or question with one action; it closes when the action has succeeded. */
+const opened = new Cell<{ dialog: VNode; visit: number } | null>(null)
+
+/** In place of the one that is open. */
+export function openDialog(dialog: VNode): void {
+  opened.set({ dialog, visit: currentAddress().visit })
+}
+
+export function closeDialog(): void {
+  opened.set(null)
+}
+
+export function OpenDialog(): VNode | null {
+  const { visit } = useAddress()
+  const open = useCell(opened)
+  useEffect(() => closeDialog, [])
+  return open?.visit === visit ? open.dialog : null
+}
+
+/** A small form or question with one action; it closes when the action has succeeded. `act`: may make the dialog that follows. */
 export function FormDialog({
   title,
   label,
   danger,
   keep,
   disabled,
-  onClose,
+  onClose = closeDialog,
   act,
   children,
 }: {
@@ -26,13 +47,24 @@ export function FormDialog({
   /** Of the button that closes it, if that is not Cancel. */
   keep?: string
   disabled?: boolean
-  onClose: () => void
-  act: () => Promise<void>
+  onClose?: () => void
+  act: () => Promise<void> | Promise<VNode>
   children: ComponentChildren
 }): VNode {
   const action = useAction()
+  const isOpen = useRef(true)
+  useEffect(
+    () => () => {
+      isOpen.current = false
+    },
+    [],
+  )
   const send = async (): Promise<void> => {
-    if (await action.run(act)) onClose()
+    await action.run(async () => {
+      const next = await act()
+      if (next) openDialog(next)
+      else if (isOpen.current) onClose()
+    })
   }
   const foot = [
     <Button label={keep ?? t('cancel')} onClick={onClose} />,
@@ -56,7 +88,7 @@ export function FormDialog({
 export function Confirm({
   text,
   ...question
-}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'onClose' | 'act'> & {
+}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'act'> & {
   text: string
 }): VNode {
   return (
@@ -64,6 +96,19 @@ export function Confirm({
       <p>{text}</p>
     </FormDialog>
   )
+}
+
+/** Asks before the object at `path` is deleted. */
+export function askToRemove(
+  path: string,
+  question: Omit<Parameters<typeof Confirm>[0], 'act'>,
+  reload: () => void,
+): void {
+  const act = async (): Promise<void> => {
+    await remove(path)
+    reload()
+  }
+  openDialog(<Confirm {...question} act={act} />)
 }
 
 /** Why an action failed; nothing while it has not. */
@@ -89,12 +134,12 @@ export function SecretDialog({
   title,
   text,
   secret,
-  onClose,
+  onClose = closeDialog,
 }: {
   title: string
   text: string
   secret: string
-  onClose: () => void
+  onClose?: () => void
 }): VNode {
   const foot = [
     <CopyButton text={secret} label={t('copy')} />,

@@ -1,4 +1,4 @@
-// Inputs with their label, hint and error, which screen readers announce.
+// Draws inputs with their label, hint and error, which screen readers announce.
 import type { ComponentChildren, VNode } from 'preact'
 import { useId, useState } from 'preact/hooks'
 import { type MessageKey, t } from '../i18n.ts'
@@ -172,9 +172,10 @@ export function CheckList<T extends string>({
   )
 }
 
-/** The values of the fields of a form; `bind` ties a field to its value. */
+/** The values of the fields of a form; `bind` ties a field to its value. `changed` is told of every change. */
 export function useFields<Name extends string>(
-  start: Readonly<Record<Name, string>>,
+  start: Readonly<Record<Name, string>> | (() => Readonly<Record<Name, string>>),
+  changed: (values: Readonly<Record<Name, string>>) => void = () => {},
 ): {
   values: Readonly<Record<Name, string>>
   bind: (name: Name) => { value: string; onInput: (value: string) => void }
@@ -182,7 +183,12 @@ export function useFields<Name extends string>(
   const [values, setValues] = useState(start)
   const bind = (name: Name) => ({
     value: values[name],
-    onInput: (value: string) => setValues((last) => ({ ...last, [name]: value })),
+    onInput: (value: string) =>
+      setValues((last) => {
+        const next = { ...last, [name]: value }
+        changed(next)
+        return next
+      }),
   })
   return { values, bind }
 }

@@ -1,4 +1,4 @@
-// Line drawings of 16 by 16, all in the colour of the text around them.
+// Draws icons of 16 by 16 pixels, all in the colour of the text around them.
 import type { VNode } from 'preact'
 
 const PATHS = {

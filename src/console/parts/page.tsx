@@ -1,4 +1,4 @@
-// The frame of a page. Its heading gets the focus when a link has led to the page, and names the window.
+// Draws the frame of a page. Its heading gets the focus when a link has led to the page, and names the window.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import { currentAddress } from '../router.ts'

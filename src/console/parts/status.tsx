@@ -1,4 +1,4 @@
-// The status of a batch as a coloured word. A batch with failed lines is never shown as a plain success.
+// Shows the status of a batch as a coloured word. A batch with failed lines is never shown as a plain success.
 
 import type { VNode } from 'preact'
 import { isNotRun } from '../../domain/batch.ts'

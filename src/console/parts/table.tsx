@@ -1,4 +1,5 @@
-// A table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a table.
+// Draws a table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a
+// table.
 import type { ComponentChildren, VNode } from 'preact'
 import { isRecord } from '../../domain/json-record.ts'
 import { t } from '../i18n.ts'

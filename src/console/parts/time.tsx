@@ -1,4 +1,4 @@
-// A moment in the reader's zone, with UTC on hover and for machines.
+// Shows a moment in the reader's zone, with UTC on hover and for machines.
 
 import type { VNode } from 'preact'
 import { every, now } from '../browser-clock.ts'
