@@ -34,7 +34,7 @@ bench.defer(() => store.close())
 await store.migrate()
 const giant = await fill()
 
-const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 600_000, now))
+const worker_id = await store.write((tx) => openSession(tx, 600_000, now))
 const some = (await store.read.selectFrom('batches').select(['id', 'project_id']).execute()).filter(
   ({ id }) => id !== giant.id,
 )
@@ -57,7 +57,7 @@ const table = {
     readBatchProgress(store, [giant], now, new Map()),
   ),
   'the first unfinished chunk of that batch': await measure(() => firstUnsealed(store.read, giant.id)),
-  'whether maintenance is due': await measure(() => maintenanceDue(store.read, store.claimSql, now)),
+  'whether maintenance is due': await measure(() => maintenanceDue(store.read, now)),
   'status of a batch': await measure(() => readOwn(store.read, 'batches', any().project_id, any().id)),
   'list of batches, 100': await measure(() => listBatches(store.read, any().project_id, { limit: 100 })),
   'list of batches by status': await measure(() =>

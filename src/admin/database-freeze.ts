@@ -44,7 +44,7 @@ export async function assertNotFrozen(db: Reader): Promise<void> {
 
 /** Throws AdminCommandError while processes of a service are running, or may still be. */
 export async function assertNoLiveProcess(store: Store, doing: string): Promise<void> {
-  const { count, longest_ms } = await liveSessions(store.read, store.claimSql)
+  const { count, longest_ms } = await liveSessions(store.read)
   if (count === 0) return
   const seconds = Math.ceil(longest_ms / 1000)
   throw new AdminCommandError(

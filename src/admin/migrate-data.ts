@@ -58,7 +58,7 @@ export async function migrateData(from: Place, to: Place, options: MoveOptions):
   const { tell = () => {}, rows_at_once = ROWS_AT_ONCE } = options
   const id = await begin(from, to)
   // Leases of crashed workers would never expire at the target.
-  await from.store.write((tx) => requeueExpiredLeases(tx, from.store.claimSql))
+  await from.store.write((tx) => requeueExpiredLeases(tx))
   await copyTables(from.store, to.store, rows_at_once, tell)
   await copyBlobs(from, to, rows_at_once, tell)
   tell('comparing both sides')

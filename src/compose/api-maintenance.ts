@@ -86,7 +86,7 @@ export class ApiMaintenance {
     await this.#setBack.look({ store, clock })
     // What it has leased, no worker can claim.
     await this.#leases.releaseStrays()
-    if (await hasWorker(store.read, store.claimSql)) {
+    if (await hasWorker(store.read)) {
       this.#workerSeen = clock.now()
       return
     }

@@ -124,7 +124,7 @@ async function waitUntilAlone(
   { tell, signal }: ServeOptions,
 ): Promise<void> {
   for (let last = Number.POSITIVE_INFINITY; ; ) {
-    const { count, longest_ms } = await liveSessions(store.read, store.claimSql, id)
+    const { count, longest_ms } = await liveSessions(store.read, id)
     if (count === 0) return
     if (last === Number.POSITIVE_INFINITY) tell?.(`looking whether another process uses ${data_dir}`)
     if (longest_ms > last)

@@ -17,8 +17,8 @@ test('a fetch is not given up while a batch is created from its file', async (t)
     insertFetchedFile(tx, { project_id, url, retention_ms: 1e9 }, clock.now()),
   )
   const task = await store.write(async (tx) => {
-    const worker_id = await openSession(tx, store.claimSql, 60_000, clock.now())
-    return await claimTask(tx, store.claimSql, worker_id, { kinds: ['fetch'], large: false })
+    const worker_id = await openSession(tx, 60_000, clock.now())
+    return await claimTask(tx, worker_id, { kinds: ['fetch'], large: false })
   })
   assert.ok(task)
   const write: typeof store.write = async (change) => {

@@ -192,7 +192,7 @@ export class UploadCompletions {
       const made = upload && (await this.#madeFile(upload))
       if (made) return made
       const { completion_attempt, completion_order, completion_failure } = openUpload(upload)
-      if (await isCompleting(store.read, store.claimSql, id)) {
+      if (await isCompleting(store.read, id)) {
         if (completion_order !== order || signal.aborted)
           throw new ApiError('upload_completing', undefined, {}, RETRY_S)
         waitedFor = completion_attempt
@@ -217,9 +217,7 @@ export class UploadCompletions {
   async #attempt(call: Call): Promise<Completed | null> {
     const { store } = this.#deps
     const { id, order } = call
-    const attempt = await store.write((tx) =>
-      beginCompletion(tx, store.claimSql, id, { order, lease_ms: LEASE_MS }),
-    )
+    const attempt = await store.write((tx) => beginCompletion(tx, id, { order, lease_ms: LEASE_MS }))
     if (attempt === null) return null
     const running = this.#run(call, attempt)
     this.#running.set(id, running)
@@ -326,9 +324,7 @@ export class UploadCompletions {
     let cancel = (): void => {}
     const renew = (): void => {
       // A renewal that fails leaves two more before the lease ends.
-      void store
-        .write((tx) => renewCompletion(tx, store.claimSql, id, { attempt, lease_ms: LEASE_MS }))
-        .catch(() => {})
+      void store.write((tx) => renewCompletion(tx, id, { attempt, lease_ms: LEASE_MS })).catch(() => {})
       arm()
     }
     const arm = (): void => {

@@ -86,10 +86,8 @@ function streamingValidations(t: TestContext, limits: ValidationLimits = LIMITS)
 
 async function validate(deps: { store: Store; sealed: SealedBlobs }): Promise<void> {
   const { store } = deps
-  const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, NOW))
-  const task = await store.write((tx) =>
-    claimTask(tx, store.claimSql, worker, { kinds: ['validate'], large: false }),
-  )
+  const worker = await store.write((tx) => openSession(tx, 60_000, NOW))
+  const task = await store.write((tx) => claimTask(tx, worker, { kinds: ['validate'], large: false }))
   assert.ok(task)
   await validateFile({ ...deps, clock: testClock(), limits: LIMITS }, task, new AbortController().signal)
 }

@@ -73,7 +73,7 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
   await pending
   const row = await readRow(store.read, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
   assert.ok(row)
-  await store.write((tx) => parkChunk(tx, store.claimSql, row, 0, 'usage_limit'))
+  await store.write((tx) => parkChunk(tx, row, 0, 'usage_limit'))
   return spent
 }
 

@@ -29,17 +29,16 @@ for (const [name, ahead_ms] of [
   test(`nothing waits longer than usual for times of a clock that was ${name} ahead`, async () => {
     await using world = await queuedBatch({ chunks: 2, lines: 1 })
     const { store, clock, project_id } = world
-    const { claimSql } = store
-    const gone = await store.write((tx) => openSession(tx, claimSql, LEASE_MS, clock.now()))
+    const gone = await store.write((tx) => openSession(tx, LEASE_MS, clock.now()))
     const upload_id = newId('upload', clock.now())
     const deliver: TaskChoice = { kinds: ['deliver'], large: false }
     await store.write(async (tx) => {
       const [parked] = await claimChunks(tx, { worker_id: gone, urgentBefore: 0, count: 2 })
-      await parkChunk(tx, claimSql, parked!, MINUTE_MS, 'usage_limit')
+      await parkChunk(tx, parked!, MINUTE_MS, 'usage_limit')
       await insertTask(tx, { kind: 'deliver', subject: 'a', project_id }, clock.now())
-      await postponeTask(tx, (await claimTask(tx, claimSql, gone, deliver))!, clock.now() + HOUR_MS, null)
-      await takeCalls(tx, claimSql, 'key_1', 10, BUCKET)
-      await claimInterval(tx, claimSql, 'swept_at', HOUR_MS)
+      await postponeTask(tx, (await claimTask(tx, gone, deliver))!, clock.now() + HOUR_MS, null)
+      await takeCalls(tx, 'key_1', 10, BUCKET)
+      await claimInterval(tx, 'swept_at', HOUR_MS)
       const file = { filename: 'f', mime_type: 'application/jsonl', bytes: 1, part_bytes: 0, file_id: null }
       const ends = { file_expires_after_ms: null, created: clock.now(), expires_at: clock.now() + DAY_MS }
       const row = {
@@ -51,7 +50,7 @@ for (const [name, ahead_ms] of [
         ...NOT_COMPLETING,
       } as const
       await insertRow(tx, 'uploads', row)
-      await beginCompletion(tx, claimSql, upload_id, COMPLETION)
+      await beginCompletion(tx, upload_id, COMPLETION)
     })
     await addToTimes(store, clock.now(), ahead_ms)
 
@@ -60,16 +59,16 @@ for (const [name, ahead_ms] of [
     assert.equal(await setBack.look(world), 0)
 
     await clock.advance(LEASE_MS)
-    assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, claimSql)), [gone])
-    assert.equal(await store.write((tx) => wakeParked(tx, claimSql)), 1)
-    assert.equal((await store.write((tx) => takeCalls(tx, claimSql, 'key_1', 10, BUCKET))).granted, 0)
+    assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx)), [gone])
+    assert.equal(await store.write((tx) => wakeParked(tx)), 1)
+    assert.equal((await store.write((tx) => takeCalls(tx, 'key_1', 10, BUCKET))).granted, 0)
     await clock.advance(MINUTE_MS)
-    assert.equal((await store.write((tx) => takeCalls(tx, claimSql, 'key_1', 10, BUCKET))).granted, 10)
-    assert.equal(await store.write((tx) => beginCompletion(tx, claimSql, upload_id, COMPLETION)), 2)
-    assert.ok(await store.write((tx) => claimInterval(tx, claimSql, 'swept_at', HOUR_MS)))
+    assert.equal((await store.write((tx) => takeCalls(tx, 'key_1', 10, BUCKET))).granted, 10)
+    assert.equal(await store.write((tx) => beginCompletion(tx, upload_id, COMPLETION)), 2)
+    assert.ok(await store.write((tx) => claimInterval(tx, 'swept_at', HOUR_MS)))
     await clock.advance(DAY_MS)
-    const worker = await store.write((tx) => openSession(tx, claimSql, LEASE_MS, clock.now()))
-    assert.equal((await store.write((tx) => claimTask(tx, claimSql, worker, deliver)))?.subject, 'a')
+    const worker = await store.write((tx) => openSession(tx, LEASE_MS, clock.now()))
+    assert.equal((await store.write((tx) => claimTask(tx, worker, deliver)))?.subject, 'a')
   })
 
 test('a process notices that its clock is set back, by more than clocks are corrected by', async () => {
@@ -79,7 +78,7 @@ test('a process notices that its clock is set back, by more than clocks are corr
   let skew_ms = 3 * HOUR_MS
   const skewed = { ...clock, now: () => clock.now() + skew_ms }
   await setBack.look({ store, clock: skewed })
-  await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, clock.now()))
+  await store.write((tx) => openSession(tx, LEASE_MS, clock.now()))
   await addToTimes(store, clock.now(), skew_ms)
   skew_ms -= 500
   assert.equal(await setBack.look({ store, clock: skewed }), 0)

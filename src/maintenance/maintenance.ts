@@ -35,7 +35,7 @@ export class ClockSetBack {
     const now = clock.now()
     const isBack = now < this.#seen - SET_BACK_MS_MIN
     this.#seen = now
-    return isBack ? await store.write((tx) => pullBackTimes(tx, store.claimSql)) : 0
+    return isBack ? await store.write((tx) => pullBackTimes(tx)) : 0
   }
 }
 
@@ -46,12 +46,12 @@ interface MaintenanceReport {
 
 export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps): Promise<MaintenanceReport> {
   const now = clock.now()
-  const due = await maintenanceDue(store.read, store.claimSql, now)
+  const due = await maintenanceDue(store.read, now)
   const rescued =
     due.sessions || due.parked
       ? await store.write(async (tx) => {
-          const ended = await requeueExpiredLeases(tx, store.claimSql)
-          await wakeParked(tx, store.claimSql)
+          const ended = await requeueExpiredLeases(tx)
+          await wakeParked(tx)
           return ended
         })
       : []

@@ -66,7 +66,7 @@ export class OrphanSweep {
     const isEarly = now < this.#askAt && now >= this.#askAt - askEveryMs
     if (this.#suspects || isEarly) return { began: false, removed: 0 }
     this.#askAt = now + askEveryMs
-    const began = await store.write((tx) => claimInterval(tx, store.claimSql, 'swept_at', everyMs))
+    const began = await store.write((tx) => claimInterval(tx, 'swept_at', everyMs))
     if (began) {
       const keys: string[] = []
       for await (const { key } of unknownBlobs(this.#ports, clock.now() - orphanAgeMs))

@@ -32,7 +32,7 @@ test('a batch would be done when its servers have answered it and the lines of o
   await using server = await testServer()
   const { store } = server.deps
   const now = server.clock.now()
-  const worker_id = await store.write((tx) => openSession(tx, store.claimSql, 1e9, now))
+  const worker_id = await store.write((tx) => openSession(tx, 1e9, now))
   const report = async (...upstreams: UpstreamReport[]): Promise<void> =>
     await store.write((tx) =>
       setWorkerReport(tx, worker_id, { open_chunks: 0, stores_failing: false, upstreams }, now),

@@ -21,14 +21,14 @@ const RECENT_BATCHES = 20
 
 /** Unix ms; null where nothing is known of the speed of one of its models. */
 export async function expectedCompletion(
-  store: Pick<Store, 'read' | 'claimSql'>,
+  store: Pick<Store, 'read'>,
   { project_id, start_after, lines }: PlannedBatch,
   now: number,
   models: ReadonlyMap<string, Model>,
 ): Promise<number | null> {
   const known = [...lines].filter(([model]) => models.has(model))
   const [workers, ahead, recent] = await Promise.all([
-    listLiveWorkers(store.read, store.claimSql),
+    listLiveWorkers(store.read),
     linesAhead(store, now),
     recentRates(store, project_id),
   ])

@@ -208,7 +208,7 @@ export interface BatchProgress {
 
 /** By ID, for the unfinished ones among `batches`. */
 export async function readBatchProgress(
-  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
+  store: Pick<Store, 'read' | 'failing'>,
   batches: readonly BatchRow[],
   now: number,
   models: ReadonlyMap<string, Model>,
@@ -232,7 +232,7 @@ export async function readBatchProgress(
 }
 
 async function readReasons(
-  store: Pick<Store, 'read' | 'claimSql' | 'failing'>,
+  store: Pick<Store, 'read' | 'failing'>,
   batches: readonly BatchRow[],
   now: number,
   models: ReadonlyMap<string, Model>,
@@ -241,8 +241,8 @@ async function readReasons(
   const [groups, leased, laneReports, isWorkerRunning] = await Promise.all([
     groupUnsealed(store.read, ids),
     countLeased(store.read),
-    listLaneReports(store.read, store.claimSql),
-    hasWorker(store.read, store.claimSql),
+    listLaneReports(store.read),
+    hasWorker(store.read),
   ])
   const byBatch = Map.groupBy([...groups, ...leased], (group) => group.batch_id)
   const remoteIds = groups

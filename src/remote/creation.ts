@@ -123,7 +123,7 @@ export class Creations {
     const { store, clock, isCertain } = this.#options
     const { run, row, api, signal, endpoint, requests, metadata } = creation
     row.file_id = file_id
-    const announced = await store.write((tx) => announceCreation(tx, store.claimSql, row, run.results.lease))
+    const announced = await store.write((tx) => announceCreation(tx, row, run.results.lease))
     if (!announced) return { kind: 'lost' }
     row.state = 'creating'
     row.creations++
@@ -143,7 +143,7 @@ export class Creations {
     const { store, clock, log } = this.#options
     const { run, row, api } = creation
     // Before it is looked for: what is on its way then may still take effect.
-    const ageMs = await creationAge(store.read, store.claimSql, row.id)
+    const ageMs = await creationAge(store.read, row.id)
     const found = await api.find(wantedBatch(store, row), creation.signal)
     const [first, ...others] = found ?? []
     for (const { id } of others) {

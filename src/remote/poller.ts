@@ -105,7 +105,7 @@ export class Poller {
       rows.sawOpen(open)
       this.#sawFirsts(open)
       const due = await store.writeAsyncCommit((tx) =>
-        takeDueBatches(tx, store.claimSql, upstream, (row) => this.#nextIn(row), AT_ONCE),
+        takeDueBatches(tx, upstream, (row) => this.#nextIn(row), AT_ONCE),
       )
       if (due.length === 0) return
       await Promise.all(due.map((row) => this.#lookAtOne(row)))
@@ -332,8 +332,7 @@ export class Poller {
     let remote_id = row.remote_id
     if (remote_id === null) {
       // Before it is looked for: what is on its way then may still take effect.
-      const ageMs =
-        row.creating_at === null ? api.settleMs : await creationAge(store.read, store.claimSql, row.id)
+      const ageMs = row.creating_at === null ? api.settleMs : await creationAge(store.read, row.id)
       const found = await api.find(wantedBatch(store, row), signal)
       for (const { id } of found?.slice(1) ?? []) await api.cancel(id, signal)
       remote_id = found?.[0]?.id ?? null

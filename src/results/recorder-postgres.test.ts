@@ -79,9 +79,7 @@ test('a park that times out and takes effect later leaves the chunk parked, not 
   stage.stall = true
   let parked: Promise<void> = Promise.resolve()
   await stage.failsDuring(async () => {
-    parked = recorder.park(chunks[0]!, (tx, lease) =>
-      parkChunk(tx, stage.store.claimSql, lease, 0, 'usage_limit'),
-    )
+    parked = recorder.park(chunks[0]!, (tx, lease) => parkChunk(tx, lease, 0, 'usage_limit'))
   })
   stage.stall = false
   await stage.allGoesOn(parked)

@@ -107,9 +107,7 @@ test('a parked chunk keeps its finished lines', async () => {
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks
   world.record(chunk!, [0])
-  await world.recorder.park(chunk!, (tx, lease) =>
-    parkChunk(tx, world.store.claimSql, lease, 5_000, 'usage_limit'),
-  )
+  await world.recorder.park(chunk!, (tx, lease) => parkChunk(tx, lease, 5_000, 'usage_limit'))
   assert.deepEqual(world.closed, ['0 parked'])
   const [row] = await world.rows()
   assert.deepEqual([row?.state, row?.parked_reason, row?.completed], ['parked', 'usage_limit', 1])
@@ -120,9 +118,7 @@ test('a chunk whose last line ends while it is being parked is sealed, and count
   await using world = await makeWorld({ lines: 2 })
   const [chunk] = world.chunks
   world.record(chunk!, [0])
-  const parked = world.recorder.park(chunk!, (tx, lease) =>
-    parkChunk(tx, world.store.claimSql, lease, 5_000, 'paused'),
-  )
+  const parked = world.recorder.park(chunk!, (tx, lease) => parkChunk(tx, lease, 5_000, 'paused'))
   world.record(chunk!, [1])
   await world.until(() => world.closed.length > 0, 100)
   await parked

@@ -316,9 +316,8 @@ export class Recorder<R extends RecordedRun> {
 
   /** A journal of the chunk is damaged. The worker that claims it next reverses the charges of the lost lines. */
   async #parkDamaged(run: R): Promise<void> {
-    const { claimSql } = this.#options.store
     if (run.results.hasFresh) await this.#journal([run])
-    await this.#endLease(run, (tx) => parkChunk(tx, claimSql, run.results.lease, 0, 'stores_failing'))
+    await this.#endLease(run, (tx) => parkChunk(tx, run.results.lease, 0, 'stores_failing'))
   }
 
   /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */

@@ -3,9 +3,9 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
+import { deleteRows, insertOnce, NOW, selectRows, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 interface HttpRequestFilter {
   method?: string | undefined
@@ -158,7 +158,6 @@ interface Taken {
 
 export async function takeCalls(
   tx: Writer,
-  { now }: ClaimSql,
   key_id: string,
   calls: number,
   { calls_max, interval_us }: Bucket,
@@ -166,7 +165,7 @@ export async function takeCalls(
   // Written into the statement as literals, so that their type is clear to every database.
   const interval = sql.lit(interval_us)
   const capacity = sql.lit(calls_max * interval_us)
-  const now_us = sql<number>`CAST(${now} * 1000 AS bigint)`
+  const now_us = sql<number>`CAST(${NOW} * 1000 AS bigint)`
   // No more than all of it: the clock may have been ahead when calls were taken last.
   const missing = sql<number>`(CASE WHEN rate_buckets.full_at > ${now_us} + ${capacity} THEN ${capacity} WHEN rate_buckets.full_at > ${now_us} THEN rate_buckets.full_at - ${now_us} ELSE 0 END)`
   const there = sql<number>`(CASE WHEN ${missing} < ${capacity} THEN (${capacity} - ${missing}) / ${interval} ELSE 0 END)`

@@ -2,9 +2,9 @@
 import { type Expression, type ExpressionBuilder, type SelectQueryBuilder, sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
-import { selectRows } from './rows.ts'
+import { NOW, selectRows } from './rows.ts'
 import type { ChunkRow, Schema, TaskRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
 
 /** Restricts claims by the model of a chunk; null stands for chunks of several models. */
@@ -30,10 +30,10 @@ export interface ClaimOrder {
   /** Only chunks of these batches. */
   onlyBatches?: readonly string[]
   /**
-   * If given, at most a fair share of the ready chunks among the running workers: towards the end of the work, no worker
+   * At most a fair share of the ready chunks among the running workers: towards the end of the work, no worker
    * keeps chunks that another could run at once.
    */
-  among?: ClaimSql
+  isShared?: true
 }
 
 /** Ready chunks are counted up to the demand of this many workers; beyond that, sharing does not matter. */
@@ -254,10 +254,10 @@ function takeTurns(
  */
 async function readyProjects(
   tx: Writer,
-  { count, among }: Pick<ClaimOrder, 'count' | 'among'>,
+  { count, isShared }: Pick<ClaimOrder, 'count' | 'isShared'>,
 ): Promise<WaitingProject[]> {
-  const workers = among
-    ? sql`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${among.now})`
+  const workers = isShared
+    ? sql`(SELECT count(*) FROM workers WHERE role = 'worker' AND lease_until > ${NOW})`
     : sql`1`
   const { rows } = await sql<WaitingProject>`
     WITH RECURSIVE waiting(project_id) AS (
@@ -349,14 +349,13 @@ const NOT_CANCELLING = OPEN_STATUSES.filter((status) => status !== 'cancelling')
  */
 export async function listEnding(
   db: Reader,
-  { now: leaseNow }: ClaimSql,
   now: number,
   limit: number,
   onlyBatches?: ReadonlySet<string>,
 ): Promise<string[]> {
   if (onlyBatches?.size === 0) return []
   const some = () => {
-    const closable = db.selectFrom('batches').select('id').where(hasClosable(leaseNow)).limit(limit)
+    const closable = db.selectFrom('batches').select('id').where(hasClosable).limit(limit)
     return onlyBatches ? closable.where('id', 'in', [...onlyBatches]) : closable
   }
   const cancelled = some().where('status', '=', sql.lit('cancelling' as const))
@@ -371,40 +370,36 @@ export async function listEnding(
   return rows.map((row) => row.id)
 }
 
-function hasClosable(now: ClaimSql['now']) {
-  return ({ or, exists, selectFrom }: ExpressionBuilder<Schema, 'batches'>) =>
-    or([
-      exists(
-        selectFrom('chunks')
-          .select('idx')
-          .whereRef('chunks.batch_id', '=', 'batches.id')
-          .where('state', '!=', sql.lit('sealed' as const))
-          .where(isClosable(now)),
-      ),
-      exists(
-        selectFrom('tasks')
-          .select('tasks.id')
-          .whereRef('subject', '=', 'batches.id')
-          .where('kind', '=', 'plan')
-          .where('state', '=', 'ready')
-          .where('run_at', '<=', now),
-      ),
-    ])
+function hasClosable({ or, exists, selectFrom }: ExpressionBuilder<Schema, 'batches'>) {
+  return or([
+    exists(
+      selectFrom('chunks')
+        .select('idx')
+        .whereRef('chunks.batch_id', '=', 'batches.id')
+        .where('state', '!=', sql.lit('sealed' as const))
+        .where(isClosable),
+    ),
+    exists(
+      selectFrom('tasks')
+        .select('tasks.id')
+        .whereRef('subject', '=', 'batches.id')
+        .where('kind', '=', 'plan')
+        .where('state', '=', 'ready')
+        .where('run_at', '<=', NOW),
+    ),
+  ])
 }
 
 /**
  * No worker has leased the chunk, and no batch API has lines of it: the worker that claims it next records what these
  * have finished. A chunk parked because the stores failed waits for its time like any other.
  */
-function isClosable(now: ClaimSql['now']) {
-  return sql<boolean>`(chunks.remote_batches = 0 AND (chunks.state = 'ready' OR (chunks.state = 'parked'
-    AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${now}))))`
-}
+const isClosable = sql<boolean>`(chunks.remote_batches = 0 AND (chunks.state = 'ready' OR (chunks.state = 'parked'
+  AND (chunks.parked_reason <> 'stores_failing' OR chunks.run_at <= ${NOW}))))`
 
 /** Leases chunks of these batches, in order; at most `count`. */
 export async function claimClosable(
   tx: Writer,
-  { now }: ClaimSql,
   worker_id: string,
   batch_ids: readonly string[],
   count: number,
@@ -413,7 +408,7 @@ export async function claimClosable(
   const chosen = selectRows(tx, 'chunks', { batch_id: batch_ids })
     .select(['batch_id', 'idx'])
     .where('state', '!=', sql.lit('sealed' as const))
-    .where(isClosable(now))
+    .where(isClosable)
     .orderBy('batch_id')
     .orderBy('idx')
     .limit(count)
@@ -425,14 +420,13 @@ export async function claimClosable(
 /** Leases the plan of one of these batches. */
 export async function claimPlan(
   tx: Writer,
-  { now }: ClaimSql,
   worker_id: string,
   batch_ids: readonly string[],
 ): Promise<TaskRow | undefined> {
   if (batch_ids.length === 0) return undefined
   const next = await selectRows(tx, 'tasks', { subject: batch_ids, kind: 'plan', state: 'ready' })
     .select('id')
-    .where('run_at', '<=', now)
+    .where('run_at', '<=', NOW)
     .orderBy('id')
     .limit(1)
     .forUpdate()

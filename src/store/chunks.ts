@@ -5,9 +5,18 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { changesRow, deleteRows, exactPlus, insertRows, readRow, selectRows, updateRows } from './rows.ts'
+import {
+  changesRow,
+  deleteRows,
+  exactPlus,
+  insertRows,
+  NOW,
+  readRow,
+  selectRows,
+  updateRows,
+} from './rows.ts'
 import type { BatchRow, ChunkRow, JournalPartRow, Schema } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 const REFUSED_CHARACTERS_MAX = 500
 
@@ -148,7 +157,6 @@ export async function fenceReservation(
  */
 export async function parkChunk(
   tx: Writer,
-  { now }: ClaimSql,
   lease: CommitLease,
   afterMs: number,
   reason: string,
@@ -157,7 +165,7 @@ export async function parkChunk(
 ): Promise<Fenced> {
   return await endLease(tx, lease, {
     state: 'parked',
-    run_at: sql<number>`cast(${now} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
+    run_at: sql<number>`cast(${NOW} as bigint) + ${Math.max(0, Math.ceil(afterMs))}`,
     parked_reason: reason,
     ...(model === undefined ? {} : { model }),
     ...(line_tries === undefined ? {} : { line_tries }),
@@ -206,8 +214,8 @@ export async function wakeOverLimit(tx: Writer, project_id: string): Promise<voi
 }
 
 /** Makes parked chunks ready when their time has come; returns their number. */
-export async function wakeParked(tx: Writer, claimSql: ClaimSql): Promise<number> {
-  const result = await wake(tx).where('run_at', '<=', claimSql.now).executeTakeFirst()
+export async function wakeParked(tx: Writer): Promise<number> {
+  const result = await wake(tx).where('run_at', '<=', NOW).executeTakeFirst()
   return Number(result.numUpdatedRows)
 }
 

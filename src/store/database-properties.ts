@@ -1,7 +1,7 @@
 // Properties of a whole database: its master key, and the state of admin commands and sweeps.
 import { sql } from 'kysely'
-import { deleteRows, insertOnce, putRows, selectRows } from './rows.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import { deleteRows, insertOnce, NOW, putRows, selectRows } from './rows.ts'
+import type { Reader, Writer } from './store.ts'
 
 /**
  * `frozen`: why no service may run on it. `master_key`: the ID of the key that wraps its keys and secrets.
@@ -24,22 +24,17 @@ export async function writePropertyOnce(tx: Writer, name: PropertyName, value: s
 }
 
 /** True for one caller in each interval of `every_ms`, by the clock of the database. */
-export async function claimInterval(
-  tx: Writer,
-  { now }: ClaimSql,
-  name: 'swept_at',
-  every_ms: number,
-): Promise<boolean> {
+export async function claimInterval(tx: Writer, name: 'swept_at', every_ms: number): Promise<boolean> {
   const taken = await tx
     .insertInto('database_properties')
-    .values((eb) => ({ name, value: eb.cast<string>(now, 'text') }))
+    .values((eb) => ({ name, value: eb.cast<string>(NOW, 'text') }))
     .onConflict((conflict) =>
       conflict
         .column('name')
         .doUpdateSet((eb) => ({ value: eb.ref('excluded.value') }))
         // One that lies ahead was written while the clock was.
         .where(
-          sql<boolean>`CAST(database_properties.value AS bigint) NOT BETWEEN ${now} - ${every_ms} + 1 AND ${now}`,
+          sql<boolean>`CAST(database_properties.value AS bigint) NOT BETWEEN ${NOW} - ${every_ms} + 1 AND ${NOW}`,
         ),
     )
     .returning('name')

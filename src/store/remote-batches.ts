@@ -15,9 +15,9 @@ import {
 import type { Spend } from '../domain/spend.ts'
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
-import { changesRow, deleteRows, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, NOW, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
 
@@ -132,7 +132,6 @@ export async function changeRemoteBatch(
  */
 export async function announceCreation(
   tx: Writer,
-  { now }: ClaimSql,
   { id, state, file_id }: Pick<RemoteBatchRow, 'id' | 'state' | 'file_id'>,
   lease: Lease,
 ): Promise<boolean> {
@@ -142,7 +141,7 @@ export async function announceCreation(
     updateRows(tx, 'remote_batches', { id, state }).set((eb) => ({
       state: 'creating',
       file_id,
-      creating_at: now,
+      creating_at: NOW,
       creations: eb('creations', '+', 1),
       failing_since: null,
     })),
@@ -150,9 +149,9 @@ export async function announceCreation(
 }
 
 /** Milliseconds since the last attempt to create it, by the database's clock. */
-export async function creationAge(db: Reader, { now }: ClaimSql, id: string): Promise<number> {
+export async function creationAge(db: Reader, id: string): Promise<number> {
   const row = await selectRows(db, 'remote_batches', { id })
-    .select((eb) => eb(now, '-', eb.ref('creating_at')).as('age_ms'))
+    .select((eb) => eb(NOW, '-', eb.ref('creating_at')).as('age_ms'))
     .executeTakeFirst()
   return Number(row?.age_ms ?? 0)
 }
@@ -385,7 +384,6 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
  */
 export async function takeDueBatches(
   tx: Writer,
-  { now }: ClaimSql,
   upstream: string,
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
@@ -393,7 +391,7 @@ export async function takeDueBatches(
   const due = await selectRows(tx, 'remote_batches', { upstream })
     .selectAll()
     .where('poll_at', 'is not', null)
-    .where('poll_at', '<=', now)
+    .where('poll_at', '<=', NOW)
     .orderBy('poll_at')
     .limit(limit)
     .forUpdate()
@@ -401,7 +399,7 @@ export async function takeDueBatches(
     .execute()
   for (const row of due) {
     const { poll_at } = await updateRows(tx, 'remote_batches', { id: row.id })
-      .set((eb) => ({ poll_at: eb(now, '+', nextIn(row)) }))
+      .set((eb) => ({ poll_at: eb(NOW, '+', nextIn(row)) }))
       .returning('poll_at')
       .executeTakeFirstOrThrow()
     row.poll_at = poll_at

@@ -14,6 +14,9 @@ import { COUNT_MAX } from '../domain/spend.ts'
 import { keyOf, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
+/** The clock of the database, Unix ms: it alone judges leases. */
+export const NOW = sql<number>`offpeak_now()`
+
 type Table = keyof Schema
 type Row<T extends Table> = Selectable<Schema[T]>
 

@@ -3,8 +3,9 @@
 // when a batch expires, nor for when a parked chunk is ready, nor for the day to which a line is billed.
 import { sql } from 'kysely'
 import { type Clock, steadyClock } from '../domain/clock.ts'
+import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
-import type { ClaimSql, Reader, Store, Writer } from './store.ts'
+import type { Reader, Store, Writer } from './store.ts'
 
 /** How often the database's clock is read. */
 const ASK_EVERY_MS = 5_000
@@ -27,7 +28,7 @@ interface Measured {
 
 /** Throws if the database cannot be reached. */
 export async function sharedClock(
-  store: Pick<Store, 'read' | 'claimSql'>,
+  store: Pick<Store, 'read'>,
   steady: Clock = steadyClock,
 ): Promise<SharedClock> {
   let best = await measure(store, steady)
@@ -64,18 +65,15 @@ export async function sharedClock(
   }
 }
 
-async function measure(
-  { read, claimSql }: Pick<Store, 'read' | 'claimSql'>,
-  steady: Clock,
-): Promise<Measured> {
+async function measure({ read }: Pick<Store, 'read'>, steady: Clock): Promise<Measured> {
   const askedAt = steady.now()
-  const told = await databaseTime(read, claimSql)
+  const told = await databaseTime(read)
   const doubt_ms = (steady.now() - askedAt) / 2
   return { offset_ms: told - (askedAt + doubt_ms), doubt_ms }
 }
 
-async function databaseTime(db: Reader, claimSql: Store['claimSql']): Promise<number> {
-  const { now } = await db.selectNoFrom(claimSql.now.as('now')).executeTakeFirstOrThrow()
+async function databaseTime(db: Reader): Promise<number> {
+  const { now } = await db.selectNoFrom(NOW.as('now')).executeTakeFirstOrThrow()
   return now
 }
 
@@ -121,13 +119,13 @@ const UNTIL: readonly Gate[] = [
 ]
 
 /** Returns how many times were pulled back. */
-export async function pullBackTimes(tx: Writer, { now }: ClaimSql): Promise<number> {
+export async function pullBackTimes(tx: Writer): Promise<number> {
   let count = 0
   for (const gates of [DUE, UNTIL])
     for (const { table, column, most_ms, where = '1 = 1' } of gates) {
-      const latest = sql`CAST(${now} AS bigint) + ${sql.raw(most_ms)}`
+      const latest = sql`CAST(${NOW} AS bigint) + ${sql.raw(most_ms)}`
       const { numAffectedRows = 0n } = await sql`
-        UPDATE ${sql.table(table)} SET ${sql.ref(column)} = ${gates === DUE ? sql`CAST(${now} AS bigint)` : latest}
+        UPDATE ${sql.table(table)} SET ${sql.ref(column)} = ${gates === DUE ? sql`CAST(${NOW} AS bigint)` : latest}
         WHERE ${sql.ref(column)} > ${latest} AND ${sql.raw(where)}`.execute(tx)
       count += Number(numAffectedRows)
     }

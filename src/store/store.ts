@@ -1,6 +1,6 @@
 // The SQL port. An adapter opens connections and says how its database locks and tells the time; every
 // query lives in this folder, one file per family of tables, and reads the same for all databases.
-import type { Kysely, RawBuilder, Transaction } from 'kysely'
+import type { Kysely, Transaction } from 'kysely'
 import { ExplainedError } from '../domain/errors.ts'
 import type { Schema } from './schema.ts'
 
@@ -13,17 +13,10 @@ export type Reader = Pick<
 /** An open transaction: the only way to change anything. */
 export type Writer = Transaction<Schema>
 
-/** The SQL of a claim that differs between databases. */
-export interface ClaimSql {
-  /** The database's own clock, Unix ms: the only judge of a lease. */
-  now: RawBuilder<number>
-}
-
 /** To dispose of it is to close it. */
 export interface Store extends AsyncDisposable {
   /** Committed state, without waiting for writers. */
   readonly read: Reader
-  readonly claimSql: ClaimSql
   /**
    * Runs `change` in one transaction: all of it is durable when the promise resolves, none of it if it
    * rejects. `change` may run again after a conflict, so it does nothing but SQL. Throws StatementRejected when the

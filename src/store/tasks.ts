@@ -2,9 +2,9 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { changesRow, deleteRows, insertRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 /** Ends the task (`finishTask`) in its own transaction; stops soon after `signal` aborts. */
 export type TaskHandler = (task: TaskRow, signal: AbortSignal) => Promise<void>
@@ -42,18 +42,17 @@ interface Turn {
 }
 
 /** Whether there is anything to claim, without taking the write lock. */
-export async function hasDueTask(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Promise<boolean> {
-  return (await dueTurns(db, claimSql, choice)).length > 0
+export async function hasDueTask(db: Reader, choice: TaskChoice): Promise<boolean> {
+  return (await dueTurns(db, choice)).length > 0
 }
 
 /** Leases the task that has been due longest of the project whose turn it is, if any is due. */
 export async function claimTask(
   tx: Writer,
-  claimSql: ClaimSql,
   worker_id: string,
   choice: TaskChoice,
 ): Promise<TaskRow | undefined> {
-  for (const { kind, project_id } of await dueTurns(tx, claimSql, choice)) {
+  for (const { kind, project_id } of await dueTurns(tx, choice)) {
     const next = await selectRows(tx, 'tasks', {
       state: 'ready',
       kind,
@@ -61,7 +60,7 @@ export async function claimTask(
       project_id,
     })
       .select('id')
-      .where('run_at', '<=', claimSql.now)
+      .where('run_at', '<=', NOW)
       .orderBy('run_at')
       .orderBy('id')
       .limit(1)
@@ -90,7 +89,7 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * Whose turn it is: projects that have the fewest of such tasks under way, round robin among those that have as
  * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
  */
-async function dueTurns(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Promise<Turn[]> {
+async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
   const { kinds, large, exceptProjects = [], after = null } = choice
   const size = sql.lit(Number(large))
   const ofKind = (kind: TaskKind) => sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size}`
@@ -118,7 +117,7 @@ async function dueTurns(db: Reader, claimSql: ClaimSql, choice: TaskChoice): Pro
       parts.map((part) => part.first),
       sql` UNION ALL `,
     )}) AS due LEFT JOIN held ON held.project_id = due.project_id
-    WHERE due.run_at <= ${claimSql.now}`.execute(db)
+    WHERE due.run_at <= ${NOW}`.execute(db)
   const isLater = ({ project_id }: Turn): number => Number(after !== null && project_id <= after)
   return rows
     .filter(({ project_id }) => !exceptProjects.includes(project_id))
@@ -196,19 +195,15 @@ interface MaintenanceDue {
 }
 
 /** States are written into the statement, so that the partial indexes serve it. */
-export async function maintenanceDue(
-  db: Reader,
-  { now: leaseNow }: ClaimSql,
-  now: number,
-): Promise<MaintenanceDue> {
+export async function maintenanceDue(db: Reader, now: number): Promise<MaintenanceDue> {
   const due = await db
     .selectNoFrom(({ exists, selectFrom }) => [
-      exists(selectFrom('workers').select('id').where('lease_until', '<=', leaseNow)).as('sessions'),
+      exists(selectFrom('workers').select('id').where('lease_until', '<=', NOW)).as('sessions'),
       exists(
         selectFrom('chunks')
           .select('idx')
           .where('state', '=', sql.lit('parked' as const))
-          .where('run_at', '<=', leaseNow),
+          .where('run_at', '<=', NOW),
       ).as('parked'),
       exists(
         selectFrom('files').select('id').where('deleted_at', 'is', null).where('expires_at', '<=', now),

@@ -3,9 +3,9 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { changesRow, deleteRows, exactSum, insertRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 /** Of an upload that no call has begun to complete. */
 export const NOT_COMPLETING = {
@@ -108,18 +108,17 @@ export async function endUpload(
  */
 export async function beginCompletion(
   tx: Writer,
-  { now }: ClaimSql,
   id: string,
   { order, lease_ms }: { order: string; lease_ms: number },
 ): Promise<number | null> {
   const begun = await updateRows(tx, 'uploads', { id, status: 'pending' })
     .set((eb) => ({
       completion_attempt: eb('completion_attempt', '+', 1),
-      completing_until: eb(now, '+', lease_ms),
+      completing_until: eb(NOW, '+', lease_ms),
       completion_order: order,
       completion_failure: null,
     }))
-    .where(({ or, eb }) => or([eb('completing_until', 'is', null), eb('completing_until', '<=', now)]))
+    .where(({ or, eb }) => or([eb('completing_until', 'is', null), eb('completing_until', '<=', NOW)]))
     .returning('completion_attempt')
     .executeTakeFirst()
   return begun?.completion_attempt ?? null
@@ -127,12 +126,11 @@ export async function beginCompletion(
 
 export async function renewCompletion(
   tx: Writer,
-  { now }: ClaimSql,
   id: string,
   { attempt, lease_ms }: { attempt: number; lease_ms: number },
 ): Promise<void> {
   await updateRows(tx, 'uploads', { id, completion_attempt: attempt })
-    .set((eb) => ({ completing_until: eb(now, '+', lease_ms) }))
+    .set((eb) => ({ completing_until: eb(NOW, '+', lease_ms) }))
     .where('completing_until', 'is not', null)
     .execute()
 }
@@ -150,10 +148,10 @@ export async function leaveCompletion(
 }
 
 /** Whether a call has the upload now. */
-export async function isCompleting(db: Reader, { now }: ClaimSql, id: string): Promise<boolean> {
+export async function isCompleting(db: Reader, id: string): Promise<boolean> {
   const row = await selectRows(db, 'uploads', { id })
     .select('id')
-    .where('completing_until', '>', now)
+    .where('completing_until', '>', NOW)
     .executeTakeFirst()
   return row !== undefined
 }

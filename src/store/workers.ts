@@ -7,13 +7,21 @@
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
 import { newId } from '../domain/ids.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
-import { changesRow, countRows, deleteRows, insertRows, putRows, selectRows, updateRows } from './rows.ts'
+import {
+  changesRow,
+  countRows,
+  deleteRows,
+  insertRows,
+  NOW,
+  putRows,
+  selectRows,
+  updateRows,
+} from './rows.ts'
 import type { ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
-import type { ClaimSql, Reader, Writer } from './store.ts'
+import type { Reader, Writer } from './store.ts'
 
 export async function openSession(
   tx: Writer,
-  claimSql: ClaimSql,
   lease_ms: number,
   now: number,
   role: SessionRole = 'worker',
@@ -24,7 +32,7 @@ export async function openSession(
     .values((eb) => ({
       id,
       role,
-      lease_until: eb(claimSql.now, '+', lease_ms),
+      lease_until: eb(NOW, '+', lease_ms),
       started: now,
       lease_ms,
     }))
@@ -33,16 +41,11 @@ export async function openSession(
 }
 
 /** False if the session has ended: its leases are lost, and the worker must open another session. */
-export async function renewSession(
-  tx: Writer,
-  claimSql: ClaimSql,
-  worker_id: string,
-  lease_ms: number,
-): Promise<boolean> {
+export async function renewSession(tx: Writer, worker_id: string, lease_ms: number): Promise<boolean> {
   return await changesRow(
     updateRows(tx, 'workers', { id: worker_id })
-      .set((eb) => ({ lease_until: eb(claimSql.now, '+', lease_ms), lease_ms }))
-      .where('lease_until', '>', claimSql.now),
+      .set((eb) => ({ lease_until: eb(NOW, '+', lease_ms), lease_ms }))
+      .where('lease_until', '>', NOW),
   )
 }
 
@@ -50,10 +53,10 @@ export async function renewSession(
  * Locks a session until the end of the transaction, so that it cannot expire meanwhile; false if it has ended. Claims
  * under an ended session would never be requeued.
  */
-export async function lockSession(tx: Writer, claimSql: ClaimSql, worker_id: string): Promise<boolean> {
+export async function lockSession(tx: Writer, worker_id: string): Promise<boolean> {
   const row = await selectRows(tx, 'workers', { id: worker_id })
     .select('id')
-    .where('lease_until', '>', claimSql.now)
+    .where('lease_until', '>', NOW)
     .forKeyShare()
     .executeTakeFirst()
   return row !== undefined
@@ -88,27 +91,19 @@ export async function closeSession(tx: Writer, worker_id: string): Promise<void>
 }
 
 /** The number of open sessions but `own`, and when the last one expires if none is renewed (ms from now). */
-export async function liveSessions(
-  db: Reader,
-  claimSql: ClaimSql,
-  own = '',
-): Promise<{ count: number; longest_ms: number }> {
+export async function liveSessions(db: Reader, own = ''): Promise<{ count: number; longest_ms: number }> {
   const rows = await db
     .selectFrom('workers')
-    .select((eb) => eb('lease_until', '-', claimSql.now).as('left_ms'))
-    .where('lease_until', '>', claimSql.now)
+    .select((eb) => eb('lease_until', '-', NOW).as('left_ms'))
+    .where('lease_until', '>', NOW)
     .where('id', '!=', own)
     .execute()
   return { count: rows.length, longest_ms: Math.max(0, ...rows.map((row) => Number(row.left_ms))) }
 }
 
 /** Ends every expired session and requeues its work; returns their IDs. */
-export async function requeueExpiredLeases(tx: Writer, claimSql: ClaimSql): Promise<string[]> {
-  const ended = await tx
-    .deleteFrom('workers')
-    .where('lease_until', '<=', claimSql.now)
-    .returning('id')
-    .execute()
+export async function requeueExpiredLeases(tx: Writer): Promise<string[]> {
+  const ended = await tx.deleteFrom('workers').where('lease_until', '<=', NOW).returning('id').execute()
   for (const { id } of ended) await requeue(tx, id)
   return ended.map((row) => row.id)
 }
@@ -185,13 +180,13 @@ interface LiveWorker {
 }
 
 /** Those that started first, first. */
-export async function listLiveWorkers(db: Reader, claimSql: ClaimSql): Promise<LiveWorker[]> {
+export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   const rows = await db
     .selectFrom('workers')
     .leftJoin('worker_reports', 'worker_reports.worker_id', 'workers.id')
     .select(['workers.id', 'started', 'reported_at', 'report'])
     .where('role', '=', 'worker')
-    .where('lease_until', '>', claimSql.now)
+    .where('lease_until', '>', NOW)
     .orderBy('workers.id')
     .execute()
   return rows.map(({ report, ...worker }) => ({
@@ -201,8 +196,8 @@ export async function listLiveWorkers(db: Reader, claimSql: ClaimSql): Promise<L
 }
 
 /** The models of each running worker but `own`, as it reported last. */
-export async function modelsOfWorkers(db: Reader, claimSql: ClaimSql, own = ''): Promise<Set<string>[]> {
-  const others = (await listLiveWorkers(db, claimSql)).filter(({ id }) => id !== own)
+export async function modelsOfWorkers(db: Reader, own = ''): Promise<Set<string>[]> {
+  const others = (await listLiveWorkers(db)).filter(({ id }) => id !== own)
   return others.map(({ report }) => new Set(report?.upstreams.map(({ model }) => model)))
 }
 
@@ -244,12 +239,12 @@ export async function setLaneReports(
 }
 
 /** The reports of workers with a valid lease, oldest first. */
-export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<LaneReport[]> {
+export async function listLaneReports(db: Reader): Promise<LaneReport[]> {
   const rows = await db
     .selectFrom('lane_reports')
     .innerJoin('workers', 'workers.id', 'lane_reports.worker_id')
     .select(['model', 'state', 'since', 'details'])
-    .where('lease_until', '>', claimSql.now)
+    .where('lease_until', '>', NOW)
     .orderBy('since')
     .execute()
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
@@ -258,11 +253,10 @@ export async function listLaneReports(db: Reader, claimSql: ClaimSql): Promise<L
 /** Those of these models that another worker with a valid lease has, and does not report as unavailable. */
 export async function reachableByOthers(
   db: Reader,
-  claimSql: ClaimSql,
   worker_id: string,
   models: readonly string[],
 ): Promise<string[]> {
-  const others = (await listLiveWorkers(db, claimSql)).filter(({ id }) => id !== worker_id)
+  const others = (await listLiveWorkers(db)).filter(({ id }) => id !== worker_id)
   const reports = await selectRows(db, 'lane_reports', { state: 'unavailable', model: models })
     .select(['worker_id', 'model'])
     .execute()
@@ -278,14 +272,14 @@ export async function reachableByOthers(
 const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */
-export async function hasWorker(db: Reader, claimSql: ClaimSql): Promise<boolean> {
+export async function hasWorker(db: Reader): Promise<boolean> {
   const row = await selectRows(db, 'workers', { role: 'worker' })
     .select('id')
-    .where('lease_until', '>', claimSql.now)
+    .where('lease_until', '>', NOW)
     .where((eb) =>
       eb.or([
         eb('lease_ms', 'is', null),
-        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(claimSql.now, '-', STALE_MS)),
+        eb(eb('lease_until', '-', eb.ref('lease_ms')), '>', eb(NOW, '-', STALE_MS)),
       ]),
     )
     .limit(1)

@@ -152,7 +152,7 @@ async function makeWorld() {
     commit: (change: Parameters<Store['write']>[0]): Promise<unknown> => real.write(change),
     /** Resolves when every chunk is parked or open, or claiming has failed. */
     async look(): Promise<void> {
-      await real.write((tx) => wakeParked(tx, real.claimSql))
+      await real.write((tx) => wakeParked(tx))
       said.length = 0
       claimer.look()
       while (!said.includes(GIVEN_UP) && !(await isSettled())) await setImmediate()
@@ -192,7 +192,7 @@ async function makeWorld() {
   }
   const sealed = sealBlobs(blobs, masterKeyFromText(randomBytes(32).toString('base64'), 'a test'))
   await addQueuedBatch(real, sealed, { chunks: CHUNKS, lines: 1 }, clock.now())
-  const workerId = await real.write((tx) => openSession(tx, real.claimSql, LEASE_MS, clock.now()))
+  const workerId = await real.write((tx) => openSession(tx, LEASE_MS, clock.now()))
   const tell = (_: object, message: string): void => void said.push(message)
   const log = { info: tell, warn: tell, error: tell }
   const claimer = new Claimer({

@@ -149,10 +149,10 @@ export class Claimer {
   }
 
   async #claim(order: Wanted): Promise<boolean> {
-    const { store, atRisk } = this.#options
+    const { atRisk } = this.#options
     const claims = await this.#lease((tx, worker_id, now) => {
       const urgent = { urgentBefore: now + URGENT_MS, urgentBatches: atRisk() }
-      return claimChunks(tx, { worker_id, ...urgent, ...order, among: store.claimSql })
+      return claimChunks(tx, { worker_id, ...urgent, ...order, isShared: true })
     })
     this.#lastClaimWasFull = !order.onePerProject && claims.length === order.count
     return await this.#openAll(claims)
@@ -325,7 +325,7 @@ export class Claimer {
     const parked = await store.write(async (tx) => {
       const until =
         limitVersion === null ? runAt : await overLimitUntil(tx, claim.project_id, limitVersion, runAt)
-      return await parkChunk(tx, store.claimSql, claim, until - clock.now(), reason)
+      return await parkChunk(tx, claim, until - clock.now(), reason)
     })
     this.#options.leases.ended(parked)
   }

@@ -209,7 +209,7 @@ export class ModelsElsewhere {
     const models = [...run.models]
     const unknown = models.filter((model) => !lanes.has(model))
     if (unknown.length === 0) return false
-    for (const known of await modelsOfWorkers(store.read, store.claimSql, sessionId())) {
+    for (const known of await modelsOfWorkers(store.read, sessionId())) {
       const more = unknown.filter((model) => known.has(model))
       if (more.length === 0 || models.some((model) => lanes.has(model) && !known.has(model))) continue
       for (const model of more) this.#foundAt.set(model, clock.now())

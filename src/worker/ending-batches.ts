@@ -73,8 +73,7 @@ export class EndingBatches {
     try {
       for (;;) {
         if (this.#abort.signal.aborted) return
-        const { read, claimSql } = store
-        const ids = await listEnding(read, claimSql, clock.now(), BATCHES_MAX, onlyBatches)
+        const ids = await listEnding(store.read, clock.now(), BATCHES_MAX, onlyBatches)
         if (ids.length === 0) return
         await this.#plan(ids)
         const anyClaimed = await this.#closeSome(ids)
@@ -91,7 +90,7 @@ export class EndingBatches {
     const { store, clock, log, plan, leases } = this.#options
     for (;;) {
       const task = await leases.claim(
-        (tx, id) => claimPlan(tx, store.claimSql, id, ids),
+        (tx, id) => claimPlan(tx, id, ids),
         (claimed) => void (claimed && this.#planning.add(claimed)),
       )
       if (!task) return
@@ -109,9 +108,9 @@ export class EndingBatches {
 
   /** Whether there was anything to claim. */
   async #closeSome(ids: readonly string[]): Promise<boolean> {
-    const { store, leases } = this.#options
+    const { leases } = this.#options
     const claims = await leases.claim(
-      (tx, id) => claimClosable(tx, store.claimSql, id, ids, CHUNKS_PER_COMMIT_MAX),
+      (tx, id) => claimClosable(tx, id, ids, CHUNKS_PER_COMMIT_MAX),
       (claimed) => {
         for (const claim of claimed) this.#closing.add(claim)
       },
@@ -185,9 +184,7 @@ export class EndingBatches {
         { err: error, batch: claim.batch_id, chunk: claim.idx },
         'a chunk could not be closed; it is tried again later',
       )
-      leases.ended(
-        await store.write((tx) => parkChunk(tx, store.claimSql, lease, RETRY_MS, 'stores_failing')),
-      )
+      leases.ended(await store.write((tx) => parkChunk(tx, lease, RETRY_MS, 'stores_failing')))
       return null
     }
   }

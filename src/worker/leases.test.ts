@@ -16,7 +16,7 @@ const LONG_LEASE_MS = 3_600_000
 test('a lease whose claim has taken effect, and is not answered yet, is not taken for a stray', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = world
-  const id = await store.write((tx) => openSession(tx, store.claimSql, LONG_LEASE_MS, clock.now()))
+  const id = await store.write((tx) => openSession(tx, LONG_LEASE_MS, clock.now()))
   const committed = Promise.withResolvers<void>()
   const answer = Promise.withResolvers<void>()
   let isSlow = true
@@ -57,7 +57,7 @@ test('a lease whose claim has taken effect, and is not answered yet, is not take
 test('strays are released by their epoch: a release that takes effect late ends no later lease', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = world
-  const id = await store.write((tx) => openSession(tx, store.claimSql, LONG_LEASE_MS, clock.now()))
+  const id = await store.write((tx) => openSession(tx, LONG_LEASE_MS, clock.now()))
   const claimOne = () => store.write((tx) => claimChunks(tx, { worker_id: id, urgentBefore: 0, count: 1 }))
   await claimOne()
   let release: Parameters<Store['write']>[0] = () => assert.fail('nothing was released')

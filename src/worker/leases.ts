@@ -75,7 +75,7 @@ export class Session {
   async open(): Promise<void> {
     const { store, clock, leaseMs, role } = this.#options
     this.#renewedAt = this.#now()
-    this.#id = await store.write((tx) => openSession(tx, store.claimSql, leaseMs, clock.now(), role))
+    this.#id = await store.write((tx) => openSession(tx, leaseMs, clock.now(), role))
     this.#schedule()
   }
 
@@ -106,12 +106,12 @@ export class Session {
     const id = this.id
     const requestedAt = this.#now()
     try {
-      const isRenewed = await store.write((tx) => renewSession(tx, store.claimSql, id, leaseMs))
+      const isRenewed = await store.write((tx) => renewSession(tx, id, leaseMs))
       if (!isRenewed && !this.#closed) {
         log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
         this.#id = await store.write(async (tx) => {
           await closeSession(tx, id)
-          return await openSession(tx, store.claimSql, leaseMs, clock.now(), role)
+          return await openSession(tx, leaseMs, clock.now(), role)
         })
         onLost()
       }
@@ -193,7 +193,7 @@ export class Leases {
       try {
         if (this.isReleaseDue) await this.#release(id)
         const found = await store.write(async (tx) =>
-          (await lockSession(tx, store.claimSql, id)) ? await choose(tx, id) : undefined,
+          (await lockSession(tx, id)) ? await choose(tx, id) : undefined,
         )
         if (found !== undefined) onClaimed(found)
         return found

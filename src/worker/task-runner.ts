@@ -77,9 +77,9 @@ export class TaskRunner {
     const { store, leases } = this.#options
     const choice = this.#choiceFor(pool)
     if (!choice) return false
-    if (!leases.isReleaseDue && !(await hasDueTask(store.read, store.claimSql, choice))) return false
+    if (!leases.isReleaseDue && !(await hasDueTask(store.read, choice))) return false
     const task = await leases.claim(
-      (tx, id) => claimTask(tx, store.claimSql, id, choice),
+      (tx, id) => claimTask(tx, id, choice),
       (claimed) => void (claimed && this.#leased.add(claimed)),
     )
     if (task) this.#start(task, pool)

@@ -37,7 +37,7 @@ async function reporting() {
   const clock = testClock()
   const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
   await store.migrate()
-  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e9, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, 1e9, clock.now()))
   const live = new LiveServer({ waiting_max: 0, cache_max: 0.85 })
   const upstream = new ModelServer({
     live,
@@ -69,11 +69,11 @@ async function reporting() {
     },
     async reported() {
       await reporter.report()
-      return await listLaneReports(store.read, store.claimSql)
+      return await listLaneReports(store.read)
     },
     async liveHours() {
       await workerReporter.report()
-      const [worker] = await listLiveWorkers(store.read, store.claimSql)
+      const [worker] = await listLiveWorkers(store.read)
       return worker!.report!.live_hours
     },
     async [Symbol.asyncDispose]() {
@@ -174,7 +174,7 @@ test('a server without lines is asked every half minute whether it is up, and on
   const clock = testClock()
   const store = sqliteStore({ path: join(disk.root, 'db'), leaseNow: clock.now })
   await store.migrate()
-  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 1e6, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, 1e6, clock.now()))
   const server = await testUpstream()
   const upstream = new ModelServer({
     backend: openaiBackend({ name: 'u', base_url: server.base_url, timeout_ms: 5_000, connections_max: 1 }),
@@ -190,7 +190,7 @@ test('a server without lines is asked every half minute whether it is up, and on
   })
   const reported = async (): Promise<UpstreamReport> => {
     await reporter.report()
-    const [worker] = await listLiveWorkers(store.read, store.claimSql)
+    const [worker] = await listLiveWorkers(store.read)
     return worker!.report!.upstreams[0]!
   }
   const until = async (reachable: boolean): Promise<UpstreamReport> => {

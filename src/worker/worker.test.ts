@@ -30,7 +30,7 @@ test('a worker claims the chunks of a batch, sends their lines and ends the batc
 test('a chunk is left to a running worker that knows its model, and to no other', async () => {
   await using world = await workerWorld({ chunks: 1, lines: 2, model: () => 'n' })
   const { store, clock } = world
-  const other = await store.write((tx) => openSession(tx, store.claimSql, 20_000, clock.now()))
+  const other = await store.write((tx) => openSession(tx, 20_000, clock.now()))
   const upstream = { model: 'n', upstream: 'n', in_flight: 0, concurrency: 8, concurrency_max: 8 }
   const how = {
     circuit: 'closed',
@@ -124,7 +124,7 @@ test('a worker that cannot reach a server leaves its chunks to a worker that can
   }
   await waitsFor(15_000)
   assert.equal((await world.chunks())[0]?.state, 'leased', 'no other worker runs')
-  await store.write((tx) => openSession(tx, store.claimSql, 3_600_000, clock.now()))
+  await store.write((tx) => openSession(tx, 3_600_000, clock.now()))
   let parked = false
   for (let tries = 0; tries < 100 && !parked; tries++) {
     await waitsFor(500)
@@ -151,7 +151,7 @@ test('a worker that leaves its chunk to another one has counted what a line cost
     ...ANSWER,
     choices: [{ index: 0, message, finish_reason: 'length' }],
   })
-  await store.write((tx) => openSession(tx, store.claimSql, 3_600_000, clock.now()))
+  await store.write((tx) => openSession(tx, 3_600_000, clock.now()))
   for (let tries = 0; tries < 200 && world.ended.length === 0; tries++) {
     for (const attempt of [...server.inFlight]) await attempt.unreachable()
     await clock.advance(500)

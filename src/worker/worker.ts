@@ -278,7 +278,7 @@ export class Worker {
       clock,
       lanes,
       async reports() {
-        const workers = await listLiveWorkers(store.read, store.claimSql)
+        const workers = await listLiveWorkers(store.read)
         return workers.flatMap(({ id, report }) => (id === session.id || report === null ? [] : [report]))
       },
     })
@@ -507,7 +507,7 @@ export class Worker {
     if (!run.isIdle || run.isParking || run.isClosed) return
     // What its lines have cost is counted first.
     if (this.#lines.takeKept(run)) return
-    const { store, clock } = this.#options
+    const { clock } = this.#options
     run.park()
     void this.#recorder.park(run, async (tx, lease) => {
       // Its lease may be lost while the database cannot be reached.
@@ -522,7 +522,7 @@ export class Worker {
       // What a batch API answers is collected whatever model is available.
       const waitsForRemote = reason === 'remote_batch' || run.count(REMOTE) > 0
       const model = waitsForRemote ? null : run.onlyModel
-      const parked = await parkChunk(tx, store.claimSql, lease, afterMs, reason, model, storedTries(run))
+      const parked = await parkChunk(tx, lease, afterMs, reason, model, storedTries(run))
       if (run.count(REMOTE) > 0) await wakeIfEnded(tx, run.claim)
       return parked
     })
@@ -617,9 +617,7 @@ export class Worker {
     const { store } = this.#options
     const models = this.#runs.size === 0 ? [] : this.#laneReporter.unavailableFor(UNREACHABLE_MS)
     if (models.length > 0)
-      this.#blocked.leaveToOthers(
-        await reachableByOthers(store.read, store.claimSql, this.#session.id, models),
-      )
+      this.#blocked.leaveToOthers(await reachableByOthers(store.read, this.#session.id, models))
   }
 
   #recheckLimits(versions?: ReadonlyMap<string, number>): void {

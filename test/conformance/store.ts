@@ -53,7 +53,14 @@ import {
 } from '../../src/store/files.ts'
 import { overLimitUntil } from '../../src/store/limits.ts'
 import { ensureProject } from '../../src/store/projects.ts'
-import { insertRow, insertRows, readOwn, readRow, updateRows } from '../../src/store/rows.ts'
+import {
+  NOW as DATABASE_NOW,
+  insertRow,
+  insertRows,
+  readOwn,
+  readRow,
+  updateRows,
+} from '../../src/store/rows.ts'
 import {
   type BatchRow,
   type Column,
@@ -419,7 +426,7 @@ export function storeConformance(
       await seed(store, 'a', 9)
       const [mine, theirs] = [await open(store), await open(store)]
       const claim = async (worker_id: string): Promise<number> => {
-        const shared = { ...order(worker_id), count: 4, among: store.claimSql }
+        const shared = { ...order(worker_id), count: 4, isShared: true as const }
         return (await store.write((tx) => claimChunks(tx, shared))).length
       }
       assert.deepEqual([await claim(mine), await claim(theirs)], [4, 3])
@@ -490,7 +497,7 @@ export function storeConformance(
           .updateTable('chunks')
           .set((eb) => ({
             state: 'parked',
-            run_at: eb(store.claimSql.now, '+', HOUR_MS),
+            run_at: eb(DATABASE_NOW, '+', HOUR_MS),
             parked_reason: eb.case().when('idx', '=', 3).then('stores_failing').else('usage_limit').end(),
           }))
           .where('batch_id', '=', ending.id)
@@ -499,8 +506,8 @@ export function storeConformance(
       )
       const claim = async (count: number) =>
         await store.write(async (tx) => {
-          const ids = await listEnding(tx, store.claimSql, NOW, 10)
-          const claims = await claimClosable(tx, store.claimSql, worker_id, ids, count)
+          const ids = await listEnding(tx, NOW, 10)
+          const claims = await claimClosable(tx, worker_id, ids, count)
           return claims.map(({ batch_id, idx, epoch }) => [batch_id, idx, epoch])
         })
       assert.deepEqual(await claim(10), [[overdue.id, 0, 1]])
@@ -525,16 +532,15 @@ export function storeConformance(
       await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 3 }))
       const last = await addBatch(store, 'a', 1, { expires_at: NOW })
       await store.write((tx) => markInputDeleted(tx, [last.id], NOW))
-      assert.deepEqual(await listEnding(store.read, store.claimSql, NOW, 2), [last.id])
-      assert.deepEqual(await listEnding(store.read, store.claimSql, NOW, 2, new Set(['batch_other'])), [])
+      assert.deepEqual(await listEnding(store.read, NOW, 2), [last.id])
+      assert.deepEqual(await listEnding(store.read, NOW, 2, new Set(['batch_other'])), [])
     })
 
     test('the plan of a batch that is ending is claimed once', async (store) => {
       const { batch } = await seed(store, 'a', 1)
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
       const worker_id = await open(store)
-      const claim = async () =>
-        await store.write((tx) => claimPlan(tx, store.claimSql, worker_id, [batch.id, 'batch_other']))
+      const claim = async () => await store.write((tx) => claimPlan(tx, worker_id, [batch.id, 'batch_other']))
       assert.equal((await claim())?.subject, batch.id)
       assert.equal(await claim(), undefined)
     })
@@ -577,7 +583,7 @@ export function storeConformance(
       }
       await store.write((tx) => setLaneReports(tx, worker_id, [report, { ...report, model: 'n' }]))
       await store.write((tx) => setLaneReports(tx, worker_id, [report]))
-      const reports = await listLaneReports(store.read, store.claimSql)
+      const reports = await listLaneReports(store.read)
       assert.deepEqual(reports[0], report)
       assert.equal(reports.length, 1)
       await store.write((tx) => closeSession(tx, worker_id))
@@ -603,7 +609,7 @@ export function storeConformance(
       assert.deepEqual([first?.epoch, second?.epoch], [1, 2])
       const delta = { completed: 3, failed: 1, cost_nanos: 10 }
       assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), 'lost')
-      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, first!, 0, 'late')), 'lost')
+      assert.equal(await store.write((tx) => parkChunk(tx, first!, 0, 'late')), 'lost')
       await store.write((tx) => releaseChunk(tx, first!))
       const next = { ...second!, commit_seq: second!.commit_seq + 1 }
       assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), 'accepted')
@@ -628,30 +634,30 @@ export function storeConformance(
         await store.write((tx) => commitChunk(tx, claim!, delta, null)),
         await store.write((tx) => commitChunk(tx, claim!, delta, null)),
         await store.write((tx) => commitChunk(tx, claim!, delta, SEAL)),
-        await store.write((tx) => parkChunk(tx, store.claimSql, claim!, 0, 'late')),
+        await store.write((tx) => parkChunk(tx, claim!, 0, 'late')),
       ]
       assert.deepEqual(outcomes, ['accepted', 'repeated', 'repeated', 'repeated'])
       const row = await readRow(store.read, 'chunks', { batch_id: batch.id, idx: 0 })
       assert.deepEqual([row?.state, row?.completed, row?.cost_nanos], ['leased', 3, 10])
       const next = { ...claim!, commit_seq: claim!.commit_seq + 1 }
-      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'accepted')
-      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'repeated')
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'accepted')
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'repeated')
       const [again] = await store.write(async (tx) => {
-        await wakeParked(tx, store.claimSql)
+        await wakeParked(tx)
         return await claimChunks(tx, order(worker_id))
       })
       assert.deepEqual([again?.epoch, again?.commit_seq], [2, 2])
-      assert.equal(await store.write((tx) => parkChunk(tx, store.claimSql, next, 0, 'resting')), 'lost')
+      assert.equal(await store.write((tx) => parkChunk(tx, next, 0, 'resting')), 'lost')
     })
 
     test('a parked chunk is ready again at its time', async (store) => {
       await seed(store, 'a', 2)
       const worker_id = await open(store)
       const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
-      await store.write((tx) => parkChunk(tx, store.claimSql, claims[0]!, 0, 'blocked'))
-      await store.write((tx) => parkChunk(tx, store.claimSql, claims[1]!, HOUR_MS, 'blocked'))
+      await store.write((tx) => parkChunk(tx, claims[0]!, 0, 'blocked'))
+      await store.write((tx) => parkChunk(tx, claims[1]!, HOUR_MS, 'blocked'))
       assert.equal(await hasReadyChunk(store.read), false)
-      assert.equal(await store.write((tx) => wakeParked(tx, store.claimSql)), 1)
+      assert.equal(await store.write((tx) => wakeParked(tx)), 1)
       const again = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 2 }))
       assert.deepEqual(
         again.map((chunk) => [chunk.idx, chunk.parked_reason, chunk.epoch]),
@@ -670,7 +676,7 @@ export function storeConformance(
           assert.equal(await overLimitUntil(tx, 'proj_a', 1, NOW), NOW)
           const begun = begin(other.write((inner) => addLimit(inner, 'proj_a', { amount: 2 })))
           await contention()
-          await parkChunk(tx, store.claimSql, claim!, HOUR_MS, 'usage_limit')
+          await parkChunk(tx, claim!, HOUR_MS, 'usage_limit')
           return begun
         })
         await changing.done
@@ -694,12 +700,12 @@ export function storeConformance(
 
   describe(`${name} as a store: leases`, () => {
     test('the clock of the database judges a lease, whatever the workers take the time to be', async (store) => {
-      const id = await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, NOW - 500 * HOUR_MS))
+      const id = await store.write((tx) => openSession(tx, LEASE_MS, NOW - 500 * HOUR_MS))
       const { lease_until } = await sessionRow(store, id)
       const clock = await databaseNow(store)
       assert.ok(lease_until > clock && lease_until <= clock + LEASE_MS)
-      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [])
-      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 2 * LEASE_MS)), true)
+      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx)), [])
+      assert.equal(await store.write((tx) => renewSession(tx, id, 2 * LEASE_MS)), true)
       assert.ok((await sessionRow(store, id)).lease_until > lease_until)
     })
 
@@ -708,20 +714,20 @@ export function storeConformance(
       const [crashed, alive] = [await open(store), await open(store)]
       const [chunk] = await store.write((tx) => claimChunks(tx, order(crashed)))
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const task = await store.write((tx) => claimTask(tx, store.claimSql, crashed, small('plan')))
+      const task = await store.write((tx) => claimTask(tx, crashed, small('plan')))
       await runOut(store, crashed)
-      assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, crashed, LEASE_MS)), false)
-      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [crashed])
+      assert.equal(await store.write((tx) => renewSession(tx, crashed, LEASE_MS)), false)
+      assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx)), [crashed])
       const [again] = await store.write((tx) => claimChunks(tx, order(alive)))
       assert.deepEqual([again?.idx, again?.epoch], [chunk!.idx, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
-      const taken = await store.write((tx) => claimTask(tx, store.claimSql, alive, small('plan')))
+      const taken = await store.write((tx) => claimTask(tx, alive, small('plan')))
       assert.deepEqual([taken?.id, taken?.epoch, taken?.attempts], [task!.id, 2, 2])
     })
 
     test('a session that has run out or ended must not claim', async (store) => {
       const [late, ended] = [await open(store), await open(store)]
-      const holds = (id: string): Promise<boolean> => store.write((tx) => lockSession(tx, store.claimSql, id))
+      const holds = (id: string): Promise<boolean> => store.write((tx) => lockSession(tx, id))
       assert.equal(await holds(late), true)
       await runOut(store, late)
       assert.equal(await holds(late), false)
@@ -735,10 +741,10 @@ export function storeConformance(
         await seed(store, 'a', 1)
         const worker_id = await open(store)
         const rescue = await store.write(async (tx) => {
-          await lockSession(tx, store.claimSql, worker_id)
+          await lockSession(tx, worker_id)
           await runOut(other, worker_id)
           // It has to wait for the claim to end, and must then see what was claimed.
-          const begun = begin(other.write((inner) => requeueExpiredLeases(inner, other.claimSql)))
+          const begun = begin(other.write((inner) => requeueExpiredLeases(inner)))
           await contention()
           await claimChunks(tx, order(worker_id))
           return begun
@@ -776,7 +782,7 @@ export function storeConformance(
       const { batch } = await seed(store)
       const worker_id = await open(store)
       await store.write((tx) => insertTask(tx, planOf(batch), NOW))
-      const claim = () => store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
+      const claim = () => store.write((tx) => claimTask(tx, worker_id, small('plan')))
       const leased = async () => (await leasedTasks(store.read, worker_id)).map((task) => ({ ...task }))
       const first = await claim()
       assert.deepEqual(await leased(), [{ id: first!.id, epoch: first!.epoch }])
@@ -801,10 +807,10 @@ export function storeConformance(
       await add('plan', clock + HOUR_MS)
       await add('purge', 0)
       const claim = async (): Promise<string | undefined> =>
-        (await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan', 'validate'))))?.kind
-      assert.equal(await hasDueTask(store.read, store.claimSql, small('plan', 'validate')), true)
+        (await store.write((tx) => claimTask(tx, worker_id, small('plan', 'validate'))))?.kind
+      assert.equal(await hasDueTask(store.read, small('plan', 'validate')), true)
       assert.deepEqual([await claim(), await claim(), await claim()], ['plan', 'validate', undefined])
-      assert.equal(await hasDueTask(store.read, store.claimSql, small('plan', 'validate')), false)
+      assert.equal(await hasDueTask(store.read, small('plan', 'validate')), false)
     })
 
     test('projects have their tasks claimed in turn, those with the fewest under way first', async (store) => {
@@ -822,9 +828,7 @@ export function storeConformance(
       await add('c', 1)
       for (const name of ['b', 'b', 'c']) await add(name, 0)
       const claim = async (more: Partial<TaskChoice> = {}): Promise<TaskRow | undefined> =>
-        await store.write((tx) =>
-          claimTask(tx, store.claimSql, worker_id, { ...small('plan', 'validate'), ...more }),
-        )
+        await store.write((tx) => claimTask(tx, worker_id, { ...small('plan', 'validate'), ...more }))
       const first = await claim({ after: 'proj_a' })
       const turns = [first, await claim(), await claim({ exceptProjects: ['proj_b'] }), await claim()]
       assert.deepEqual(
@@ -844,14 +848,14 @@ export function storeConformance(
       const claimed = await Promise.all(
         stores.map(async (mine) => {
           const worker_id = await open(mine)
-          return await mine.write((tx) => claimTask(tx, mine.claimSql, worker_id, small('plan')))
+          return await mine.write((tx) => claimTask(tx, worker_id, small('plan')))
         }),
       )
       const [task, ...more] = claimed.filter((one) => one !== undefined)
       assert.equal(more.length, 0)
       await store.write((tx) => postponeTask(tx, task!, 0, 'no luck'))
       const worker_id = await open(store)
-      const again = await store.write((tx) => claimTask(tx, store.claimSql, worker_id, small('plan')))
+      const again = await store.write((tx) => claimTask(tx, worker_id, small('plan')))
       assert.deepEqual([again?.last_error, again?.attempts, again?.epoch], ['no luck', 2, 2])
       assert.equal(await store.write((tx) => finishTask(tx, task!)), false)
       assert.equal(await store.write((tx) => finishTask(tx, again!)), true)
@@ -925,18 +929,18 @@ export function storeConformance(
       const times = { file_id: null, created: NOW, expires_at: NOW + HOUR_MS }
       await store.write((tx) => insertRow(tx, 'uploads', { ...upload, ...rest, ...times, ...NOT_COMPLETING }))
       const begun = (mine: Store, lease_ms: number): Promise<number | null> =>
-        mine.write((tx) => beginCompletion(tx, mine.claimSql, 'upload_x', { order: 'o', lease_ms }))
+        mine.write((tx) => beginCompletion(tx, 'upload_x', { order: 'o', lease_ms }))
       const both = await Promise.all([store, other].map((mine) => begun(mine, HOUR_MS)))
       assert.deepEqual(both.sort(), [1, null])
-      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), true)
+      assert.equal(await isCompleting(store.read, 'upload_x'), true)
       await store.write((tx) => leaveCompletion(tx, 'upload_x', 1, '{}'))
-      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), false)
+      assert.equal(await isCompleting(store.read, 'upload_x'), false)
       assert.equal(await begun(other, 0), 2)
       assert.equal(await begun(store, HOUR_MS), 3, 'the lease of the second is over')
       const late = { attempt: 2, lease_ms: HOUR_MS }
-      await other.write((tx) => renewCompletion(tx, other.claimSql, 'upload_x', late))
+      await other.write((tx) => renewCompletion(tx, 'upload_x', late))
       await other.write((tx) => leaveCompletion(tx, 'upload_x', 2, '{}'))
-      assert.equal(await isCompleting(store.read, store.claimSql, 'upload_x'), true)
+      assert.equal(await isCompleting(store.read, 'upload_x'), true)
     })
 
     testSideBySide(
@@ -985,7 +989,7 @@ export function storeConformance(
     })
 
     test('of those who ask for a turn one gets it, until it comes round again', async (store, other) => {
-      const ask = (mine: Store) => mine.write((tx) => claimInterval(tx, mine.claimSql, 'swept_at', HOUR_MS))
+      const ask = (mine: Store) => mine.write((tx) => claimInterval(tx, 'swept_at', HOUR_MS))
       const taken = await Promise.all([store, other, store, other].map(ask))
       assert.deepEqual(taken.filter(Boolean), [true])
       assert.equal(await ask(other), false)
@@ -995,8 +999,7 @@ export function storeConformance(
 
     test('calls that are taken by many at once all come out of one bucket', async (store, other) => {
       const bucket = { calls_max: 10, interval_us: 3_600_000_000 }
-      const take = (mine: Store, calls: number) =>
-        mine.write((tx) => takeCalls(tx, mine.claimSql, 'key_1', calls, bucket))
+      const take = (mine: Store, calls: number) => mine.write((tx) => takeCalls(tx, 'key_1', calls, bucket))
       const taken = await Promise.all([store, other, store, other].map((mine) => take(mine, 3)))
       assert.deepEqual(
         taken.map(({ granted }) => granted).sort((a, b) => a - b),
@@ -1012,7 +1015,7 @@ export function storeConformance(
 
     test('a lease that lies further ahead than it was taken for is pulled back', async (store) => {
       const worker_id = await open(store)
-      const pullBack = () => store.write((tx) => pullBackTimes(tx, store.claimSql))
+      const pullBack = () => store.write((tx) => pullBackTimes(tx))
       const leaseOf = async (): Promise<number> =>
         (
           await store.read
@@ -1184,7 +1187,7 @@ function planOf(batch: BatchRow): { kind: 'plan'; subject: string; project_id: s
 }
 
 async function open(store: Store): Promise<string> {
-  return await store.write((tx) => openSession(tx, store.claimSql, LEASE_MS, NOW))
+  return await store.write((tx) => openSession(tx, LEASE_MS, NOW))
 }
 
 /** As if the worker had shown no sign of life for longer than its lease. */
@@ -1199,9 +1202,7 @@ async function sessionRow(store: Store, id: string): Promise<{ lease_until: numb
 }
 
 async function databaseNow(store: Store): Promise<number> {
-  const row = await store.write((tx) =>
-    tx.selectNoFrom(store.claimSql.now.as('now')).executeTakeFirstOrThrow(),
-  )
+  const row = await store.write((tx) => tx.selectNoFrom(DATABASE_NOW.as('now')).executeTakeFirstOrThrow())
   assert.equal(typeof row.now, 'number')
   return row.now
 }

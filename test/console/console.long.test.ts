@@ -321,7 +321,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     // As a worker with a live server reports it.
     await store.write(async (tx) => {
       const now = store.clock.now()
-      const worker = await openSession(tx, store.claimSql, 30_000, now)
+      const worker = await openSession(tx, 30_000, now)
       const live_hours: [number, number][] = [[startOfHour(now), 0.25]]
       const gone = {
         ...{ model: 'gone', upstream: 'gpu-9', in_flight: 0, concurrency: 1, concurrency_max: 8 },

@@ -93,7 +93,6 @@ export class Machine {
     }
     this.store = {
       read: store.read,
-      claimSql: store.claimSql,
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
         this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),

@@ -92,8 +92,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a worker claims under an expired session',
     file: 'src/worker/leases.ts',
-    find: '(await lockSession(tx, store.claimSql, id)) ? await choose(tx, id) : undefined',
-    replace: '(await lockSession(tx, store.claimSql, id)) || true ? await choose(tx, id) : undefined',
+    find: '(await lockSession(tx, id)) ? await choose(tx, id) : undefined',
+    replace: '(await lockSession(tx, id)) || true ? await choose(tx, id) : undefined',
   },
   {
     bug: 'a claim whose answer was lost is forgotten',

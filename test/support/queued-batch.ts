@@ -102,7 +102,7 @@ export async function queuedBatch(size: BatchSize) {
     /** A new worker leases and opens every chunk that is ready. */
     async open(): Promise<Run[]> {
       const claims = await store.write(async (tx) => {
-        const worker_id = await openSession(tx, store.claimSql, LEASE_MS, clock.now())
+        const worker_id = await openSession(tx, LEASE_MS, clock.now())
         const ended = await claimRemote(tx, worker_id, size.chunks)
         return [...ended, ...(await claimChunks(tx, { worker_id, urgentBefore: 0, count: size.chunks }))]
       })

@@ -92,7 +92,7 @@ export async function workerWorld(options: WorkerWorldOptions) {
     checks: answerChecks(clock),
     blobFreshMs: 120_000,
     tasks: { plan: () => assert.fail('the batch has its chunks already') },
-    maintenance: async () => void (await store.write((tx) => wakeParked(tx, store.claimSql))),
+    maintenance: async () => void (await store.write((tx) => wakeParked(tx))),
     onEnded: ({ status }) => world.ended.push(status),
   })
   return Object.assign(world, { worker })

@@ -128,7 +128,6 @@ test('few calls cost a write', async () => {
   await store.migrate()
   let writes = 0
   const counting = {
-    claimSql: store.claimSql,
     writeAsyncCommit: ((change) => {
       writes++
       return store.writeAsyncCommit(change)

@@ -36,7 +36,7 @@ export type Counted = 'key' | 'project'
 
 export class RateLimit {
   readonly #counted: Counted
-  readonly #store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>
+  readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #clock: Clock
   readonly #bucket: Bucket
   readonly #portions = new Map<string, Portion>()
@@ -44,7 +44,7 @@ export class RateLimit {
   #forgetAt = 0
 
   constructor(
-    store: Pick<Store, 'writeAsyncCommit' | 'claimSql'>,
+    store: Pick<Store, 'writeAsyncCommit'>,
     clock: Clock,
     requests_per_minute: number,
     counted: Counted = 'key',
@@ -83,7 +83,7 @@ export class RateLimit {
 
   async #takeNow(holder: string, calls: number): Promise<void> {
     const { granted, full_in_us } = await this.#store.writeAsyncCommit((tx) =>
-      takeCalls(tx, this.#store.claimSql, holder, calls, this.#bucket),
+      takeCalls(tx, holder, calls, this.#bucket),
     )
     const now = this.#clock.now()
     const fullAt = now + full_in_us / 1000

@@ -447,7 +447,7 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
   const nothing = { lines_per_s: null, estimated_completion: null, at_risk: false }
   assert.deepEqual(await progress(), ['no_worker', nothing])
 
-  const workerId = await store.write((tx) => openSession(tx, store.claimSql, 60_000, clock.now()))
+  const workerId = await store.write((tx) => openSession(tx, 60_000, clock.now()))
   assert.deepEqual(await progress(), ['queued', nothing])
   const unavailable: LaneReport = {
     model: 'sim-1',

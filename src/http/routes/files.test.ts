@@ -67,11 +67,9 @@ test('a pending file shows its waiting reason', async () => {
   await assert.rejects(store.write((tx) => ensureProject(tx, project)))
   assert.match((await server.call('GET', `/v1/files/${id}`)).text, /The storage of the service is full/)
   await store.write((tx) => sql`PRAGMA max_page_count = 1000000`.execute(tx))
-  const worker = await store.write((tx) => openSession(tx, store.claimSql, 60_000, server.clock.now()))
+  const worker = await store.write((tx) => openSession(tx, 60_000, server.clock.now()))
   assert.equal(await code(), 'queued')
-  const task = await store.write((tx) =>
-    claimTask(tx, store.claimSql, worker, { kinds: ['validate'], large: false }),
-  )
+  const task = await store.write((tx) => claimTask(tx, worker, { kinds: ['validate'], large: false }))
   assert.equal(await code(), 'validating')
   assert.equal(task?.subject, id)
   await server.process(id)

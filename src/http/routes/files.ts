@@ -213,7 +213,7 @@ export function shownFileId(id: string, { compat }: View): string {
 
 /** Why a file is still `pending`. */
 async function fileWaitingReason(
-  { read, claimSql, failing }: Pick<Store, 'read' | 'claimSql' | 'failing'>,
+  { read, failing }: Pick<Store, 'read' | 'failing'>,
   file_id: string,
 ): Promise<NonNullable<FileObject['waiting_reason']>> {
   const task = await readFileTask(read, file_id)
@@ -222,7 +222,7 @@ async function fileWaitingReason(
     return isFetched
       ? { code: 'fetching', message: 'A worker is fetching the file from its bucket.' }
       : { code: 'validating', message: 'A worker is reading the file.' }
-  if (!(await hasWorker(read, claimSql)))
+  if (!(await hasWorker(read)))
     return {
       code: 'no_worker',
       message:

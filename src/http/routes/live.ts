@@ -150,7 +150,7 @@ interface Project {
 }
 
 interface LiveFeedOptions {
-  store: Pick<Store, 'read' | 'claimSql' | 'failing'>
+  store: Pick<Store, 'read' | 'failing'>
   clock: Clock
   region: string
   models: ReadonlyMap<string, Model>

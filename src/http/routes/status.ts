@@ -47,7 +47,7 @@ export function statusRoutes(
         at: unixSeconds(now),
         version,
         region,
-        workers_alive: await hasWorker(store.read, store.claimSql),
+        workers_alive: await hasWorker(store.read),
         batches: [...byStatus].map(([status, { length: count }]) => ({ status, count })),
         waiting: [...waiting.values()].sort((a, b) => b.batches - a.batches),
         ...(scopes.has('operator') ? { service: await readService(now) } : {}),
@@ -57,8 +57,8 @@ export function statusRoutes(
 
   async function readService(now: number): Promise<Service> {
     const [workers, reports, stores, counts] = await Promise.all([
-      listLiveWorkers(store.read, store.claimSql),
-      listLaneReports(store.read, store.claimSql),
+      listLiveWorkers(store.read),
+      listLaneReports(store.read),
       storeHealth(),
       readWorkCounts(store.read, now),
     ])

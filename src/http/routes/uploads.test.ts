@@ -161,7 +161,7 @@ test('an upload whose completion was interrupted by a crash is completed by the 
   const { id } = await begin(server)
   const part_ids = [(await send(server, id, CONTENT)).id]
   const crashed = { order: 'of a process that crashed', lease_ms: 0 }
-  assert.equal(await store.write((tx) => beginCompletion(tx, store.claimSql, id, crashed)), 1)
+  assert.equal(await store.write((tx) => beginCompletion(tx, id, crashed)), 1)
   const done = await server.call('POST', `/v1/uploads/${id}/complete`, { body: { part_ids } })
   assert.equal(done.json.status, 'completed')
 })

@@ -73,7 +73,7 @@ export function usageRoutes(app: App, { store, clock, models, reads }: RouteDepe
       ))
         hours = counted
       const start = hours[0]?.at ?? now
-      const workers = await listLiveWorkers(store.read, store.claimSql)
+      const workers = await listLiveWorkers(store.read)
       const left = Map.groupBy(
         workers.flatMap(({ report }) => report?.live_hours ?? []),
         ([at]) => at,

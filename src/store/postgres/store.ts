@@ -59,8 +59,6 @@ export function postgresStore({
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
-    // A subquery is evaluated once per statement, so an index can be searched by it.
-    claimSql: { now: sql<number>`(SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint)` },
     write: (change) => writes.watch(withRetries(patience, () => transactInMonths(writer, change), remedyOf)),
     writeAsyncCommit: (change) => {
       const unsynced = async (tx: Writer) => {
@@ -103,7 +101,7 @@ export function postgresStore({
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
           await applyTableSettings(tx)
-          await makeLower(tx)
+          await makeFunctions(tx)
         })
       } finally {
         cancel()
@@ -199,16 +197,24 @@ class BytewiseCompiler extends PostgresQueryCompiler {
   }
 }
 
-/** In the collation "C", `lower` knows the letters of ASCII alone, and without ICU those of the database's language. */
-async function makeLower(db: Kysely<Schema>): Promise<void> {
-  const { rows } = await sql<{ icu: boolean }>`
-    SELECT pg_encoding_to_char(encoding) = 'UTF8' AND to_regcollation('pg_catalog."und-x-icu"') IS NOT NULL AS icu
-    FROM pg_database WHERE datname = current_database() AND to_regprocedure('offpeak_lower(text)') IS NULL`.execute(
-    db,
-  )
-  for (const { icu } of rows)
-    await sql`CREATE FUNCTION offpeak_lower(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
-      AS ${sql.lit(`SELECT lower($1 COLLATE ${icu ? 'pg_catalog."und-x-icu"' : '"default"'})`)}`.execute(db)
+/**
+ * The functions that SQLite's connections bring. In the collation "C", `lower` knows the letters of ASCII alone, and
+ * without ICU those of the database's language.
+ */
+async function makeFunctions(db: Kysely<Schema>): Promise<void> {
+  const { rows } = await sql<{ icu: boolean; now: string | null; lower: string | null }>`
+    SELECT pg_encoding_to_char(encoding) = 'UTF8' AND to_regcollation('pg_catalog."und-x-icu"') IS NOT NULL AS icu,
+      to_regprocedure('offpeak_now()')::text AS now, to_regprocedure('offpeak_lower(text)')::text AS lower
+    FROM pg_database WHERE datname = current_database()`.execute(db)
+  for (const { icu, now, lower } of rows) {
+    if (now === null)
+      // As it is stable, it is evaluated once per statement where an index is searched by it.
+      await sql`CREATE FUNCTION offpeak_now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+        AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint'`.execute(db)
+    if (lower === null)
+      await sql`CREATE FUNCTION offpeak_lower(text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+        AS ${sql.lit(`SELECT lower($1 COLLATE ${icu ? 'pg_catalog."und-x-icu"' : '"default"'})`)}`.execute(db)
+  }
 }
 
 // Tables whose rows are rewritten all the time get room for it on their pages, so that most updates touch no

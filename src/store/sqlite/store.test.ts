@@ -22,7 +22,7 @@ describe('SQLite', () => {
       import { openSession } from ${JSON.stringify(new URL('../workers.ts', import.meta.url).href)}
       const store = sqliteStore({ path: ${JSON.stringify(database.path)} })
       await store.migrate()
-      for (let i = 0; i < 10; i++) await store.write((tx) => openSession(tx, store.claimSql, 1000, 1))
+      for (let i = 0; i < 10; i++) await store.write((tx) => openSession(tx, 1000, 1))
       await store.close()`
     const exits = Array.from({ length: 3 }, async () => {
       const child = spawn(process.execPath, ['--input-type=module', '-e', program], { stdio: 'inherit' })
@@ -119,11 +119,11 @@ describe('SQLite', () => {
     let now = 5_000
     const store = sqliteStore({ path: database.path, leaseNow: () => now })
     await store.migrate()
-    const id = await store.write((tx) => openSession(tx, store.claimSql, 100, 1))
+    const id = await store.write((tx) => openSession(tx, 100, 1))
     now += 99
-    assert.equal(await store.write((tx) => renewSession(tx, store.claimSql, id, 100)), true)
+    assert.equal(await store.write((tx) => renewSession(tx, id, 100)), true)
     now += 100
-    assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx, store.claimSql)), [id])
+    assert.deepEqual(await store.write((tx) => requeueExpiredLeases(tx)), [id])
     await store.close()
   })
 })

@@ -57,7 +57,6 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   const writes = new Writes(asRejected)
   return {
     read: reader,
-    claimSql: { now: sql<number>`offpeak_now()` },
     write: (change) => writes.watch(oneAtATime(() => writer.transaction().execute(change))),
     writeAsyncCommit: (change) =>
       writes.watch(whenFree(() => oneAtATime(() => asyncWriter.transaction().execute(change)))),
