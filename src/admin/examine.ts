@@ -6,9 +6,8 @@ import type { SealedBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import { ORPHAN_AGE_MS, unknownBlobs } from '../maintenance/sweep.ts'
 import { type BlobUse, blobPages, danglingUses, readBlobRow, usesOfBlob } from '../store/blobs.ts'
-import type { Ports } from '../store/ports.ts'
 import type { BlobRow } from '../store/schema.ts'
-import { DatabaseFailure } from '../store/store.ts'
+import { DatabaseFailure, type Ports } from '../store/store.ts'
 
 const ROWS_AT_ONCE = 500
 /** Beyond these, what is damaged is counted and no longer told one by one. */

@@ -29,7 +29,7 @@ import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
 import { Machine } from '../engines/machine.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
   return new Map(

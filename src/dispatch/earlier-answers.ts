@@ -12,10 +12,9 @@ import { RESULT_TAIL } from '../results/line-record.ts'
 import type { Span } from '../results/read-spans.ts'
 import type { SharedAnswer } from '../results/record-line.ts'
 import { listChunkStarts } from '../store/chunks.ts'
-import type { Ports } from '../store/ports.ts'
 import { readRow } from '../store/rows.ts'
 import type { ChunkRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports, Store } from '../store/store.ts'
 import type { Run } from './run.ts'
 
 /** How often the chunk of an unfinished line is read again. */

@@ -19,7 +19,7 @@ import {
   recordFailure,
   recordShared,
 } from '../results/record-line.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 import type { Entry } from './batch-lines.ts'
 import { Duplicates, isOwn } from './duplicates.ts'
 import type { EarlierAnswers } from './earlier-answers.ts'

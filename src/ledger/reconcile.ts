@@ -18,10 +18,9 @@ import {
   strayReservations,
   usageByEntityAndDay,
 } from '../store/ledger.ts'
-import type { Ports } from '../store/ports.ts'
 import { listProjects } from '../store/projects.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
-import type { Reader } from '../store/store.ts'
+import type { Ports, Reader } from '../store/store.ts'
 import { type EndedLine, type Tally, tally } from './tally.ts'
 
 const BATCHES_AT_ONCE = 200

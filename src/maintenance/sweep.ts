@@ -3,7 +3,7 @@ import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 
 /** Longer than any upload or seal takes between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000

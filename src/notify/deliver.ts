@@ -4,10 +4,9 @@
 import type { Dispatcher } from 'undici'
 import type { KeyBox } from '../blobs/wrap-key.ts'
 import { ApiError } from '../domain/errors.ts'
-import type { Ports } from '../store/ports.ts'
 import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import type { Ports, Store, Writer } from '../store/store.ts'
 import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
 import {
   disableWebhook,

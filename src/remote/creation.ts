@@ -18,11 +18,10 @@ import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import type { Run } from '../dispatch/run.ts'
 import { stopReason } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
-import type { Ports } from '../store/ports.ts'
 import { announceCreation, changeRemoteBatch, creationAge, openRemoteIds } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports, Store } from '../store/store.ts'
 import { recallAt } from './recall.ts'
 
 /** How soon a batch is looked at after it was created. */

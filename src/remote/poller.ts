@@ -7,7 +7,6 @@ import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
-import type { Ports } from '../store/ports.ts'
 import {
   changeRemoteBatch,
   creationAge,
@@ -21,6 +20,7 @@ import {
 } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
 import { wantedBatch } from './creation.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './rows.ts'

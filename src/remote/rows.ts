@@ -8,7 +8,6 @@ import type { Run } from '../dispatch/run.ts'
 import { sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import { addSpend, type Spend } from '../domain/spend.ts'
-import type { Ports } from '../store/ports.ts'
 import {
   intendRemoteBatch,
   linesOf,
@@ -20,6 +19,7 @@ import {
 } from '../store/remote-batches.ts'
 import { countRows } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 
 /** How often writing a row is tried before its chunk is left to the worker that claims it next. */

@@ -3,9 +3,8 @@
 // so that a commit that can never succeed does not block the others.
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { listJournalParts } from '../store/chunks.ts'
-import type { Ports } from '../store/ports.ts'
 import type { BatchRow } from '../store/schema.ts'
-import { StatementRejected } from '../store/store.ts'
+import { type Ports, StatementRejected } from '../store/store.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
 import type { FinishRules } from './finish.ts'
 import type { RetryUntilStored } from './store-retries.ts'

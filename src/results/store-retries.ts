@@ -2,7 +2,7 @@
 // While they fail, the worker claims no work.
 
 import { sleep } from '../domain/clock.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 import type { Fresh } from './chunk-results.ts'
 
 /** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */

@@ -1,7 +1,10 @@
 // The SQL port. An adapter opens connections and says how its database locks and tells the time; every
 // query lives in this folder, one file per family of tables, and reads the same for all databases.
 import type { Kysely, Transaction } from 'kysely'
+import type { SealedBlobs } from '../blobs/sealed.ts'
+import type { Clock } from '../domain/clock.ts'
 import { ExplainedError } from '../domain/errors.ts'
+import type { Log } from '../domain/log.ts'
 import type { Schema } from './schema.ts'
 
 /** For functions that only read; a Writer is a Reader too. */
@@ -43,6 +46,14 @@ export interface Store extends AsyncDisposable {
   /** Creates or upgrades the tables; rejects a schema newer than this program. */
   migrate(): Promise<void>
   close(): Promise<void>
+}
+
+/** The ports that the parts of a process share. Each part declares which of them it takes. */
+export interface Ports {
+  store: Store
+  sealed: SealedBlobs
+  clock: Clock
+  log: Log
 }
 
 /** The database was written by a newer Offpeak, by a development version, or by another program. */

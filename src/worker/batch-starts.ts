@@ -5,7 +5,7 @@
 
 import type { Run } from '../dispatch/run.ts'
 import { moveBatch } from '../store/batches.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 
 /** How long to wait for a commit that moves the batch anyway. */
 const WAIT_MS = 50

@@ -11,8 +11,8 @@ import { type ChunkLine, InputChanged, readChunkLines } from '../jsonl/chunk-lin
 import { reverseJournal } from '../results/commit.ts'
 import { type Journalled, readChunkJournal } from '../results/journal.ts'
 import { type BatchInput, readBatchInput } from '../store/batches.ts'
-import type { Ports } from '../store/ports.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
 
 const JOURNAL_LOST =
   'a journal is damaged, missing or a repetition; its charges are reversed, and lines that no other journal has are run again'

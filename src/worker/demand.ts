@@ -5,7 +5,7 @@ import { type Lane, lowWaterMark } from '../dispatch/lane.ts'
 import { FOLLOWING, RETRYING, UNSENT, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { Ports } from '../store/ports.ts'
+import type { Ports } from '../store/store.ts'
 import { modelsOfWorkers } from '../store/workers.ts'
 
 export interface Demand {

@@ -2,9 +2,8 @@
 // heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { type Fenced, releaseChunk } from '../store/chunks.ts'
-import type { Ports } from '../store/ports.ts'
 import type { ChunkRow, SessionRole, TaskRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import type { Ports, Writer } from '../store/store.ts'
 import {
   closeSession,
   leasedChunks,

@@ -1,7 +1,8 @@
 // Runs background tasks under leases: each kind has a handler, which ends the task in the same transaction
 // that records its effect. A task whose handler throws is retried with exponential backoff.
-import type { Ports } from '../store/ports.ts'
+
 import type { TaskKind, TaskRow } from '../store/schema.ts'
+import type { Ports } from '../store/store.ts'
 import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
 import { type Leases, Looking } from './leases.ts'
 

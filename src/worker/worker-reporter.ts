@@ -9,8 +9,7 @@ import type { LiveServer } from '../dispatch/live/live-server.ts'
 import { ModelServer, type Observer, type Upstream } from '../dispatch/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import { DAY_MS, startOfHour } from '../domain/days.ts'
-import type { Ports } from '../store/ports.ts'
-import type { Store } from '../store/store.ts'
+import type { Ports, Store } from '../store/store.ts'
 import {
   type LaneReport,
   type LiveReport,

@@ -8,8 +8,7 @@
 import { type Reservation, type ReserveLine, reserve } from '../../ledger/reserve.ts'
 import { limitCrossed, recordEvent } from '../../notify/record-event.ts'
 import { fenceReservation } from '../../store/chunks.ts'
-import type { Ports } from '../../store/ports.ts'
-import { StatementRejected } from '../../store/store.ts'
+import { type Ports, StatementRejected } from '../../store/store.ts'
 import type { Run } from '../run.ts'
 import type { ReservedFunds } from './reserved-funds.ts'
 
