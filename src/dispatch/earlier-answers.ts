@@ -15,7 +15,7 @@ import { listChunkStarts } from '../store/chunks.ts'
 import { readRow } from '../store/rows.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import type { Ports, Store } from '../store/store.ts'
-import type { Run } from './run.ts'
+import { chunkKey, type Run } from './run.ts'
 
 /** How often the chunk of an unfinished line is read again. */
 const LOOK_INTERVAL_MS = 500
@@ -112,7 +112,7 @@ export class EarlierAnswers {
 
   /** `unread`: what is known to be out of date, because a place of it could not be read. */
   async #look(batch_id: string, idx: number, unread: Look | undefined): Promise<Look | null> {
-    const key = `${batch_id} ${idx}`
+    const key = chunkKey(batch_id, idx)
     const now = this.#options.clock.now()
     const last = this.#looks.get(key)
     const known = await last

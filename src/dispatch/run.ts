@@ -81,7 +81,13 @@ const LAST = 8
 
 const NOBODY: OnMove = () => {}
 
+/** What a worker knows a chunk by. */
+export function chunkKey(batch_id: string, idx: number): string {
+  return `${batch_id} ${idx}`
+}
+
 export class Run {
+  readonly key: string
   readonly claim: ChunkRow
   readonly batch: BatchRow
   readonly requestIdPrefix: string
@@ -130,6 +136,7 @@ export class Run {
     bytes: Buffer,
     journalled: readonly Journalled[] = [],
   ) {
+    this.key = chunkKey(claim.batch_id, claim.idx)
     this.claim = claim
     this.batch = batch
     this.#lines = lines

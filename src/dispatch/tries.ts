@@ -110,7 +110,7 @@ export class ParkedTries {
   #lines = 0
 
   keep(run: Run): void {
-    const key = keyOf(run)
+    const { key } = run
     this.#forget(key)
     const lines = [...run.allTries()]
     if (lines.length === 0) return
@@ -124,7 +124,7 @@ export class ParkedTries {
 
   /** Gives a run that was just claimed the tries of earlier leases. */
   restore(run: Run): void {
-    const key = keyOf(run)
+    const { key } = run
     const parked = this.#chunks.get(key)
     this.#forget(key)
     // Every claim raises the epoch: no other worker claimed it in between.
@@ -140,10 +140,6 @@ export class ParkedTries {
     this.#lines -= this.#chunks.get(key)?.lines.length ?? 0
     this.#chunks.delete(key)
   }
-}
-
-function keyOf({ claim }: Run): string {
-  return `${claim.batch_id} ${claim.idx}`
 }
 
 // `LikelyRejections` recognizes rejections that a server answers with status 500, whatever their message: a line gets the

@@ -116,11 +116,25 @@ const CHAT_TEMPLATE_TOKENS = 4_096
 const ONE_ANSWER = 'one line for each answer'
 const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
-const INPUT_ONLY = { input: 'prompt_tokens', output: null }
+/** Of endpoints that chat. */
+const CHAT = {
+  portable: PORTABLE,
+  choicesPerText: false,
+  templateTokensMax: CHAT_TEMPLATE_TOKENS,
+  samples: true,
+  usage: TOKENS,
+}
+/** Of endpoints that generate nothing. */
+const READ_ONLY = {
+  portable: PORTABLE,
+  choicesPerText: false,
+  templateTokensMax: 256,
+  samples: false,
+  usage: { input: 'prompt_tokens', output: null },
+}
 
-const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
+const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
   '/v1/chat/completions': {
-    path: '/v1/chat/completions',
     fields: {
       model: 'model',
       messages: 'messages',
@@ -136,16 +150,11 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
       best_of: 'foreign choices',
       max_output_tokens: 'foreign limit',
     },
+    ...CHAT,
     required: [['messages']],
-    portable: PORTABLE,
-    choicesPerText: false,
-    templateTokensMax: CHAT_TEMPLATE_TOKENS,
-    samples: true,
     answer: { list: 'choices', entry: { key: 'message', kinds: ['object'] }, statuses: null },
-    usage: TOKENS,
   },
   '/v1/completions': {
-    path: '/v1/completions',
     fields: {
       model: 'model',
       prompt: 'texts',
@@ -169,7 +178,6 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
     usage: TOKENS,
   },
   '/v1/embeddings': {
-    path: '/v1/embeddings',
     fields: {
       model: 'model',
       input: 'texts',
@@ -178,15 +186,10 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
       ...STREAM,
     },
     required: [['input']],
-    portable: PORTABLE,
-    choicesPerText: false,
-    templateTokensMax: 256,
-    samples: false,
+    ...READ_ONLY,
     answer: { list: 'data', entry: { key: 'embedding', kinds: ['array', 'string'] }, statuses: null },
-    usage: INPUT_ONLY,
   },
   '/v1/responses': {
-    path: '/v1/responses',
     fields: {
       model: 'model',
       input: 'items',
@@ -205,16 +208,13 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
       n: 'foreign choices',
       best_of: 'foreign choices',
     },
+    ...CHAT,
     required: [['input'], ['prompt']],
     portable: { limit: '`max_output_tokens`', choices: ONE_ANSWER },
-    choicesPerText: false,
-    templateTokensMax: CHAT_TEMPLATE_TOKENS,
-    samples: true,
     answer: { list: 'output', entry: null, statuses: ['completed', 'incomplete'] },
     usage: { input: 'input_tokens', output: 'output_tokens' },
   },
   '/v1/messages': {
-    path: '/v1/messages',
     fields: {
       model: 'model',
       messages: 'messages',
@@ -230,11 +230,9 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
       n: 'foreign choices',
       best_of: 'foreign choices',
     },
+    ...CHAT,
     required: [['messages', 'max_tokens']],
     portable: { limit: '`max_tokens`', choices: ONE_ANSWER },
-    choicesPerText: false,
-    templateTokensMax: CHAT_TEMPLATE_TOKENS,
-    samples: true,
     answer: { list: 'content', entry: null, statuses: null },
     usage: {
       input: 'input_tokens',
@@ -244,18 +242,12 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
     headers: { 'anthropic-version': '2023-06-01' },
   },
   '/v1/rerank': {
-    path: '/v1/rerank',
     fields: { model: 'model', query: 'documents', documents: 'documents', ...STREAM },
     required: [['query', 'documents']],
-    portable: PORTABLE,
-    choicesPerText: false,
-    templateTokensMax: 256,
-    samples: false,
+    ...READ_ONLY,
     answer: { list: 'results', entry: { key: 'relevance_score', kinds: ['number'] }, statuses: null },
-    usage: INPUT_ONLY,
   },
   '/v1/score': {
-    path: '/v1/score',
     fields: {
       model: 'model',
       text_1: 'documents',
@@ -273,18 +265,14 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Endpoint>> = {
       ['queries', 'items'],
       ['data_1', 'data_2'],
     ],
-    portable: PORTABLE,
-    choicesPerText: false,
-    templateTokensMax: 256,
-    samples: false,
+    ...READ_ONLY,
     answer: { list: 'data', entry: { key: 'score', kinds: ['number'] }, statuses: null },
-    usage: INPUT_ONLY,
   },
 }
 
 // The table of this process.
 
-const TABLE = new Map<string, Endpoint>(Object.entries(BUILT_IN))
+const TABLE = new Map<string, Endpoint>(ENDPOINT_PATHS.map((path) => [path, { path, ...BUILT_IN[path] }]))
 
 /** An endpoint that the configuration adds. */
 export interface DeclaredEndpoint {

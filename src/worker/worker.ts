@@ -16,7 +16,7 @@ import { PromptLearner } from '../dispatch/prompt-learner.ts'
 import type { AnswerChecks } from '../dispatch/reasks.ts'
 import type { RetryPolicy } from '../dispatch/retry-policy.ts'
 import { NO_SPILL, Route, type Spill } from '../dispatch/routes.ts'
-import type { Run } from '../dispatch/run.ts'
+import { chunkKey, type Run } from '../dispatch/run.ts'
 import { Sender } from '../dispatch/sender.ts'
 import { storedTries } from '../dispatch/tries.ts'
 import { Turn, type TurnEnd } from '../dispatch/turn.ts'
@@ -178,7 +178,7 @@ export class Worker {
       checks: options.checks,
       earlier: new EarlierAnswers({
         ...{ store, sealed, clock, log, sessionId },
-        openRun: (batch_id, idx) => this.#runs.get(`${batch_id} ${idx}`),
+        openRun: (batch_id, idx) => this.#runs.get(chunkKey(batch_id, idx)),
       }),
       onBroken: (run) => this.#giveUp(run),
       observe: { attempted, retried: (upstream) => observe?.retried(upstream) },
@@ -473,9 +473,9 @@ export class Worker {
 
   #onOpened(run: Run): void {
     const { clock } = this.#options
-    const { batch_id, idx, deadline } = run.claim
+    const { deadline } = run.claim
     run.results.trace?.enter('send', clock.now())
-    this.#runs.set(`${batch_id} ${idx}`, run)
+    this.#runs.set(run.key, run)
     run.alarms.push(clock.after(deadline - clock.now(), () => this.#lines.stop(run, 'batch_expired', true)))
     this.#funds.open(run)
     this.#recorder.track(run)
@@ -501,9 +501,8 @@ export class Worker {
 
   /** Parks a run of which nothing is under way until `runAt` (Unix ms), after its finished lines are journalled. */
   #park(run: Run, runAt: number, reason: string): void {
-    const { batch_id, idx } = run.claim
     // A run that is being opened may have changed already; what is to be resumed of it is found first.
-    if (this.#runs.get(`${batch_id} ${idx}`) !== run) return
+    if (this.#runs.get(run.key) !== run) return
     if (!run.isIdle || run.isParking || run.isClosed) return
     // What its lines have cost is counted first.
     if (this.#lines.takeKept(run)) return
@@ -556,9 +555,9 @@ export class Worker {
 
   #onClosed(run: Run, how: RunEnd): void {
     if (run.isClosed) return
-    const { batch_id, idx } = run.claim
     if (how === 'lost') {
-      this.#options.log.warn({ batch: batch_id, chunk: idx }, 'a chunk was taken over by another worker')
+      const { batch_id: batch, idx: chunk } = run.claim
+      this.#options.log.warn({ batch, chunk }, 'a chunk was taken over by another worker')
       this.#lines.stop(run, 'lost', true)
       // Whatever else it was lost to, the database may still have it as this worker's.
       this.#leases.suspect()
@@ -572,7 +571,7 @@ export class Worker {
       results.free()
     }
     // By the time the worker learns that it has parked the chunk, it may have claimed it again.
-    if (this.#runs.get(`${batch_id} ${idx}`) === run) this.#runs.delete(`${batch_id} ${idx}`)
+    if (this.#runs.get(run.key) === run) this.#runs.delete(run.key)
     if (how === 'sealed' && run.results.hasReservations) this.#onReleased(run.claim.project_id)
     this.#checkDrained()
     if (!this.#stopping) this.#claimer.refill()

@@ -19,7 +19,7 @@ import { FOLLOWING, IN_FLIGHT, PAUSED, REMOTE, UNFUNDED } from '../line-state.ts
 import type { Lines } from '../lines.ts'
 import type { LimitsSeen, Run } from '../run.ts'
 import { ReservationQueue } from './reservation-queue.ts'
-import type { ReservedFunds } from './reserved-funds.ts'
+import { isUnsentReserved, type ReservedFunds } from './reserved-funds.ts'
 
 /** How long a chunk of which no line is allowed stays parked, at least; with jitter. It doubles each time. */
 const PARK_MS = 1_000
@@ -101,7 +101,7 @@ export class LimitGate {
       (position) => run.stateOf(position) === UNFUNDED && !run.isAllowed(position),
     )
     if (waits.length > 0 && waits.length === run.unfinished) return { retryAt: this.#parkUntil(run) }
-    if (waits.length === 0) this.#parks.delete(nameOf(run))
+    if (waits.length === 0) this.#parks.delete(run.key)
     return null
   }
 
@@ -292,7 +292,7 @@ export class LimitGate {
     const isSettled = !results.hasFresh && !results.journalling && !funds.isShort(run.claim.project_id)
     // A batch API's results, for which a run has to be claimed again, may be what holds the room.
     const waiting = run.count(UNFUNDED) + run.count(REMOTE) + run.count(PAUSED) + run.count(FOLLOWING)
-    if (waiting < unfinished) this.#parks.delete(nameOf(run))
+    if (waiting < unfinished) this.#parks.delete(run.key)
     else if (isSettled && run.isIdle && run.count(UNFUNDED) > 0) park(run, this.#parkUntil(run))
   }
 
@@ -334,10 +334,9 @@ export class LimitGate {
     const { clock, random } = this.#options
     const now = clock.now()
     this.#pausedUntil.set(run.claim.project_id, now + PROJECT_PAUSE_MS)
-    const name = nameOf(run)
-    const parks = this.#parks.get(name) ?? 0
-    this.#parks.delete(name)
-    this.#parks.set(name, parks + 1)
+    const parks = this.#parks.get(run.key) ?? 0
+    this.#parks.delete(run.key)
+    this.#parks.set(run.key, parks + 1)
     const [oldest] = this.#parks.keys()
     if (this.#parks.size > PARKED_MAX && oldest !== undefined) this.#parks.delete(oldest)
     const waitMs = Math.min(PARK_MS_MAX, PARK_MS * 2 ** Math.min(parks, 10))
@@ -352,15 +351,6 @@ function isUnderpriced({ prices }: Run, models: ReadonlyMap<string, Model>): boo
     if (now && (now.input_picos > input_picos || now.output_picos > output_picos)) return true
   }
   return false
-}
-
-function nameOf({ claim }: Run): string {
-  return `${claim.batch_id} ${claim.idx}`
-}
-
-function isUnsentReserved(run: Run, position: number): boolean {
-  const state = run.stateOf(position)
-  return run.isReserved(position) && state !== IN_FLIGHT && state < REMOTE
 }
 
 function candidate(run: Run, position: number): ReserveLine {

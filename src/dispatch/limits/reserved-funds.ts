@@ -198,7 +198,8 @@ export class ReservedFunds {
   }
 }
 
-function isUnsentReserved(run: Run, position: number): boolean {
+/** Whether the line has a reservation that was not used yet. */
+export function isUnsentReserved(run: Run, position: number): boolean {
   return run.isReserved(position) && isUnsent(run.stateOf(position))
 }
 
