@@ -10,7 +10,7 @@ import { readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
-import { findJournalled, type Ports, readChunkJournal } from './journal.ts'
+import { type Ports, readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
 import { bytesIn, readSpans, type Span } from './read-spans.ts'
 
@@ -48,7 +48,7 @@ export async function inputLines(
 /** In order. Journals that are deleted meanwhile are left out, unless their chunk was sealed: then its blobs are read. */
 export async function finishedLines(ports: ReadPorts, chunk: ChunkRow): Promise<FinishedLine[]> {
   if (chunk.state === 'sealed') return await inBlobs(ports, chunk)
-  const { written, unusable } = await readChunkJournal(ports, chunk, findJournalled)
+  const { written, unusable } = await readChunkJournal(ports, chunk, false)
   if (written.length < chunk.completed + chunk.failed) {
     const now = await readRow(ports.db, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
     if (now?.state === 'sealed') return await inBlobs(ports, now)

@@ -88,9 +88,9 @@ export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
   })
 }
 
-/** In a journal, from `start` on: each line is an entry of three rows (journal.ts). */
-export function placesInJournal(lines: readonly LineSizes[], start: number): LinePlace[] {
-  let at = start
+/** In a journal: each line is an entry of three rows (journal.ts). */
+export function placesInJournal(lines: readonly LineSizes[]): LinePlace[] {
+  let at = 0
   return lines.map(({ line, part, resultBytes, auditBytes }) => {
     at += entryHead(line, part).length
     const result = { start: at, end: at + resultBytes }

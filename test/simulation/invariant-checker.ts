@@ -4,7 +4,7 @@ import type { BackendResult } from '../../src/backends/backend.ts'
 import type { SealedBlobs } from '../../src/blobs/sealed.ts'
 import { canTransition, isTerminal } from '../../src/domain/batch.ts'
 import { endpointPaths } from '../../src/domain/endpoint.ts'
-import { scanJournal } from '../../src/results/journal.ts'
+import { findJournalled } from '../../src/results/journal.ts'
 import { readSpans } from '../../src/results/read-spans.ts'
 import { type Changed, type CommittedPart, CommittedState } from './committed-state.ts'
 import type { Machine } from './machine.ts'
@@ -254,7 +254,7 @@ export class InvariantChecker {
     if (wrapped_key === null) return this.#violate(`journal ${key} has no key`)
     const part = { ...place, journal_blob: key, sums: '' }
     try {
-      const lines = await scanJournal(this.#sealed, { part, blob: { key, wrapped_key, bytes } })
+      const lines = await findJournalled(this.#sealed, { part, blob: { key, wrapped_key, bytes } })
       const results = lines.map(({ result }) => result)
       for await (const result of readSpans(this.#sealed, results))
         this.#finish(place.batch_id, String(result).trimEnd(), key)
