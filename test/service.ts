@@ -6,6 +6,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createKey } from '../src/admin/create-key.ts'
+import { reconcile } from '../src/admin/reconcile.ts'
 import { readLineRecord } from '../src/audit/read-line.ts'
 import { openStores, type Stores, storeHealth } from '../src/compose/stores.ts'
 import { batchApiSecretsOf, modelsById } from '../src/compose/upstreams.ts'
@@ -16,9 +17,7 @@ import { shownConfig } from '../src/config/shown-config.ts'
 import { PROJECT_SCOPES, type Scope } from '../src/domain/api-key.ts'
 import type { Log } from '../src/domain/log.ts'
 import { buildServer } from '../src/http/server.ts'
-import { reconcile } from '../src/ledger/reconcile.ts'
 import { readStatistics } from '../src/results/batch-statistics.ts'
-import { linesOfOpenChunk } from '../src/results/journal.ts'
 import { readKey } from '../src/store/projects.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import type { Worker } from '../src/worker/worker.ts'
@@ -373,10 +372,7 @@ export class TestService implements AsyncDisposable {
     try {
       await this.worker.stop()
       if (!this.tampered) {
-        const { mismatches } = await reconcile({
-          ...this.stores,
-          linesOfOpenChunk: (chunk) => linesOfOpenChunk(this.stores, chunk),
-        })
+        const { mismatches } = await reconcile(this.stores)
         assert.deepEqual(mismatches, [], 'the books balance')
         if (!this.timelineTampered) await this.#timelinesAgree()
       }

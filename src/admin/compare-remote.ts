@@ -4,7 +4,7 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { listRemoteBatches } from '../store/remote-batches.ts'
+import { remoteBatchPages } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -47,17 +47,14 @@ interface Ports {
 export async function compareRemote({ db, sealed }: Ports): Promise<RemoteComparison> {
   const sums = new Map<string, RemoteSums>()
   const differences: RemoteComparison['differences'] = []
-  for (let after = ''; ; ) {
-    const page = await listRemoteBatches(db, after, PAGE)
+  for await (const page of remoteBatchPages(db, PAGE))
     for (const stored of page) {
       const row = await counted({ db, sealed }, stored)
       const problem = add(sums, row)
       const { upstream, batch_id } = row
       if (problem) differences.push({ remote_batch: row.remote_id ?? row.id, upstream, batch_id, problem })
     }
-    if (page.length < PAGE) return { upstreams: [...sums.values()], differences }
-    after = page.at(-1)!.id
-  }
+  return { upstreams: [...sums.values()], differences }
 }
 
 /** Returns the difference, if there is one. */

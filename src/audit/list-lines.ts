@@ -270,9 +270,8 @@ async function summariesOf(
   batch: BatchRow,
   places: readonly (FinishedLine | InputLine)[],
 ): Promise<LineSummary[]> {
-  const pieces: Buffer[] = []
   const spans = places.flatMap((place) => ('audit' in place ? [place.audit] : []))
-  for await (const piece of readSpans(sealed, spans)) pieces.push(piece)
+  const pieces = await Array.fromAsync(readSpans(sealed, spans))
   const records = Buffer.concat(pieces).toString('utf8').split('\n')
   let next = 0
   return places.map((place) =>

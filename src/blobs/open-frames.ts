@@ -54,11 +54,11 @@ export interface Opened {
 
 /** Reads what a range needs to find its frames. */
 export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
-  const [stored_bytes, raw] = await Promise.all([
+  const [stored_bytes, pieces] = await Promise.all([
     blobs.size(blob.key),
-    takeAll(blobs, blob.key, { start: 0, end: HEADER_BYTES }),
+    Array.fromAsync(blobs.read(blob.key, { start: 0, end: HEADER_BYTES })),
   ])
-  const header = parseHeader(blob.key, raw)
+  const header = parseHeader(blob.key, Buffer.concat(pieces))
   const frames = frameCount(blob.bytes, header.frame_bytes)
   if (frames === 1) return { header, table: FrameTable.ofSole(stored_bytes) }
   const at = stored_bytes - (HEAD_BYTES + tablePayloadBytes(frames) + TAG_BYTES)
@@ -184,12 +184,6 @@ async function plain(blob: Sealed, cipher: FrameCipher, { number, head, sealed }
   if (payload.length !== expected)
     throw new BlobDamaged(blob.key, `frame ${number} holds ${payload.length} bytes, not ${expected}`)
   return payload
-}
-
-async function takeAll(blobs: Blobs, key: string, range: ByteRange): Promise<Buffer> {
-  const pieces: Buffer[] = []
-  for await (const piece of blobs.read(key, range)) pieces.push(piece)
-  return Buffer.concat(pieces)
 }
 
 /**

@@ -95,8 +95,7 @@ class Sealing {
 
   /** As read, in one buffer: for what fits into memory. */
   async readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer> {
-    const parts: Buffer[] = []
-    for await (const part of this.read(project_id, blob, range)) parts.push(part)
+    const parts = await Array.fromAsync(this.read(project_id, blob, range))
     const [only] = parts
     // A little of a frame must not keep all of it.
     if (parts.length === 1 && only && only.length * 2 >= only.buffer.byteLength) return only

@@ -2,6 +2,7 @@
 // finding.
 import { type BatchApiCheck, compareRemote } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
+import { reconcile } from '../admin/reconcile.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'
 import { reasonForOperator } from '../backends/failure-reason.ts'
 import { MasterKeyError } from '../blobs/master-key.ts'
@@ -11,8 +12,6 @@ import { Failure } from '../cli/terminal/failure.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
-import { reconcile } from '../ledger/reconcile.ts'
-import { linesOfOpenChunk } from '../results/journal.ts'
 import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
@@ -39,11 +38,7 @@ export async function doctor(config: Config): Promise<Doctor> {
     async books(name) {
       const project = name === undefined ? undefined : await readRow(store.read, 'projects', { name })
       if (name !== undefined && !project) throw new Failure(`there is no project "${name}"`)
-      const sealed = await sealedBlobs()
-      return await reconcile(
-        { store, sealed, linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk) },
-        project?.id,
-      )
+      return await reconcile({ store, sealed: await sealedBlobs() }, project?.id)
     },
     batchApis: () => checkBatchApis(config),
     remote: async () => await compareRemote({ db: store.read, sealed: await sealedBlobs() }),

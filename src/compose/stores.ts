@@ -18,7 +18,7 @@ import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
-import { hasBlobs } from '../store/blobs.ts'
+import { anyWrappedKey } from '../store/blobs.ts'
 import { startupFailure } from '../store/postgres/database-failure.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
@@ -132,7 +132,7 @@ export async function masterKey(config: Config, store: Store): Promise<MasterKey
     throw new Failure(
       `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`,
     )
-  if (await hasBlobs(store.read)) return await readMasterKey(path)
+  if ((await anyWrappedKey(store.read)) !== null) return await readMasterKey(path)
   return await readOrCreateMasterKey(path)
 }
 

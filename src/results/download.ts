@@ -3,14 +3,11 @@
 import type { ByteRange } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
 import { readBlobRow } from '../store/blobs.ts'
-import { listSealed } from '../store/chunks.ts'
+import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import type { Ports } from './journal.ts'
 import { streamSpan } from './read-spans.ts'
-
-/** Chunk rows read at a time. */
-const PAGE_ROWS = 200
 
 /** A part of a blob. */
 interface Piece {
@@ -53,23 +50,17 @@ async function* readPiece({ db, sealed }: Ports, project_id: string, piece: Piec
 async function* resultPieces(db: Reader, file: FileRow, range: ByteRange): AsyncGenerator<Piece> {
   if (file.batch_id === null || file.part === null) return
   let offset = 0
-  let fromIdx = 0
-  while (offset < range.end) {
-    const chunks = await listSealed(db, file.batch_id, fromIdx, PAGE_ROWS)
-    // The response has announced this many bytes, and the caller would wait for them.
-    if (chunks.length === 0) throw new ContentShort(file, offset)
-    for (const chunk of chunks) {
-      const [key, bytes] =
-        file.part === 'output'
-          ? [chunk.output_blob, chunk.output_bytes]
-          : [chunk.error_blob, chunk.error_bytes]
-      const start = Math.max(range.start - offset, 0)
-      const end = Math.min(range.end - offset, bytes)
-      if (key !== null && start < end) yield { key, range: { start, end } }
-      offset += bytes
-      fromIdx = chunk.idx + 1
-    }
+  for await (const chunk of chunksOf(db, file.batch_id)) {
+    const [key, bytes] =
+      file.part === 'output' ? [chunk.output_blob, chunk.output_bytes] : [chunk.error_blob, chunk.error_bytes]
+    const start = Math.max(range.start - offset, 0)
+    const end = Math.min(range.end - offset, bytes)
+    if (key !== null && start < end) yield { key, range: { start, end } }
+    offset += bytes
+    if (offset >= range.end) return
   }
+  // The response has announced this many bytes, and the caller would wait for them.
+  if (offset < range.end) throw new ContentShort(file, offset)
 }
 
 /** The file was deleted while it was being read. */

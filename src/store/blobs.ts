@@ -2,6 +2,7 @@
 // cannot be opened, for its key is destroyed, and its bytes are deleted next.
 import { type RawBuilder, sql } from 'kysely'
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { pagesOf } from './page.ts'
 import { deleteRows, insertRows, putRows, readRow, selectRows, updateRows } from './rows.ts'
 import type { BlobRow, WebhookRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -102,12 +103,7 @@ export async function forgetBlobs(tx: Writer, keys: readonly string[]): Promise<
 
 // Which blobs the database says there must be, and what each of them is for: what a doctor asks.
 
-/** Whether the master key wraps anything: keys of blobs, or secrets of webhooks. */
-export async function hasBlobs(db: Reader): Promise<boolean> {
-  return (await anyWrappedKey(db)) !== null
-}
-
-/** Any of the keys that the master key opens; null where there is none. */
+/** Any of the keys and secrets of webhooks that the master key wraps; null where there is none. */
 export async function anyWrappedKey(db: Reader): Promise<string | null> {
   const blob = await selectRows(db, 'blobs', { deletion_pending_since: null })
     .select('wrapped_key')
@@ -124,12 +120,7 @@ interface KeyPage {
   after?: string | undefined
 }
 
-/** Those that can be opened, ordered by key. */
-export async function listBlobRows(db: Reader, page: KeyPage): Promise<BlobRow[]> {
-  return await openable(db, page).execute()
-}
-
-/** The same, locked until the transaction ends. */
+/** Blobs that can be opened, ordered by key, locked until the transaction ends. */
 export async function lockBlobKeys(tx: Writer, page: KeyPage): Promise<BlobRow[]> {
   return await openable(tx, page).forUpdate().execute()
 }
@@ -142,14 +133,9 @@ function openable(db: Reader, { limit, after = '' }: KeyPage) {
     .limit(limit)
 }
 
-/** Every blob after `after`, in pages of `limit`; the last page may be empty. */
-export async function* blobPages(db: Reader, limit: number, after?: string): AsyncGenerator<BlobRow[]> {
-  for (let last = after, more = true; more; ) {
-    const rows = await listBlobRows(db, { limit, after: last })
-    yield rows
-    last = rows.at(-1)?.key
-    more = rows.length === limit
-  }
+/** Every blob that can be opened after `after`, in pages of `limit`, ordered by key. */
+export function blobPages(db: Reader, limit: number, after?: string): AsyncGenerator<BlobRow[]> {
+  return pagesOf<BlobRow>(limit, (last) => openable(db, { limit, after: last?.key ?? after }).execute())
 }
 
 /** Something that cannot be read without its blob. */
@@ -157,7 +143,6 @@ export interface BlobUse {
   blob: string
   /** The file's or batch's ID. */
   owner: string
-  project_id: string
   part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal' | 'upload_part'
 }
 
@@ -166,7 +151,6 @@ interface Reference {
   part: BlobUse['part']
   blob: string
   owner: string
-  project_id: string
   from: string
   isGone?: string
 }
@@ -175,7 +159,6 @@ const ofFile = (part: 'content' | 'index'): Reference => ({
   part,
   blob: `files.${part}_blob`,
   owner: 'files.id',
-  project_id: 'files.project_id',
   from: 'files',
   isGone: 'files.deleted_at IS NOT NULL',
 })
@@ -184,7 +167,6 @@ const ofChunk = (part: 'output' | 'error' | 'audit'): Reference => ({
   part,
   blob: `chunks.${part}_blob`,
   owner: 'chunks.batch_id',
-  project_id: 'chunks.project_id',
   from: 'chunks',
   // Results whose file was deleted are gone on purpose; audit records have no file.
   isGone: `EXISTS (SELECT 1 FROM files WHERE files.batch_id = chunks.batch_id AND files.part = '${part}'
@@ -201,15 +183,13 @@ const REFERENCES: readonly Reference[] = [
     part: 'journal',
     blob: 'journal_parts.journal_blob',
     owner: 'journal_parts.batch_id',
-    project_id: 'batches.project_id',
-    from: 'journal_parts JOIN batches ON batches.id = journal_parts.batch_id',
+    from: 'journal_parts',
   },
   {
     part: 'upload_part',
     blob: 'upload_parts.blob',
     owner: 'upload_parts.upload_id',
-    project_id: 'uploads.project_id',
-    from: 'upload_parts JOIN uploads ON uploads.id = upload_parts.upload_id',
+    from: 'upload_parts',
   },
 ]
 
@@ -231,8 +211,8 @@ export async function danglingUses(db: Reader, limit: number): Promise<BlobUse[]
 async function uses(db: Reader, where: (reference: Reference) => RawBuilder<unknown>): Promise<BlobUse[]> {
   const found: BlobUse[] = []
   for (const reference of REFERENCES) {
-    const { part, blob, owner, project_id } = reference
-    const columns = sql.raw(`${blob} AS blob, ${owner} AS owner, ${project_id} AS project_id`)
+    const { part, blob, owner } = reference
+    const columns = sql.raw(`${blob} AS blob, ${owner} AS owner`)
     const { rows } = await sql<Omit<BlobUse, 'part'>>`SELECT ${columns} FROM ${where(reference)}`.execute(db)
     for (const row of rows) found.push({ ...row, part })
   }

@@ -5,6 +5,7 @@ import { entityOf } from '../domain/entity.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
+import { pagesOf } from './page.ts'
 import {
   changesRow,
   deleteRows,
@@ -226,24 +227,6 @@ export function wake(tx: Writer, match: ParkedBy = {}) {
   return updateRows(tx, 'chunks', { ...match, state: 'parked' }).set({ state: 'ready', parked_reason: null })
 }
 
-/** Where the results of a sealed chunk are. */
-type SealedPart = Pick<ChunkRow, 'idx' | 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'>
-
-/** Sealed chunks of a batch in order, from `from_idx`. */
-export async function listSealed(
-  db: Reader,
-  batch_id: string,
-  from_idx: number,
-  limit: number,
-): Promise<SealedPart[]> {
-  return await selectRows(db, 'chunks', { batch_id, state: 'sealed' })
-    .select(['idx', 'output_blob', 'output_bytes', 'error_blob', 'error_bytes'])
-    .where('idx', '>=', from_idx)
-    .orderBy('idx')
-    .limit(limit)
-    .execute()
-}
-
 /** The chunk that holds a line (its physical number in the input file, from 1). */
 export async function readChunkOfLine(
   db: Reader,
@@ -277,14 +260,12 @@ export async function* chunksOf(
   batch_id: string,
   { from_idx = 0, begun = false }: { from_idx?: number; begun?: boolean } = {},
 ): AsyncGenerator<ChunkRow, void, undefined> {
-  for (let from = from_idx; ; ) {
-    let query = selectRows(db, 'chunks', { batch_id }).selectAll().where('idx', '>=', from)
-    if (begun) query = query.where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0))
-    const rows = await query.orderBy('idx').limit(ROWS_PER_READ).execute()
+  const chunks = selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('idx').limit(ROWS_PER_READ)
+  const some = begun ? chunks.where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0)) : chunks
+  for await (const rows of pagesOf<ChunkRow>(ROWS_PER_READ, (last) =>
+    some.where('idx', '>=', last ? last.idx + 1 : from_idx).execute(),
+  ))
     yield* rows
-    if (rows.length < ROWS_PER_READ) return
-    from = rows.at(-1)!.idx + 1
-  }
 }
 
 /** The first line of each chunk of a batch, by index. */

@@ -3,6 +3,7 @@
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Spend } from '../domain/spend.ts'
+import { pagesOf } from './page.ts'
 import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, ProjectedSpendRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -140,23 +141,11 @@ export async function projectedByProject(db: Reader, project_id: string): Promis
 
 // Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
 
-/** In the order of their IDs, after `after` if given; of one project, or of all projects. */
-export async function listBatchesToReconcile(
-  db: Reader,
-  {
-    project_id,
-    after,
-    limit,
-  }: { project_id?: string | undefined; after?: string | undefined; limit: number },
-): Promise<BatchRow[]> {
-  let query = db.selectFrom('batches').selectAll().orderBy('id').limit(limit)
-  if (project_id !== undefined) query = query.where('project_id', '=', project_id)
-  if (after !== undefined) query = query.where('id', '>', after)
-  return await query.execute()
-}
-
-export async function listChunksOfBatch(db: Reader, batch_id: string): Promise<ChunkRow[]> {
-  return await selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('idx').execute()
+/** In the order of their IDs, `limit` at a time; of one project, or of all projects. */
+export function batchPages(db: Reader, project_id: string | undefined, limit: number) {
+  const batches = db.selectFrom('batches').selectAll().orderBy('id').limit(limit)
+  const some = project_id === undefined ? batches : batches.where('project_id', '=', project_id)
+  return pagesOf<BatchRow>(limit, (last) => (last ? some.where('id', '>', last.id) : some).execute())
 }
 
 export interface BookSum {
@@ -173,26 +162,12 @@ function settledSums() {
   ] as const
 }
 
-/** The settled lines of a batch, from the ledger. */
-export async function settledForBatch(db: Reader, batch: BatchRow): Promise<BookSum> {
-  return await selectRows(db, 'ledger_entries', { project_id: batch.project_id, batch_id: batch.id })
-    .select(settledSums())
-    .executeTakeFirstOrThrow()
-}
-
-/** The settled lines of one chunk by entity and day, from the ledger. */
-export async function settledOfChunk(
+/** The settled lines of a batch, or of one of its chunks, from the ledger. */
+export async function settledLines(
   db: Reader,
-  chunk: Pick<ChunkRow, 'project_id' | 'batch_id' | 'idx'>,
-): Promise<(BookSum & { entity: string; day: number })[]> {
-  return await selectRows(db, 'ledger_entries', {
-    project_id: chunk.project_id,
-    batch_id: chunk.batch_id,
-    idx: chunk.idx,
-  })
-    .select(['entity', 'day', ...settledSums()])
-    .groupBy(['entity', 'day'])
-    .execute()
+  of: Pick<ChunkRow, 'project_id' | 'batch_id'> & Partial<Pick<ChunkRow, 'idx'>>,
+): Promise<BookSum> {
+  return await selectRows(db, 'ledger_entries', of).select(settledSums()).executeTakeFirstOrThrow()
 }
 
 /** Keyed by `day entity`; sums over all entities have an empty entity. */

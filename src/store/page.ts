@@ -83,3 +83,16 @@ function beside(
   if (!by) return sql<boolean>`${sql.ref(id)} ${sql.raw(operator)} ${last}`
   return sql<boolean>`(${sql.ref(by.column)}, ${sql.ref(id)}) ${sql.raw(operator)} (${value}, ${last})`
 }
+
+/** All rows in pages of `limit`: `read` reads the rows behind one, or the first ones. The last page may be empty. */
+export async function* pagesOf<Row>(
+  limit: number,
+  read: (last: Row | undefined) => Promise<Row[]>,
+): AsyncGenerator<Row[], void, undefined> {
+  for (let last: Row | undefined, more = true; more; ) {
+    const rows = await read(last)
+    yield rows
+    last = rows.at(-1)
+    more = rows.length === limit
+  }
+}

@@ -15,6 +15,7 @@ import {
 import type { Spend } from '../domain/spend.ts'
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
+import { pagesOf } from './page.ts'
 import { changesRow, deleteRows, NOW, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -312,15 +313,10 @@ async function releaseKept(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_
   await deleteRows(tx, 'reservations', { batch_id, idx: keptIndex(idx) }).execute()
 }
 
-/** All remote batches, page by page in the order of their IDs. */
-export async function listRemoteBatches(db: Reader, after: string, limit: number): Promise<RemoteBatchRow[]> {
-  return await db
-    .selectFrom('remote_batches')
-    .selectAll()
-    .where('id', '>', after)
-    .orderBy('id')
-    .limit(limit)
-    .execute()
+/** All remote batches, in pages of `limit`, in the order of their IDs. */
+export function remoteBatchPages(db: Reader, limit: number): AsyncGenerator<RemoteBatchRow[]> {
+  const rows = db.selectFrom('remote_batches').selectAll().orderBy('id').limit(limit)
+  return pagesOf<RemoteBatchRow>(limit, (last) => rows.where('id', '>', last?.id ?? '').execute())
 }
 
 async function countOf(

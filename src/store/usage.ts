@@ -5,8 +5,9 @@ import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
 import { type Spend, sumOf } from '../domain/spend.ts'
 import type { PromptStatistics } from '../domain/tokens.ts'
+import { pagesOf } from './page.ts'
 import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'
-import type { BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
+import type { BatchRow, BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** Adds to the counters; `rows` hold each key once. */
@@ -202,20 +203,17 @@ export async function* listTimelines(
   project_id: string,
   expires_at: number,
 ): AsyncGenerator<Pick<BatchStatisticsRow, 'batch_id' | 'timeline'>[]> {
-  for (let behind = { expires_at, id: '' }; ; ) {
-    const rows = await selectRows(db, 'batches', { project_id })
-      .leftJoin('batch_statistics', 'batch_statistics.batch_id', 'batches.id')
-      .select(['expires_at', 'id', 'batch_statistics.timeline'])
-      .where(sql<boolean>`(expires_at, id) > (${behind.expires_at}, ${behind.id})`)
-      .orderBy('expires_at')
-      .orderBy('id')
-      .limit(TIMELINES_AT_ONCE)
-      .execute()
+  const batches = selectRows(db, 'batches', { project_id })
+    .leftJoin('batch_statistics', 'batch_statistics.batch_id', 'batches.id')
+    .select(['expires_at', 'id', 'batch_statistics.timeline'])
+    .orderBy('expires_at')
+    .orderBy('id')
+    .limit(TIMELINES_AT_ONCE)
+  type Row = Pick<BatchRow, 'expires_at' | 'id'> & { timeline: string | null }
+  for await (const rows of pagesOf<Row>(TIMELINES_AT_ONCE, (last = { expires_at, id: '', timeline: null }) =>
+    batches.where(sql<boolean>`(expires_at, id) > (${last.expires_at}, ${last.id})`).execute(),
+  ))
     yield rows.flatMap(({ id, timeline }) => (timeline === null ? [] : [{ batch_id: id, timeline }]))
-    const last = rows.at(-1)
-    if (!last || rows.length < TIMELINES_AT_ONCE) return
-    behind = last
-  }
 }
 
 /** Replaces the rows. The caller has locked the rows of the batches, so no other transaction writes these. */

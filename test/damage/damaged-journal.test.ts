@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
+import { reconcile } from '../../src/admin/reconcile.ts'
 import type { SealedBlob } from '../../src/blobs/sealed.ts'
 import { newId } from '../../src/domain/ids.ts'
-import { reconcile } from '../../src/ledger/reconcile.ts'
-import { JOURNAL_OWNER, linesOfOpenChunk } from '../../src/results/journal.ts'
+import { JOURNAL_OWNER } from '../../src/results/journal.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
 import { insertRows } from '../../src/store/rows.ts'
 import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
@@ -107,10 +107,7 @@ test('a journal that is there twice is taken back from the books once', async ()
   const { id, done } = await halfDone(service, upstream)
   await countTwice(service)
   service.timelineTampered = true
-  const { mismatches } = await reconcile({
-    ...service.stores,
-    linesOfOpenChunk: (chunk) => linesOfOpenChunk(service.stores, chunk),
-  })
+  const { mismatches } = await reconcile(service.stores)
   assert.match(
     mismatches.map(({ problem }) => problem).join(),
     /^chunk 0: .*repeats lines of another journal$/,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { sql } from 'kysely'
-import { reconcile } from '../../src/ledger/reconcile.ts'
+import { reconcile } from '../../src/admin/reconcile.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 

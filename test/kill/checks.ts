@@ -1,13 +1,13 @@
 // The invariants that are checked after the kills: on the files of every batch, the ledger, the stores and the calls
 // at the model server. Each violation is a sentence.
+
+import { reconcile } from '../../src/admin/reconcile.ts'
 import { openStores, type Stores } from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { costNanos, nanosFromUsd, type Price } from '../../src/domain/money.ts'
-import { reconcile } from '../../src/ledger/reconcile.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { OrphanSweep } from '../../src/maintenance/sweep.ts'
-import { linesOfOpenChunk } from '../../src/results/journal.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
 import type { BatchClient, KnownBatch } from './batch-client.ts'
 import type { SendLog } from './send-log.ts'
@@ -97,11 +97,7 @@ export async function ofStores(
   const found: string[] = []
   const { store, blobs, sealed } = await openStores(config)
   try {
-    const books = await reconcile({
-      store,
-      sealed,
-      linesOfOpenChunk: (chunk) => linesOfOpenChunk({ store, sealed }, chunk),
-    })
+    const books = await reconcile({ store, sealed })
     for (const { batch_id, problem } of books.mismatches)
       found.push(`the books: ${batch_id ?? ''} ${problem}`)
     const known = new Set(batches.map(({ id }) => id))

@@ -1,7 +1,6 @@
 // The result lines of a batch in the order of its files, and its audit records: chunk by chunk.
 import { readBlobRow } from '../../src/store/blobs.ts'
-import { listSealed } from '../../src/store/chunks.ts'
-import { listChunksOfBatch } from '../../src/store/ledger.ts'
+import { chunksOf } from '../../src/store/chunks.ts'
 import type { BatchRow } from '../../src/store/schema.ts'
 import type { SimulatedRun } from './run.ts'
 
@@ -11,7 +10,7 @@ export async function resultLines(
 ): Promise<{ outputs: string[]; errors: string[] }> {
   const outputs: string[] = []
   const errors: string[] = []
-  for (const chunk of await listSealed(run.store.read, batch.id, 0, 1_000)) {
+  for await (const chunk of chunksOf(run.store.read, batch.id)) {
     outputs.push(...(await lines(run, chunk.output_blob)))
     errors.push(...(await lines(run, chunk.error_blob)))
   }
@@ -33,7 +32,7 @@ export async function auditRecords(
   { id }: Pick<BatchRow, 'id'>,
 ): Promise<AuditRecord[]> {
   const records: AuditRecord[] = []
-  for (const { audit_blob } of await listChunksOfBatch(store.read, id))
+  for await (const { audit_blob } of chunksOf(store.read, id))
     for (const text of await lines({ store, sealed }, audit_blob)) records.push(JSON.parse(text))
   return records
 }

@@ -3,17 +3,18 @@
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { dayText } from '../domain/days.ts'
-import { NANOS_PER_USD, usdLiteral } from '../domain/money.ts'
+import { NANOS_PER_USD, nanosFromUsd, usdLiteral } from '../domain/money.ts'
 import { atMost, sumOf } from '../domain/spend.ts'
+import { readChunkJournal } from '../results/journal.ts'
+import { readSpans } from '../results/read-spans.ts'
 import { readBlobRow } from '../store/blobs.ts'
+import { chunksOf } from '../store/chunks.ts'
 import {
   type BookSum,
   type BookSums,
-  listBatchesToReconcile,
-  listChunksOfBatch,
+  batchPages,
   settledByEntityAndDay,
-  settledForBatch,
-  settledOfChunk,
+  settledLines,
   spentByDay,
   strayReservations,
   usageByEntityAndDay,
@@ -21,7 +22,6 @@ import {
 import { listProjects } from '../store/projects.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { Ports, Reader } from '../store/store.ts'
-import { type EndedLine, type Tally, tally } from './tally.ts'
 
 const BATCHES_AT_ONCE = 200
 
@@ -41,10 +41,7 @@ export interface Reconciled {
   mismatches: Mismatch[]
 }
 
-interface ReconcileDeps extends Pick<Ports, 'store' | 'sealed'> {
-  /** The lines in the journals of a chunk; without it, open chunks are not compared with their journals. */
-  linesOfOpenChunk?: (chunk: ChunkRow) => Promise<readonly EndedLine[]>
-}
+type ReconcileDeps = Pick<Ports, 'store' | 'sealed'>
 
 /** Compares one project or all. A running service changes its books meanwhile, so only differences found twice are reported. */
 export async function reconcile(deps: ReconcileDeps, project_id?: string): Promise<Reconciled> {
@@ -62,13 +59,8 @@ function textOf({ project_id, batch_id, problem }: Mismatch): string {
 async function compare(deps: ReconcileDeps, project_id: string | undefined): Promise<Reconciled> {
   const db = deps.store.read
   const found: Reconciled = { projects: 0, batches: 0, lines: 0, cost_nanos: 0, mismatches: [] }
-  let after: string | undefined
-  for (;;) {
-    const batches = await listBatchesToReconcile(db, { project_id, after, limit: BATCHES_AT_ONCE })
+  for await (const batches of batchPages(db, project_id, BATCHES_AT_ONCE))
     for (const batch of batches) await compareBatch(deps, batch, found)
-    after = batches.at(-1)?.id
-    if (batches.length < BATCHES_AT_ONCE) break
-  }
   for (const { id } of await listProjects(db)) {
     if (project_id !== undefined && id !== project_id) continue
     found.projects++
@@ -78,7 +70,7 @@ async function compare(deps: ReconcileDeps, project_id: string | undefined): Pro
 }
 
 async function compareBatch(
-  { store, sealed, linesOfOpenChunk }: ReconcileDeps,
+  { store, sealed }: ReconcileDeps,
   batch: BatchRow,
   found: Reconciled,
 ): Promise<void> {
@@ -86,8 +78,8 @@ async function compareBatch(
   const report = (problem: string): void => {
     found.mismatches.push({ project_id, batch_id: id, problem })
   }
-  const chunks = await listChunksOfBatch(store.read, id)
-  const settled = await settledForBatch(store.read, batch)
+  const chunks = await Array.fromAsync(chunksOf(store.read, id))
+  const settled = await settledLines(store.read, { project_id, batch_id: id })
   const ended = batch.completed + batch.failed
   found.batches++
   found.cost_nanos = sumOf(found.cost_nanos, batch.cost_nanos)
@@ -104,13 +96,13 @@ async function compareBatch(
   costs(report, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
   for (const chunk of chunks)
     if (chunk.state === 'sealed') await compareChunk(store.read, sealed, chunk, found)
-    else if (linesOfOpenChunk) await compareOpen(store.read, linesOfOpenChunk, chunk, found)
+    else await compareOpen(store.read, sealed, chunk, found)
 }
 
 /** Compares a chunk that is not sealed with its journals. */
 async function compareOpen(
   db: Reader,
-  linesOf: NonNullable<ReconcileDeps['linesOfOpenChunk']>,
+  sealed: SealedBlobs,
   chunk: ChunkRow,
   found: Reconciled,
 ): Promise<void> {
@@ -119,17 +111,41 @@ async function compareOpen(
     found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
   }
   try {
-    const sums = tally(completed + failed > 0 ? await linesOf(chunk) : [])
-    const of = (count: (one: Tally) => number): number => sums.reduce((sum, one) => sumOf(sum, count(one)), 0)
-    const settled = await settledOfChunk(db, chunk)
-    const tokens = settled.reduce((sum, row) => sumOf(sum, row.tokens), 0)
-    differ(report, 'lines', ['its journals', of((one) => one.succeeded)], ['completed', completed])
-    differ(report, 'lines', ['its journals', of((one) => one.failed)], ['failed', failed])
-    differ(report, 'tokens', ['its journals', of((one) => one.total_tokens)], ['the ledger', tokens])
-    costs(report, ['its journals', of((one) => one.cost_nanos)], ['the chunk', chunk.cost_nanos])
+    const lines = completed + failed > 0 ? await journalledLines(db, sealed, chunk) : []
+    const { output = [], error = [] } = Object.groupBy(lines, ({ part }) => part)
+    const tokens = lines.reduce((sum, line) => sumOf(sum, line.tokens), 0)
+    const cost_nanos = lines.reduce((sum, line) => sumOf(sum, line.cost_nanos), 0)
+    const settled = await settledLines(db, { project_id, batch_id, idx })
+    differ(report, 'lines', ['its journals', output.length], ['completed', completed])
+    differ(report, 'lines', ['its journals', error.length], ['failed', failed])
+    differ(report, 'tokens', ['its journals', tokens], ['the ledger', settled.tokens])
+    costs(report, ['its journals', cost_nanos], ['the chunk', chunk.cost_nanos])
   } catch (error) {
     report(`its journals cannot be compared: ${error instanceof Error ? error.message : error}`)
   }
+}
+
+/** By their audit records. Throws if a journal is damaged or repeats another one. */
+async function journalledLines(
+  db: Reader,
+  sealed: SealedBlobs,
+  chunk: ChunkRow,
+): Promise<{ part: 'output' | 'error'; tokens: number; cost_nanos: number }[]> {
+  const { written, unusable } = await readChunkJournal({ db, sealed }, chunk)
+  const [first] = unusable
+  if (first)
+    throw new Error(`${first.part.journal_blob} is damaged, missing or repeats lines of another journal`)
+  const audits = readSpans(
+    sealed,
+    written.map(({ audit }) => audit),
+  )
+  const records = Buffer.concat(await Array.fromAsync(audits))
+    .toString('utf8')
+    .split('\n')
+  return written.map(({ part }, i) => {
+    const { usage, cost_usd } = JSON.parse(records[i] ?? '')
+    return { part, tokens: usage?.total_tokens ?? 0, cost_nanos: nanosFromUsd(cost_usd) }
+  })
 }
 
 /** Compares a sealed chunk with its result lines, unless they were deleted. */
