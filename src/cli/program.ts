@@ -21,7 +21,7 @@ import { addBackup, addDoctor, addMigrateData, addRekey } from './commands/store
 import { addUsage } from './commands/usage.ts'
 import { addEvents, addWebhooks } from './commands/webhooks.ts'
 import type { Environment, Shell } from './shell.ts'
-import { EXIT_FAILED, exitCode, failureText } from './terminal/failure.ts'
+import { EXIT_FAILED, Failure, failureText } from './terminal/failure.ts'
 import { examples } from './terminal/option-values.ts'
 import { writeLine, writeLines } from './terminal/terminal.ts'
 
@@ -66,7 +66,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       return EXIT_FAILED
     }
     writeLines(stderr, failureText(error, options.withStack))
-    return exitCode(error)
+    return error instanceof Failure ? error.exitCode : EXIT_FAILED
   }
 }
 

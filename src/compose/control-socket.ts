@@ -91,14 +91,11 @@ export function reloaded(running: Config, next: Config): { config: Config; needs
   const worker = { ...running.worker, concurrency_max: next.worker.concurrency_max }
   const config = { ...running, models, buckets, worker }
   const needsRestart = Object.keys(next).filter((key) => {
-    const text = (of: Config): string => JSON.stringify(plain(Reflect.get(of, key)))
+    const text = (of: Config): string =>
+      JSON.stringify(Reflect.get(of, key), (_, value) => (value instanceof Map ? [...value] : value))
     return text(config) !== text(next)
   })
   return { config, needsRestart }
-}
-
-function plain(value: unknown): unknown {
-  return value instanceof Map ? [...value] : value
 }
 
 /** Changes `models` in place, for all readers of the map. The learned sizes of a model stay. */

@@ -19,7 +19,7 @@ import {
 } from '../config/config.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Spill } from '../dispatch/routes.ts'
-import { ModelServer, type Upstream, type UpstreamTerms } from '../dispatch/upstream.ts'
+import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
@@ -163,8 +163,13 @@ export class ConfiguredUpstreams {
     worker_max: number,
     before: ReadonlyMap<string, Upstream>,
   ): Upstream {
-    const terms = termsOf(config, worker_max)
     const { tier, price, hours, ...server } = config
+    const terms = {
+      tier,
+      price,
+      hours: hours.length === 0 ? null : new OpeningHours(hours),
+      concurrency_max: Math.min(config.concurrency_max, worker_max),
+    }
     const key = JSON.stringify([model, server, address])
     let upstream = before.get(key)
     if (upstream) upstream.setTerms(terms)
@@ -211,15 +216,6 @@ function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | n
 export function discoveredHost(config: UpstreamConfig): string | null {
   if (config.type !== 'openai' || config.base_url === null || config.discover === null) return null
   return new URL(config.base_url).hostname
-}
-
-function termsOf({ tier, price, hours, concurrency_max }: UpstreamConfig, worker_max: number): UpstreamTerms {
-  return {
-    tier,
-    price,
-    hours: hours.length === 0 ? null : new OpeningHours(hours),
-    concurrency_max: Math.min(concurrency_max, worker_max),
-  }
 }
 
 export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi | AnthropicBatchApi {

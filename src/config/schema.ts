@@ -98,10 +98,6 @@ function gpuDevices(): string[] {
   }
 }
 
-function installedMemory(): number {
-  return totalmem()
-}
-
 // The keys of servers that are started on demand, and of the machine that they share.
 
 const FILE = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/
@@ -149,7 +145,7 @@ export function machineOf(
 ): { gpus: string[]; memory_bytes: number; run_ms_min: number } {
   return {
     gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES),
-    memory_bytes: memory === 'auto' ? installedMemory() : memory,
+    memory_bytes: memory === 'auto' ? totalmem() : memory,
     run_ms_min: min_run,
   }
 }

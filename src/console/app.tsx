@@ -20,13 +20,13 @@ import { showHiddenCharacters } from './parts/text.tsx'
 import { applyPreferences } from './preferences.ts'
 import { href, useAddress, watchAddress } from './router.ts'
 import { Search } from './search.tsx'
-import { readSession, signOut, useLink, useSession } from './session.ts'
+import { link, readSession, signOut, useSession } from './session.ts'
 import { LinkSignIn, SignIn } from './sign-in.tsx'
 
 function App(): VNode {
   const session = useSession()
-  const link = useLink()
-  if (link !== null) return <LinkSignIn link={link} session={session} />
+  const token = useCell(link)
+  if (token !== null) return <LinkSignIn link={token} session={session} />
   if (session === undefined) return <ConnectionBar />
   if (!session) return <SignIn />
   return (

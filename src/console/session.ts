@@ -14,25 +14,13 @@ export function useSession(): ConsoleSession | null | undefined {
 }
 
 /** Whether the service no longer knows the session that this page had. */
-const hasEnded = new Cell(false)
-
-export function useEnded(): boolean {
-  return useCell(hasEnded)
-}
+export const hasEnded = new Cell(false)
 
 /** Why a person who is signed in at a proxy may not use the service. */
-const noAccess = new Cell<string | null>(null)
-
-export function useNoAccess(): string | null {
-  return useCell(noAccess)
-}
+export const noAccess = new Cell<string | null>(null)
 
 /** The token of a one-time link that the page was opened with, until it is used or dismissed. */
-const link = new Cell<string | null>(null)
-
-export function useLink(): string | null {
-  return useCell(link)
-}
+export const link = new Cell<string | null>(null)
 
 export function may(scope: Scope): boolean {
   return session.value?.scopes.includes(scope) ?? false
@@ -92,10 +80,6 @@ export async function signInByLink(token: string): Promise<void> {
     session.set(before)
     throw error
   }
-  dismissLink()
-}
-
-export function dismissLink(): void {
   link.set(null)
 }
 

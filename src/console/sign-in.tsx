@@ -2,17 +2,18 @@
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
+import { useCell } from './cell.ts'
 import { t } from './i18n.ts'
 import { Button } from './parts/button.tsx'
 import { TextField } from './parts/field.tsx'
 import { FailureNotice, Notice } from './parts/notice.tsx'
 import { useAction } from './resource.ts'
-import { dismissLink, signIn, signInByLink, useEnded, useNoAccess } from './session.ts'
+import { hasEnded, noAccess, link as openedLink, signIn, signInByLink } from './session.ts'
 
 export function SignIn(): VNode {
   const [key, setKey] = useState('')
-  const hasEnded = useEnded()
-  const noAccess = useNoAccess()
+  const isOver = useCell(hasEnded)
+  const refusal = useCell(noAccess)
   const action = useAction()
   return (
     <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
@@ -31,9 +32,9 @@ export function SignIn(): VNode {
         <Notice tone="bad">{t('signIn.wrongKey')}</Notice>
       ) : action.failure ? (
         <FailureNotice failure={action.failure} />
-      ) : noAccess !== null ? (
-        <Notice tone="bad">{noAccess}</Notice>
-      ) : hasEnded ? (
+      ) : refusal !== null ? (
+        <Notice tone="bad">{refusal}</Notice>
+      ) : isOver ? (
         <Notice tone="warn">{t('signIn.ended')}</Notice>
       ) : null}
       <Button label={t('signIn')} kind="primary" submit busy={action.busy} />
@@ -61,7 +62,7 @@ export function LinkSignIn({
       </p>
       <FailureNotice failure={action.failure} />
       <Button label={t('signIn')} kind="primary" submit busy={action.busy} />
-      <Button label={t('cancel')} onClick={dismissLink} />
+      <Button label={t('cancel')} onClick={() => openedLink.set(null)} />
     </Card>
   )
 }

@@ -74,7 +74,8 @@ export async function receiveForm(
     for await (const part of form) {
       if (part.type === 'field') {
         if (part.fieldname === 'purpose') purpose = checkPurpose(part.value, purpose)
-        else if (part.fieldname === 'file') throw notAFile()
+        else if (part.fieldname === 'file')
+          throw invalidParam('file', '`file` must be sent as a file, with a filename, not as a plain field.')
         else if (!expiry.take(part.fieldname, part.value)) throw unknownField(part.fieldname)
         continue
       }
@@ -272,10 +273,6 @@ function checkPurpose(value: unknown, before: UploadPurpose | undefined): Upload
     'purpose',
     `\`purpose\` must be "batch", or "table", not ${clip(JSON.stringify(value) ?? 'nothing')}.`,
   )
-}
-
-function notAFile(): ApiError {
-  return invalidParam('file', '`file` must be sent as a file, with a filename, not as a plain field.')
 }
 
 function unknownField(name: string): ApiError {

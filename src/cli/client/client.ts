@@ -169,7 +169,7 @@ export class ApiClient {
         requestId: typeof requestId === 'string' ? requestId : null,
         text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
       }),
-      final: !worthRetrying(status, errorCode(text)),
+      final: !worthRetrying(status, readError(text)?.code ?? null),
       retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
     }
   }
@@ -312,11 +312,7 @@ export class ApiError extends Failure {
   }
 }
 
-/** The code in an error answer; null when `text` is not an error object. */
-function errorCode(text: string): string | null {
-  return readError(text)?.code ?? null
-}
-
+/** Null when `text` is not an error object. */
 function readError(text: string) {
   const parsed = parsedJson(text)
   return Value.Check(ErrorAnswer, parsed) ? parsed.error : null

@@ -99,7 +99,12 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
   shell: Shell,
   parent: Command,
   name: string,
-  { description, argument, call, show = showFields }: CallOrder<A, F>,
+  {
+    description,
+    argument,
+    call,
+    show = ({ terminal }, answer) => printFields(terminal.stdout, answer),
+  }: CallOrder<A, F>,
 ): Command {
   const command = apiCommand(parent, name, description)
   if (argument !== undefined) {
@@ -116,10 +121,6 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
       else show(shell, answer, id)
     })
   })
-}
-
-function showFields({ terminal }: Shell, answer: object): void {
-  printFields(terminal.stdout, answer)
 }
 
 /** On standard output alone, for scripts. */

@@ -124,7 +124,9 @@ function withTerms(command: Command): Command {
   return command
     .option('--action <action>', LIMIT_ACTIONS.join(' or '))
     .option('--description <text>', 'shown in the errors of calls that the limit refuses')
-    .option('--notify-at <fractions>', 'create an event at these fractions of the cap: 0.5,0.8', fractions)
+    .option('--notify-at <fractions>', 'create an event at these fractions of the cap: 0.5,0.8', (text) =>
+      commaList(text).map(fraction),
+    )
 }
 
 function newLimit(flags: CreateFlags): object {
@@ -162,8 +164,4 @@ function terms({ action, description, notifyAt }: TermFlags): object {
 function amount(text: string): number {
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text)
   throw new InvalidArgumentError('Expected an amount, such as 25 or 0.5.')
-}
-
-function fractions(text: string): number[] {
-  return commaList(text).map(fraction)
 }

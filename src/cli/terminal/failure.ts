@@ -36,10 +36,6 @@ export function failureText(error: unknown, withStack: boolean): string {
   return withoutUrlSecrets(`offpeak: ${sentence(error)}${stack}`)
 }
 
-export function exitCode(error: unknown): number {
-  return error instanceof Failure ? error.exitCode : EXIT_FAILED
-}
-
 function sentence(error: unknown): string {
   if (error instanceof ExplainedError) return error.message
   // A folder is made with those above it: what is missing then could not be made, as on a file system that is read-only.

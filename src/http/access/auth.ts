@@ -73,10 +73,6 @@ export function setConsoleCookie(token: string, maxAgeS: number, { origin }: Hea
   return `${NAME}=${token}; Path=/; Max-Age=${maxAgeS}; HttpOnly; SameSite=Strict${secure}`
 }
 
-export function clearConsoleCookie(headers: Headers): string {
-  return setConsoleCookie('', 0, headers)
-}
-
 /** Throws cross_site_request. */
 export function requireConsoleHeader(headers: Headers): void {
   if (headers[HEADER] !== '1') throw new ApiError('cross_site_request')

@@ -239,7 +239,9 @@ function describeMismatch(
   whole: string,
 ): ApiError {
   const telling = errors.filter(({ keyword }) => !WRAPPERS.includes(keyword))
-  const error = telling.find((candidate) => !isNullBranch(candidate)) ?? telling[0] ?? errors[0]
+  // "Must be null" says less than another error of a value that may be null.
+  const beyondNull = telling.find(({ keyword, params }) => keyword !== 'type' || params.type !== 'null')
+  const error = beyondNull ?? telling[0] ?? errors[0]
   if (!error) return new ApiError('invalid_request')
   if (error.keyword === 'required') {
     const missing = error.params.requiredProperties[0] ?? ''
@@ -281,11 +283,6 @@ function expectation(
     default:
       return error.message.replace(/^must /, '')
   }
-}
-
-/** Drops "must be null" where another error says what is wrong with a nullable value. */
-function isNullBranch(error: TLocalizedValidationError): boolean {
-  return error.keyword === 'type' && error.params.type === 'null'
 }
 
 function named(type: string | string[]): string[] {

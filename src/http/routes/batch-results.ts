@@ -107,6 +107,11 @@ export async function* readResultsTable(
   const close = (): void => check?.close()
   read.closed.addEventListener('abort', close, { once: true })
   const pieces: Buffer[] = []
+  const sink: Sink = {
+    append: async (piece) => void pieces.push(Buffer.from(piece)),
+    end: async () => {},
+    abort: async () => {},
+  }
   try {
     read.closed.throwIfAborted()
     const answers = answerColumns(
@@ -114,21 +119,13 @@ export async function* readResultsTable(
       '',
       check && { verdicts: (answers) => read.outside(() => check.verdicts(answers)) },
     )
-    const writer = await writerOf(sinkOf(pieces), resultColumns(answers), format, spreadsheet)
+    const writer = await writerOf(sink, resultColumns(answers), format, spreadsheet)
     yield Buffer.concat(pieces.splice(0))
     for await (const _ of writeResults(readResultRows(ports, batch.id), answers, writer))
       yield Buffer.concat(pieces.splice(0))
   } finally {
     read.closed.removeEventListener('abort', close)
     close()
-  }
-}
-
-function sinkOf(pieces: Buffer[]): Sink {
-  return {
-    append: async (piece) => void pieces.push(Buffer.from(piece)),
-    end: async () => {},
-    abort: async () => {},
   }
 }
 

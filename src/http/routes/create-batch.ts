@@ -1,6 +1,7 @@
 // POST /v1/batches, POST /v1/messages/batches and POST /v1/batches/{batch_id}/retry: create a batch from a file, or
 // from lines that become a file first: the lines in the call, or the failed lines of a batch.
 import { Readable } from 'node:stream'
+import { text as textOf } from 'node:stream/consumers'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
@@ -408,13 +409,11 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       if (id !== null) bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? 0
     if (bytes > RESULTS_BYTES_MAX) return null
     const order = { after: 0, limit: Number.POSITIVE_INFINITY, part: 'all', contiguous: false } as const
-    const pieces: Buffer[] = []
     const read = await reads.open(project_id, reply.raw)
     const page = await read.turn(() =>
       readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order),
     )
-    for await (const piece of read.inTurns(page.text)) pieces.push(piece)
-    return Buffer.concat(pieces).toString().trimEnd().replaceAll('\n', ',')
+    return (await textOf(read.inTurns(page.text))).trimEnd().replaceAll('\n', ',')
   }
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {

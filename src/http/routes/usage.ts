@@ -238,14 +238,9 @@ async function* usageCsv(
   by: readonly UsageColumn[],
 ): AsyncGenerator<string> {
   const text = (groups: readonly UsageGroupRow[]): string =>
-    groups.map((group) => record([...nameCells(group, by), ...sumCells(group)])).join('')
+    groups.map((group) => record([...Object.values(names(group, by)), ...sumCells(group)])).join('')
   yield record([...by, ...Object.keys(USAGE_TOTALS)]) + text(first)
   for await (const groups of rest) if (groups.length > 0) yield text(groups)
-}
-
-/** Lines without a name have an empty cell. */
-function nameCells(group: UsageGroupRow, by: readonly UsageColumn[]): (string | null)[] {
-  return Object.values(names(group, by))
 }
 
 function sumCells(sums: UsageSums): string[] {

@@ -22,7 +22,6 @@ import { text } from '../../../wire/shape.ts'
 import {
   authenticate,
   authenticateSession,
-  clearConsoleCookie,
   consoleTokenOf,
   requireConsoleHeader,
   setConsoleCookie,
@@ -105,7 +104,7 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
     async handler(request, _caller, reply) {
       const token_sha256 = consoleTokenOf(request.headers.cookie)
       if (token_sha256 !== null) await store.write((tx) => deleteConsoleSession(tx, token_sha256))
-      reply.header('set-cookie', clearConsoleCookie(request.headers))
+      reply.header('set-cookie', setConsoleCookie('', 0, request.headers))
       return { object: 'console_session' as const, deleted: true as const }
     },
   })
