@@ -14,16 +14,21 @@ import type { FaultRates } from '../domain/simulated-fault.ts'
 import type { S3Config } from './scalars.ts'
 import type { ConfigFile } from './schema.ts'
 
-type Unchanged = 'region' | 'limits' | 'metrics' | 'log' | 'webhooks' | 'auth'
+type Unchanged =
+  | 'region'
+  | 'listen'
+  | 'auth'
+  | 'limits'
+  | 'create'
+  | 'metrics'
+  | 'retry'
+  | 'log'
+  | 'retention'
+  | 'webhooks'
 
 export interface Config extends Pick<ConfigFile, Unchanged> {
   /** Calls per minute of a key, and of all keys of a project together; null: no limit. */
   rate_limit: { requests_per_minute: number | null; project_requests_per_minute: number | null }
-  /**
-   * Port 0 lets the system pick one. `stop_delay_ms`: how long an API that is asked to stop goes on answering,
-   * no longer ready, so that load balancers can stop using it.
-   */
-  listen: { host: string; port: number; stop_delay_ms: number }
   data_dir: string
   database: DatabaseConfig
   blobs: BlobsConfig
@@ -32,14 +37,10 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   plans: ReadonlyMap<string, Plan>
   /** Beside those that are built in. */
   endpoints: readonly DeclaredEndpoint[]
-  /** How long creating a batch waits for a file that is being validated. */
-  create: { wait_for_file_ms: number }
   models: readonly ModelConfig[]
   /** What servers that are started on demand may use of this machine. */
   engines: { gpus: readonly string[]; memory_bytes: number; run_ms_min: number }
-  worker: WorkerConfig
-  retry: RetryConfig
-  retention: { audit_ms: number }
+  worker: ConfigFile['worker'] & { flush_interval_ms: number }
   /** From the variables of OpenTelemetry; null: nothing is traced. */
   tracing: TracingConfig | null
   /** OFFPEAK_MASTER_KEY as given; undefined: the key in data_dir is used, and created on first start. */
@@ -62,34 +63,6 @@ export interface TracingConfig {
 }
 
 export type BucketConfig = S3Config & AllowedPrefix
-
-interface WorkerConfig {
-  /** Worker processes that `serve` starts; `auto`: by the number of cores. */
-  processes: number | 'auto'
-  /** The most lines in flight at each upstream, from one `serve` or one `worker`. */
-  concurrency_max: number
-  /** A worker's leases expire when it has sent no heartbeat for this long. */
-  lease_ms: number
-  /** How long lines in flight may take to finish during a graceful shutdown. */
-  drain_ms: number
-  /** Finished lines kept in memory until their chunk is sealed; the rest is written to journals. */
-  memory_bytes: number
-  /** The longest that a finished line waits for its commit. */
-  flush_interval_ms: number
-}
-
-interface RetryConfig {
-  /** Attempts that may fail through the line's own fault, the first included. */
-  attempts_max: number
-  backoff_min_ms: number
-  backoff_max_ms: number
-  /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
-  outage_patience_ms: number
-  /** How often a line may be throttled; counts as four while the upstream accepts other lines. */
-  throttled_attempts_max: number
-  /** The share of the completion window that a line may wait because it was throttled. */
-  throttled_share: number
-}
 
 export interface ModelConfig {
   model: Model

@@ -246,7 +246,7 @@ class ShapeReader {
       ? [...entries.keys()].map((key) => [String(key), item])
       : Object.entries(properties ?? {})
     const values = [...shapes].map(([key, one]): [string, unknown] => [
-      key,
+      one[RULES].name ?? key,
       this.read(one, inside(key), entries.get(key) ?? null),
     ])
     if (properties) this.#refuseUnknown([...entries.keys()].map(String), Object.keys(properties), inside)

@@ -35,6 +35,7 @@ import {
   checked,
   listOf,
   mapOf,
+  named,
   optional,
   orderedMapOf,
   type Shape,
@@ -107,8 +108,8 @@ const ENGINE = checked(
   section({
     command: listOf(anyText, 'a list such as [llama-server, -m, model.gguf, --port, "{port}"]'),
     ready: byDefault('/health', text(/^\/\S*$/, 'a path such as /health')),
-    start_timeout: byDefault('10m', duration(1000)),
-    idle_timeout: byDefault('10m', duration(0)),
+    start_timeout: named('start_timeout_ms', byDefault('10m', duration(1000))),
+    idle_timeout: named('idle_timeout_ms', byDefault('10m', duration(0))),
     env: mapOf(secret(text(/^[^\n\r]*$/, 'the value of a variable')), (name) =>
       VARIABLE.test(name) ? null : 'is no name of a variable',
     ),
@@ -117,7 +118,7 @@ const ENGINE = checked(
       FILE.test(name) ? null : 'is no name of a file; expected letters, digits, dots, dashes and underscores',
     ),
     gpus: byDefault(0, integer(0, 1024)),
-    memory: byDefault('0B', size(0)),
+    memory: named('memory_bytes', byDefault('0B', size(0))),
   }),
   ({ command, env, files }, problem) => {
     const words = [...command, ...Object.values(env), ...Object.values(files)]
@@ -135,19 +136,13 @@ const ENGINE = checked(
 const ENGINES = section({
   gpus: byDefault('auto', orWord(integer(0, 1024), { auto: 'auto' } as const, 'a whole number, or auto')),
   memory: byDefault('auto', orWord(size(0), { auto: 'auto' } as const, 'a size such as 64GiB, or auto')),
-  min_run: byDefault('2m', duration(0)),
+  min_run: named('run_ms_min', byDefault('2m', duration(0))),
 })
 
 /** The share of engines; `auto` is all of this machine. */
-export function machineOf(
-  { gpus, memory, min_run }: { gpus: number | 'auto'; memory: number | 'auto'; min_run: number },
-  env: NodeJS.ProcessEnv,
-): { gpus: string[]; memory_bytes: number; run_ms_min: number } {
-  return {
-    gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES),
-    memory_bytes: memory === 'auto' ? totalmem() : memory,
-    run_ms_min: min_run,
-  }
+export function machineOf({ gpus, memory, run_ms_min }: Static<typeof ENGINES>, env: NodeJS.ProcessEnv) {
+  const memory_bytes = memory === 'auto' ? totalmem() : memory
+  return { gpus: availableGpus(gpus, env.CUDA_VISIBLE_DEVICES), memory_bytes, run_ms_min }
 }
 
 // The keys of a server that answers other requests than lines, and lets those go first.
@@ -249,7 +244,7 @@ const PLAN = section({
       if (repeated !== undefined) problem([], `lists ${repeated.text} twice`)
     }),
   ),
-  file_retention: optional(duration(1000)),
+  file_retention: named('file_retention_ms', optional(duration(1000))),
   quotas: QUOTAS,
 })
 
@@ -382,7 +377,7 @@ const OPENAI_KEYS = section({
   fairness_header: optional(FAIRNESS_HEADER),
   service_tier: optional(text(/^[a-z][a-z0-9_-]{0,63}$/, 'the name of a service tier such as flex')),
   model: optional(anyText),
-  timeout: byDefault('10m', duration(1)),
+  timeout: named('timeout_ms', byDefault('10m', duration(1))),
   live: optional(LIVE),
   headers: HEADERS,
 })
@@ -447,7 +442,7 @@ const BATCH_API = {
   base_url: BASE_URL,
   ...CONNECTION,
   model: optional(anyText),
-  timeout: byDefault('60s', duration(100)),
+  timeout: named('timeout_ms', byDefault('60s', duration(100))),
   headers: HEADERS,
   keep_files: byDefault(false, boolean),
   results_from: optional(listOf(ORIGIN, 'a list such as [https://bucket.example]')),
@@ -492,7 +487,10 @@ const MODEL = checked(
     max_output_tokens: optional(integer(1)),
     price: optional(PRICE),
     spill: section({
-      when_down: byDefault('60s', orWord(duration(0), OFF, 'a duration such as 60s, or off')),
+      when_down: named(
+        'when_down_ms',
+        byDefault('60s', orWord(duration(0), OFF, 'a duration such as 60s, or off')),
+      ),
       when_at_risk: byDefault(true, boolean),
     }),
     supports: section({ structured_output: byDefault(true, boolean), tools: byDefault(true, boolean) }),
@@ -600,8 +598,10 @@ const KEYS = section({
   region: byDefault('local', REGION),
   listen: section({
     host: byDefault('127.0.0.1', anyText),
+    /** Port 0 lets the system pick one. */
     port: byDefault(8080, integer(0, 65_535)),
-    stop_delay: byDefault('5s', duration(0)),
+    /** How long an API that is asked to stop goes on answering, no longer ready, so that load balancers stop using it. */
+    stop_delay: named('stop_delay_ms', byDefault('5s', duration(0))),
   }),
   data_dir: byDefault('./offpeak-data', anyText),
   database: byDefault('sqlite', DATABASE),
@@ -629,36 +629,49 @@ const KEYS = section({
     lines_max: byDefault(10_000_000, integer(1, LINE_NUMBER_MAX)),
     line_bytes_max: byDefault('8MiB', size(1)),
   }),
-  create: section({ wait_for_file: byDefault('10s', duration(0)) }),
+  create: section({
+    /** How long creating a batch waits for a file that is being validated. */
+    wait_for_file: named('wait_for_file_ms', byDefault('10s', duration(0))),
+  }),
   models: optional(MODELS),
   engines: ENGINES,
   worker: section({
+    /** That `serve` starts; `auto`: by the number of cores. */
     processes: byDefault(
       'auto',
       orWord(integer(1, 64), { auto: 'auto' } as const, 'a whole number from 1 to 64, or auto'),
     ),
+    /** The most lines in flight at each upstream, from one `serve` or one `worker`. */
     concurrency_max: byDefault(2048, integer(1)),
-    lease: byDefault('10s', duration(100)),
-    drain: byDefault('8s', duration(0)),
-    memory: byDefault('64MiB', size(1)),
-    flush_interval: byDefault(
-      'auto',
-      orWord(duration(1), { auto: 'auto' } as const, 'a duration such as 250ms, or auto'),
+    /** A worker's leases expire when it has sent no heartbeat for this long. */
+    lease: named('lease_ms', byDefault('10s', duration(100))),
+    /** How long lines in flight may take to finish during a graceful shutdown. */
+    drain: named('drain_ms', byDefault('8s', duration(0))),
+    /** Finished lines kept in memory until their chunk is sealed; the rest is written to journals. */
+    memory: named('memory_bytes', byDefault('64MiB', size(1))),
+    /** The longest that a finished line waits for its commit. */
+    flush_interval: named(
+      'flush_interval_ms',
+      byDefault('auto', orWord(duration(1), { auto: 'auto' } as const, 'a duration such as 250ms, or auto')),
     ),
   }),
   metrics: section({ port: byDefault('auto', METRICS_PORT) }),
   retry: section({
+    /** Attempts that may fail through the line's own fault, the first included. */
     attempts_max: byDefault(5, integer(1, 1000)),
-    backoff_min: byDefault('500ms', duration(1)),
-    backoff_max: byDefault('30s', duration(1)),
-    outage_patience: byDefault('10m', duration(0)),
+    backoff_min: named('backoff_min_ms', byDefault('500ms', duration(1))),
+    backoff_max: named('backoff_max_ms', byDefault('30s', duration(1))),
+    /** How long an upstream may be unavailable before its lines fail: a restart costs no line. */
+    outage_patience: named('outage_patience_ms', byDefault('10m', duration(0))),
+    /** How often a line may be throttled; counts as four while the upstream accepts other lines. */
     throttled_attempts_max: byDefault(60, integer(1, 1_000_000)),
+    /** The share of the completion window that a line may wait because it was throttled. */
     throttled_share: byDefault(0.5, fraction),
   }),
   log: section({
     level: byDefault('info', oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])),
   }),
-  retention: section({ audit: byDefault('730d', duration(1)) }),
+  retention: section({ audit: named('audit_ms', byDefault('730d', duration(1))) }),
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
 })
 

@@ -10,7 +10,6 @@ import {
   addressOf,
   type BucketConfig,
   type Config,
-  type EngineConfig,
   type LiveConfig,
   type ModelConfig,
   type TracingConfig,
@@ -28,12 +27,11 @@ export function toConfig(
   now: number,
   tracing: TracingConfig | null,
 ): Config {
-  const { database, blobs, listen, worker, retry } = file
+  const { database, blobs, worker } = file
   const dataDir = resolve(cwd, file.data_dir)
   const created = Math.floor(now / 1000)
   return {
     ...file,
-    listen: { host: listen.host, port: listen.port, stop_delay_ms: listen.stop_delay },
     rate_limit: rateLimitOf(file.rate_limit),
     data_dir: dataDir,
     database:
@@ -49,7 +47,6 @@ export function toConfig(
         : withCredentials(blobs, env),
     buckets: file.buckets?.map((bucket) => bucketOf(bucket, env)) ?? [],
     plans: plansOf(file.plans),
-    create: { wait_for_file_ms: file.create.wait_for_file },
     endpoints: (file.endpoints ?? []).map(({ projection, ...endpoint }) => ({
       ...endpoint,
       limit: projection.output_limit,
@@ -58,23 +55,10 @@ export function toConfig(
     models: file.models.map((model) => modelOf(model, env, cwd, created)),
     engines: machineOf(file.engines, env),
     worker: {
-      processes: worker.processes,
-      concurrency_max: worker.concurrency_max,
-      lease_ms: worker.lease,
-      drain_ms: worker.drain,
-      memory_bytes: worker.memory,
+      ...worker,
       flush_interval_ms:
-        worker.flush_interval === 'auto' ? FLUSH_INTERVAL_MS[blobs.kind] : worker.flush_interval,
+        worker.flush_interval_ms === 'auto' ? FLUSH_INTERVAL_MS[blobs.kind] : worker.flush_interval_ms,
     },
-    retry: {
-      attempts_max: retry.attempts_max,
-      backoff_min_ms: retry.backoff_min,
-      backoff_max_ms: retry.backoff_max,
-      outage_patience_ms: retry.outage_patience,
-      throttled_attempts_max: retry.throttled_attempts_max,
-      throttled_share: retry.throttled_share,
-    },
-    retention: { audit_ms: file.retention.audit },
     tracing,
     master_key: present(env.OFFPEAK_MASTER_KEY),
   }
@@ -109,12 +93,12 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
       file_retention_ms: durationMs(file_retention) ?? 0,
       quotas: QUOTAS_DEFAULT,
     })
-  for (const [name, { completion_windows, file_retention, quotas }] of Object.entries(configured)) {
+  for (const [name, { completion_windows, file_retention_ms, quotas }] of Object.entries(configured)) {
     const known = plans.get(name)
     plans.set(name, {
       name,
       completion_windows: completion_windows ?? known?.completion_windows ?? [],
-      file_retention_ms: file_retention ?? known?.file_retention_ms ?? FILE_RETENTION_MS,
+      file_retention_ms: file_retention_ms ?? known?.file_retention_ms ?? FILE_RETENTION_MS,
       quotas,
     })
   }
@@ -150,7 +134,7 @@ export function modelOf(
       created,
     },
     upstreams: servers,
-    spill: { when_down_ms: spill.when_down, when_at_risk: spill.when_at_risk },
+    spill,
     endpoints_configured: endpoints !== null || isAnthropic,
   }
 }
@@ -159,10 +143,10 @@ export function modelOf(
 function dearestOf(
   own: Price,
   servers: readonly UpstreamConfig[],
-  { when_down, when_at_risk }: ModelShape['spill'],
+  { when_down_ms, when_at_risk }: ModelShape['spill'],
 ): { dearest?: Price } {
   const lowest = Math.min(...servers.map(({ tier }) => tier))
-  const mayAnswer = servers.filter(({ tier }) => tier === lowest || when_down !== null || when_at_risk)
+  const mayAnswer = servers.filter(({ tier }) => tier === lowest || when_down_ms !== null || when_at_risk)
   if (mayAnswer.every(({ price }) => price === null)) return {}
   return { dearest: dearest(mayAnswer.map(({ price }) => price ?? own)) }
 }
@@ -205,7 +189,6 @@ function upstreamOf(
     ca_file: at(found.ca_file),
     client_cert_file: at(found.client_cert_file),
     client_key_file: at(found.client_key_file),
-    timeout_ms: found.timeout,
   }
   if (found.type === 'openai-batch' || found.type === 'anthropic-batch') {
     const { base_url, proxy, results_from } = found
@@ -216,10 +199,10 @@ function upstreamOf(
       results_from: results_from ?? [],
     }
     if (found.type === 'anthropic-batch') {
-      const { api_key_env, timeout, ...rest } = found
+      const { api_key_env, ...rest } = found
       return { ...rest, ...ofBatchApi }
     }
-    const { api_key_env, webhook_secret_env, timeout, ...rest } = found
+    const { api_key_env, webhook_secret_env, ...rest } = found
     return {
       ...rest,
       ...ofBatchApi,
@@ -229,9 +212,11 @@ function upstreamOf(
         null,
     }
   }
-  const { api_key_env, timeout, engine, base_url, live, ...rest } = found
+  const { api_key_env, engine, base_url, live, ...rest } = found
   const server =
-    engine === null ? { base_url: base_url ?? '', engine } : { base_url: null, engine: engineOf(engine) }
+    engine === null
+      ? { base_url: base_url ?? '', engine }
+      : { base_url: null, engine: { ...engine, pass_env: engine.pass_env ?? [] } }
   return {
     ...rest,
     ...client,
@@ -250,22 +235,6 @@ function liveOf(
   base_url: string,
 ): LiveConfig {
   return { ...terms, metrics_url: metricsUrl(metrics, base_url) }
-}
-
-function engineOf({
-  start_timeout,
-  idle_timeout,
-  memory,
-  pass_env,
-  ...engine
-}: NonNullable<Extract<ModelShape['upstreams'][number], { type: 'openai' }>['engine']>): EngineConfig {
-  return {
-    ...engine,
-    pass_env: pass_env ?? [],
-    start_timeout_ms: start_timeout,
-    idle_timeout_ms: idle_timeout,
-    memory_bytes: memory,
-  }
 }
 
 /** Two upstreams of one model may be alike; their names must not be. */

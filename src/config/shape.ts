@@ -15,6 +15,8 @@ export interface Rules {
   optional?: true
   /** Its value is never shown, not even where it is wrong. */
   secret?: true
+  /** What its value is called, if not like its key. */
+  name?: string
   /** A scalar: the types that the file may use; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]
   /** Of a map: it is read as a Map, in its order. An object has keys that are numbers first. */
@@ -37,6 +39,11 @@ interface Keywords extends TSchemaOptions {
 }
 
 export type Shape<T = unknown> = TUnsafe<T> & Keywords & { readonly [RULES]: Rules }
+
+declare const NAME: unique symbol
+interface Named<Name extends string> {
+  readonly [NAME]: Name
+}
 
 function shape<T>(keywords: Keywords, rules: Rules): Shape<T> {
   return Object.assign(Type.Unsafe<T>(keywords), keywords, { [RULES]: rules })
@@ -61,6 +68,11 @@ export function optional<T>(of: Shape<T>): Shape<T | null> {
   return shape(of, { ...of[RULES], optional: true })
 }
 
+/** Its value is called `name`, which says its unit. */
+export function named<Name extends string, T>(name: Name, of: Shape<T>): Shape<T> & Named<Name> {
+  return shape<T>(of, { ...of[RULES], name }) as Shape<T> & Named<Name>
+}
+
 export function secret<T>(of: Shape<T>): Shape<T> {
   return shape(of, { ...of[RULES], secret: true })
 }
@@ -82,7 +94,7 @@ export function checked<T>(
 /** A map with the keys of `properties` and no others; one that is left out is read as empty. */
 export function section<P extends Record<string, Shape>>(
   properties: P,
-): Shape<{ [K in keyof P]: Static<P[K]> }> {
+): Shape<{ [K in keyof P as P[K] extends Named<infer Name> ? Name : K]: Static<P[K]> }> {
   const required = Object.keys(properties).filter((key) => isRequired(properties[key]))
   return shape(
     { type: 'object', properties, required, additionalProperties: false },
