@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { type TestContext, test } from 'node:test'
-import { zstdDecompressSync } from 'node:zlib'
-import { ZstdPackers } from './seal-frames.ts'
+import { zstdCompressSync, zstdDecompressSync } from 'node:zlib'
+import { expand, ZstdPackers } from './seal-frames.ts'
 
 const FRAME_BYTES = 64 * 1024
 
@@ -38,4 +38,15 @@ test('frames wait for one of four contexts, of which each has an output buffer',
   for (let round = 0; round < 3; round++)
     await Promise.all(Array.from({ length: 12 }, () => packers.pack(plain)))
   assert.equal(allocated(), 4)
+})
+
+test('a frame is expanded into one buffer', async (t) => {
+  for (const bytes of [FRAME_BYTES, 1000]) {
+    const plain = Buffer.from('the same words again and again '.repeat(bytes)).subarray(0, bytes)
+    const packed = zstdCompressSync(plain)
+    const allocated = largeBuffers(t, bytes)
+    assert.deepEqual(await expand(packed, bytes), plain)
+    assert.equal(allocated(), 1)
+    t.mock.restoreAll()
+  }
 })

@@ -127,7 +127,8 @@ function compressInline(plain: Buffer): Buffer {
 /** Reverses `compress`; throws if the result is not `plain_bytes` long, or the input is no zstd frame. */
 export async function expand(compressed: Buffer, plain_bytes: number): Promise<Buffer> {
   const options = {
-    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes),
+    // With a byte to spare: Node takes a full buffer to mean that more follows, and would need a second one and another pass.
+    chunkSize: Math.max(CHUNK_BYTES_MIN, plain_bytes + 1),
     maxOutputLength: Math.max(1, plain_bytes),
   }
   const plain =
