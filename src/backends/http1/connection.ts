@@ -54,7 +54,8 @@ export interface ConnectionHooks {
   tlsSession: Buffer | undefined
 }
 
-const READ_BYTES = 16 * 1024
+/** What a socket has received, until it is read: before the next one is served. So all sockets share it. */
+const RECEIVED = Buffer.allocUnsafeSlow(64 * 1024)
 /** Up to this size, a request is copied into one piece and written at once. */
 const WRITE_BYTES_MAX = 16 * 1024
 const LENGTH_BYTES_MAX = 20
@@ -191,14 +192,13 @@ export class Connection implements Receiving {
   }
 
   #connectPlain(host: string, port: number, onConnected: () => void): Socket {
-    const buffer = Buffer.allocUnsafeSlow(READ_BYTES)
     const callback = (length: number): boolean => {
-      this.#onBytes(buffer, length)
+      this.#onBytes(RECEIVED, length)
       return true
     }
     const { socket } = this.#target
     const to = socket ? { path: socket } : { host, port }
-    return connectTcp({ ...SOCKET_OPTIONS, ...to, onread: { buffer, callback } }, onConnected)
+    return connectTcp({ ...SOCKET_OPTIONS, ...to, onread: { buffer: RECEIVED, callback } }, onConnected)
   }
 
   #connectTls(to: { host: string; port: number } | { socket: Socket }, onConnected: () => void): Socket {

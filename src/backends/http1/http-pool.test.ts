@@ -167,3 +167,12 @@ function collectGarbage(): void {
   setFlagsFromString('--expose-gc')
   runInNewContext('gc')()
 }
+
+test('connections receive into memory that they share', async (t) => {
+  const { base_url } = await serve(t, ({ socket, asks }) => socket.write(answerTo(asks)))
+  const send = poolOf(t, base_url, 8)
+  const { mock } = t.mock.method(Buffer, 'allocUnsafeSlow')
+  const texts = Array.from({ length: 8 }, (_, i) => `text ${i}`)
+  assert.deepEqual(await Promise.all(texts.map((text) => send('project', text))), texts)
+  assert.equal(mock.callCount(), 0)
+})
