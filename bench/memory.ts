@@ -1,10 +1,13 @@
 // Memory of API and worker, each a process, for batches of growing size against the simulator in a third: the peak of
 // each and of both, and what both take at rest, before and after (PSS counts pages that they share once). Every size has
-// a service of its own. Beside it, what Node takes alone. `--program`: the bin/offpeak.js of another checkout, or of an installed package.
+// a service of its own. Beside it, what Node takes alone, and the peak of two processes that do what a line needs and no more.
+// `--program`: the bin/offpeak.js of another checkout, or of an installed package.
 //
 //   node bench/memory.ts [--lines 10000,200000] [--bytes 500] [--program bin/offpeak.js]
 //   node bench/memory.ts --lines 5000000    # some ten minutes, and 4 GB of the folder for temporary files
-import { writeFileSync } from 'node:fs'
+import { once } from 'node:events'
+import { createReadStream, writeFileSync } from 'node:fs'
+import { request } from 'node:http'
 import { join, resolve } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -12,6 +15,9 @@ import { Bench, modelAt, option, runBatch } from './harness.ts'
 
 /** Of both processes; the peak of up to 200,000 lines, and of more: of five million. */
 const GOALS_MIB = { idle: 130, peak: 250, largest: 280 }
+const CONCURRENCY = 1024
+/** The heap flags of a service (bin/offpeak.js). */
+const HEAP = { NODE_OPTIONS: '--max-semi-space-size=16' }
 const LARGE_LINES = 200_000
 /** After it, a service has released what it needs no longer. */
 const REST_MS = 15_000
@@ -27,6 +33,7 @@ const rows: Awaited<ReturnType<typeof measure>>[] = []
 for (const lines of sizes) rows.push(await measure(lines))
 console.table(rows)
 bench.figure('Node alone, two processes, MiB', 2 * (await nodeAlone()))
+bench.figure(`two processes that do the least for ${sizes[0]} lines, at the peak, MiB`, await bareService())
 bench.figure('both at rest, MiB', rows[0]!['both idle, MiB'], { atMost: GOALS_MIB.idle })
 const [small, large] = [rows.at(-2), rows.at(-1)]
 if (small && large) {
@@ -39,7 +46,7 @@ for (const row of rows)
   })
 
 async function measure(lines: number) {
-  const service = await bench.service(modelAt(base_url, 1024), { program })
+  const service = await bench.service(modelAt(base_url, CONCURRENCY), { program })
   await setTimeout(REST_MS)
   const idle = sum(service.resident_mib())
   const idlePss = sum(service.resident_mib('Pss'))
@@ -80,6 +87,18 @@ async function nodeAlone(): Promise<number> {
   const alone = await bench.start(file, [])
   await setTimeout(1_000)
   return sum(alone.resident_mib())
+}
+
+/** Peak of both processes of bare-service.ts. */
+async function bareService(): Promise<number> {
+  const stored = join(bench.folder, 'bare')
+  const receiver = await bench.start('./bare-service.ts', ['receive', stored], HEAP)
+  const upload = request(receiver.first, { method: 'POST' })
+  const answered = once(upload, 'response')
+  createReadStream(await bench.lines(sizes[0] ?? 0, bytes)).pipe(upload)
+  await answered
+  const sender = await bench.start('./bare-service.ts', ['send', stored, base_url, String(CONCURRENCY)], HEAP)
+  return sum([...receiver.peak_mib(), ...sender.peak_mib()])
 }
 
 function sum(sizes: readonly number[]): number {
