@@ -13,7 +13,7 @@ import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.
 import { recordProjectedSpend } from '../ledger/check-limits.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
-import { addBatchStatistics, statisticsOf } from '../results/batch-statistics.ts'
+import { addBatchStatistics, sumOfTallies } from '../results/batch-statistics.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import { deltaOf } from '../results/commit.ts'
 import { endBatch, type FinishRules, finishIfDone } from '../results/finish.ts'
@@ -278,7 +278,7 @@ async function failWhole(
     failed.map(({ result }) => result),
   )
   const counted = await addToBatch(tx, batch.id, delta)
-  const statistics = failed.map(({ tallies, errors }) => statisticsOf(tallies, errors))
+  const statistics = failed.map(({ tallies, errors }) => ({ finished: sumOfTallies(tallies), errors }))
   await addBatchStatistics(tx, new Map([[batch.id, statistics]]), now)
   // If the batch was cancelled meanwhile, it ends as cancelled.
   return (await endBatch(tx, counted, 'failed', rules, now)) ?? (await finishIfDone(tx, counted, rules, now))

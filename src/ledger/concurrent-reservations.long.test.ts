@@ -11,6 +11,7 @@ import {
   endedLine,
   leasedChunks,
   type TestChunk,
+  tally,
   testBooks,
 } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
@@ -23,7 +24,6 @@ import { closeSession } from '../store/workers.ts'
 import { admit, projectBatch } from './check-limits.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
-import { tally } from './tally.ts'
 
 const NOW = Date.UTC(2026, 11, 1) - 1
 /** The clock is set to one of these: on either side of the end of a month, and of a day. */

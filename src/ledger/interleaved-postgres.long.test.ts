@@ -6,7 +6,7 @@ import { sql } from 'kysely'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { seededRandom } from '../../test/simulation/seeded-random.ts'
-import { addLimit, endedLine, leasedChunks, type TestChunk } from '../../test/support/test-books.ts'
+import { addLimit, endedLine, leasedChunks, type TestChunk, tally } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { ApiError } from '../domain/errors.ts'
 import { commitChunk, parkChunk } from '../store/chunks.ts'
@@ -16,7 +16,6 @@ import type { Store } from '../store/store.ts'
 import { admit } from './check-limits.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
-import { tally } from './tally.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const WORKERS = 6

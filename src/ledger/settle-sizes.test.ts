@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { addLimit, booksRuns, leasedChunks, testBooks } from '../../test/support/test-books.ts'
+import { addLimit, booksRuns, leasedChunks, tally, testBooks } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import { addTokens, NO_TOKENS } from '../domain/money.ts'
@@ -16,7 +16,6 @@ import type { Writer } from '../store/store.ts'
 import { listUsage, spentByProject, type UsageGroupRow } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
-import { tally } from './tally.ts'
 
 const NOW = Date.UTC(2026, 10, 15, 12)
 const amount = fc.oneof(fc.nat(1000), fc.integer({ min: 2 ** 50, max: COUNT_MAX }), fc.constant(COUNT_MAX))
@@ -70,11 +69,11 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       completed: lines.length,
       failed: 0,
       cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
-      usage: tallies.reduce(addTokens, NO_TOKENS),
+      ...tallies.reduce(addTokens, NO_TOKENS),
     }
     assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null), 'accepted')
     await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
-    await addToBatch(tx, batch_id, { ...sums, ...NOTHING_SEALED, at: NOW })
+    await addToBatch(tx, batch_id, { ...sums, at: NOW })
   }
   const all = commits.flat()
   const cost = atMost(all.reduce((sum, { cost_nanos }) => sum + BigInt(cost_nanos), 0n))
@@ -93,13 +92,4 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
     assert.deepEqual({ ...settled.get(key), lines: 0 }, day)
   const held = await reservedByProject(tx, project_id)
   assert.ok(held.cost_nanos >= 0 && held.tokens >= 0)
-}
-
-const NOTHING_SEALED = {
-  expired_lines: 0,
-  chunks_sealed: 0,
-  output_bytes: 0,
-  output_lines: 0,
-  error_bytes: 0,
-  error_lines: 0,
 }

@@ -6,6 +6,7 @@ import {
   leasedChunks,
   type TestBooks,
   type TestChunk,
+  tally,
   testBooks,
 } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
@@ -15,7 +16,6 @@ import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
-import { tally } from './tally.ts'
 
 /** The last moment of November and the first of December. */
 const BEFORE = Date.UTC(2026, 11, 1) - 1

@@ -77,7 +77,7 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
       ...{ project_id, entity: entity ?? '', day, model: model ?? '' },
       entity_type: entityType(entity ?? '') ?? '',
     }),
-    ({ succeeded, failed, not_run = 0, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
+    ({ succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
       ...{ succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos },
     }),
   )

@@ -1,7 +1,8 @@
 // Sums finished lines by day, entity and model for the ledger. Most chunks have one entity and one model, so a
 // thousand lines become one group.
 
-import { addTokens, type TokenUsage } from '../domain/money.ts'
+import { recordOf } from '../domain/json-record.ts'
+import type { TokenUsage } from '../domain/money.ts'
 import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
 
 /** The facts of a finished line that the ledger needs. */
@@ -26,25 +27,26 @@ export interface EndedLine {
   isNotRun?: boolean
 }
 
+const COUNTED = [
+  ...['succeeded', 'failed', 'prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_nanos'],
+  ...['cached_tokens', 'reasoning_tokens'],
+  // Of the failed lines.
+  'not_run',
+  // Lines that share the answer of an identical line, and what their own answers would have cost.
+  ...['shared_lines', 'saved_nanos'],
+] as const
+
+/** What is counted of finished lines. */
+export type LineSums = Record<(typeof COUNTED)[number], number>
+
+export const NO_LINES: Readonly<LineSums> = recordOf(COUNTED, () => 0)
+
+export function addSums(a: LineSums, b: LineSums): LineSums {
+  return recordOf(COUNTED, (name) => sumOf(a[name], b[name]))
+}
+
 /** Lines that share day, entity and model. */
-export interface Tally {
-  day: number
-  entity: string | null
-  model: string | null
-  succeeded: number
-  failed: number
-  prompt_tokens: number
-  completion_tokens: number
-  total_tokens: number
-  /** Absent in journals of earlier versions. */
-  cached_tokens?: number | undefined
-  reasoning_tokens?: number | undefined
-  cost_nanos: number
-  /** Lines that share an answer, and what their own would have cost; absent in journals of earlier versions. */
-  shared_lines?: number | undefined
-  saved_nanos?: number | undefined
-  /** Of the failed lines; absent in journals of earlier versions. */
-  not_run?: number | undefined
+export interface Tally extends TallyKey, LineSums {
   projected: Spend
   reserved: Spend
 }
@@ -65,12 +67,7 @@ export class Tallies {
   /** Adds the sums of other lines. */
   join(other: Tally): void {
     const sums = this.#groupOf(other)
-    sums.succeeded += other.succeeded
-    sums.failed += other.failed
-    sums.not_run = (sums.not_run ?? 0) + (other.not_run ?? 0)
-    sums.cost_nanos = sumOf(sums.cost_nanos, other.cost_nanos)
-    Object.assign(sums, addShared(sums, other))
-    Object.assign(sums, addTokens(sums, other))
+    Object.assign(sums, addSums(sums, other))
     addInPlace(sums.projected, other.projected)
     addInPlace(sums.reserved, other.reserved)
   }
@@ -85,25 +82,6 @@ export class Tallies {
   }
 }
 
-/** Lines that shared the answer of an identical line, and what that saved. */
-interface Shared {
-  shared_lines: number
-  saved_nanos: number
-}
-
-export function addShared(a: Partial<Shared>, b: Partial<Shared>): Shared {
-  return {
-    shared_lines: (a.shared_lines ?? 0) + (b.shared_lines ?? 0),
-    saved_nanos: sumOf(a.saved_nanos ?? 0, b.saved_nanos ?? 0),
-  }
-}
-
-export function tally(lines: Iterable<EndedLine>): readonly Tally[] {
-  const tallies = new Tallies()
-  for (const line of lines) tallies.add(line)
-  return tallies.all
-}
-
 type TallyKey = Pick<EndedLine, 'day' | 'entity' | 'model'>
 
 function belongs(line: TallyKey, sums: Tally): boolean {
@@ -111,22 +89,16 @@ function belongs(line: TallyKey, sums: Tally): boolean {
 }
 
 function emptyTally({ day, entity, model }: TallyKey): Tally {
+  return { day, entity, model, ...NO_LINES, projected: { ...NO_SPEND }, reserved: { ...NO_SPEND } }
+}
+
+/** What reverses the counts of these lines; their reservations were released before. */
+export function reversed(tally: Tally): Tally {
+  const { cost_nanos, tokens } = tally.projected
   return {
-    day,
-    entity,
-    model,
-    succeeded: 0,
-    failed: 0,
-    prompt_tokens: 0,
-    completion_tokens: 0,
-    total_tokens: 0,
-    cached_tokens: 0,
-    reasoning_tokens: 0,
-    cost_nanos: 0,
-    shared_lines: 0,
-    saved_nanos: 0,
-    not_run: 0,
-    projected: { ...NO_SPEND },
+    ...tally,
+    ...recordOf(COUNTED, (name) => -tally[name]),
+    projected: { cost_nanos: -cost_nanos, tokens: -tokens },
     reserved: { ...NO_SPEND },
   }
 }
@@ -134,15 +106,17 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
 function add(sums: Tally, line: EndedLine): void {
   if (line.part === 'output') sums.succeeded++
   else sums.failed++
-  if (line.isNotRun) sums.not_run = (sums.not_run ?? 0) + 1
+  if (line.isNotRun) sums.not_run++
   sums.prompt_tokens = sumOf(sums.prompt_tokens, line.usage?.prompt_tokens ?? 0)
   sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
   sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)
-  sums.cached_tokens = sumOf(sums.cached_tokens ?? 0, line.usage?.cached_tokens ?? 0)
-  sums.reasoning_tokens = sumOf(sums.reasoning_tokens ?? 0, line.usage?.reasoning_tokens ?? 0)
+  sums.cached_tokens = sumOf(sums.cached_tokens, line.usage?.cached_tokens ?? 0)
+  sums.reasoning_tokens = sumOf(sums.reasoning_tokens, line.usage?.reasoning_tokens ?? 0)
   sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
-  if (line.saved_nanos !== null)
-    Object.assign(sums, addShared(sums, { shared_lines: 1, saved_nanos: line.saved_nanos }))
+  if (line.saved_nanos !== null) {
+    sums.shared_lines++
+    sums.saved_nanos = sumOf(sums.saved_nanos, line.saved_nanos)
+  }
   addInPlace(sums.projected, line.projected)
   if (line.isReserved) addInPlace(sums.reserved, line.projected)
 }

@@ -14,10 +14,7 @@ import {
   type Timeline,
   type TimelinePoint,
 } from '../domain/batch-statistics.ts'
-import { addTokens, NO_TOKENS } from '../domain/money.ts'
-import { sumOf } from '../domain/spend.ts'
-import { addShared, type Tally } from '../ledger/tally.ts'
-import type { BatchDelta } from '../store/batches.ts'
+import { addSums, type LineSums, NO_LINES, type Tally } from '../ledger/tally.ts'
 import type { BatchStatisticsRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { listTimelines, readBatchStatistics, writeBatchStatistics } from '../store/usage.ts'
@@ -32,36 +29,10 @@ interface BatchStatistics {
   timeline: Timeline
 }
 
-/** The counts of these lines for their batch and chunk. */
-export function sumOfTallies(tallies: readonly Tally[]): TallySums {
-  const sums = {
-    completed: 0,
-    failed: 0,
-    not_run: 0,
-    cost_nanos: 0,
-    usage: NO_TOKENS,
-    shared: addShared({}, {}),
-  }
-  for (const tally of tallies) {
-    sums.completed += tally.succeeded
-    sums.failed += tally.failed
-    sums.not_run += tally.not_run ?? 0
-    sums.cost_nanos = sumOf(sums.cost_nanos, tally.cost_nanos)
-    sums.usage = addTokens(sums.usage, tally)
-    sums.shared = addShared(sums.shared, tally)
-  }
-  return sums
-}
-
-type TallySums = Required<
-  Pick<BatchDelta, 'completed' | 'failed' | 'not_run' | 'cost_nanos' | 'usage' | 'shared'>
->
-
-export function statisticsOf(tallies: readonly Tally[], errors: readonly ErrorGroup[]): StatisticsDelta {
-  const finished = tallies.map(({ not_run = 0, ...tally }): Finished => {
-    return { ...tally, completed: tally.succeeded, not_run }
-  })
-  return { finished: finished.reduce(plus, NOTHING), errors }
+/** The counts of these lines for their batch, their chunk and the statistics. */
+export function sumOfTallies(tallies: readonly Tally[]): LineSums & Finished {
+  const sums = tallies.reduce<LineSums>(addSums, NO_LINES)
+  return { ...sums, completed: sums.succeeded }
 }
 
 /** By ID of the batch. The transaction has changed the rows of these batches, so nobody else writes their statistics. */

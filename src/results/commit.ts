@@ -3,9 +3,8 @@
 // therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
-import { NO_SPEND } from '../domain/spend.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
-import type { Tally } from '../ledger/tally.ts'
+import { NO_LINES, reversed, type Tally } from '../ledger/tally.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
 import { addToBatch, type BatchDelta, lowerRateMark, moveBatch } from '../store/batches.ts'
 import { insertOwnedBlobs } from '../store/blobs.ts'
@@ -14,7 +13,7 @@ import { giveUpRemoteBatches } from '../store/remote-batches.ts'
 import { insertRows } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, JournalPartRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
-import { addBatchStatistics, type StatisticsDelta, statisticsOf, sumOfTallies } from './batch-statistics.ts'
+import { addBatchStatistics, type StatisticsDelta, sumOfTallies } from './batch-statistics.ts'
 import type { Fresh } from './chunk-results.ts'
 import { type FinishRules, finishIfDone } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
@@ -63,9 +62,10 @@ export async function commitChunks(
   for (const commit of commits) {
     const { claim, record, fresh } = commit
     const tallies = fresh.tallies.all
+    const sums = sumOfTallies(tallies)
     const errors = groupErrors(fresh.failures)
     const sealed = 'sealed' in record ? record.sealed : null
-    const fenced = await commitChunk(tx, claim, sumOfTallies(tallies), sealed?.seal ?? null)
+    const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
     if (fenced === 'repeated') repeated.push(commit)
     if (fenced !== 'accepted') continue
@@ -89,7 +89,7 @@ export async function commitChunks(
     }
     if (fresh.positions.length > 0) {
       const known = statistics.get(claim.batch_id) ?? []
-      statistics.set(claim.batch_id, [...known, statisticsOf(tallies, errors)])
+      statistics.set(claim.batch_id, [...known, { finished: sums, errors }])
     }
     const { project_id, batch_id, idx } = claim
     settlements.push({
@@ -178,7 +178,8 @@ export async function reverseJournal(
   let expired_lines = 0
   for (const { sums } of parts) {
     const read: JournalSums = JSON.parse(sums)
-    tallies.push(...read.tallies.map(negative))
+    // Journals of earlier versions lack some counts.
+    tallies.push(...read.tallies.map((tally) => reversed({ ...NO_LINES, ...tally })))
     errors.push(...(read.errors ?? []).map((group) => ({ ...group, lines: -group.lines })))
     expired_lines -= read.expired_lines
   }
@@ -194,35 +195,14 @@ export async function reverseJournal(
   )
   // No crossings: a reversal reaches no threshold.
   await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
-  await addToBatch(tx, batch_id, { ...delta, ...NOTHING_SEALED, expired_lines })
+  await addToBatch(tx, batch_id, { ...delta, expired_lines })
   await lowerRateMark(tx, batch_id)
-  await addBatchStatistics(tx, new Map([[batch_id, [statisticsOf(tallies, errors)]]]), now)
+  await addBatchStatistics(tx, new Map([[batch_id, [{ finished: delta, errors }]]]), now)
   return {
     ...claim,
     commit_seq: claim.commit_seq + 1,
     completed: claim.completed + delta.completed,
     failed: claim.failed + delta.failed,
     cost_nanos: claim.cost_nanos + delta.cost_nanos,
-  }
-}
-
-const NOTHING_SEALED = { chunks_sealed: 0, output_bytes: 0, output_lines: 0, error_bytes: 0, error_lines: 0 }
-
-function negative(tally: Tally): Tally {
-  return {
-    ...tally,
-    succeeded: -tally.succeeded,
-    failed: -tally.failed,
-    prompt_tokens: -tally.prompt_tokens,
-    completion_tokens: -tally.completion_tokens,
-    total_tokens: -tally.total_tokens,
-    cached_tokens: -(tally.cached_tokens ?? 0),
-    reasoning_tokens: -(tally.reasoning_tokens ?? 0),
-    cost_nanos: -tally.cost_nanos,
-    shared_lines: -(tally.shared_lines ?? 0),
-    saved_nanos: -(tally.saved_nanos ?? 0),
-    not_run: -(tally.not_run ?? 0),
-    projected: { cost_nanos: -tally.projected.cost_nanos, tokens: -tally.projected.tokens },
-    reserved: { ...NO_SPEND },
   }
 }

@@ -9,7 +9,7 @@ import {
   statusesBefore,
 } from '../domain/batch.ts'
 import { firstIdAt } from '../domain/ids.ts'
-import type { TokenUsage } from '../domain/money.ts'
+import { recordOf } from '../domain/json-record.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { cursorAt, cursorId, type Listed, listed, listedWhere, type Page } from './page.ts'
@@ -189,52 +189,25 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
   await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
-/** What one flush of a worker adds to a batch. */
-export interface BatchDelta {
-  completed: number
-  failed: number
-  /** Of the failed ones; absent where none was. */
-  not_run?: number
-  cost_nanos: number
-  usage: TokenUsage
-  /** What identical lines have shared; absent where none has. */
-  shared?: { shared_lines: number; saved_nanos: number }
-  expired_lines: number
-  chunks_sealed: number
-  output_bytes: number
-  output_lines: number
-  error_bytes: number
-  error_lines: number
-  /** When its lines ended (Unix ms), for the batch's rate. */
-  at?: number
-}
+/** What commits count of a batch. */
+const COUNTED = [
+  ...['completed', 'failed', 'not_run', 'cost_nanos', 'prompt_tokens', 'completion_tokens', 'total_tokens'],
+  ...['cached_tokens', 'reasoning_tokens', 'shared_lines', 'saved_nanos', 'expired_lines'],
+  ...['chunks_sealed', 'output_bytes', 'output_lines', 'error_bytes', 'error_lines'],
+] as const
+
+/** What one commit adds to a batch. `at`: when its lines ended (Unix ms), for the batch's rate. */
+export type BatchDelta = Partial<Record<(typeof COUNTED)[number], number>> & { at?: number }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
-  const { not_run: notRun = 0 } = delta
+  const { completed = 0, failed = 0, not_run = 0, at } = delta
+  const counted = COUNTED.filter((name) => delta[name] !== undefined)
   return await updateRows(tx, 'batches', { id })
-    .set((eb) => ({
-      completed: eb('completed', '+', delta.completed),
-      failed: eb('failed', '+', delta.failed),
-      not_run: eb('not_run', '+', notRun),
-      run_failed: sql<number>`failed - not_run + ${delta.failed - notRun}`,
-      cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
-      prompt_tokens: exactPlus('prompt_tokens', delta.usage.prompt_tokens),
-      completion_tokens: exactPlus('completion_tokens', delta.usage.completion_tokens),
-      total_tokens: exactPlus('total_tokens', delta.usage.total_tokens),
-      cached_tokens: exactPlus('cached_tokens', delta.usage.cached_tokens ?? 0),
-      reasoning_tokens: exactPlus('reasoning_tokens', delta.usage.reasoning_tokens ?? 0),
-      ...(delta.shared && {
-        shared_lines: eb('shared_lines', '+', delta.shared.shared_lines),
-        saved_nanos: exactPlus('saved_nanos', delta.shared.saved_nanos),
-      }),
-      expired_lines: eb('expired_lines', '+', delta.expired_lines),
-      chunks_sealed: eb('chunks_sealed', '+', delta.chunks_sealed),
-      output_bytes: eb('output_bytes', '+', delta.output_bytes),
-      output_lines: eb('output_lines', '+', delta.output_lines),
-      error_bytes: eb('error_bytes', '+', delta.error_bytes),
-      error_lines: eb('error_lines', '+', delta.error_lines),
-      ...(delta.at === undefined ? {} : rateSample(delta.completed + delta.failed, delta.at)),
-    }))
+    .set({
+      ...recordOf(counted, (name) => exactPlus(name, delta[name] ?? 0)),
+      run_failed: sql<number>`failed - not_run + ${failed - not_run}`,
+      ...(at === undefined ? {} : rateSample(completed + failed, at)),
+    })
     .returningAll()
     .executeTakeFirstOrThrow()
 }

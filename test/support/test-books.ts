@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newId } from '../../src/domain/ids.ts'
 import type { Spend } from '../../src/domain/spend.ts'
-import type { EndedLine } from '../../src/ledger/tally.ts'
+import { type EndedLine, Tallies, type Tally } from '../../src/ledger/tally.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
 import { insertLimit } from '../../src/store/limits.ts'
@@ -132,6 +132,12 @@ export async function addLimit(
     ...part,
   })
   return id
+}
+
+export function tally(lines: Iterable<EndedLine>): readonly Tally[] {
+  const tallies = new Tallies()
+  for (const line of lines) tallies.add(line)
+  return tallies.all
 }
 
 export function endedLine(part: Partial<EndedLine> & { tokens: number; projected: Spend }): EndedLine {
