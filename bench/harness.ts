@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { completion } from '../test/fakes/upstream.ts'
+import { listen } from '../test/support/listen.ts'
 import { BatchClient, writeLines } from './batch-client.ts'
 
 export interface Figure {
@@ -85,14 +86,9 @@ export class Bench implements AsyncDisposable {
 
   /** The base URL of a model server in this process. */
   async listen(server: Server): Promise<string> {
-    await once(server.listen(0, '127.0.0.1'), 'listening')
-    this.defer(() => {
-      server.closeAllConnections()
-      server.close()
-    })
-    const address = server.address()
-    if (address === null || typeof address === 'string') throw new Error('the server has no port')
-    return `http://127.0.0.1:${address.port}/v1`
+    const { url, close } = await listen(server)
+    this.defer(close)
+    return `${url}/v1`
   }
 
   /** `config`: the configuration as YAML. Each service has a folder of its own. */

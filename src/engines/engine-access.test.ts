@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { after, describe, test } from 'node:test'
+import { listen } from '../../test/support/listen.ts'
 import { type FindListener, findByLsof, findInProc, freePort, type Owner } from './engine-access.ts'
 
 const LISTENS = `require('node:net').createServer().listen(Number(process.argv[1]), '127.0.0.1', () => console.log(process.pid))`
@@ -50,13 +51,9 @@ for (const [name, find, skip] of ways)
     })
 
     test('another process that was faster', async () => {
-      const server = createServer().listen(0, '127.0.0.1')
-      await once(server, 'listening')
-      const address = server.address()
-      const port = typeof address === 'object' ? (address?.port ?? 0) : 0
+      await using server = await listen(createServer())
       const owner = await listening(await freePort())
-      assert.equal(await whose(find, port, owner), 'other')
-      server.close()
+      assert.equal(await whose(find, server.port, owner), 'other')
     })
   })
 

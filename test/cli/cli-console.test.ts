@@ -9,6 +9,7 @@ import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { offpeak, offpeakJson, offpeakWith } from '../fakes/offpeak.ts'
 import { configFor, TestService } from '../service.ts'
+import { listen } from '../support/listen.ts'
 
 test('offpeak console prints a link that signs in once', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
@@ -43,16 +44,14 @@ await fetch(process.env.REPORT_TO, { method: 'POST', body: JSON.stringify(seen) 
 test('the browser gets the link from a page that only its user reads, not in arguments', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-opener-'))
-  const reports = createServer().listen(0, '127.0.0.1')
+  const reports = createServer()
+  await using listening = await listen(reports)
   try {
-    await once(reports, 'listening')
-    const address = reports.address()
-    assert.ok(typeof address === 'object' && address !== null)
     for (const name of ['xdg-open', 'open']) await writeFile(join(folder, name), OPENER, { mode: 0o755 })
     const env = {
       PATH: [folder, dirname(process.execPath), '/usr/bin', '/bin'].join(delimiter),
       XDG_CACHE_HOME: folder,
-      REPORT_TO: `http://127.0.0.1:${address.port}`,
+      REPORT_TO: listening.url,
     }
     // The second time, there is a page already.
     for (let i = 0; i < 2; i++) {
@@ -68,7 +67,6 @@ test('the browser gets the link from a page that only its user reads, not in arg
       assert.ok(seen.text.includes(`content="0; url=${out.trim()}"`), seen.text)
     }
   } finally {
-    reports.close()
     await rm(folder, { recursive: true })
   }
 })

@@ -8,6 +8,7 @@ import type { Reconciled } from '../../src/admin/reconcile.ts'
 import { doctor } from '../../src/compose/doctor.ts'
 import { openStores } from '../../src/compose/stores.ts'
 import { systemClock } from '../../src/domain/clock.ts'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { BatchServer } from '../fakes/batch-server.ts'
 import { launchOnly } from '../fakes/launch-only.ts'
 import { runOffpeak } from '../fakes/offpeak.ts'
@@ -33,9 +34,7 @@ test('doctor remote says what is wrong with a batch API', async () => {
   const { port } = remote
   const upstream = (name: string, path: string, key: string, at = port, type = 'openai-batch'): string =>
     `      - {type: ${type}, name: ${name}, base_url: "http://127.0.0.1:${at}${path}", headers: {authorization: "Bearer ${key}"}}`
-  await using gone = await BatchServer.start()
-  const { port: closed } = gone
-  await gone.close()
+  const closed = await freePort()
   await using service = await TestService.start(
     `models:
   - id: m

@@ -1,13 +1,14 @@
 // The console behind a real nginx with the configuration that deploy/ has, which asks a stand-in for oauth2-proxy who
 // the browser's user is.
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+
 import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { type TestContext, test } from 'node:test'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { folderOf, NGINX, startNginx } from '../fakes/programs.ts'
-import { freePort } from '../support/offpeak-process.ts'
+import { listen } from '../support/listen.ts'
 import { testServer } from '../support/test-server.ts'
 
 const CONF = new URL('../../deploy/sign-in/nginx.conf', import.meta.url)
@@ -27,10 +28,10 @@ async function oauth2Proxy(t: TestContext): Promise<number> {
       response
         .writeHead(202, { 'x-auth-request-email': person.email, 'x-auth-request-groups': person.groups })
         .end()
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => server.close().closeAllConnections())
-  return Number(Object(server.address()).port)
+  })
+  const { port, close } = await listen(server)
+  t.after(close)
+  return port
 }
 
 async function nginx(t: TestContext, offpeak: number, proxy: number): Promise<string> {

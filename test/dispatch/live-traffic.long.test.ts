@@ -2,7 +2,6 @@
 // proxy that notes what the worker was told and what it sent. Events are compared with each other, never with a time.
 
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
@@ -13,6 +12,7 @@ import type { EngineOptions } from '../../src/backends/sim/engine/engine.ts'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
 import type { UsageHours } from '../../src/wire/usage.ts'
 import { line, TestService } from '../service.ts'
+import { listen } from '../support/listen.ts'
 
 interface Reading {
   running: number
@@ -61,17 +61,14 @@ async function server(t: TestContext, engine: EngineOptions) {
     }
     const type = answer.headers.get('content-type') ?? 'application/json'
     response.writeHead(answer.status, { 'content-type': type }).end(text)
-  }).listen(0, '127.0.0.1')
-  await once(proxy, 'listening')
+  })
+  const { url, close } = await listen(proxy)
   t.after(async () => {
-    proxy.closeAllConnections()
-    proxy.close()
+    await close()
     await sim.close()
   })
-  const address = proxy.address()
-  assert.ok(address !== null && typeof address === 'object')
   return {
-    base_url: `http://127.0.0.1:${address.port}/v1`,
+    base_url: `${url}/v1`,
     readings,
     bodies,
     inFlight: () => inFlight,

@@ -1,17 +1,12 @@
 // Passes on what arrives at a port to a server that it starts, and writes it to a file: the bytes that the server got.
 // Arguments: port, file, command; `{inner}` in the command is the port that the server is to listen on.
 import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { appendFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
+import { freePort } from '../../src/engines/engine-access.ts'
 
 const [port = '', file = '', program = '', ...args] = process.argv.slice(2)
-const probe = createServer().listen(0, '127.0.0.1')
-await once(probe, 'listening')
-const address = probe.address()
-const inner = typeof address === 'object' && address !== null ? address.port : 0
-probe.close()
-await once(probe, 'close')
+const inner = await freePort()
 
 appendFileSync(`${file}.pids`, `${process.pid}\n`)
 const server = spawn(

@@ -1,10 +1,10 @@
 // A provider's batch API for tests: real HTTP, files and batches in memory, and the faults that a test asks for. A batch
 // is answered when it is looked at for the second time, or when the test says so. Tests see paths and answers in OpenAI's
 // form; as Anthropic's, it translates them on their way.
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
+import { type Listening, listen } from '../support/listen.ts'
 import { completion, message } from './upstream.ts'
 
 /** Types of upstreams that are batch APIs. */
@@ -115,7 +115,7 @@ export class BatchServer implements AsyncDisposable {
   readonly calls: string[] = []
   readonly creates: { key: string | undefined; metadata: Record<string, string> }[] = []
   faults: Faults
-  readonly #server = createServer((request, response) => void this.#serve(request, response))
+  #at!: Listening
   #ids = 0
   #listeners: (() => void)[] = []
 
@@ -132,17 +132,16 @@ export class BatchServer implements AsyncDisposable {
     type: BatchApiType = 'openai-batch',
   ): Promise<BatchServer> {
     const server = new BatchServer(faults, type)
-    server.#server.listen(0, '127.0.0.1')
-    await once(server.#server, 'listening')
+    server.#at = await listen(createServer((request, response) => void server.#serve(request, response)))
     return server
   }
 
   get port(): number {
-    return (this.#server.address() as AddressInfo).port
+    return this.#at.port
   }
 
   get base_url(): string {
-    return `http://127.0.0.1:${this.port}/v1`
+    return `${this.#at.url}/v1`
   }
 
   get endpoint(): string {
@@ -175,11 +174,8 @@ export class BatchServer implements AsyncDisposable {
     }
   }
 
-  async close(): Promise<void> {
-    this.#server.closeAllConnections()
-    if (!this.#server.listening) return
-    this.#server.close()
-    await once(this.#server, 'close')
+  close(): Promise<void> {
+    return this.#at.close()
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -201,9 +197,7 @@ export class BatchServer implements AsyncDisposable {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const pieces: Buffer[] = []
-    for await (const piece of request) pieces.push(piece as Buffer)
-    const body = Buffer.concat(pieces).toString()
+    const body = await text(request)
     const { pathname, searchParams: query } = new URL(request.url ?? '', 'http://x')
     const path = pathname.replace(this.#isAnthropic ? '/v1/messages' : '/v1', '')
     const { method = '', headers } = request

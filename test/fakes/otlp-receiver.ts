@@ -1,8 +1,8 @@
 // A collector of traces for tests: real HTTP on a free port, decodes OTLP in its JSON form, and keeps the spans.
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
+import { type Listening, listen } from '../support/listen.ts'
 
 interface Value {
   stringValue?: string
@@ -46,9 +46,8 @@ export interface ReceivedSpan {
   resource: Record<string, unknown>
 }
 
-export interface OtlpReceiver extends AsyncDisposable {
-  /** For OTEL_EXPORTER_OTLP_ENDPOINT. */
-  url: string
+/** Its `url` is for OTEL_EXPORTER_OTLP_ENDPOINT. */
+export interface OtlpReceiver extends Listening {
   spans: ReceivedSpan[]
   /** What arrived, as it arrived. */
   bodies: string[]
@@ -65,20 +64,7 @@ export async function otlpReceiver(): Promise<OtlpReceiver> {
     if (receiver.status === 200) receiver.spans.push(...spansOf(JSON.parse(body)))
     response.writeHead(receiver.status, { 'content-type': 'application/json' }).end('{}')
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  assert(typeof address === 'object' && address !== null)
-  const receiver: OtlpReceiver = {
-    url: `http://127.0.0.1:${address.port}`,
-    spans: [],
-    bodies: [],
-    status: 200,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    },
-  }
+  const receiver: OtlpReceiver = { ...(await listen(server)), spans: [], bodies: [], status: 200 }
   return receiver
 }
 

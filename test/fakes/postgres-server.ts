@@ -4,10 +4,10 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, chownSync, existsSync, globSync, mkdtempSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { Client } from 'pg'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { postgresStore } from '../../src/store/postgres/store.ts'
 import { childrenOf, killIfThere } from '../support/offpeak-process.ts'
 
@@ -159,16 +159,6 @@ function serverUser(): { uid: number; gid: number } | null {
     if (uid && gid) return { uid: Number(uid), gid: Number(gid) }
   }
   return null
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const address = probe.address()
-  probe.close()
-  await once(probe, 'close')
-  if (address === null || typeof address === 'string') throw new Error('no port was given')
-  return address.port
 }
 
 function major(folder: string): number {

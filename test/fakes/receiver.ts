@@ -1,9 +1,9 @@
 // A receiver of webhooks on a free port. It verifies what arrives as any receiver would, with the public library,
 // and answers as the test says.
-import assert from 'node:assert/strict'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { Webhook } from 'standardwebhooks'
+import { type Listening, listen } from '../support/listen.ts'
 
 export interface Received {
   id: string
@@ -14,8 +14,7 @@ export interface Received {
   response: ServerResponse
 }
 
-export interface TestReceiver extends AsyncDisposable {
-  url: string
+export interface TestReceiver extends Listening {
   received: Received[]
   /** Set by the test once it is known. */
   secret: string
@@ -37,20 +36,15 @@ export async function testReceiver(): Promise<TestReceiver> {
     waiting = []
     for (const tell of told) tell()
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  assert(typeof address === 'object' && address !== null)
+  const at = await listen(server)
   const receiver: TestReceiver = {
-    url: `http://127.0.0.1:${address.port}/hook`,
+    ...at,
+    url: `${at.url}/hook`,
     received: [],
     secret: '',
     answer: ok,
     async arrived(count) {
       while (receiver.received.length < count) await new Promise<void>((resolve) => waiting.push(resolve))
-    },
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
     },
   }
   return receiver

@@ -2,8 +2,9 @@
 // benchmarks on machines without an S3 server. Signatures are not checked, and nothing is kept. It is strict
 // where real servers are: parts have a least size, an upload is visible only once it is completed.
 import { createHash, randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
+import { buffer } from 'node:stream/consumers'
+import { type Listening, listen } from '../support/listen.ts'
 
 const PART_BYTES_MIN = 5 * 1024 * 1024
 const PAGE_KEYS = 1000
@@ -32,7 +33,7 @@ export interface S3Request {
   index: number
 }
 
-export interface S3Server extends AsyncDisposable {
+export interface S3Server extends Listening {
   endpoint: string
   objects: Map<string, StoredObject>
   uploads: Map<string, Upload>
@@ -51,22 +52,15 @@ export async function s3Server(port = 0, host = '127.0.0.1'): Promise<S3Server> 
       response.destroy(error instanceof Error ? error : new Error(String(error)))
     })
   })
-  server.listen(port, host)
-  await once(server, 'listening')
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port was given')
+  const at = await listen(server, port, host)
   const fake: S3Server = {
-    endpoint: `http://${host}:${address.port}`,
+    ...at,
+    endpoint: at.url,
     objects: new Map(),
     uploads: new Map(),
     requests: [],
     fault: () => null,
     page_keys: PAGE_KEYS,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
   }
   return fake
 }
@@ -79,9 +73,7 @@ async function answer(fake: S3Server, request: IncomingMessage, response: Server
   const { headers } = request
   const call = { method, headers, key, query: url.searchParams, index: fake.requests.length }
   fake.requests.push(call)
-  const pieces: Buffer[] = []
-  for await (const piece of request) pieces.push(piece)
-  const body = Buffer.concat(pieces)
+  const body = await buffer(request)
   const fault = await fake.fault(call)
   if (fault === 'reset') {
     request.socket.destroy()

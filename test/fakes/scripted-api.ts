@@ -5,6 +5,7 @@ import { buffer } from 'node:stream/consumers'
 import type { BatchStatus, Reask } from '../../src/domain/batch.ts'
 import type { BatchObject } from '../../src/wire/batch.ts'
 import type { FileObject } from '../../src/wire/file.ts'
+import { type Listening, listen } from '../support/listen.ts'
 
 export interface Seen {
   method: string
@@ -41,28 +42,22 @@ export class ScriptedApi {
   readonly batches = new Map<string, { object: BatchObject; looks: number }>()
   script: Script
   #keys = new Map<string, string>()
-  #server = createServer((request, response) => {
-    void this.#handle(request, response)
-  })
+  #at!: Listening
 
   constructor(script: Script = {}) {
     this.script = script
   }
 
-  async start(): Promise<string> {
-    await new Promise<void>((resolve) => this.#server.listen(0, '127.0.0.1', resolve))
-    return this.url
+  async start(): Promise<void> {
+    this.#at = await listen(createServer((request, response) => void this.#handle(request, response)))
   }
 
   get url(): string {
-    const address = this.#server.address()
-    if (address === null || typeof address === 'string') throw new Error('not listening')
-    return `http://127.0.0.1:${address.port}`
+    return this.#at.url
   }
 
-  async stop(): Promise<void> {
-    this.#server.closeAllConnections()
-    await new Promise((resolve) => this.#server.close(resolve))
+  stop(): Promise<void> {
+    return this.#at.close()
   }
 
   calls(method: string, path: RegExp): Seen[] {

@@ -1,9 +1,8 @@
 // A proxy before the service that loses what a test tells it to lose: real connections, really broken.
-import { once } from 'node:events'
 import { createServer, request as send } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
+import { type Listening, listen } from '../support/listen.ts'
 
 /** The call reaches the service and its answer is lost; or a server in between says that it is busy. */
 export type Loss = 'answer lost' | 'busy' | null
@@ -14,8 +13,7 @@ export interface Passed {
   headers: NodeJS.Dict<string | string[]>
 }
 
-export interface UnreliableProxy extends AsyncDisposable {
-  url: string
+export interface UnreliableProxy extends Listening {
   /** Every call that arrived, in order. */
   passed: Passed[]
   /** What is to go wrong with this call. */
@@ -43,18 +41,6 @@ export async function unreliableProxy(target: string): Promise<UnreliableProxy> 
     })
     pipeline(request, onward, () => {})
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address() as AddressInfo
-  const proxy: UnreliableProxy = {
-    url: `http://127.0.0.1:${address.port}`,
-    passed: [],
-    lose: () => null,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections()
-      server.close()
-      await once(server, 'close')
-    },
-  }
+  const proxy: UnreliableProxy = { ...(await listen(server)), passed: [], lose: () => null }
   return proxy
 }

@@ -1,7 +1,6 @@
 // A model server for tests: real HTTP, answers as the test says, remembers the bytes of every request.
-import { once } from 'node:events'
 import { createServer, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type Listening, listen } from '../support/listen.ts'
 
 export interface Call {
   path: string
@@ -16,7 +15,7 @@ export interface Call {
 
 export type Reply = (call: Call) => void | Promise<void>
 
-export interface TestUpstream extends AsyncDisposable {
+export interface TestUpstream extends Listening {
   base_url: string
   server: Server
   /** In the order of arrival. */
@@ -27,7 +26,6 @@ export interface TestUpstream extends AsyncDisposable {
   models: object | null
   /** Resolves when `count` calls have arrived, over its whole life. */
   arrived(count: number): Promise<void>
-  close(): Promise<void>
 }
 
 /** Answers with the last message's text and ten tokens in, five out. */
@@ -98,17 +96,10 @@ export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.
       void upstream.reply(call)
     })
   })
-  server.listen(port, host)
-  await once(server, 'listening')
-  const address = server.address() as AddressInfo
-  const close = async (): Promise<void> => {
-    server.closeAllConnections()
-    if (!server.listening) return
-    server.close()
-    await once(server, 'close')
-  }
+  const at = await listen(server, port, host)
   const upstream: TestUpstream = {
-    base_url: `http://${host}:${address.port}/v1`,
+    ...at,
+    base_url: `${at.url}/v1`,
     server,
     calls: [],
     reply,
@@ -118,8 +109,6 @@ export async function testUpstream(reply: Reply = echo, port = 0, host = '127.0.
         if (upstream.calls.length >= count) resolve()
         else waiting.push({ count, resolve })
       }),
-    close,
-    [Symbol.asyncDispose]: close,
   }
   return upstream
 }

@@ -4,7 +4,8 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
-import { callApi, cleanEnv, freePort, OFFPEAK, uploadForm } from '../support/offpeak-process.ts'
+import { freePort } from '../../src/engines/engine-access.ts'
+import { callApi, cleanEnv, OFFPEAK, uploadForm } from '../support/offpeak-process.ts'
 import { type ServiceProcess, ServiceProcesses } from './service-processes.ts'
 
 const ENDED_MS_MAX = 90_000

@@ -9,7 +9,8 @@ import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { cleanEnv, freePort } from '../support/offpeak-process.ts'
+import { freePort } from '../../src/engines/engine-access.ts'
+import { cleanEnv } from '../support/offpeak-process.ts'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8')

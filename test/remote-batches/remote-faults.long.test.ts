@@ -14,6 +14,7 @@ import {
 } from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { TestService } from '../service.ts'
+import { listen } from '../support/listen.ts'
 
 /** Of a line: 10 tokens in, 5 out, in nano-dollars. */
 const THERE = 1500
@@ -328,34 +329,29 @@ testEachType('results are read where a redirect leads, without the key', async (
   const store = createServer((request, response) => {
     asked.push(request.headers.authorization)
     response.end(content)
-  }).listen(0, '127.0.0.1')
-  await new Promise((resolve) => store.once('listening', resolve))
-  const { port } = store.address() as { port: number }
-  try {
-    await using remote = await BatchServer.start(
-      {
-        answer: (call, usual) => {
-          const done = usual()
-          if (!isContent(call)) return done
-          content = String(done.body)
-          return { status: 302, headers: { location: `http://127.0.0.1:${port}/signed?x=1` }, body: '' }
-        },
+  })
+  await using at = await listen(store)
+  await using remote = await BatchServer.start(
+    {
+      answer: (call, usual) => {
+        const done = usual()
+        if (!isContent(call)) return done
+        content = String(done.body)
+        return { status: 302, headers: { location: `${at.url}/signed?x=1` }, body: '' }
       },
-      type,
-    )
-    await using service = await TestService.start(
-      config(remote, '').replace(
-        'timeout:',
-        `headers: {authorization: "Bearer a-key-of-it"}, results_from: "http://127.0.0.1:${port}", timeout:`,
-      ),
-      { endpoint: remote.endpoint },
-    )
-    const batch = await service.run(remote.lines(20))
-    assert.equal(batch.request_counts.completed, 20)
-    assert.deepEqual(asked, [undefined])
-  } finally {
-    store.close()
-  }
+    },
+    type,
+  )
+  await using service = await TestService.start(
+    config(remote, '').replace(
+      'timeout:',
+      `headers: {authorization: "Bearer a-key-of-it"}, results_from: "${at.url}", timeout:`,
+    ),
+    { endpoint: remote.endpoint },
+  )
+  const batch = await service.run(remote.lines(20))
+  assert.equal(batch.request_counts.completed, 20)
+  assert.deepEqual(asked, [undefined])
 })
 
 testEachType(

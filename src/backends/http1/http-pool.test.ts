@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import { listen } from '../../../test/support/listen.ts'
 import { openaiBackend } from '../openai/openai-backend.ts'
 
 interface Arrival {
@@ -27,16 +27,11 @@ async function serve(t: TestContext, onRequest: (arrival: Arrival, open: Readonl
       for (const [, asks] of bytes.toString().matchAll(/"content":"([^"]*)"/g))
         onRequest({ socket, asks: asks ?? '' }, open)
     })
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => {
-    for (const socket of open) socket.destroy()
-    server.close()
   })
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
+  const { url, close } = await listen(server)
+  t.after(close)
   return {
-    base_url: `http://127.0.0.1:${address.port}/v1`,
+    base_url: `${url}/v1`,
     /** Resolves when no more connections than these are open. */
     async shrinks(to: number) {
       while (open.size > to) await new Promise<void>((resolve) => (onClose = resolve))

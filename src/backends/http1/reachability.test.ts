@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { type AddressInfo, createServer, type Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
+import { listen } from '../../../test/support/listen.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { Exchange, type Exchanged } from './exchange.ts'
 import { HttpPool, tryTcp } from './http-pool.ts'
@@ -31,12 +31,9 @@ test('a slow server that accepts connections, or sends something, is waited for'
 })
 
 test('a refused connection proves that the machine of a server runs', async () => {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  const { port, close } = await listen(createServer())
   assert.equal(await tryTcp({ host: '127.0.0.1', port }, 5_000), true)
-  server.close()
-  await once(server, 'close')
+  await close()
   assert.equal(await tryTcp({ host: '127.0.0.1', port }, 5_000), true)
 })
 
@@ -46,9 +43,8 @@ async function silentServer(t: TestContext, tryConnection: () => Promise<boolean
   const server = createServer((socket) => {
     socket.on('error', () => {})
     socket.on('data', () => arrived.push(socket))
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
+  })
+  const { port, close } = await listen(server)
   const target = {
     tls: false,
     host: '127.0.0.1',
@@ -66,8 +62,7 @@ async function silentServer(t: TestContext, tryConnection: () => Promise<boolean
   const pool = new HttpPool(target, 1, { tryConnection, everyMs: EVERY_MS })
   t.after(() => {
     pool.close()
-    for (const socket of arrived) socket.destroy()
-    server.close()
+    return close()
   })
   const head = Buffer.from('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: ')
   return {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { after, before, beforeEach, test } from 'node:test'
+import { type Listening, listen } from '../../../test/support/listen.ts'
 import { lineRequestId, newId } from '../../domain/ids.ts'
 import { UndecidedBatch, type WantedBatch } from '../batch-api/batch-api.ts'
 import { idInBatch, readResultLine } from '../batch-api/result-line.ts'
@@ -24,20 +24,19 @@ interface Asked {
 let asked: Asked[] = []
 let answers: Record<string, unknown> = {}
 const server = createServer(async (request, response) => {
-  const pieces: Buffer[] = []
-  for await (const piece of request) pieces.push(piece)
   const { method = '', url = '', headers } = request
-  asked.push({ method, url, headers, body: Buffer.concat(pieces).toString() })
+  asked.push({ method, url, headers, body: await text(request) })
   const answer = answers[`${method} ${url.replace(/\?.*/, '')}`]
   response.statusCode = answer === undefined ? 404 : 200
   response.end(typeof answer === 'string' ? answer : JSON.stringify(answer ?? {}))
 })
+let at: Listening
 let api: AnthropicBatchApi
 
 before(async () => {
-  await once(server.listen(0, '127.0.0.1'), 'listening')
+  at = await listen(server)
   api = new AnthropicBatchApi({
-    base_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    base_url: `${at.url}/v1`,
     api_key: 'the-key',
     api_key_file: null,
     certificates: {},
@@ -57,7 +56,7 @@ beforeEach(() => {
 
 after(async () => {
   await api.close()
-  server.close()
+  await at.close()
 })
 
 function batch(id: string, counts: Record<string, number>, more: object = {}): object {

@@ -1,38 +1,35 @@
 // Tests how model servers are reached: private authorities, client certificates, proxies, IPv6, query strings, key
 // files.
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import type { TLSSocket } from 'node:tls'
 import { cert, key } from '../../../test/fakes/certificate.ts'
 import { completion } from '../../../test/fakes/upstream.ts'
+import { type Listening, listen } from '../../../test/support/listen.ts'
 import type { BackendResult } from '../backend.ts'
 import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
 import { KeyFile } from './server-address.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-connectivity-'))
-const servers: Server[] = []
-after(() => {
-  for (const server of servers) {
-    server.closeAllConnections()
-    server.close()
-  }
+const servers: Listening[] = []
+after(async () => {
+  for (const server of servers) await server.close()
   rmSync(folder, { recursive: true })
 })
 
 const CA = Buffer.from(cert)
 
 async function listening(server: Server, host = '127.0.0.1'): Promise<number> {
-  servers.push(server)
-  server.listen(0, host)
-  await once(server, 'listening')
-  return (server.address() as AddressInfo).port
+  const at = await listen(server, 0, host)
+  servers.push(at)
+  return at.port
 }
 
 function answering(seen: IncomingMessage[]): RequestListener {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { after, before, beforeEach, test } from 'node:test'
+import { type Listening, listen } from '../../../test/support/listen.ts'
 import { BatchApiError } from '../batch-api/batch-api.ts'
 import { dialectOf } from './batch-api-calls.ts'
 import { HttpBatchApi } from './http-batch-api.ts'
@@ -11,30 +11,26 @@ let redirects: Record<string, string> = {}
 /** In place of that. */
 let answer: ((response: ServerResponse) => void) | null = null
 let asked: { server: string; path: string; key: string | undefined }[] = []
-const servers = { api: listener('api'), store: listener('store') }
+const servers: Listening[] = []
 let api = ''
 let store = ''
 
-function listener(name: string): Server {
-  return createServer(({ url = '', headers }: IncomingMessage, response) => {
+async function serve(name: string): Promise<string> {
+  const server = createServer(({ url = '', headers }: IncomingMessage, response) => {
     asked.push({ server: name, path: url, key: headers.authorization })
     const location = redirects[`${name} ${url}`]
     if (answer) return answer(response)
     if (location === undefined) response.end('{"a":1}\n')
     else response.writeHead(302, { location }).end()
   })
-}
-
-async function origin(server: Server): Promise<string> {
-  await once(server.listen(0, '127.0.0.1'), 'listening')
-  const address = server.address()
-  assert.ok(typeof address === 'object' && address !== null)
-  return `http://127.0.0.1:${address.port}`
+  const at = await listen(server)
+  servers.push(at)
+  return at.url
 }
 
 before(async () => {
-  api = await origin(servers.api)
-  store = await origin(servers.store)
+  api = await serve('api')
+  store = await serve('store')
 })
 
 beforeEach(() => {
@@ -43,12 +39,7 @@ beforeEach(() => {
   asked = []
 })
 
-after(() => {
-  for (const server of Object.values(servers)) {
-    server.closeAllConnections()
-    server.close()
-  }
-})
+after(() => Promise.all(servers.map((server) => server.close())))
 
 interface Options {
   resultsFrom?: readonly string[]

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { createServer, type IncomingMessage } from 'node:http'
 import test, { type TestContext } from 'node:test'
-import { freePort } from '../../../test/support/offpeak-process.ts'
+import { listen } from '../../../test/support/listen.ts'
+import { freePort } from '../../engines/engine-access.ts'
 import { listUpstreamModels, servedFacts } from './list-models.ts'
 
 /** A server that answers every request the same; `seen` is the last of them. */
@@ -11,15 +11,10 @@ async function serve(t: TestContext, status: number, body: string) {
   const server = createServer((request, response) => {
     seen.request = request
     response.writeHead(status).end(body)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => {
-    server.closeAllConnections()
-    server.close()
   })
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
-  return { base_url: `http://127.0.0.1:${address.port}/v1`, seen }
+  const { url, close } = await listen(server)
+  t.after(close)
+  return { base_url: `${url}/v1`, seen }
 }
 
 test('the IDs come in the order of the server, each once', async (t) => {

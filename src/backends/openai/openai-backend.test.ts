@@ -1,51 +1,33 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
-import { createServer as createTcpServer, type Socket, type Server as TcpServer } from 'node:net'
+import { createServer as createTcpServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'node:tls'
 import { cert, key } from '../../../test/fakes/certificate.ts'
+import { listen } from '../../../test/support/listen.ts'
+import { freePort } from '../../engines/engine-access.ts'
 import type { BackendResult } from '../backend.ts'
 import { type OpenAiBackendOptions, openaiBackend } from './openai-backend.ts'
 
 const body = Buffer.from('{"model":"m","messages":[{"role":"user","content":"grüße"}]}')
 const completion = '{"choices":[{"message":{"content":"hi"}}]}'
 
-type Handler = (request: IncomingMessage, response: ServerResponse) => void
-
-function portOf(server: Server | TcpServer): number {
-  const address = server.address()
-  assert.ok(address !== null && typeof address === 'object')
-  return address.port
-}
-
 /** An upstream that answers with `handler`, closed when the test ends. */
-async function serve(t: TestContext, handler: Handler): Promise<string> {
-  const server = createServer(handler).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  return `http://127.0.0.1:${portOf(server)}/v1`
+async function serve(t: TestContext, handler: RequestListener): Promise<string> {
+  const { url, close } = await listen(createServer(handler))
+  t.after(close)
+  return `${url}/v1`
 }
 
 /** An upstream that speaks raw TCP. */
 async function serveRaw(t: TestContext, handler: (socket: Socket) => void): Promise<string> {
-  const sockets = new Set<Socket>()
-  const server = createTcpServer((socket) => {
-    sockets.add(socket)
-    socket.on('error', () => {})
-    handler(socket)
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.after(() => {
-    for (const socket of sockets) socket.destroy()
-    server.close()
-  })
-  return `http://127.0.0.1:${portOf(server)}/v1`
+  const server = createTcpServer((socket) => handler(socket.on('error', () => {})))
+  const { url, close } = await listen(server)
+  t.after(close)
+  return `${url}/v1`
 }
 
 /** Over TLS, with an answer of several records. */
@@ -53,14 +35,10 @@ async function serveTls(t: TestContext, onConnection: (socket: TLSSocket) => voi
   const answer = JSON.stringify({ choices: [{ message: { content: 'ü'.repeat(60_000) } }] })
   const server = createTlsServer({ key, cert }, (request, response) => {
     request.resume().on('end', () => response.end(answer))
-  }).listen(0, '127.0.0.1')
-  server.on('secureConnection', onConnection)
-  await once(server, 'listening')
-  t.after(() => {
-    server.closeAllConnections()
-    server.close()
   })
-  return `https://localhost:${portOf(server)}/v1`
+  const { port, close } = await listen(server.on('secureConnection', onConnection))
+  t.after(close)
+  return `https://localhost:${port}/v1`
 }
 
 function connect(t: TestContext, base_url: string, options: Partial<OpenAiBackendOptions> = {}) {
@@ -263,11 +241,7 @@ test('a 429 names the time to wait, in milliseconds', async (t) => {
 })
 
 test('a port where nobody listens is an upstream that is not available', async (t) => {
-  const server = createTcpServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const port = portOf(server)
-  server.close()
-  await once(server, 'close')
+  const port = await freePort()
   const result = await connect(t, `http://127.0.0.1:${port}/v1`).send({
     endpoint: '/v1/chat/completions',
     project_id: 'p',
@@ -281,11 +255,10 @@ test('a port where nobody listens is an upstream that is not available', async (
 test('nothing is sent where another process listens in place of the server', async (t) => {
   const got: Buffer[] = []
   const server = createTcpServer((socket) => socket.on('data', (piece) => got.push(Buffer.from(piece))))
-  server.listen(0, '127.0.0.1')
-  t.after(() => server.close())
-  await once(server, 'listening')
+  const { url, close } = await listen(server)
+  t.after(close)
   for (const isOwn of [async () => false, () => Promise.reject(new Error('nobody can tell'))]) {
-    const backend = connect(t, `http://127.0.0.1:${portOf(server)}/v1`, { isOwn })
+    const backend = connect(t, `${url}/v1`, { isOwn })
     const closed = once(server, 'connection').then(([socket]) => once(socket, 'close'))
     const result = await backend.send({ endpoint: '/v1/chat/completions', project_id: 'p', body })
     expectFailed(result, 'upstream_unavailable', /^another process listens where the server should$/)

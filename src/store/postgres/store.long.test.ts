@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { connect, createServer, type Socket } from 'node:net'
 import { after, before, describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { storeConformance } from '../../../test/conformance/store.ts'
 import { testClock } from '../../../test/fakes/clock.ts'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
+import { listen } from '../../../test/support/listen.ts'
 import { ensureProject } from '../projects.ts'
 import { readRow } from '../rows.ts'
 import type { Writer } from '../store.ts'
@@ -296,18 +296,12 @@ async function blackHoleRelay(target: number) {
       [onward, client],
     ] as const)
       one.on('error', () => {}).on('close', () => other.destroy())
-  }).listen(0, '127.0.0.1')
-  await once(relay, 'listening')
+  })
   return {
-    port: (relay.address() as AddressInfo).port,
+    ...(await listen(relay)),
     swallow: () => {
       for (const client of open) lost.add(client)
     },
     swallowed: () => swallowed,
-    async [Symbol.asyncDispose]() {
-      for (const client of open) client.destroy()
-      relay.close()
-      await once(relay, 'close')
-    },
   }
 }
