@@ -17,7 +17,7 @@ export function FirstBatch(): VNode {
       <h2>{t('first.title')}</h2>
       <p>{t('first.text')}</p>
       <div class="row">
-        <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
+        <LinkButton label={t('nav.new')} href={href('/new')} icon="new" kind="primary" />
         <LinkButton
           label={t(simulated ? 'first.simulated' : 'first.example')}
           href={`${href('/new')}?example=1`}

@@ -37,7 +37,7 @@ export function Keys(): VNode {
         <div class="muted small mono">{id}</div>,
       ],
     },
-    { title: t('keys.project'), minor: true, cell: ({ project }) => project },
+    { title: t('limits.project'), minor: true, cell: ({ project }) => project },
     {
       title: t('keys.scopes'),
       minor: true,
@@ -115,7 +115,7 @@ function CreateKey({ projects, reload }: { projects: readonly ProjectObject[]; r
       <TextField label={t('new.name')} {...bind('name')} autoFocus placeholder="ci" />
       {projects.length > 1 ? (
         <SelectField
-          label={t('keys.project')}
+          label={t('limits.project')}
           {...bind('project')}
           options={projects.map(({ id, name }) => [id, name] as const)}
         />
@@ -131,7 +131,7 @@ function Projects({ projects, reload }: { projects: readonly ProjectObject[]; re
     openDialog(<ProjectDialog project={project} reload={reload} />)
   const columns: Column<ProjectObject>[] = [
     {
-      title: t('keys.project'),
+      title: t('limits.project'),
       main: true,
       cell: ({ name, id }) => [<strong>{name}</strong>, <div class="muted small mono">{id}</div>],
     },

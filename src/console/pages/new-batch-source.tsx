@@ -146,7 +146,7 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           />
         </label>
         <TextField
-          label={t('new.prompt')}
+          label={t('line.prompt')}
           {...bind('prompt')}
           rows={4}
           hint={t('new.promptHint', { columns: table.columns.map((name) => `{{${name}}}`).join(' ') })}

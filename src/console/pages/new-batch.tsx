@@ -89,7 +89,7 @@ export function NewBatch(): VNode {
     action.clear()
   }
   return (
-    <Page title={t('new.title')} lead={t('new.lead')}>
+    <Page title={t('nav.new')} lead={t('new.lead')}>
       {local === null && file === null ? (
         models.loading && !models.data ? (
           <Loading rows={3} />
@@ -107,7 +107,7 @@ export function NewBatch(): VNode {
           </div>
           {action.busy ? (
             <span class="muted" role="status">
-              {share < 1 ? t('new.uploading', { share: percent(share, 1) }) : t('new.validating')}
+              {share < 1 ? t('new.uploading', { share: percent(share, 1) }) : t('status.validating')}
             </span>
           ) : (
             <Button label={t('new.other')} onClick={again} />

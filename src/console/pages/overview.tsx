@@ -50,7 +50,7 @@ export function Overview(): VNode {
   const failed = resources.find(({ failure }) => failure)
   const mayBeBroken = status.data && limits.data && webhooks.data
   return (
-    <Page title={t('overview.title')} actions={<NewBatchButton />}>
+    <Page title={t('nav.overview')} actions={<NewBatchButton />}>
       <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
       {newest.data ? (
         <div class="stack wide">
@@ -206,7 +206,7 @@ function Late({ open }: { open: readonly BatchObject[] }): VNode {
     {
       title: t('overview.doneAt'),
       cell: (batch) =>
-        Number.isFinite(doneAt(batch)) ? <Time at={doneAt(batch)} short /> : t('overview.unknown'),
+        Number.isFinite(doneAt(batch)) ? <Time at={doneAt(batch)} short /> : t('servers.state.unknown'),
     },
     {
       title: t('overview.why'),
@@ -321,7 +321,7 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
           shades={[
             ...reduced.map(({ start, end, closed }) => ({
               ...{ start, end, color: '--line' },
-              title: t(closed ? 'overview.closed' : 'overview.reduced'),
+              title: t(closed ? 'servers.state.outsideHours' : 'overview.reduced'),
               opacity: closed ? 1 : 0.5,
             })),
             ...hours
@@ -345,10 +345,10 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
 function Spend({ caps }: { caps: Caps | null }): VNode | null {
   if (!caps?.spent) return null
   const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>
-    costFigure(title, cost_usd, t('overview.lines', { n: lines - not_run }))
+    costFigure(title, cost_usd, t('lines.count', { n: lines - not_run }))
   return (
     <Section
-      title={t('overview.spend')}
+      title={t('batch.cost')}
       aside={<a href={href('/usage?range=7')}>{t('overview.byEntity')}</a>}
     >
       <div class="card stack">

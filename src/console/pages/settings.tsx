@@ -49,7 +49,7 @@ export function Settings(): VNode {
           <div class="card">
             <Facts
               facts={[
-                [t('keys.project'), session.project.name],
+                [t('limits.project'), session.project.name],
                 [t('keys.plan'), session.project.plan],
                 [t('audit.key'), <span class="mono">{session.api_key_id}</span>],
                 [t('keys.scopes'), session.scopes.join(', ')],

@@ -104,7 +104,7 @@ export function TextButton({
 /** Shown to keys that may create batches. */
 export function NewBatchButton(): VNode | null {
   return may('batches:write') ? (
-    <LinkButton label={t('new.title')} href={href('/new')} icon="new" kind="primary" />
+    <LinkButton label={t('nav.new')} href={href('/new')} icon="new" kind="primary" />
   ) : null
 }
 
