@@ -1,8 +1,9 @@
 // How batch work may be sent beside live traffic (bench/live.ts): as without `live`, with the worker's share, by a
 // scheduler that knows everything, and by one that knows the server but sees no more of it than the worker does.
-import type { EngineOptions } from '../src/backends/sim/engine/engine.ts'
+
 import { ConcurrencyLimit, type Sent } from '../src/dispatch/concurrency.ts'
 import type { LiveShare } from '../src/dispatch/live/live-share.ts'
+import type { EngineOptions } from '../src/domain/simulated-server.ts'
 import { sentAt } from '../test/fakes/slotted-server.ts'
 import { type BatchSide, type Day, type DayResult, SAMPLE_MS, type Workload } from './live-day.ts'
 

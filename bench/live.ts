@@ -9,8 +9,9 @@
 //
 //   node bench/live.ts [--day-s 600] [--days 2] [--engine h100,seats,cache,slow] [--draws 20] [--seed 1] [--seeds 4]
 //                      [--policy fcfs] [--trace 30]
-import type { EngineOptions } from '../src/backends/sim/engine/engine.ts'
+
 import { LiveShare } from '../src/dispatch/live/live-share.ts'
+import type { EngineOptions } from '../src/domain/simulated-server.ts'
 import { Bench, option, rounded } from './harness.ts'
 import {
   type BatchSide,

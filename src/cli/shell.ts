@@ -11,7 +11,7 @@ import type { Rekeyed } from '../admin/rekey.ts'
 import type { Config } from '../config/config.ts'
 import type { ConfigFlags as ConfigOverrides } from '../config/load.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { FaultRates } from '../domain/simulated-fault.ts'
+import type { EngineOptions, SimOptions } from '../domain/simulated-server.ts'
 import type { EarlyStart } from '../engines/early-start.ts'
 import type { ApiKeyObject } from '../wire/project.ts'
 import type { Terminal } from './terminal/terminal.ts'
@@ -154,32 +154,11 @@ interface NewKey extends KeySummary {
 }
 
 /** The simulator as a server of its own. */
-export interface SimOrder {
+export interface SimOrder extends SimOptions {
   host: string
   port: number
-  latency_ms: { min: number; max: number }
-  capacity: number | null
-  /** Tokens; null: unbounded. */
-  context_window: number | null
-  faults: FaultRates
-  seed: number
-  /** Null: answers for any model. */
-  models: readonly string[] | null
   /** A file to which one line for each request is appended. */
   log_file: string | null
-  /** Null: answers take `latency_ms`; else the options of the simulated engine. */
-  engine: SimEngineOrder | null
-}
-
-export interface SimEngineOrder {
-  max_num_seqs?: number | undefined
-  max_num_batched_tokens?: number | undefined
-  kv_blocks?: number | undefined
-  block_tokens?: number | undefined
-  prefix_caching?: boolean | undefined
-  queue_max?: number | undefined
-  scheduling_policy?: 'fcfs' | 'priority' | undefined
-  step_ms?: number | undefined
-  seq_ms?: number | undefined
-  prefill_token_ms?: number | undefined
+  /** Null: answers take `latency_ms`. */
+  engine: EngineOptions | null
 }

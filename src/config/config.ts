@@ -10,7 +10,7 @@ import type { HoursWindow } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
-import type { FaultRates } from '../domain/simulated-fault.ts'
+import type { FaultRates } from '../domain/simulated-server.ts'
 import type { S3Config } from './scalars.ts'
 import type { ConfigFile } from './schema.ts'
 

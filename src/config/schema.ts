@@ -10,7 +10,7 @@ import { ENDPOINT_PATHS, type EndpointPath, isBuiltIn } from '../domain/endpoint
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT } from '../domain/plan.ts'
-import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
+import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
 import {
   anyText,
   BLOBS,

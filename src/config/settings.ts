@@ -5,7 +5,7 @@ import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { dearest, FREE, type Price } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
-import { SIMULATED_FAULTS } from '../domain/simulated-fault.ts'
+import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
 import {
   addressOf,
   type BucketConfig,

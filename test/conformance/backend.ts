@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import test, { type TestContext } from 'node:test'
 import type { Backend, BackendResult } from '../../src/backends/backend.ts'
-import type { SimOptions } from '../../src/backends/sim/sim-options.ts'
+import type { SimOptions } from '../../src/domain/simulated-server.ts'
 
 export interface BackendUnderTest {
   backend: Backend

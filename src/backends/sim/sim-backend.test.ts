@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import test from 'node:test'
 import { Check } from 'typebox/schema'
 import { testClock } from '../../../test/fakes/clock.ts'
+import type { SimOptions } from '../../domain/simulated-server.ts'
 import type { BackendResult } from '../backend.ts'
 import { simBackend } from './sim-backend.ts'
-import type { SimOptions } from './sim-options.ts'
 
 const messages = [{ role: 'user', content: 'What is the weather in Oslo and in Bergen?' }]
 const storeFaults = {

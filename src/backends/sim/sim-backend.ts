@@ -2,10 +2,10 @@
 // are the same as over HTTP.
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
+import type { SimOptions } from '../../domain/simulated-server.ts'
 import { AbortWatch } from '../abort-watch.ts'
 import { type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
-import type { SimOptions } from './sim-options.ts'
 import { type SimResponse, Simulator } from './simulator.ts'
 
 interface SimBackendOptions extends SimOptions {

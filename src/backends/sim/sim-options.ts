@@ -1,26 +1,5 @@
-// The options of the simulator. Its behaviour depends only on them and on the bytes of a request.
-import { type FaultRates, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
-
-export interface SimOptions {
-  /** Time to an answer: fixed, or between two bounds, each request always the same. Default 0. */
-  latency_ms?: number | { min: number; max: number }
-  /** Requests worked on at once; beyond it 429. Default null: any number. */
-  capacity?: number | null
-  /** What a 429 or 503 asks the caller to wait. Default null: it does not say. */
-  retry_after_ms?: number | null
-  /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
-  faults?: FaultRates
-  /** Deals the faults to other requests. Default 0. */
-  seed?: number
-  /** Tokens of input and output together beyond which a request is refused. Default null: none. */
-  context_window?: number | null
-  /** The models it answers for. Default null: whatever is asked for. */
-  models?: readonly string[] | null
-  /** Tokens of an answer that nothing cuts short. Default 16 to 96. */
-  output_tokens?: number | { min: number; max: number }
-  /** Whether `stream: true` is answered with events; the caller makes them. Default false. */
-  streams?: boolean
-}
+// Checks the options of the simulator, and fills in their defaults.
+import { SIMULATED_FAULTS, type SimOptions, type SimulatedFault } from '../../domain/simulated-server.ts'
 
 interface Range {
   min: number

@@ -1,9 +1,9 @@
 // The simulated model server without a transport: it decides what a request is answered, and when. The in-process
 // backend and the HTTP server share it, so their answers are the same to the byte.
 import { DEFAULT_ENDPOINT, type EndpointPath, isBuiltIn } from '../../domain/endpoint.ts'
-import type { SimulatedFault } from '../../domain/simulated-fault.ts'
+import type { SimOptions, SimulatedFault } from '../../domain/simulated-server.ts'
 import { randomOf, randomOfHash, type SeededRandom } from './seeded-random.ts'
-import { type SimOptions, type SimSettings, simSettings } from './sim-options.ts'
+import { type SimSettings, simSettings } from './sim-options.ts'
 import { SimulatedError } from './sim-request.ts'
 import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'

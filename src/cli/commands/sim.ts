@@ -1,8 +1,8 @@
 // sim: runs the simulated model server as a server of its own, for tests and load.
 import { type Command, Option } from 'commander'
 import { recordOf } from '../../domain/json-record.ts'
-import { SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-fault.ts'
-import type { Shell, SimEngineOrder } from '../shell.ts'
+import { type EngineOptions, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-server.ts'
+import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction, milliseconds, range, wholeNumber } from '../terminal/option-values.ts'
 import { aborted } from '../terminal/signals.ts'
@@ -79,7 +79,7 @@ function faultsOf(command: Command): Partial<Record<SimulatedFault, number>> {
 }
 
 /** By their names in the engine. Absent ones are as the engine has them. */
-const ENGINE_OPTIONS: Readonly<Record<keyof SimEngineOrder, Option>> = {
+const ENGINE_OPTIONS: Readonly<Record<keyof EngineOptions, Option>> = {
   max_num_seqs: ofEngine('--max-num-seqs <number>', 'requests in a step (default: 256)', wholeNumber(1)),
   max_num_batched_tokens: ofEngine(
     '--max-num-batched-tokens <number>',
@@ -111,7 +111,7 @@ function ofEngine(flags: string, text: string, read: (text: string) => number): 
   return new Option(flags, `of the engine: ${text}`).argParser(read)
 }
 
-function engineOf(command: Command, isOn: boolean): SimEngineOrder | null {
+function engineOf(command: Command, isOn: boolean): EngineOptions | null {
   const given = Object.entries(ENGINE_OPTIONS)
     .map(([name, option]) => [name, command.getOptionValue(option.attributeName())])
     // The simulated engine caches prefixes unless it is told otherwise.

@@ -347,10 +347,7 @@ function Spend({ caps }: { caps: Caps | null }): VNode | null {
   const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>
     costFigure(title, cost_usd, t('lines.count', { n: lines - not_run }))
   return (
-    <Section
-      title={t('batch.cost')}
-      aside={<a href={href('/usage?range=7')}>{t('overview.byEntity')}</a>}
-    >
+    <Section title={t('batch.cost')} aside={<a href={href('/usage?range=7')}>{t('overview.byEntity')}</a>}>
       <div class="card stack">
         <Figures
           figures={[

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { Engine, type EngineOptions, engineSettings } from './engine.ts'
+import type { EngineOptions } from '../../../domain/simulated-server.ts'
+import { Engine, engineSettings } from './engine.ts'
 
 const PLAIN: EngineOptions = { step_ms: 10, seq_ms: 1, prefill_token_ms: 0.1, block_tokens: 16 }
 

@@ -1,0 +1,64 @@
+// Describes the simulated model server: the faults that it can make, and its options. `429`, `500`, `503`: that status.
+// `hang`: never answers. `reset`: breaks the connection. `garbage`: a 200 without a completion. `missing_usage`: no
+// token counts. `off_schema`: an object without the fields that the JSON Schema of the request has.
+
+export const SIMULATED_FAULTS = [
+  '429',
+  '500',
+  '503',
+  'hang',
+  'reset',
+  'garbage',
+  'missing_usage',
+  'off_schema',
+] as const
+export type SimulatedFault = (typeof SIMULATED_FAULTS)[number]
+
+/** The fraction of requests, 0 to 1, that meets each fault. */
+export type FaultRates = Readonly<Partial<Record<SimulatedFault, number>>>
+
+/** Its behaviour depends only on them and on the bytes of a request. */
+export interface SimOptions {
+  /** Time to an answer: fixed, or between two bounds, each request always the same. Default 0. */
+  latency_ms?: number | { min: number; max: number }
+  /** Requests worked on at once; beyond it 429. Default null: any number. */
+  capacity?: number | null
+  /** What a 429 or 503 asks the caller to wait. Default null: it does not say. */
+  retry_after_ms?: number | null
+  /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
+  faults?: FaultRates
+  /** Deals the faults to other requests. Default 0. */
+  seed?: number
+  /** Tokens of input and output together beyond which a request is refused. Default null: none. */
+  context_window?: number | null
+  /** The models it answers for. Default null: whatever is asked for. */
+  models?: readonly string[] | null
+  /** Tokens of an answer that nothing cuts short. Default 16 to 96. */
+  output_tokens?: number | { min: number; max: number }
+  /** Whether `stream: true` is answered with events; the caller makes them. Default false. */
+  streams?: boolean
+}
+
+/** Of the engine that it simulates, if it does. Absent ones are as the engine has them. */
+export interface EngineOptions {
+  /** Requests in a step, at most (vLLM: --max-num-seqs). */
+  max_num_seqs?: number | undefined
+  /** Tokens computed in a step, at most (vLLM: --max-num-batched-tokens). */
+  max_num_batched_tokens?: number | undefined
+  /** Blocks of the KV cache. */
+  kv_blocks?: number | undefined
+  /** Tokens of a block. */
+  block_tokens?: number | undefined
+  /** Whether prompts keep their blocks for prompts that begin alike. */
+  prefix_caching?: boolean | undefined
+  /** Requests that may wait; beyond it 503 (SGLang: --max-queued-requests). Null: any number. */
+  queue_max?: number | null | undefined
+  /** Whether a request's `priority` orders the queue; without it, a priority is refused (vLLM). */
+  scheduling_policy?: 'fcfs' | 'priority' | undefined
+  /** Milliseconds of every step. */
+  step_ms?: number | undefined
+  /** Milliseconds for each request that gets its next token in the step. */
+  seq_ms?: number | undefined
+  /** Milliseconds for each token of a prompt. */
+  prefill_token_ms?: number | undefined
+}
