@@ -6,6 +6,7 @@ import { constants } from 'node:fs'
 import { copyFile, link, open, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
+import { syncFolder } from '../blobs/folders.ts'
 import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
@@ -235,7 +236,7 @@ export async function copyKeyFile(from: string, to: string): Promise<MasterKey> 
     await file.sync()
   }
   await rename(temporary, to)
-  await syncFolder(to)
+  await syncFolder(dirname(to))
   return await readMasterKey(to)
 }
 
@@ -243,14 +244,14 @@ export async function copyKeyFile(from: string, to: string): Promise<MasterKey> 
 export async function switchKeyFile(path: string): Promise<void> {
   await keepOld(path)
   await rename(nextKeyPath(path), path)
-  await syncFolder(path)
+  await syncFolder(dirname(path))
 }
 
 /** Moves `path` to `oldKeyPath(path)`, where the new key comes from another source than a file. */
 export async function retireKeyFile(path: string): Promise<void> {
   await keepOld(path)
   await unlink(path)
-  await syncFolder(path)
+  await syncFolder(dirname(path))
 }
 
 async function keepOld(path: string): Promise<void> {
@@ -259,11 +260,5 @@ async function keepOld(path: string): Promise<void> {
   if (kept?.id === present.id) return
   if (kept !== null) await rename(oldKeyPath(path), `${oldKeyPath(path)}.${kept.id}`)
   await link(path, oldKeyPath(path))
-  await syncFolder(path)
-}
-
-async function syncFolder(path: string): Promise<void> {
-  if (process.platform === 'win32') return
-  await using folder = await open(dirname(path), constants.O_RDONLY)
-  await folder.sync()
+  await syncFolder(dirname(path))
 }

@@ -6,7 +6,7 @@ import { constants } from 'node:fs'
 import { link, open, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ExplainedError } from '../domain/errors.ts'
-import { makeFolder } from './make-folder.ts'
+import { errnoOf, makeFolder, syncFolder } from './folders.ts'
 
 const KEY_BYTES = 32
 /** 64 characters of base64 and room for a line break are far below this. */
@@ -94,7 +94,7 @@ async function readIfThere(path: string): Promise<MasterKey | null> {
     text = await file.readFile('utf8')
   } catch (cause) {
     if (cause instanceof MasterKeyError) throw cause
-    if (cause instanceof Error && 'code' in cause && cause.code === 'ENOENT') return null
+    if (errnoOf(cause) === 'ENOENT') return null
     throw new MasterKeyError(`cannot read the master key ${path} (${reason(cause)})`, cause)
   }
   return masterKeyFromText(text, `the master key file ${path}`)
@@ -117,9 +117,7 @@ async function create(path: string): Promise<void> {
   } finally {
     await unlink(temporary).catch(() => {})
   }
-  if (process.platform === 'win32') return
-  await using parent = await open(folder, constants.O_RDONLY)
-  await parent.sync()
+  await syncFolder(folder)
 }
 
 function reason(cause: unknown): string {

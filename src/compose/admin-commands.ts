@@ -19,7 +19,7 @@ import {
   switchKeyFile,
 } from '../admin/rekey.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
-import { makeFolder } from '../blobs/make-folder.ts'
+import { makeFolder } from '../blobs/folders.ts'
 import {
   type MasterKey,
   masterKeyFromText,

@@ -2,7 +2,7 @@
 import { chmodSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
-import { makeFolder } from '../blobs/make-folder.ts'
+import { makeFolder } from '../blobs/folders.ts'
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'

@@ -4,7 +4,7 @@
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'
-import { makeFolder } from '../blobs/make-folder.ts'
+import { makeFolder } from '../blobs/folders.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'

@@ -11,9 +11,11 @@ import {
   read,
   readSync,
   renameSync,
+  write,
   writeSync,
+  writev,
 } from 'node:fs'
-import { type FileHandle, open, opendir, readdir, stat, unlink } from 'node:fs/promises'
+import { opendir, readdir, stat, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import {
@@ -28,10 +30,12 @@ import {
   type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { makeFolder } from '../make-folder.ts'
-import { DurableFolders, errnoOf, FolderSync } from './durable-folders.ts'
+import { errnoOf, makeFolder } from '../folders.ts'
+import { DurableFolders, FolderSync } from './durable-folders.ts'
 
 const readAside = promisify(read)
+const writeAside = promisify(write)
+const writevAside = promisify(writev)
 const datasyncAside = promisify(fdatasync)
 
 const READ_BYTES = 512 * 1024
@@ -181,55 +185,35 @@ export class DiskBlobs implements Blobs {
    * start, so that one breaking meanwhile fails this put and not the process, and closed when the store fails.
    */
   async #write(temporary: string, source: Source, doing: string): Promise<number> {
-    let file: FileHandle | null = null
+    let fd: number | null = null
     let bytes = 0
-    const synced = new SyncBehind(async () => await file?.datasync())
+    const synced = new SyncBehind(async () => {
+      if (fd !== null) await datasyncAside(fd)
+    })
     try {
-      for await (const { pieces, bytes: run_bytes, isAll } of gather(source)) {
-        if (isAll && run_bytes <= INLINE_BYTES_MAX) {
-          await attempt(doing, this.#writeSmall(temporary, pieces))
-          return run_bytes
-        }
-        file ??= await attempt(doing, this.#create(temporary))
-        bytes += await attempt(doing, append(file, pieces))
-        synced.wrote(run_bytes)
+      for await (const run of gather(source)) {
+        fd ??= await attempt(doing, this.#create(temporary))
+        const isInline = run.isAll && run.bytes <= INLINE_BYTES_MAX
+        await attempt(doing, isInline ? appendInline(fd, run) : append(fd, run))
+        bytes += run.bytes
+        synced.wrote(run.bytes)
       }
-      file ??= await attempt(doing, this.#create(temporary))
+      fd ??= await attempt(doing, this.#create(temporary))
       await attempt(doing, synced.end())
       return bytes
     } finally {
-      if (file !== null) await attempt(doing, file.close())
+      await synced.running
+      if (fd !== null) closeSync(fd)
     }
   }
 
-  async #writeSmall(temporary: string, pieces: readonly Uint8Array[]): Promise<void> {
-    const fd = this.#createInline(temporary)
-    try {
-      const all = Buffer.concat(pieces)
-      for (let at = 0; at < all.length; ) at += writeSync(fd, all, at)
-      await datasyncAside(fd)
-    } finally {
-      closeSync(fd)
-    }
-  }
-
-  #createInline(temporary: string): number {
+  async #create(temporary: string): Promise<number> {
     try {
       return openSync(temporary, 'wx', 0o600)
     } catch (cause) {
       if (errnoOf(cause) !== 'ENOENT') throw cause
       makeFolder(this.#temporary)
       return openSync(temporary, 'wx', 0o600)
-    }
-  }
-
-  async #create(temporary: string): Promise<FileHandle> {
-    try {
-      return await open(temporary, 'wx', 0o600)
-    } catch (cause) {
-      if (errnoOf(cause) !== 'ENOENT') throw cause
-      makeFolder(this.#temporary)
-      return await open(temporary, 'wx', 0o600)
     }
   }
 
@@ -274,13 +258,17 @@ function notFound(key: string, doing: string, cause: unknown): Error {
   return code !== null && MISSING.includes(code) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
 }
 
-/** Writes all of `pieces` and returns their bytes. */
-async function append(file: FileHandle, pieces: Uint8Array[]): Promise<number> {
-  const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0)
-  const { bytesWritten } = await file.writev(pieces)
+async function appendInline(fd: number, { pieces }: Run): Promise<void> {
+  const all = Buffer.concat(pieces)
+  for (let at = 0; at < all.length; ) at += writeSync(fd, all, at)
+}
+
+async function append(fd: number, { pieces, bytes }: Run): Promise<void> {
+  const { bytesWritten } = await writevAside(fd, pieces)
+  if (bytesWritten === bytes) return
   // A disk about to be full takes a part; the next call says why.
-  if (bytesWritten < bytes) await file.writeFile(Buffer.concat(pieces).subarray(bytesWritten))
-  return bytes
+  const rest = Buffer.concat(pieces).subarray(bytesWritten)
+  for (let at = 0; at < rest.length; ) at += (await writeAside(fd, rest, at)).bytesWritten
 }
 
 /** A call for each small piece would cost more than writing it. */
@@ -343,6 +331,11 @@ export class SyncBehind {
       .finally(() => {
         this.#running = null
       })
+  }
+
+  /** A sync that runs now; it never rejects. */
+  get running(): Promise<void> | null {
+    return this.#running
   }
 
   /** Resolves when all that was written is on the disk; rejects as the first sync did that failed. */

@@ -1,11 +1,9 @@
 // Folders that survive a power failure. A new folder is durable once its entry in its parent is synced, and so on up to
 // a folder that existed before. Another process may have made a folder without syncing it yet, so the first use of a
 // folder syncs the whole chain; later uses do not.
-import { closeSync, constants, fsync, openSync } from 'node:fs'
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { promisify } from 'node:util'
-import { makeFolder } from '../make-folder.ts'
+import { makeFolder, syncFolder } from '../folders.ts'
 
 /** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
 const REMEMBERED_MAX = 256
@@ -64,17 +62,12 @@ export class DurableFolders {
 // Syncs folders. A rename survives a power failure only once its folder is synced. Calls are grouped: those that arrive
 // while a sync is running share the next one, because the running one may have begun before their rename.
 
-const syncAside = promisify(fsync)
-
-/** File systems without such a call (some network and FUSE ones) answer with these. */
-const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
-
 export class FolderSync {
   readonly #running = new Map<string, Promise<void>>()
   readonly #waiting = new Map<string, Promise<void>>()
   readonly #fsync: (folder: string) => Promise<void>
 
-  constructor(fsync: (folder: string) => Promise<void> = fsyncFolder) {
+  constructor(fsync: (folder: string) => Promise<void> = syncFolder) {
     this.#fsync = fsync
   }
 
@@ -102,22 +95,4 @@ export class FolderSync {
     this.#running.set(folder, run)
     return run
   }
-}
-
-async function fsyncFolder(folder: string): Promise<void> {
-  // Windows syncs no folders; NTFS keeps renames in its own journal.
-  if (process.platform === 'win32') return
-  const fd = openSync(folder, constants.O_RDONLY)
-  try {
-    await syncAside(fd)
-  } catch (cause) {
-    if (!NOT_SUPPORTED.includes(errnoOf(cause) ?? '')) throw cause
-  } finally {
-    closeSync(fd)
-  }
-}
-
-/** The error code of the operating system ("ENOENT"), or null when `error` is no failed system call. */
-export function errnoOf(error: unknown): string | null {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : null
 }

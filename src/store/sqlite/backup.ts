@@ -5,6 +5,7 @@ import { existsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { backup, DatabaseSync } from 'node:sqlite'
+import { syncFolder } from '../../blobs/folders.ts'
 import { codeOf, makeOwnFile, withFailureMessage } from './database.ts'
 
 /** All pages in one go: a copy in steps would begin again at each write. */
@@ -26,9 +27,12 @@ export async function replaceSqlite(next: string, path: string): Promise<boolean
   if (!settle(path)) return false
   // What belonged to the file that is replaced must not be taken for this one's.
   for (const rest of ['-wal', '-shm']) await rm(`${path}${rest}`, { force: true })
-  await sync(next)
+  {
+    await using file = await open(next, 'r')
+    await file.sync()
+  }
   await rename(next, path)
-  if (process.platform !== 'win32') await sync(dirname(path))
+  await syncFolder(dirname(path))
   return true
 }
 
@@ -52,9 +56,4 @@ function settle(path: string): boolean {
   }
   // The last one to close a database removes its log.
   return !existsSync(`${path}-wal`)
-}
-
-async function sync(path: string): Promise<void> {
-  await using file = await open(path, 'r')
-  await file.sync()
 }

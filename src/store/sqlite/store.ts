@@ -16,7 +16,7 @@ import {
   SqliteQueryCompiler,
   sql,
 } from 'kysely'
-import { makeFolder } from '../../blobs/make-folder.ts'
+import { makeFolder } from '../../blobs/folders.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import test from 'node:test'
-import { makeFolder } from './make-folder.ts'
+import { makeFolder, syncFolder } from './folders.ts'
 
 test('a folder is made with those above it, for its owner alone', (t) => {
   const base = mkdtempSync(join(tmpdir(), 'offpeak-folder-'))
@@ -21,4 +21,11 @@ test('a file system that makes no folders is told, not asked for ever', {
   skip: process.platform !== 'linux',
 }, () => {
   assert.throws(() => makeFolder('/proc/offpeak/data'), { code: 'ENOENT', path: '/proc/offpeak' })
+})
+
+test('a folder of a file system that syncs none is left as it is', {
+  skip: process.platform !== 'linux',
+}, async () => {
+  await syncFolder('/proc')
+  await assert.rejects(syncFolder('/proc/offpeak'), { code: 'ENOENT' })
 })

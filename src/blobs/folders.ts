@@ -1,0 +1,44 @@
+// Makes folders, and brings their entries to the disk.
+import { closeSync, constants, existsSync, fsync, mkdirSync, openSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { promisify } from 'node:util'
+
+/**
+ * Makes a folder and its missing parents; returns the highest folder that was missing. Throws what the system says:
+ * Node's `recursive` never returns where the file system answers ENOENT although the parent exists, as /proc does.
+ */
+export function makeFolder(folder: string, mode = 0o700): string | undefined {
+  const above = dirname(folder)
+  const highest = above === folder || existsSync(above) ? undefined : makeFolder(above, mode)
+  try {
+    mkdirSync(folder, { mode })
+  } catch (error) {
+    // Another process may have made it since.
+    if (existsSync(folder) && statSync(folder).isDirectory()) return highest
+    throw error
+  }
+  return highest ?? folder
+}
+
+const syncAside = promisify(fsync)
+/** File systems without such a call (some network and FUSE ones) answer with these. */
+const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
+
+/** What was made, renamed or removed in the folder survives a power failure afterwards, where the file system can do that. */
+export async function syncFolder(folder: string): Promise<void> {
+  // Windows syncs no folders; NTFS keeps renames in its own journal.
+  if (process.platform === 'win32') return
+  const fd = openSync(folder, constants.O_RDONLY)
+  try {
+    await syncAside(fd)
+  } catch (cause) {
+    if (!NOT_SUPPORTED.includes(errnoOf(cause) ?? '')) throw cause
+  } finally {
+    closeSync(fd)
+  }
+}
+
+/** The error code of the operating system ("ENOENT"), or null when `error` is no failed system call. */
+export function errnoOf(error: unknown): string | null {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : null
+}
