@@ -160,7 +160,7 @@ export class TestService implements AsyncDisposable {
       file_bytes_max: config.limits.file_bytes_max,
       wait_for_file_ms: config.create.wait_for_file_ms,
       requests_per_minute: options.requests_per_minute ?? null,
-      webhooks: { ...config.webhooks, keys: stores.keys },
+      webhooks: { ...config.webhooks, master: stores.master },
       batchApiSecrets: () => batchApiSecretsOf(config.models),
       buckets: () => config.buckets,
       wake: () => service?.worker.wake(),

@@ -12,6 +12,7 @@ import {
   zstdDecompressSync,
 } from 'node:zlib'
 import { largeBuffer, reuseBuffer } from '../domain/free-buffer.ts'
+import { Slots } from '../domain/project-queue.ts'
 import type { Source } from './blobs.ts'
 import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 import { mapAhead } from './map-ahead.ts'
@@ -23,9 +24,8 @@ import { mapAhead } from './map-ahead.ts'
 const PACKERS_MAX = 4
 
 export class ZstdPackers {
+  readonly #slots = new Slots(PACKERS_MAX)
   readonly #idle: Packer[] = []
-  #count = 0
-  readonly #waiting: ((packer: Packer) => void)[] = []
   readonly #options: ZstdOptions
 
   /** `level` as zstd counts; frames are expected to be `frame_bytes` long, longer ones are no error. */
@@ -41,28 +41,17 @@ export class ZstdPackers {
 
   /** `plain`, which is not empty and does not change meanwhile, as one zstd frame; the work is the pool's. */
   async pack(plain: Buffer): Promise<Buffer> {
-    const packer = this.#idle.pop() ?? (await this.#another())
-    try {
-      const packed = await packer.pack(plain)
-      this.#release(packer)
-      return packed
-    } catch (error) {
-      packer.close()
-      this.#release(new Packer(this.#options))
-      throw error
-    }
-  }
-
-  #another(): Promise<Packer> | Packer {
-    if (this.#count === PACKERS_MAX) return new Promise((resolve) => this.#waiting.push(resolve))
-    this.#count++
-    return new Packer(this.#options)
-  }
-
-  #release(packer: Packer): void {
-    const next = this.#waiting.shift()
-    if (next) next(packer)
-    else this.#idle.push(packer)
+    return await this.#slots.run(async () => {
+      const packer = this.#idle.pop() ?? new Packer(this.#options)
+      try {
+        const packed = await packer.pack(plain)
+        this.#idle.push(packer)
+        return packed
+      } catch (error) {
+        packer.close()
+        throw error
+      }
+    })
   }
 }
 

@@ -1,5 +1,6 @@
 // Wraps data keys. Each blob has a data key of its own; SQL keeps it wrapped by the master key, bound to the project
-// and key of its blob. Rotating the master key therefore rewrites wrapped keys and leaves every blob as it is.
+// and key of its blob. Rotating the master key therefore rewrites wrapped keys and leaves every blob as it is. The
+// secrets of webhooks, of 32 bytes as well, are wrapped in the same way, bound to a name in place of the key.
 //
 //   version 1 (1 byte) | ID of the master key (8) | nonce (24) | data key sealed by XAES-256-GCM (32 + 16)
 //
@@ -125,22 +126,4 @@ export function owner(project_id: string, key: string): Buffer {
   const length = Buffer.alloc(2)
   length.writeUInt16BE(project.length)
   return Buffer.concat([length, project, Buffer.from(key)])
-}
-
-/**
- * Keeps small secrets, 32 bytes each, that have to be used again in the clear: wrapped by the master key like
- * the data key of a blob, and bound to their project and name, so that a copied row opens nothing.
- */
-export interface KeyBox {
-  /** The secret as text that can be stored; only this master key opens it, and only for this project and name. */
-  wrap(secret: Buffer, project_id: string, name: string): string
-  /** Throws BlobDamaged, naming the secret, where it cannot be opened. */
-  unwrap(wrapped: string, project_id: string, name: string): Buffer
-}
-
-export function keyBox(master: MasterKey): KeyBox {
-  return {
-    wrap: (secret, project_id, name) => wrapKey(secret, project_id, name, master),
-    unwrap: (wrapped, project_id, name) => unwrapKey(wrapped, project_id, name, master),
-  }
 }

@@ -212,7 +212,7 @@ interface ApiOptions {
 async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   const { config, stores, session, workers, models, tracing, log } = options
   const { prepareConsole, batchApiSecrets, buckets, onlyBatches } = options
-  const { store, sealed, keys } = stores
+  const { store, sealed, master } = stores
   declareEndpoints(config.endpoints)
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
   workGauges(metrics, store, store.clock, models)
@@ -258,7 +258,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     streamingValidation,
     ...config.rate_limit,
     wait_for_file_ms: config.create.wait_for_file_ms,
-    webhooks: { ...config.webhooks, keys },
+    webhooks: { ...config.webhooks, master },
     batchApiSecrets,
     signInProxy: config.auth.proxy,
     buckets,

@@ -12,7 +12,6 @@ import {
   readOrCreateMasterKey,
 } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
-import { type KeyBox, keyBox } from '../blobs/wrap-key.ts'
 import { Failure, hasCode } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
@@ -36,7 +35,7 @@ export interface Stores {
   store: OpenStore
   blobs: Blobs
   sealed: SealedBlobs
-  keys: KeyBox
+  master: MasterKey
   /** Removes partial uploads that crashed writers began before `before` (Unix ms). */
   sweepTemporary: (before: number) => Promise<number>
 }
@@ -51,7 +50,7 @@ export async function openStores(config: Config): Promise<Stores> {
     const master = await masterKey(config, store)
     await bindMasterKey(store, master.id)
     const { blobs, sweepTemporary } = await openBlobs(config.blobs)
-    return { store, blobs, sealed: sealBlobs(blobs, master), keys: keyBox(master), sweepTemporary }
+    return { store, blobs, sealed: sealBlobs(blobs, master), master, sweepTemporary }
   } catch (error) {
     await store.close()
     throw error

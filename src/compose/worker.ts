@@ -66,7 +66,7 @@ export function makeReloadable(
   log: Log,
   hooks: WorkerHooks = {},
 ): { worker: Worker; reload: (config: Config) => void } {
-  const { store, sealed, keys } = stores
+  const { store, sealed, master } = stores
   const { clock } = store
   declareEndpoints(config.endpoints)
   const rules = finishRules(config)
@@ -159,7 +159,7 @@ export function makeReloadable(
         store,
         clock,
         random: Math.random,
-        keys,
+        master,
         agent: () => (agent ??= webhookAgent(config.webhooks)),
         ...hooks.delivery,
       }),

@@ -145,3 +145,33 @@ export class SharedSlots {
     else this.#byHolder.delete(holder)
   }
 }
+
+/** Lets as many operations run at once as there are slots; the others wait in the order in which they came. */
+export class Slots {
+  #free: number
+  readonly #waiting: (() => void)[] = []
+
+  constructor(max: number) {
+    this.#free = max
+  }
+
+  async run<T>(act: () => Promise<T>): Promise<T> {
+    await this.take()
+    try {
+      return await act()
+    } finally {
+      this.release()
+    }
+  }
+
+  async take(): Promise<void> {
+    if (this.#free > 0) this.#free--
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+  }
+
+  release(): void {
+    const next = this.#waiting.shift()
+    if (next) next()
+    else this.#free++
+  }
+}

@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } fro
 import type { Registry } from 'prom-client'
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox'
 import type { LineRecordText } from '../audit/read-line.ts'
-import type { KeyBox } from '../blobs/wrap-key.ts'
+import type { MasterKey } from '../blobs/master-key.ts'
 import type { Scope } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import { ApiError, type ErrorCode, type ErrorDetails, isErrorCode } from '../domain/errors.ts'
@@ -279,7 +279,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
     /** Whether a receiver may be in a private network and use plain HTTP. */
     allow_private_networks: boolean
     /** Encrypts the signing secrets. */
-    keys: KeyBox
+    master: MasterKey
   }
   /** Of upstreams that tell by webhook of batches that have ended. */
   batchApiSecrets: () => readonly { upstream: string; secret: string }[]

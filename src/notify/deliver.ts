@@ -2,7 +2,7 @@
 // records each attempt. If a worker crashes before that, another worker sends the event again, so a receiver may get
 // an event twice, with the same ID, but never misses one.
 import type { Dispatcher } from 'undici'
-import type { KeyBox } from '../blobs/wrap-key.ts'
+import type { MasterKey } from '../blobs/master-key.ts'
 import { ApiError } from '../domain/errors.ts'
 import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
@@ -27,7 +27,7 @@ const CROWDED_WAIT_MS = 1_000
 
 export interface DeliverDeps extends Pick<Ports, 'store' | 'clock'> {
   random: () => number
-  keys: KeyBox
+  master: MasterKey
   /** Called for each attempt. */
   agent: () => Promise<Dispatcher>
   timeoutMs?: number
@@ -73,7 +73,7 @@ async function attempt(
   const body = JSON.stringify(eventObject(event))
   let headers: Record<string, string>
   try {
-    headers = signedHeaders(event.id, body, signingSecrets(deps.keys, webhook, now), now)
+    headers = signedHeaders(event.id, body, signingSecrets(deps.master, webhook, now), now)
   } catch (error) {
     // A receiver would reject an unsigned request; the operator may restore the key.
     const text = error instanceof Error ? error.message : String(error)

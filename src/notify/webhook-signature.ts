@@ -2,7 +2,8 @@
 // the secret itself, so the database keeps it wrapped by the master key, bound to its project and webhook.
 import { randomBytes } from 'node:crypto'
 import { Webhook, WebhookVerificationError } from 'standardwebhooks'
-import type { KeyBox } from '../blobs/wrap-key.ts'
+import type { MasterKey } from '../blobs/master-key.ts'
+import { unwrapKey, wrapKey } from '../blobs/wrap-key.ts'
 import { invalidParam } from '../domain/errors.ts'
 import type { WebhookRow } from '../store/schema.ts'
 
@@ -18,13 +19,13 @@ interface SigningSecret {
 
 /** `given`: one that its owner has chosen; null: a new one. Throws invalid_request. */
 export function newSigningSecret(
-  keys: KeyBox,
+  master: MasterKey,
   project_id: string,
   webhook_id: string,
   given: string | null = null,
 ): SigningSecret {
   const secret = given === null ? randomBytes(SECRET_BYTES) : chosenSecret(given)
-  return { text: spelled(secret), wrapped: keys.wrap(secret, project_id, secretName(webhook_id)) }
+  return { text: spelled(secret), wrapped: wrapKey(secret, project_id, secretName(webhook_id), master) }
 }
 
 function chosenSecret(text: string): Buffer {
@@ -35,11 +36,11 @@ function chosenSecret(text: string): Buffer {
 }
 
 /** The secrets that sign at `now` (Unix ms): the current one, and the previous one during a rotation. */
-export function signingSecrets(keys: KeyBox, webhook: WebhookRow, now: number): string[] {
+export function signingSecrets(master: MasterKey, webhook: WebhookRow, now: number): string[] {
   const { id, project_id, wrapped_secret, previous_secret, previous_until } = webhook
   const overlapping = previous_secret !== null && previous_until !== null && now < previous_until
   const wrapped = overlapping ? [wrapped_secret, previous_secret] : [wrapped_secret]
-  return wrapped.map((text) => spelled(keys.unwrap(text, project_id, secretName(id))))
+  return wrapped.map((text) => spelled(unwrapKey(text, project_id, secretName(id), master)))
 }
 
 function spelled(secret: Buffer): string {

@@ -2,6 +2,7 @@
 // Either holds a bounded part of them in memory.
 import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import { Slots } from '../domain/project-queue.ts'
 
 // Reading ahead costs a few frames of memory per reader, for as long as a slow reader takes. With many readers, each has
 // only the piece in memory that it is being sent.
@@ -25,8 +26,7 @@ const OPENED_MAX = 8
 
 /** Of this process. */
 let streams = 0
-let opened = 0
-const waiting: (() => void)[] = []
+const opened = new Slots(OPENED_MAX)
 
 /** Throws BlobMissing, BlobDamaged, BlobStoreFailed. */
 export async function* streamSpan(
@@ -42,23 +42,11 @@ export async function* streamSpan(
     for (let start = range.start; start < range.end; ) {
       const pieceBytes = streams <= WHOLE_FRAMES_MAX ? FRAME_BYTES : QUARTER_BYTES
       const end = Math.min(range.end, (Math.floor(start / pieceBytes) + 1) * pieceBytes)
-      yield await oneAtATime(() => sealed.readAll(project_id, blob, { start, end }))
+      yield await opened.run(() => sealed.readAll(project_id, blob, { start, end }))
       start = end
     }
   } finally {
     streams--
-  }
-}
-
-async function oneAtATime<T>(read: () => Promise<T>): Promise<T> {
-  if (opened === OPENED_MAX) await new Promise<void>((resolve) => waiting.push(resolve))
-  else opened++
-  try {
-    return await read()
-  } finally {
-    const next = waiting.shift()
-    if (next) next()
-    else opened--
   }
 }
 

@@ -42,7 +42,7 @@ async function stopped() {
 
 /** Results and secrets, as a service that starts now would read them. */
 async function assertReadable({ config, batch, output, webhook }: Awaited<ReturnType<typeof stopped>>) {
-  const { store, sealed, keys } = await openStores(config)
+  const { store, sealed, master } = await openStores(config)
   try {
     const chunk = await store.read
       .selectFrom('chunks')
@@ -56,7 +56,7 @@ async function assertReadable({ config, batch, output, webhook }: Awaited<Return
       .selectAll()
       .where('id', '=', webhook.id)
       .executeTakeFirstOrThrow()
-    assert.deepEqual(signingSecrets(keys, row, 0), [webhook.secret])
+    assert.deepEqual(signingSecrets(master, row, 0), [webhook.secret])
     const registration = await register({ store }, config, silent)
     await registration.close()
   } finally {

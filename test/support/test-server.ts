@@ -8,7 +8,6 @@ import type { LineRecordText } from '../../src/audit/read-line.ts'
 import type { DiskBlobs } from '../../src/blobs/disk/disk-blobs.ts'
 import { masterKeyFromText } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
-import { keyBox } from '../../src/blobs/wrap-key.ts'
 import type { Scope } from '../../src/domain/api-key.ts'
 import type { Model } from '../../src/domain/model.ts'
 import { picosPerToken } from '../../src/domain/money.ts'
@@ -173,7 +172,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     file_bytes_max: 1024 * 1024,
     requests_per_minute: null,
     wait_for_file_ms: 0,
-    webhooks: { allow_private_networks: false, keys: keyBox(master) },
+    webhooks: { allow_private_networks: false, master },
     batchApiSecrets: () => [],
     wake: () => void woken++,
     readLineRecord: async () => undefined,

@@ -11,11 +11,12 @@ import {
   S3ServiceException,
   UploadPartCommand,
 } from '@aws-sdk/client-s3'
+import type { Slots } from '../../domain/project-queue.ts'
 import type { Source } from '../blobs.ts'
 
 /** Parts on their way while the source makes the next one: of one upload, and of all uploads to one bucket. */
 const PARTS_AT_ONCE = 3
-const PARTS_AT_ONCE_ALL = 8
+export const PARTS_AT_ONCE_ALL = 8
 /** S3 counts parts to here. */
 const PARTS_MAX = 10_000
 
@@ -30,8 +31,8 @@ export interface Writing {
   failed: (cause: unknown) => Error
   /** Whether the server checks by MD5 what arrives. */
   withMd5: boolean
-  /** Of the bucket: one that does not answer delays no other. */
-  slots: PartSlots
+  /** Of the bucket: one that does not answer delays no other. An upload that waits keeps one part in memory. */
+  slots: Slots
   options?: CallOptions
 }
 
@@ -80,23 +81,6 @@ export async function uploadInParts(
     // What cannot be aborted now is swept later.
     await client.send(new AbortMultipartUploadCommand(upload), writing.options).catch(() => {})
     throw error
-  }
-}
-
-export class PartSlots {
-  #taken = 0
-  readonly #waiting: (() => void)[] = []
-
-  /** An upload that waits keeps one part in memory. */
-  async take(): Promise<void> {
-    if (this.#taken < PARTS_AT_ONCE_ALL) this.#taken++
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
-  }
-
-  release(): void {
-    const next = this.#waiting.shift()
-    if (next) next()
-    else this.#taken--
   }
 }
 

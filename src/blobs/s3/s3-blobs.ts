@@ -7,6 +7,7 @@ import {
   ListObjectsV2Command,
   type S3Client,
 } from '@aws-sdk/client-s3'
+import { Slots } from '../../domain/project-queue.ts'
 import {
   assertBlobKey,
   assertBlobPrefix,
@@ -19,7 +20,7 @@ import {
   type Source,
   type StoredBlob,
 } from '../blobs.ts'
-import { hasCode, PartSlots, type Place } from './multipart-upload.ts'
+import { hasCode, PARTS_AT_ONCE_ALL, type Place } from './multipart-upload.ts'
 import { abortUploads, putObject, readObject, type S3Server, s3Client } from './s3-objects.ts'
 
 export interface S3Options extends S3Server {
@@ -30,7 +31,7 @@ export interface S3Options extends S3Server {
 
 export class S3Blobs implements Blobs {
   readonly #client: S3Client
-  readonly #slots = new PartSlots()
+  readonly #slots = new Slots(PARTS_AT_ONCE_ALL)
   readonly #bucket: string
   /** '' or ends in "/". */
   readonly #prefix: string

@@ -10,6 +10,7 @@ import {
   S3Client,
   S3ServiceException,
 } from '@aws-sdk/client-s3'
+import { Slots } from '../../domain/project-queue.ts'
 import type { ByteRange, Source } from '../blobs.ts'
 import { ObjectFailed, type Objects } from '../objects.ts'
 import {
@@ -19,7 +20,7 @@ import {
   hasCode,
   inParts,
   PART_BYTES,
-  PartSlots,
+  PARTS_AT_ONCE_ALL,
   type Place,
   uploadInParts,
   type Writing,
@@ -229,7 +230,7 @@ export async function abortUploads(
 export class S3Objects implements Objects {
   readonly #client: S3Client
   readonly #bucket: string
-  readonly #slots = new PartSlots()
+  readonly #slots = new Slots(PARTS_AT_ONCE_ALL)
 
   constructor({ bucket, ...server }: S3Server & { bucket: string }) {
     this.#bucket = bucket

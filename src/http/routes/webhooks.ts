@@ -155,7 +155,7 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     async handler(request, { project_id }) {
       const id = request.params.webhook_id
       const { overlap_seconds = ROTATION_OVERLAP_S_DEFAULT } = request.body ?? {}
-      const secret = newSigningSecret(webhooks.keys, project_id, id)
+      const secret = newSigningSecret(webhooks.master, project_id, id)
       const row = await withLocked(project_id, id, (tx, webhook) =>
         updateWebhook(tx, id, {
           wrapped_secret: secret.wrapped,
@@ -233,14 +233,14 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
  * Throws invalid_request.
  */
 export function newWebhook(
-  { keys, allow_private_networks }: RouteDependencies['webhooks'],
+  { master, allow_private_networks }: RouteDependencies['webhooks'],
   project_id: string,
   { url, secret = null }: { url: string; secret?: string | null },
   now: number,
   param = '',
 ): { row: WebhookRow; secret: string } {
   const id = newId('webhook', now)
-  const signing = newSigningSecret(keys, project_id, id, secret)
+  const signing = newSigningSecret(master, project_id, id, secret)
   const row = {
     id,
     project_id,
