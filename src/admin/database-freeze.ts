@@ -3,7 +3,6 @@
 // the admin command sets the mark before it looks for sessions.
 import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import { ExplainedError } from '../domain/errors.ts'
-import { isRecord } from '../domain/json-record.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
 import {
   deleteProperty,
@@ -24,7 +23,10 @@ export type Freeze =
 
 export async function readFreeze(db: Reader): Promise<Freeze | null> {
   const text = await readProperty(db, 'frozen')
-  return text === null ? null : parseFreeze(text)
+  if (text === null) return null
+  const why: Freeze = JSON.parse(text)
+  if (['rekey', 'move_in', 'move_out'].includes(why.by)) return why
+  throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
 }
 
 /** Replaces an earlier mark; `thaw` removes it. */
@@ -65,21 +67,6 @@ export function spoken(why: Freeze): string {
         ? `what it holds was moved to ${why.to}; start with that, or run "offpeak migrate-data --from PLACE --release" to use this one again`
         : `what it holds is being moved to ${why.to}; run "offpeak migrate-data" again to finish, or with --from PLACE --release to give it up`
   }
-}
-
-function parseFreeze(text: string): Freeze {
-  const found: unknown = JSON.parse(text)
-  if (isRecord(found)) {
-    const field = (name: string): string => {
-      const value = found[name]
-      return typeof value === 'string' ? value : ''
-    }
-    if (found.by === 'rekey') return { by: 'rekey', from: field('from'), to: field('to') }
-    if (found.by === 'move_in') return { by: 'move_in', id: field('id'), from: field('from') }
-    if (found.by === 'move_out')
-      return { by: 'move_out', id: field('id'), to: field('to'), done: found.done === true }
-  }
-  throw new AdminCommandError('this database carries a mark that this version of offpeak does not know')
 }
 
 /** Work on a whole database that cannot go on; the message says why and what to do. */

@@ -137,9 +137,7 @@ const BLOBS = '(blobs)'
 
 async function readProgress(store: Store): Promise<Progress | null> {
   const text = await readProperty(store.read, 'move_progress')
-  if (text === null) return null
-  const { table, after }: Progress = JSON.parse(text)
-  return { table, after }
+  return text === null ? null : JSON.parse(text)
 }
 
 async function copyTables(

@@ -20,6 +20,7 @@ import {
   type WrappedSecrets,
 } from '../store/blobs.ts'
 import { deleteProperty, writeProperty } from '../store/database-properties.ts'
+import { pagesOf } from '../store/page.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import {
@@ -190,15 +191,13 @@ async function look(store: Store): Promise<{ in_use: KeysInUse; sample: BlobRow[
       if (place < SAMPLE) sample[place] = row
       seen++
     }
-  for (let after = '', more = true; more; ) {
-    const rows: WrappedSecrets[] = await store.write((tx) => lockSecrets(tx, { limit: ROWS_AT_ONCE, after }))
+  for await (const rows of pagesOf<WrappedSecrets>(ROWS_AT_ONCE, (last) =>
+    store.write((tx) => lockSecrets(tx, { limit: ROWS_AT_ONCE, after: last?.id })),
+  ))
     for (const row of rows) {
       count(row.wrapped_secret)
       if (row.previous_secret !== null) count(row.previous_secret)
     }
-    after = rows.at(-1)?.id ?? ''
-    more = rows.length === ROWS_AT_ONCE
-  }
   return { in_use, sample }
 }
 

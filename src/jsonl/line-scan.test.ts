@@ -66,7 +66,6 @@ describe('a well-formed line', () => {
     for (const text of [make(), make({ metadata: null })]) {
       const line = accepted(text)
       assert.equal(line.metadata, null)
-      assert.equal(line.metadata_span, null)
       assert.equal(line.entity, null)
     }
   })

@@ -52,11 +52,6 @@ export class InputLine {
     return this.meta.isBlankEntity(this.#json)
   }
 
-  /** The bytes of `metadata`, or null where it is absent or `null`. */
-  get metadata_span(): Span | null {
-    return this.meta.present ? this.meta.span : null
-  }
-
   /** Parsed on demand; null where it is absent or `null`. */
   get metadata(): Record<string, string> | null {
     return this.meta.parse(this.#json)

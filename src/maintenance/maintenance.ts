@@ -10,7 +10,7 @@ import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
 import { pullBackTimes } from '../store/shared-clock.ts'
-import type { Ports, Store } from '../store/store.ts'
+import { type Ports, type Store, untilFewer } from '../store/store.ts'
 import { maintenanceDue } from '../store/tasks.ts'
 import { endUpload, listExpiredUploads } from '../store/uploads.ts'
 import { requeueExpiredLeases } from '../store/workers.ts'
@@ -79,14 +79,10 @@ export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Pro
 /** Removes the answers that were kept for idempotency keys and have expired. */
 export async function deleteExpiredIdempotencyKeys(store: Store, clock: Clock): Promise<void> {
   const now = clock.now()
-  let deleted: number
-  do deleted = await store.write((tx) => forgetIdempotencyKeys(tx, now, ROWS_AT_ONCE))
-  while (deleted === ROWS_AT_ONCE)
+  await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetIdempotencyKeys(tx, now, ROWS_AT_ONCE)))
 }
 
 /** Removes the rows of batches at batch APIs whose results are deleted here. */
 export async function deleteOldRemoteBatches(store: Store): Promise<void> {
-  let deleted: number
-  do deleted = await store.write((tx) => forgetRemoteBatches(tx, ROWS_AT_ONCE))
-  while (deleted === ROWS_AT_ONCE)
+  await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetRemoteBatches(tx, ROWS_AT_ONCE)))
 }

@@ -10,9 +10,9 @@ import { namesIn } from '../domain/text.ts'
 import type { Crossing } from '../ledger/settle.ts'
 import { insertRow } from '../store/rows.ts'
 import type { BatchRow, EventRow, WebhookRow } from '../store/schema.ts'
-import type { Store, Writer } from '../store/store.ts'
+import { type Store, untilFewer, type Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
-import { enabledWebhooks, forgetEvents as forgetSome, insertDelivery } from '../store/webhooks.ts'
+import { enabledWebhooks, forgetEvents, insertDelivery } from '../store/webhooks.ts'
 import type { EventObject } from '../wire/event.ts'
 
 interface NewEvent {
@@ -158,12 +158,7 @@ function inMetric(metric: LimitMetric, units: number): number {
 
 const AT_ONCE = 500
 
-/** Deletes events from before `cutoff` (Unix ms); returns their number. */
-export async function deleteOldEvents(store: Store, cutoff: number): Promise<number> {
-  let deleted = 0
-  for (;;) {
-    const some = await store.write((tx) => forgetSome(tx, cutoff, AT_ONCE))
-    deleted += some
-    if (some < AT_ONCE) return deleted
-  }
+/** Deletes events from before `cutoff` (Unix ms). */
+export async function deleteOldEvents(store: Store, cutoff: number): Promise<void> {
+  await untilFewer(AT_ONCE, () => store.write((tx) => forgetEvents(tx, cutoff, AT_ONCE)))
 }

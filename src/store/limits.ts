@@ -90,9 +90,21 @@ interface LimitQuery {
   action?: LimitAction
 }
 
+type Named = Pick<LimitRow, 'scope' | 'subject'>
+
 /** The limits that count work for any of these entities, or for the project, ordered by ID. */
-export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Limit[]> {
-  return await limitsOf(db, wanted, (query) => query)
+export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = false): Promise<Limit[]> {
+  const names = [
+    ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
+    ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
+  ]
+  // Each once: every slice finds the limits of the project.
+  const byId = new Map<string, LimitRow>()
+  for (const some of names.length === 0 ? [names] : slices(names)) {
+    const query = matching(db, wanted, some)
+    for (const row of await (isLocked ? query.forUpdate() : query).execute()) byId.set(row.id, row)
+  }
+  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
 }
 
 /**
@@ -100,26 +112,7 @@ export async function matchingLimits(db: Reader, wanted: LimitQuery): Promise<Li
  * reservations of the first. All transactions lock limits in the order of their IDs.
  */
 export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<Limit[]> {
-  return await limitsOf(tx, wanted, (query) => query.forUpdate())
-}
-
-type Named = Pick<LimitRow, 'scope' | 'subject'>
-type Matching = ReturnType<typeof matching>
-
-async function limitsOf(
-  db: Reader,
-  wanted: LimitQuery,
-  locked: (query: Matching) => Matching,
-): Promise<Limit[]> {
-  const names = [
-    ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
-    ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
-  ]
-  // Each once: every slice finds the limits of the project.
-  const byId = new Map<string, LimitRow>()
-  for (const some of names.length === 0 ? [names] : slices(names))
-    for (const row of await locked(matching(db, wanted, some)).execute()) byId.set(row.id, row)
-  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
+  return await matchingLimits(tx, wanted, true)
 }
 
 function matching(db: Reader, { project_id, action }: LimitQuery, names: readonly Named[]) {

@@ -115,3 +115,10 @@ export class Writes {
     }
   }
 }
+
+/** Repeats a change of `most` rows until it has changed fewer. */
+export async function untilFewer(most: number, change: () => Promise<number>): Promise<void> {
+  while ((await change()) >= most) {
+    // Other writers run between the transactions.
+  }
+}

@@ -178,25 +178,13 @@ export async function readFileTask(
 }
 
 /**
- * Whether a maintenance task is due: one query for all tasks, because every worker asks every second and the answer is
- * nearly always no.
+ * Whether each maintenance task is due: sessions whose lease has run out, parked chunks whose time has come, files past
+ * their retention, uploads that were not completed in time, blobs pending deletion. It is one query, because every worker
+ * asks every second and the answer is nearly always no. States are written into the statement, so that the partial
+ * indexes serve it.
  */
-interface MaintenanceDue {
-  /** Sessions whose lease has run out. */
-  sessions: boolean
-  /** Parked chunks whose time has come. */
-  parked: boolean
-  /** Files past their retention. */
-  files: boolean
-  /** Uploads that were not completed in time. */
-  uploads: boolean
-  /** Blobs pending deletion. */
-  blobs: boolean
-}
-
-/** States are written into the statement, so that the partial indexes serve it. */
-export async function maintenanceDue(db: Reader, now: number): Promise<MaintenanceDue> {
-  const due = await db
+export async function maintenanceDue(db: Reader, now: number) {
+  return await db
     .selectNoFrom(({ exists, selectFrom }) => [
       exists(selectFrom('workers').select('id').where('lease_until', '<=', NOW)).as('sessions'),
       exists(
@@ -217,11 +205,4 @@ export async function maintenanceDue(db: Reader, now: number): Promise<Maintenan
       exists(selectFrom('blobs').select('key').where('deletion_pending_since', 'is not', null)).as('blobs'),
     ])
     .executeTakeFirstOrThrow()
-  return {
-    sessions: Boolean(due.sessions),
-    parked: Boolean(due.parked),
-    files: Boolean(due.files),
-    uploads: Boolean(due.uploads),
-    blobs: Boolean(due.blobs),
-  }
 }

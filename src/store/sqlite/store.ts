@@ -21,7 +21,7 @@ import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../calls.ts'
 import { migrateToLatest } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import { DatabaseFailure, type Store, Writes } from '../store.ts'
+import { DatabaseFailure, type Store, untilFewer, Writes } from '../store.ts'
 import {
   asRejected,
   type CommitSettings,
@@ -66,13 +66,11 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     check: () => checkDatabase(reader),
     migrate: () => migrateToLatest(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
-      const some = () =>
+      await untilFewer(REQUESTS_AT_ONCE, () =>
         oneAtATime(() =>
           writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),
-        )
-      while ((await some()) === REQUESTS_AT_ONCE) {
-        // Other writers run between the transactions.
-      }
+        ),
+      )
     },
     async close() {
       await asyncWriter.destroy()
