@@ -3,6 +3,7 @@ import { chmodSync, readdirSync, rmSync } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
 import { makeFolder } from '../blobs/folders.ts'
+import { hasCode } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -58,7 +59,9 @@ export async function askToReload(data_dir: string): Promise<Map<string, ReloadA
 function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder).filter((name) => name.endsWith('.sock'))
-  } catch {
+  } catch (error) {
+    // Another user's folder is told as such.
+    if (!hasCode(error, 'ENOENT')) throw error
     return []
   }
 }
