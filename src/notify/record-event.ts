@@ -158,7 +158,7 @@ function inMetric(metric: LimitMetric, units: number): number {
 
 const AT_ONCE = 500
 
-/** Deletes events from before `cutoff` (Unix ms). */
-export async function deleteOldEvents(store: Store, cutoff: number): Promise<void> {
-  await untilFewer(AT_ONCE, () => store.write((tx) => forgetEvents(tx, cutoff, AT_ONCE)))
+/** Deletes events from before `cutoff` (Unix ms); returns their number. */
+export async function deleteOldEvents(store: Store, cutoff: number): Promise<number> {
+  return await untilFewer(AT_ONCE, () => store.write((tx) => forgetEvents(tx, cutoff, AT_ONCE)))
 }

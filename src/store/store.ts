@@ -116,9 +116,11 @@ export class Writes {
   }
 }
 
-/** Repeats a change of `most` rows until it has changed fewer. */
-export async function untilFewer(most: number, change: () => Promise<number>): Promise<void> {
-  while ((await change()) >= most) {
-    // Other writers run between the transactions.
+/** Repeats a change of `most` rows until it has changed fewer; returns how many in all. Other writers run in between. */
+export async function untilFewer(most: number, change: () => Promise<number>): Promise<number> {
+  for (let all = 0; ; ) {
+    const changed = await change()
+    all += changed
+    if (changed < most) return all
   }
 }
