@@ -150,9 +150,12 @@ export function machineOf({ gpus, memory, run_ms_min }: Static<typeof ENGINES>, 
 const METRICS = 'the address of its metrics such as http://10.0.0.5:8000/metrics, auto, or off'
 
 const LIVE = section({
-  metrics: byDefault(
-    'auto',
-    orWord(text(/^https?:\/\/[^\s@]+$/, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
+  metrics: named(
+    'metrics_url',
+    byDefault(
+      'auto',
+      orWord(text(/^https?:\/\/[^\s@]+$/, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
+    ),
   ),
   waiting_max: byDefault(0, integer(0)),
   cache_max: byDefault(0.85, fraction),

@@ -10,7 +10,6 @@ import {
   addressOf,
   type BucketConfig,
   type Config,
-  type LiveConfig,
   type ModelConfig,
   type TracingConfig,
   type UpstreamConfig,
@@ -221,20 +220,13 @@ function upstreamOf(
     ...rest,
     ...client,
     ...server,
-    live: live && base_url !== null ? liveOf(live, base_url) : null,
+    live: live && base_url !== null ? { ...live, metrics_url: metricsUrl(live.metrics_url, base_url) } : null,
     proxy:
       base_url === null || rest.proxy === 'off' || rest.discover !== null
         ? null
         : (rest.proxy ?? proxyFromEnv(base_url, env)),
     name: rest.name ?? (engine === null ? addressOf(base_url ?? '') : basename(engine.command[0] ?? '')),
   }
-}
-
-function liveOf(
-  { metrics, ...terms }: NonNullable<Extract<ModelShape['upstreams'][number], { type: 'openai' }>['live']>,
-  base_url: string,
-): LiveConfig {
-  return { ...terms, metrics_url: metricsUrl(metrics, base_url) }
 }
 
 /** Two upstreams of one model may be alike; their names must not be. */
