@@ -1,9 +1,7 @@
 // run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
 // it again with the answers in it.
-import { createWriteStream } from 'node:fs'
 import { access } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
-import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { makeFolder } from '../../blobs/folders.ts'
 import { isTerminal, type Reask } from '../../domain/batch.ts'
@@ -17,7 +15,7 @@ import { ModelOverride } from '../client/request-lines.ts'
 import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
-import { checkOutput } from '../output-file.ts'
+import { checkOutput, writeWhole } from '../output-file.ts'
 import type { ConfigFlags, Shell } from '../shell.ts'
 import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
 import { fileSource } from '../tables/open-table.ts'
@@ -222,7 +220,7 @@ async function requestsOf(
   makeFolder(folder, 0o777)
   const path = join(folder, basename(input).replace(/\.(gz|zst)$/i, ''))
   const bytes = tableBytes(await fileSource(input))
-  await pipeline(override ? override.lines(bytes) : bytes, createWriteStream(path))
+  await writeWhole(path, override ? override.lines(bytes) : bytes)
   return path
 }
 
