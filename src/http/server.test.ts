@@ -2,13 +2,17 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { pino } from 'pino'
 import { Registry } from 'prom-client'
 import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
 import { readOwn } from '../store/rows.ts'
+import { publicRoute } from './route.ts'
+import { buildServer } from './server.ts'
 
 /** Sends these bytes on a bare connection and reads until it ends. */
 async function sendRaw(port: number, bytes: string): Promise<Answer> {
@@ -430,3 +434,24 @@ test('a connection that was opened in advance does not keep the service from clo
   await server[Symbol.asyncDispose]()
   await ended
 })
+
+test('an answer that breaks off is logged, whatever it is', async () => {
+  await using server = await testServer()
+  const lines: string[] = []
+  const log = pino({}, { write: (line) => void lines.push(line) })
+  await using app = buildServer({ ...server.deps, log })
+  publicRoute(app, 'GET /broken', { handler: (_, reply) => reply.send(Readable.from(brokenOff())) })
+  const url = await app.listen({ host: '127.0.0.1', port: 0 })
+  await assert.rejects((await fetch(`${url}/broken`)).text())
+  const told = lines.map((line) => JSON.parse(line)).filter(({ level }) => level === 50)
+  assert.deepEqual(
+    told.map(({ msg, err, path, request_id }) => [msg, err.message, path, isId('request', request_id)]),
+    [['an answer broke off', 'the disk is gone', '/broken', true]],
+  )
+})
+
+async function* brokenOff(): AsyncGenerator<string> {
+  yield 'a beginning'
+  await setImmediate()
+  throw new Error('the disk is gone')
+}

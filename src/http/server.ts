@@ -131,7 +131,7 @@ export function buildServer(deps: ServerDependencies): App {
   const app: App = fastify({
     ...(deps.log ? { loggerInstance: deps.log } : {}),
     schemaController: { compilersFactory: { buildValidator: noDefault, buildSerializer: noDefault } },
-    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
+    logController: new CallLog({ disableRequestLogging: true, requestIdLogLabel: 'request_id' }),
     genReqId: nextRequestId,
     trustProxy: false,
     bodyLimit: JSON_BYTES_MAX,
@@ -358,6 +358,14 @@ export function buildServer(deps: ServerDependencies): App {
   app.decorate('routeTable', routes)
   addRoutes(app, { ...deps, proxyIdentity, countCall })
   return app
+}
+
+/** Calls are logged by the hooks above; this logs answers whose beginning was sent, and that then break off. */
+class CallLog extends LogController {
+  override streamError(err: Error & { code?: string }, request: FastifyRequest): void {
+    const hasCallerLeft = err.code === 'ERR_STREAM_PREMATURE_CLOSE'
+    if (!hasCallerLeft) request.log.error({ err, path: pathOf(request) }, 'an answer broke off')
+  }
 }
 
 /** In place of Fastify's own compilers, which are not used and would be loaded. */

@@ -49,11 +49,8 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
           'x-batch-status': batch.status,
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
-        const table = read.stream(readResultsTable({ ...ports, checks }, batch, order, read))
-        table.on('error', (error) =>
-          request.log.error({ err: error, batch_id: batch.id }, 'a table broke off'),
-        )
-        return reply.type(TABLE_TYPES[format]).send(table)
+        const table = readResultsTable({ ...ports, checks }, batch, order, read)
+        return reply.type(TABLE_TYPES[format]).send(read.stream(table))
       }
       const order = { after, limit, part, contiguous: contiguous === 'true' }
       const page = await read.turn(() => readFinished(ports, batch.id, order))
@@ -62,10 +59,7 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
         'x-has-more': String(page.hasMore),
         'x-batch-status': batch.status,
       })
-      reply.type('application/x-ndjson')
-      const text = read.stream(page.text)
-      text.on('error', (error) => request.log.error({ err: error, batch_id: batch.id }, 'a page broke off'))
-      return reply.send(text)
+      return reply.type('application/x-ndjson').send(read.stream(page.text))
     },
   })
 }

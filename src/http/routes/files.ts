@@ -301,9 +301,6 @@ export function fileContentRoute(
       const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
         objectMode: false,
       })
-      content.on('error', (error) =>
-        request.log.error({ err: error, file_id: file.id }, 'a download broke off'),
-      )
       return reply.send(encoding === null ? content : encode(content, encoding))
     },
   })

@@ -126,11 +126,8 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         throw new ApiError('invalid_request', `The batch has no results yet: it is ${batch.status}.`)
       const [shown] = await showMessageBatches(store.read, [batch], request, now)
       if (shown?.archived_at) throw new ApiError('file_not_found', NO_RESULTS)
-      const results = read.stream(messageResults({ db: store.read, sealed, now }, batch.id))
-      results.on('error', (error) =>
-        request.log.error({ err: error, batch_id: batch.id }, 'results broke off'),
-      )
-      return reply.type('application/x-jsonl').send(results)
+      const results = messageResults({ db: store.read, sealed, now }, batch.id)
+      return reply.type('application/x-jsonl').send(read.stream(results))
     },
   })
 
