@@ -1,6 +1,8 @@
-// Shows the key figures of a page.
+// Shows the key figures and facts of a page, and moments in the reader's zone, with UTC on hover and for machines.
 import type { ComponentChildren, VNode } from 'preact'
-import { compact, count, usd, usdExact } from '../format.ts'
+import { every, now } from '../browser-clock.ts'
+import { Cell, useCell } from '../cell.ts'
+import { compact, count, dateTime, relative, usd, usdExact, utc } from '../format.ts'
 
 interface FigureProps {
   title: string
@@ -40,4 +42,19 @@ export function costFigure(title: string, value: number, note?: ComponentChildre
 /** A large number, rounded, and exact on hover. */
 export function amountFigure(title: string, value: number, note?: ComponentChildren): FigureProps {
   return { title, value: compact(value), exact: count(value), note }
+}
+
+/** One timer for all that a page shows. */
+const shownAt = new Cell(now())
+every(15_000, () => shownAt.set(now()))
+
+/** `at`: Unix seconds. */
+export function Time({ at, short }: { at: number; short?: boolean }): VNode {
+  useCell(shownAt)
+  const title = short ? `${dateTime(at, now())} · ${utc(at)}` : utc(at)
+  return (
+    <time dateTime={new Date(at * 1000).toISOString()} title={title}>
+      {short ? relative(at, now()) : dateTime(at, now())}
+    </time>
+  )
 }
