@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createWriteStream } from 'node:fs'
 import { setTimeout } from 'node:timers/promises'
+import { type ApiAt, callApi } from '../test/support/api.ts'
 import { sendFile } from './upload-client.ts'
 
 export interface Batch {
@@ -15,17 +16,15 @@ export interface Batch {
 }
 
 export class BatchClient {
-  readonly #url: string
-  readonly #key: string
+  readonly #at: ApiAt
 
-  constructor(url: string, key: string) {
-    this.#url = url
-    this.#key = key
+  constructor(at: ApiAt) {
+    this.#at = at
   }
 
   /** Resolves with the file's ID once it is validated. */
   async upload(path: string, ask_every_ms: number): Promise<string> {
-    const { id } = JSON.parse(await sendFile(`${this.#url}/v1/files`, this.#key, path))
+    const { id } = JSON.parse(await sendFile(`${this.#at.url}/v1/files`, this.#at.key, path))
     let file = await this.call('GET', `/v1/files/${id}`)
     while (file.status === 'pending') {
       await setTimeout(ask_every_ms)
@@ -65,14 +64,7 @@ export class BatchClient {
     body?: object,
     headers: Record<string, string> = {},
   ): Promise<Batch> {
-    const json = body === undefined ? {} : { 'content-type': 'application/json' }
-    const response = await fetch(this.#url + path, {
-      method,
-      headers: { authorization: `Bearer ${this.#key}`, ...json, ...headers },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    })
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
-    return (await response.json()) as Batch
+    return JSON.parse(await callApi(this.#at, method, path, body, headers)) as Batch
   }
 }
 

@@ -162,7 +162,7 @@ export async function startService(
 export function reached({ first }: Started, data: string): Pick<Service, 'url' | 'key' | 'client'> {
   const url = first.replace('offpeak listening on ', '')
   const key = readFileSync(join(data, 'api-key'), 'utf8').trim()
-  return { url, key, client: new BatchClient(url, key) }
+  return { url, key, client: new BatchClient({ url, key }) }
 }
 
 /** The configuration of the model `bench` at one server. */

@@ -18,20 +18,14 @@ export interface BatchSide {
 }
 
 export interface DayResult {
-  /** Times to first token of live requests, ms, in order. */
-  ttfts: Float64Array
   /** Tokens of answers to lines that were answered within the day. */
   batchTokens: number
-  liveTokens: number
-  batchInFlightMean: number
   preemptions: number
-  steps: number
+  /** Times to the first token of live requests, in ms. */
   p50: number
   p99: number
   /** How many live requests were in the engine, every 10 ms. */
   liveInFlight: Uint16Array
-  /** p99 of each twelfth. */
-  parts: { live: number; own: number; p50: number; p99: number }[]
 }
 
 export const SAMPLE_MS = 10
@@ -50,11 +44,8 @@ export class Day {
   readonly #nextArrival: (from: number) => number
   readonly #batch: BatchSide | null
   readonly #ttfts: number[] = []
-  readonly #at: number[] = []
   #batchTokens = 0
-  #liveTokens = 0
   readonly #samples: Uint16Array
-  readonly #own: Uint16Array
 
   constructor(options: {
     engine: EngineOptions
@@ -78,7 +69,6 @@ export class Day {
     this.#rate = (now) => rateAt(now, load, capacity, lengthMs)
     this.#nextArrival = arrivals(this.#rate, (capacity / 1000) * load[1], this.#random)
     this.#samples = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
-    this.#own = new Uint16Array(Math.ceil(lengthMs / SAMPLE_MS) + 1)
   }
 
   /** Live requests that arrive in a second just now, on average. */
@@ -124,10 +114,8 @@ export class Day {
       const timer = this.#timers.at(-1)?.at ?? Number.POSITIVE_INFINITY
       const step = this.engine.nextAt ?? Number.POSITIVE_INFINITY
       const next = Math.min(arrival, timer, step)
-      while (sampled * SAMPLE_MS <= Math.min(next, this.lengthMs)) {
-        this.#samples[sampled] = this.liveInFlight
-        this.#own[sampled++] = this.inFlight
-      }
+      while (sampled * SAMPLE_MS <= Math.min(next, this.lengthMs))
+        this.#samples[sampled++] = this.liveInFlight
       this.now = next
       if (step <= next) this.engine.advance(next)
       else if (timer <= next) this.#timers.pop()!.fn()
@@ -136,61 +124,35 @@ export class Day {
         arrival = this.#nextArrival(this.now)
       }
     }
-    return this.#result()
+    return {
+      batchTokens: this.#batchTokens,
+      preemptions: this.engine.stats.preemptions,
+      p50: quantile(this.#ttfts, 0.5),
+      p99: quantile(this.#ttfts, 0.99),
+      liveInFlight: this.#samples,
+    }
   }
 
   #arrive(): void {
     const { prompt, output, priority } = this.#work.live
     const at = this.now
-    const tokens = around(output, this.#random)
+    const output_tokens = around(output, this.#random)
     this.liveInFlight++
     this.engine.submit(
       {
         prompt_tokens: around(prompt, this.#random),
-        output_tokens: tokens,
+        output_tokens,
         priority,
         keys: [],
         onToken: (count, now) => {
-          if (count !== 1) return
-          this.#ttfts.push(now - at)
-          this.#at.push(at)
+          if (count === 1) this.#ttfts.push(now - at)
         },
         onDone: () => {
           this.liveInFlight--
-          this.#liveTokens += tokens
         },
       },
       at,
     )
-  }
-
-  #result(): DayResult {
-    const ttfts = Float64Array.from(this.#ttfts)
-    const { preemptions, steps } = this.engine.stats
-    const parts = Array.from({ length: 12 }, (_, i) => {
-      const within = (at: number): boolean => Math.floor((at / this.lengthMs) * 12) === i
-      const some = this.#ttfts.filter((_, j) => within(this.#at[j]!))
-      const mean = (of: Uint16Array): number =>
-        of.filter((_, j) => within(j * SAMPLE_MS)).reduce((a, b) => a + b, 0) / (of.length / 12)
-      return {
-        live: mean(this.#samples),
-        own: mean(this.#own),
-        p50: quantile(some, 0.5),
-        p99: quantile(some, 0.99),
-      }
-    })
-    return {
-      ttfts,
-      batchTokens: this.#batchTokens,
-      liveTokens: this.#liveTokens,
-      batchInFlightMean: this.#own.reduce((a, b) => a + b, 0) / this.#own.length,
-      preemptions,
-      steps,
-      p50: quantile(ttfts, 0.5),
-      p99: quantile(ttfts, 0.99),
-      liveInFlight: this.#samples,
-      parts,
-    }
   }
 }
 

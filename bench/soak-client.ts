@@ -2,6 +2,7 @@
 // clients do: reading along, cancelling, hanging up in the middle of a download or of an upload, deleting.
 import { request } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
+import { askApi, uploadForm } from '../test/support/api.ts'
 import type { Batch } from './batch-client.ts'
 
 export interface SoakCounts {
@@ -64,9 +65,7 @@ export class SoakClient {
   async #upload(size: number): Promise<string> {
     if (this.#batches % HANG_UP_EVERY === 0) await this.#hangUpUploading()
     const lines = Array.from({ length: size }, (_, i) => inputLine(i))
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([lines.join('')]), 'input.jsonl')
+    const form = uploadForm(lines.join(''))
     let file = await this.#json<{ id: string; status: string }>('POST', '/v1/files', form)
     while (file.status === 'pending') {
       await setTimeout(ASK_MS)
@@ -149,16 +148,7 @@ export class SoakClient {
 
   async #call(method: string, path: string, body?: object, signal?: AbortSignal): Promise<Response> {
     this.#counts.calls++
-    const form = body instanceof FormData
-    const response = await fetch(this.#url + path, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.#key}`,
-        ...(body === undefined || form ? {} : { 'content-type': 'application/json' }),
-      },
-      ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
-      ...(signal ? { signal } : {}),
-    })
+    const response = await askApi({ url: this.#url, key: this.#key }, method, path, body, { signal })
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`)
     return response
   }

@@ -21,6 +21,7 @@ import { readStatistics } from '../src/results/batch-statistics.ts'
 import { readKey } from '../src/store/projects.ts'
 import type { BatchRow } from '../src/store/schema.ts'
 import type { Worker } from '../src/worker/worker.ts'
+import { askApi, type Body, callApi, parsedLines, uploadForm } from './support/api.ts'
 
 const SILENT: Log = { info() {}, warn() {}, error() {} }
 
@@ -269,34 +270,19 @@ export class TestService implements AsyncDisposable {
   async request(
     method: string,
     path: string,
-    body?: string | FormData | object,
+    body?: Body,
     headers: Record<string, string> = {},
   ): Promise<Response> {
-    const json = body !== undefined && typeof body === 'object' && !(body instanceof FormData)
-    return await fetch(`${this.url}${path}`, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.key}`,
-        ...(json ? { 'content-type': 'application/json' } : {}),
-        ...headers,
-      },
-      ...(body === undefined ? {} : { body: json ? JSON.stringify(body) : (body as string | FormData) }),
-    })
+    return await askApi(this, method, path, body, { headers })
   }
 
-  async json<T>(method: string, path: string, body?: string | FormData | object): Promise<T> {
-    const response = await this.request(method, path, body)
-    const text = await response.text()
-    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
-    return JSON.parse(text) as T
+  async json<T>(method: string, path: string, body?: Body): Promise<T> {
+    return JSON.parse(await callApi(this, method, path, body)) as T
   }
 
   /** Uploads and waits until the file is judged. */
-  async upload(content: string | Buffer, filename = 'input.jsonl'): Promise<WireFile> {
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([new Uint8Array(Buffer.from(content))]), filename)
-    const file = await this.json<WireFile>('POST', '/v1/files', form)
+  async upload(content: Parameters<typeof uploadForm>[0], filename?: string): Promise<WireFile> {
+    const file = await this.json<WireFile>('POST', '/v1/files', uploadForm(content, filename))
     await this.#until(() => (this.#tasksDone.has(file.id) ? true : undefined))
     return await this.json<WireFile>('GET', `/v1/files/${file.id}`)
   }
@@ -323,11 +309,7 @@ export class TestService implements AsyncDisposable {
 
   /** Uploads, runs and waits. */
   async run(lines: readonly object[] | string | Buffer, more: object = {}): Promise<WireBatch> {
-    const content =
-      typeof lines === 'string' || Buffer.isBuffer(lines)
-        ? lines
-        : lines.map((line) => JSON.stringify(line)).join('\n')
-    const file = await this.upload(content)
+    const file = await this.upload(lines)
     if (file.status !== 'processed') throw new Error(`the file is ${file.status}: ${file.status_details}`)
     const batch = await this.create(file.id, more)
     return await this.ended(batch.id)
@@ -335,17 +317,11 @@ export class TestService implements AsyncDisposable {
 
   async content(file_id: string | null): Promise<string> {
     if (file_id === null) return ''
-    const response = await this.request('GET', `/v1/files/${file_id}/content`)
-    if (!response.ok) throw new Error(await response.text())
-    return await response.text()
+    return await callApi(this, 'GET', `/v1/files/${file_id}/content`)
   }
 
   async lines(file_id: string | null): Promise<WireLine[]> {
-    const text = await this.content(file_id)
-    return text
-      .split('\n')
-      .filter(Boolean)
-      .map((line) => JSON.parse(line) as WireLine)
+    return parsedLines(await this.content(file_id))
   }
 
   /** What the timeline of a batch adds up to is what the batch counts; sums end at the largest safe integer. */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { TestService } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const VERSION = { 'anthropic-version': '2023-06-01' }
 const BATCHES = '/v1/messages/batches'
@@ -69,10 +70,7 @@ class Client {
   async results(id: string): Promise<Result[]> {
     const { status, text } = await this.call('GET', `${BATCHES}/${id}/results`)
     assert.equal(status, 200, text)
-    return text
-      .trimEnd()
-      .split('\n')
-      .map((line) => JSON.parse(line))
+    return parsedLines(text)
   }
 }
 

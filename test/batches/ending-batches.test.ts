@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testUpstream } from '../fakes/upstream.ts'
 import { line, TestService, type WireBatch, type WireLine } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const LINES = 10_000
 const PLACES = 4
@@ -38,10 +39,7 @@ async function busy() {
 
 async function errorsOf(service: TestService, batch: WireBatch): Promise<WireLine[]> {
   const text = await (await service.request('GET', `/v1/files/${batch.error_file_id}/content`)).text()
-  return text
-    .split('\n')
-    .slice(0, -1)
-    .map((row) => JSON.parse(row))
+  return parsedLines(text)
 }
 
 async function wrappedKeys(service: TestService, file_id: string): Promise<object[]> {

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as wait } from 'node:timers/promises'
 import { line } from '../service.ts'
+import { uploadForm } from '../support/api.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { until } from '../support/offpeak-process.ts'
 
@@ -33,10 +34,7 @@ test('an API without a worker says so, before the first one and after a SIGKILL'
   )
   service.blockUnless(() => false)
   await service.start('api')
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([JSON.stringify(line('a'))]), 'input.jsonl')
-  const file = await service.json<Waiting>('POST', '/v1/files', form)
+  const file = await service.json<Waiting>('POST', '/v1/files', uploadForm([line('a')]))
   await assertSaysNoWorker(service, `/v1/files/${file.id}`)
 
   const worker = await service.start('worker')

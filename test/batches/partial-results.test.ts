@@ -10,6 +10,7 @@ import { readRow } from '../../src/store/rows.ts'
 import { SchemaChecks } from '../../src/tables/schema-checks.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireLine } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 interface Page {
   ids: string[]
@@ -24,10 +25,7 @@ async function page(service: TestService, batch_id: string, query: string): Prom
   assert.equal(response.status, 200, text)
   assert.equal(response.headers.get('content-type'), 'application/x-ndjson')
   return {
-    ids: text
-      .split('\n')
-      .filter(Boolean)
-      .map((row) => (JSON.parse(row) as WireLine).custom_id),
+    ids: parsedLines<WireLine>(text).map(({ custom_id }) => custom_id),
     next_after: Number(response.headers.get('x-next-after')),
     has_more: response.headers.get('x-has-more') === 'true',
     status: String(response.headers.get('x-batch-status')),

@@ -7,6 +7,7 @@ import { modelsById } from '../../src/compose/upstreams.ts'
 import { finishRules } from '../../src/compose/worker.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireLine } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const silent = { info() {}, warn() {}, error() {} }
 const LINES = 1_500
@@ -49,10 +50,7 @@ async function start(through = (store: OpenStore): OpenStore => store) {
 
 async function errorCodes(service: TestService, batch: WireBatch): Promise<(string | undefined)[]> {
   const text = await (await service.request('GET', `/v1/files/${batch.error_file_id}/content`)).text()
-  const rows: WireLine[] = text
-    .split('\n')
-    .slice(0, -1)
-    .map((row) => JSON.parse(row))
+  const rows = parsedLines<WireLine>(text)
   assert.equal(new Set(rows.map((row) => row.custom_id)).size, LINES)
   return [...new Set(rows.map((row) => row.error?.code))]
 }

@@ -12,6 +12,7 @@ import { tableBytes } from '../../src/tables/table-bytes.ts'
 import { offpeak, offpeakUntil } from '../fakes/offpeak.ts'
 import { type Call, completion, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const REVIEWS = [
   'id,text,stars',
@@ -178,10 +179,7 @@ describe('a table', { timeout: 60_000 }, () => {
     assert.match(refused.err, /has a column "label" already; .* --prefix new_/)
     const { code, err } = await run('x.csv', ...args, '--prefix', 'its_')
     assert.equal(code, 3, err)
-    const rows = (await text('out.jsonl'))
-      .trimEnd()
-      .split('\n')
-      .map((line) => JSON.parse(line))
+    const rows = parsedLines(await text('out.jsonl'))
     const none = { its_label: null, its_score: null, its_tags: null }
     assert.deepEqual(rows, [
       { label: 'a', its_label: 'good', its_score: 5, its_tags: ['x'], its_error: null },
@@ -258,22 +256,19 @@ describe('a table', { timeout: 60_000 }, () => {
     )
     const { code, err } = await run('x.tsv', '--prompt', 'See:', '--image', 'file', '-o', at('out.jsonl'))
     assert.equal(code, 3, err)
-    const rows = (await text('out.jsonl'))
-      .trimEnd()
-      .split('\n')
-      .map((line) => JSON.parse(line))
+    const rows = parsedLines<{ answer: string; error: string }>(await text('out.jsonl'))
     const part = { type: 'text', text: 'See:' }
-    assert.deepEqual(JSON.parse(rows[0].answer), [
+    assert.deepEqual(JSON.parse(rows[0]!.answer), [
       part,
       { type: 'image_url', image_url: { url: 'data:image/png;base64,iVBORw==' } },
     ])
-    assert.deepEqual(JSON.parse(rows[1].answer), [
+    assert.deepEqual(JSON.parse(rows[1]!.answer), [
       part,
       { type: 'image_url', image_url: { url: 'https://example.com/a.jpg' } },
     ])
-    assert.equal(rows[2].error, 'not_sent: there is no image gone.jpg')
-    assert.deepEqual([rows[3].answer, rows[3].error], ['"See:"', null])
-    assert.match(rows[4].error, /^not_sent: the image notes\.txt is not a \.png/)
+    assert.equal(rows[2]!.error, 'not_sent: there is no image gone.jpg')
+    assert.deepEqual([rows[3]!.answer, rows[3]!.error], ['"See:"', null])
+    assert.match(rows[4]!.error, /^not_sent: the image notes\.txt is not a \.png/)
   })
 
   test('that was interrupted is resumed with the same batch', async () => {
@@ -475,14 +470,10 @@ describe('a table', { timeout: 60_000 }, () => {
     const args = ['--prompt', '{{answer}}', '--prefix', 'next_', '--spreadsheet', '-o', at('plain.jsonl')]
     const second = await run('sheet.csv', ...args)
     assert.equal(second.code, 0, second.err)
-    const rows = (await text('plain.jsonl')).trimEnd().split('\n')
-    assert.deepEqual(
-      rows.map((row) => JSON.parse(row)),
-      [
-        { n: '-5', say: '=1+1', answer: '==1+1', error: null, next_answer: '===1+1', next_error: null },
-        { n: '7', say: '@you', answer: '=@you', error: null, next_answer: '==@you', next_error: null },
-      ],
-    )
+    assert.deepEqual(parsedLines(await text('plain.jsonl')), [
+      { n: '-5', say: '=1+1', answer: '==1+1', error: null, next_answer: '===1+1', next_error: null },
+      { n: '7', say: '@you', answer: '=@you', error: null, next_answer: '==@you', next_error: null },
+    ])
   })
 
   test('may be compressed, in one piece or several, and a broken one says so', async () => {

@@ -11,6 +11,7 @@ import { systemClock } from '../../src/domain/clock.ts'
 import { type UnreliableProxy, unreliableProxy } from '../fakes/unreliable-proxy.ts'
 import { type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const POLL_MS = 10
 const WAIT_MS = 10_000
@@ -92,9 +93,8 @@ test('the SDK uploads a stream from a file, waits, runs a batch, and reads and d
   assert.equal(done.metadata?.entity, 'user:1')
   assert.ok(done.output_file_id)
   const content = await (await client.files.content(done.output_file_id)).text()
-  const lines = content.trimEnd().split('\n')
   assert.deepEqual(
-    lines.map((text) => JSON.parse(text).custom_id),
+    parsedLines<{ custom_id: string }>(content).map(({ custom_id }) => custom_id),
     ['a', 'b', 'c'],
   )
   assert.equal(await (await client.files.content(file.id)).text(), THREE_LINES)

@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
 import { line, type WireBatch, type WireFile, type WireLine } from '../service.ts'
+import { parsedLines, uploadForm } from '../support/api.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { childrenOf, killIfThere, until } from '../support/offpeak-process.ts'
 
@@ -118,12 +119,9 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
     const [requests, copies, answered] = [400, 15, 395]
     crash.blockUnless((content) => Number(content.slice(1)) < answered)
     const lines = Array.from({ length: requests * copies }, (_, i) =>
-      JSON.stringify(line(`l${i}`, `p${i % requests}`, { temperature: 0 })),
+      line(`l${i}`, `p${i % requests}`, { temperature: 0 }),
     )
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([lines.join('\n')]), 'input.jsonl')
-    const file = await crash.json<WireFile>('POST', '/v1/files', form)
+    const file = await crash.json<WireFile>('POST', '/v1/files', uploadForm(lines))
     const order = { endpoint: '/v1/chat/completions', completion_window: '24h', dedupe: true }
     const { id } = await crash.json<{ id: string }>('POST', '/v1/batches', {
       input_file_id: file.id,
@@ -285,9 +283,9 @@ describe('real crashes', { concurrency: 3, timeout: 180_000, skip: !existsSync('
       })
       assert.deepEqual(await once(second, 'close'), [0, null])
       assert.equal(JSON.parse(said).batch_id, batch_id)
-      const output = (await readFile(join(crash.folder, 'in.out.jsonl'), 'utf8')).trimEnd().split('\n')
+      const output = parsedLines<WireLine>(await readFile(join(crash.folder, 'in.out.jsonl'), 'utf8'))
       assert.deepEqual(
-        output.map((text) => JSON.parse(text).custom_id),
+        output.map(({ custom_id }) => custom_id),
         Array.from({ length: COUNT }, (_, i) => `l${i}`),
       )
       assert.equal(crash.counts().size, COUNT)

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { readRow } from '../../src/store/rows.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireFile } from '../service.ts'
+import { uploadForm } from '../support/api.ts'
 
 const COUNT = 20
 
@@ -116,10 +117,7 @@ test('a batch whose input and index are both damaged ends with its window', asyn
 
 test('an upload that is damaged before it was validated is refused, and says that it can be sent again', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:9/v1'), { worker: false })
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([INPUT]), 'input.jsonl')
-  const { id } = await service.json<WireFile>('POST', '/v1/files', form)
+  const { id } = await service.json<WireFile>('POST', '/v1/files', uploadForm(INPUT))
   await damage(service, `files/${id}/upload`)
   // As if it had been tried before.
   await service.stores.store.write((tx) => tx.updateTable('tasks').set({ attempts: 2 }).execute())

@@ -9,6 +9,7 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { line } from '../service.ts'
+import { askApi, callApi, uploadForm } from '../support/api.ts'
 import { cleanEnv } from '../support/offpeak-process.ts'
 
 const MAIN = new URL('../../src/main.ts', import.meta.url).pathname
@@ -48,29 +49,19 @@ log: {level: silent}
         if (found) resolve(found[1]!)
       })
     })
-    const authorization = `Bearer ${(await readFile(join(folder, 'offpeak-data', 'api-key'), 'utf8')).trim()}`
-    const call = async <T>(path: string, body?: FormData | string): Promise<T> => {
-      const json = typeof body === 'string' ? { 'content-type': 'application/json' } : {}
-      const init = body === undefined ? {} : { method: 'POST', body }
-      const response = await fetch(`${url}${path}`, { ...init, headers: { authorization, ...json } })
-      assert.ok(response.ok, `${path}: ${response.status}`)
-      return (await response.json()) as T
-    }
+    const at = { url, key: (await readFile(join(folder, 'offpeak-data', 'api-key'), 'utf8')).trim() }
+    const call = async <T>(path: string, body?: object): Promise<T> =>
+      JSON.parse(await callApi(at, body ? 'POST' : 'GET', path, body)) as T
     const refused = async (): Promise<string> => {
       const order = { input_url: 's3://data/x', endpoint: '/v1/chat/completions', completion_window: '24h' }
-      const init = { method: 'POST', body: JSON.stringify(order) }
-      const headers = { authorization, 'content-type': 'application/json' }
-      const answer = await fetch(`${url}/v1/batches`, { ...init, headers })
+      const answer = await askApi(at, 'POST', '/v1/batches', order)
       return ((await answer.json()) as { error: { message: string } }).error.message
     }
     assert.match(await refused(), /may read no bucket/)
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    const lines = Array.from({ length: 40 }, (_, i) => JSON.stringify(line(`l${i}`)))
-    form.set('file', new Blob([lines.join('\n')]), 'input.jsonl')
+    const form = uploadForm(Array.from({ length: 40 }, (_, i) => line(`l${i}`)))
     const { id: input_file_id } = await call<{ id: string }>('/v1/files', form)
     const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-    const { id } = await call<{ id: string }>('/v1/batches', JSON.stringify(order))
+    const { id } = await call<{ id: string }>('/v1/batches', order)
     await first.arrived(2)
 
     await writeFile(file, `${config(second.base_url, 2)}\nregin: eu\n`)

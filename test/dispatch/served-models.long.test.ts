@@ -8,6 +8,7 @@ import { serve } from '../../src/compose/serve.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { line, type WireBatch, type WireLine } from '../service.ts'
+import { callApi, parsedLines, uploadForm } from '../support/api.ts'
 
 const LISTED = {
   object: 'list',
@@ -27,14 +28,9 @@ async function withService(
   const overrides = { data: folder, port: '0', log_level: 'silent' }
   const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'all' })
   try {
-    const authorization = `Bearer ${(await readFile(join(folder, 'api-key'), 'utf8')).trim()}`
+    const key = (await readFile(join(folder, 'api-key'), 'utf8')).trim()
     await use(async (path, body) => {
-      const isForm = body instanceof FormData
-      const headers = { authorization, ...(isForm || !body ? {} : { 'content-type': 'application/json' }) }
-      const init = body ? { method: 'POST', body: isForm ? body : JSON.stringify(body) } : {}
-      const response = await fetch(running.url + path, { ...init, headers })
-      const text = await response.text()
-      assert.ok(response.ok, `${path}: ${response.status} ${text}`)
+      const text = await callApi({ url: String(running.url), key }, body ? 'POST' : 'GET', path, body)
       return path.endsWith('/content') ? text : JSON.parse(text)
     })
   } finally {
@@ -53,25 +49,19 @@ test('windows and adapters come from the server, and are known when it is down a
         ['m', 100],
         ['sql-lora', 100],
       ])
-      const form = new FormData()
-      form.set('purpose', 'batch')
       const lines = [
         line('short'),
         line('long', 'a long story '.repeat(1000)),
         line('adapter', 'which table?', { model: 'sql-lora' }),
         line('unknown', 'who?', { model: 'other-lora' }),
       ]
-      form.set('file', new Blob(lines.map((one) => `${JSON.stringify(one)}\n`)), 'input.jsonl')
-      const { id: input_file_id } = await call<{ id: string }>('/v1/files', form)
+      const { id: input_file_id } = await call<{ id: string }>('/v1/files', uploadForm(lines))
       const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
       let batch = await call<WireBatch>('/v1/batches', order)
       while (batch.status !== 'completed') batch = await call<WireBatch>(`/v1/batches/${batch.id}`)
       assert.deepEqual(upstream.calls.map(({ body }) => body.model).toSorted(), ['base', 'sql-lora'])
       const errors = await call<string>(`/v1/files/${batch.error_file_id}/content`)
-      const failed: WireLine[] = errors
-        .trim()
-        .split('\n')
-        .map((text) => JSON.parse(text))
+      const failed = parsedLines<WireLine>(errors)
       assert.deepEqual(
         failed.map(({ custom_id, error }) => [custom_id, error?.code]),
         [

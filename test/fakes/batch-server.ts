@@ -4,6 +4,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
+import { parsedLines } from '../support/api.ts'
 import { type Listening, listen } from '../support/listen.ts'
 import { completion, message } from './upstream.ts'
 
@@ -188,10 +189,7 @@ export class BatchServer implements AsyncDisposable {
   #input(file_id: string): InputLine[] {
     const known = this.#inputs.get(file_id)
     if (known) return known
-    const lines = (this.files.get(file_id)?.content ?? '')
-      .split('\n')
-      .filter(Boolean)
-      .map((text) => JSON.parse(text) as InputLine)
+    const lines = parsedLines<InputLine>(this.files.get(file_id)?.content ?? '')
     this.#inputs.set(file_id, lines)
     return lines
   }

@@ -2,39 +2,27 @@
 import assert from 'node:assert/strict'
 import { setTimeout as wait } from 'node:timers/promises'
 import { line, type WireBatch, type WireFile, type WireLine } from '../service.ts'
+import { type ApiAt, askApi, parsedLines, uploadForm } from '../support/api.ts'
 
 const POLL_MS = 250
 
 export class Client {
-  readonly #url: string
-  readonly #key: string
+  readonly #at: ApiAt
   readonly #callMsMax: number
 
-  constructor(url: string, key: string, callMsMax: number) {
-    this.#url = url
-    this.#key = key
+  constructor(at: ApiAt, callMsMax: number) {
+    this.#at = at
     this.#callMsMax = callMsMax
   }
 
   async call(path: string, body?: FormData | object): Promise<Response> {
-    const json = body !== undefined && !(body instanceof FormData)
-    return await fetch(this.#url + path, {
-      method: body === undefined ? 'GET' : 'POST',
-      headers: {
-        authorization: `Bearer ${this.#key}`,
-        ...(json ? { 'content-type': 'application/json' } : {}),
-      },
-      ...(body === undefined ? {} : { body: json ? JSON.stringify(body) : (body as FormData) }),
-      signal: AbortSignal.timeout(this.#callMsMax),
-    })
+    const signal = AbortSignal.timeout(this.#callMsMax)
+    return await askApi(this.#at, body === undefined ? 'GET' : 'POST', path, body, { signal })
   }
 
   /** A batch of lines that are called `name-0`, `name-1` and so on. */
   async createBatch(name: string, lines: number): Promise<string> {
-    const content = names(name, lines).map((id) => JSON.stringify(line(id)))
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([content.join('\n')]), 'input.jsonl')
+    const form = uploadForm(names(name, lines).map((id) => line(id)))
     const file = await this.#json<WireFile>('/v1/files', form)
     const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
     return (await this.#json<WireBatch>('/v1/batches', order)).id
@@ -60,10 +48,7 @@ export class Client {
   /** The custom IDs in the output file. */
   async resultNames(batch: WireBatch): Promise<string[]> {
     const text = await (await this.call(`/v1/files/${batch.output_file_id}/content`)).text()
-    return text
-      .split('\n')
-      .filter(Boolean)
-      .map((row) => (JSON.parse(row) as WireLine).custom_id)
+    return parsedLines<WireLine>(text).map(({ custom_id }) => custom_id)
   }
 
   async #json<T>(path: string, body?: FormData | object): Promise<T> {

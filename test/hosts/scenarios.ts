@@ -30,7 +30,7 @@ const CUT_MS = 20_000
 
 /** Returns the number of violations. `only`: a part of the names of the scenarios to run. */
 export async function scenarios(hosts: Hosts, only: string): Promise<number> {
-  const client = new Client(hosts.url, readFileSync(hosts.keyFile, 'utf8').trim(), CALL_MS_MAX)
+  const client = new Client({ url: hosts.url, key: readFileSync(hosts.keyFile, 'utf8').trim() }, CALL_MS_MAX)
   const calls = async (): Promise<ModelCall[]> =>
     (await (await fetch(`${new URL(hosts.model).origin}/calls`)).json()) as ModelCall[]
   const callsOf = async (name: string): Promise<ModelCall[]> =>

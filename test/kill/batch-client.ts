@@ -3,6 +3,7 @@
 // what the service will be held to.
 import { setTimeout as wait } from 'node:timers/promises'
 import type { SeededRandom } from '../simulation/seeded-random.ts'
+import { askApi, uploadForm } from '../support/api.ts'
 
 /** No answer for so long, though somebody tries all the time, is an outage; times the run's patience. */
 export const OUTAGE_MS_MAX = 15_000
@@ -139,22 +140,14 @@ export class BatchClient {
     headers: Record<string, string> = {},
   ): Promise<Answer> {
     const { patience } = this.#options
-    const form = body instanceof FormData
+    const at = { url: this.#options.url, key: this.#wishes.key }
     const begun = performance.now() - this.#options.stillMs()
     const took = (): number => performance.now() - begun - this.#options.stillMs()
     for (;;) {
       let last: string
       try {
-        const response = await fetch(this.#options.url + path, {
-          method,
-          signal: AbortSignal.timeout(CALL_MS_MAX * patience),
-          headers: {
-            authorization: `Bearer ${this.#wishes.key}`,
-            ...(body === undefined || form ? {} : { 'content-type': 'application/json' }),
-            ...headers,
-          },
-          ...(body === undefined ? {} : { body: form ? body : JSON.stringify(body) }),
-        })
+        const signal = AbortSignal.timeout(CALL_MS_MAX * patience)
+        const response = await askApi(at, method, path, body, { headers, signal })
         const answer = { status: response.status, text: await response.text() }
         const later = answer.status >= 500 || answer.text.includes('idempotency_in_progress')
         if (!later) {
@@ -204,10 +197,7 @@ export class BatchClient {
   /** Null when it was stopped meanwhile. */
   async #upload(lines: readonly string[], entity: string): Promise<string | null> {
     const text = lines.map((mark, i) => inputLine(mark, i % 3 === 0 ? entity : null)).join('\n')
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([text]), 'input.jsonl')
-    const { status, text: answer } = await this.ask('POST', '/v1/files', form)
+    const { status, text: answer } = await this.ask('POST', '/v1/files', uploadForm(text))
     if (status !== 200) {
       this.#options.onFault(`an upload was answered with ${status}: ${answer}`)
       return null

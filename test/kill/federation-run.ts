@@ -4,8 +4,9 @@
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
-import { line } from '../service.ts'
+import { line, type WireLine } from '../service.ts'
 import { seededRandom } from '../simulation/seeded-random.ts'
+import { parsedLines } from '../support/api.ts'
 import { Side } from './side.ts'
 
 /** 10 tokens in, 5 out. */
@@ -126,10 +127,7 @@ async function checkBatch(front: Side, id: string, lines: number): Promise<strin
   if (Math.round(Number(batch.cost_usd) * 1e9) !== lines * LINE_COST_NANOS)
     found.push(`${id} costs ${batch.cost_usd}`)
   const { text } = await front.insist('GET', `/v1/files/${batch.output_file_id}/content`)
-  const ids = String(text)
-    .split('\n')
-    .filter(Boolean)
-    .map((one) => String(JSON.parse(one).custom_id))
+  const ids = parsedLines<WireLine>(String(text)).map(({ custom_id }) => custom_id)
   if (ids.length !== lines || new Set(ids).size !== lines) found.push(`${id} has ${ids.length} results`)
   return found
 }

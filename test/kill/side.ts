@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { setTimeout } from 'node:timers/promises'
 import { freePort } from '../../src/engines/engine-access.ts'
-import { callApi, cleanEnv, OFFPEAK, uploadForm } from '../support/offpeak-process.ts'
+import { callApi, uploadForm } from '../support/api.ts'
+import { cleanEnv, OFFPEAK } from '../support/offpeak-process.ts'
 import { type ServiceProcess, ServiceProcesses } from './service-processes.ts'
 
 const ENDED_MS_MAX = 90_000
@@ -45,7 +46,7 @@ export class Side {
   }
 
   async ask(method: string, path: string, body?: FormData | object): Promise<Record<string, unknown>> {
-    const text = await callApi(this.url, this.key, method, path, body)
+    const text = await callApi(this, method, path, body)
     return path.endsWith('/content') ? { text } : JSON.parse(text)
   }
 

@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 import { completion, send } from '../fakes/upstream.ts'
 import { line, type WireBatch, type WireFile } from '../service.ts'
+import { uploadForm } from '../support/api.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { until } from '../support/offpeak-process.ts'
 
@@ -65,11 +66,8 @@ test('no cap is passed by forty clients and four workers, one of which is killed
 
 async function upload(service: CrashTest): Promise<string> {
   const lines = Array.from({ length: LINES }, (_, i) => line(`l${i}`, 'x', { max_tokens: 5 }))
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([lines.map((one) => JSON.stringify(one)).join('\n')]), 'input.jsonl')
   const validator = await service.start('worker')
-  const { id } = await service.json<WireFile>('POST', '/v1/files', form)
+  const { id } = await service.json<WireFile>('POST', '/v1/files', uploadForm(lines))
   await until(async () => (await service.json<WireFile>('GET', `/v1/files/${id}`)).status === 'processed')
   await validator.end('SIGTERM')
   return id

@@ -10,6 +10,8 @@ import { type Prometheus, startPrometheus, withoutPrometheus } from '../fakes/pr
 import { SmallDisk, withoutDisk } from '../fakes/small-disk.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
 import type { WireBatch, WireFile } from '../service.ts'
+import { line } from '../service.ts'
+import { uploadForm } from '../support/api.ts'
 import { CrashTest } from '../support/crash-processes.ts'
 import { until } from '../support/offpeak-process.ts'
 
@@ -92,14 +94,8 @@ async function batch(
   completion_window = '24h',
   entity = 'team:other',
 ): Promise<WireBatch> {
-  const body = { model, messages: [{ role: 'user', content: 'hi' }], max_tokens: 5 }
-  const lines = Array.from({ length: count }, (_, i) =>
-    JSON.stringify({ custom_id: `l${i}`, method: 'POST', url: '/v1/chat/completions', body }),
-  )
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([lines.join('\n')]), 'input.jsonl')
-  const { id } = await crash.json<WireFile>('POST', '/v1/files', form)
+  const lines = Array.from({ length: count }, (_, i) => line(`l${i}`, 'hi', { model, max_tokens: 5 }))
+  const { id } = await crash.json<WireFile>('POST', '/v1/files', uploadForm(lines))
   const endpoint = '/v1/chat/completions'
   const order = { input_file_id: id, endpoint, completion_window, metadata: { entity } }
   return await crash.json<WireBatch>('POST', '/v1/batches', order)

@@ -12,6 +12,7 @@ import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { send, testUpstream } from '../fakes/upstream.ts'
 import { line } from '../service.ts'
+import { askApi, uploadForm } from '../support/api.ts'
 import { cleanEnv, OFFPEAK } from '../support/offpeak-process.ts'
 
 const CONTENT = 'the-patient-is-called-Mustermann'
@@ -48,24 +49,13 @@ log: {level: trace}
     ])
     const url = String(ready).replace('offpeak listening on ', '')
     const key = (await readFile(join(folder, 'data', 'api-key'), 'utf8')).trim()
-    const call = async (method: string, path: string, body?: FormData | object, bearer = key) => {
-      const form = body instanceof FormData
-      const response = await fetch(url + path, {
-        method,
-        headers: {
-          authorization: `Bearer ${bearer}`,
-          ...(form || !body ? {} : { 'content-type': 'application/json' }),
-        },
-        ...(body ? { body: form ? body : JSON.stringify(body) } : {}),
-      })
+    const call = async (method: string, path: string, body?: object, bearer = key) => {
+      const response = await askApi({ url, key: bearer }, method, path, body)
       const answer: Record<string, string> = JSON.parse(await response.text())
       return answer
     }
     const upload = async (content: string) => {
-      const form = new FormData()
-      form.set('purpose', 'batch')
-      form.set('file', new Blob([content]), 'in.jsonl')
-      let file = await call('POST', '/v1/files', form)
+      let file = await call('POST', '/v1/files', uploadForm(content))
       while (file.status === 'pending') file = await call('GET', `/v1/files/${file.id}`)
       return file
     }

@@ -13,6 +13,7 @@ import { MetricsText } from '../../src/metrics/metrics-text.ts'
 import { testClock } from '../fakes/clock.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
+import { callApi, uploadForm } from '../support/api.ts'
 
 interface Family {
   type: string
@@ -64,21 +65,15 @@ test('the page of a running service shows lines, money, servers, stores and what
   const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'all' })
   try {
     const key = (await readFile(join(folder, 'api-key'), 'utf8')).trim()
-    const call = async (method: string, path: string, body?: FormData | string) => {
-      const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' }
-      if (body instanceof FormData) Reflect.deleteProperty(headers, 'content-type')
-      const response = await fetch(running.url + path, { method, headers, ...(body ? { body } : {}) })
-      const answer: { id: string; status: string } = JSON.parse(await response.text())
-      return answer
+    const call = async (method: string, path: string, body?: object) => {
+      const answer = await callApi({ url: String(running.url), key }, method, path, body)
+      return JSON.parse(answer) as { id: string; status: string }
     }
-    const form = new FormData()
-    form.set('purpose', 'batch')
     const input = [line('a'), line('b', 'bad'), line('c', 'c', { model: 'none' })]
-    form.set('file', new Blob([input.map((one) => JSON.stringify(one)).join('\n')]), 'in.jsonl')
-    let file = await call('POST', '/v1/files', form)
+    let file = await call('POST', '/v1/files', uploadForm(input))
     while (file.status === 'pending') file = await call('GET', `/v1/files/${file.id}`)
     const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-    let batch = await call('POST', '/v1/batches', JSON.stringify(order))
+    let batch = await call('POST', '/v1/batches', order)
     while (batch.status !== 'completed') batch = await call('GET', `/v1/batches/${batch.id}`)
 
     const refused = await fetch(`${running.url}/metrics`)

@@ -12,6 +12,8 @@ import { promisify } from 'node:util'
 import { serve } from '../../src/compose/serve.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { startPrometheus, withoutPrometheus } from '../fakes/prometheus.ts'
+import { line } from '../service.ts'
+import { callApi, uploadForm } from '../support/api.ts'
 
 const run = promisify(execFile)
 const deploy = fileURLToPath(new URL('../../deploy/', import.meta.url))
@@ -66,33 +68,14 @@ async function assertMetricsAreClean(url: string, key: string): Promise<void> {
 }
 
 async function runBatch(url: string, key: string): Promise<void> {
-  const call = async (
-    method: string,
-    path: string,
-    body?: FormData | string,
-  ): Promise<Record<string, string>> => {
-    const headers = { authorization: `Bearer ${key}`, ...(typeof body === 'string' ? JSON_TYPE : {}) }
-    const response = await fetch(url + path, { method, headers, ...(body === undefined ? {} : { body }) })
-    return (await response.json()) as Record<string, string>
-  }
-  const lines = Array.from({ length: 20 }, (_, i) =>
-    JSON.stringify({
-      custom_id: `l${i}`,
-      method: 'POST',
-      url: '/v1/chat/completions',
-      body: { model: 'sim-1', messages: [{ role: 'user', content: 'hi' }] },
-    }),
-  )
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([lines.join('\n')]), 'in.jsonl')
-  const file = await call('POST', '/v1/files', form)
+  const call = async (method: string, path: string, body?: object): Promise<Record<string, string>> =>
+    JSON.parse(await callApi({ url, key }, method, path, body))
+  const lines = Array.from({ length: 20 }, (_, i) => line(`l${i}`, 'hi', { model: 'sim-1' }))
+  const file = await call('POST', '/v1/files', uploadForm(lines))
   const order = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-  const { id } = await call('POST', '/v1/batches', JSON.stringify(order))
+  const { id } = await call('POST', '/v1/batches', order)
   while ((await call('GET', `/v1/batches/${id}`)).status !== 'completed') await setTimeout(50)
 }
-
-const JSON_TYPE = { 'content-type': 'application/json' }
 
 async function dashboardQueries(): Promise<string[]> {
   const { panels } = JSON.parse(await readFile(join(deploy, 'grafana/offpeak.json'), 'utf8')) as {

@@ -14,6 +14,7 @@ import { withoutPostgres } from '../fakes/postgres-server.ts'
 import { type SharedStorage, sharedStorage } from '../fakes/shared-storage.ts'
 import { type Call, echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { line, type WireBatch, type WireFile, type WireLine } from '../service.ts'
+import { askApi, callApi, parsedLines, uploadForm } from '../support/api.ts'
 import { cleanEnv, OFFPEAK } from '../support/offpeak-process.ts'
 
 const LEASE_MS = 1_000
@@ -205,36 +206,21 @@ log: {level: error}
     body: FormData | object,
     headers: Record<string, string> = {},
   ): Promise<Response> {
-    const form = body instanceof FormData
-    return await fetch(apis[api]!.url + path, {
-      method: 'POST',
-      headers: {
-        authorization: `Bearer ${key}`,
-        ...(form ? {} : { 'content-type': 'application/json' }),
-        ...headers,
-      },
-      body: form ? body : JSON.stringify(body),
-    })
+    return await askApi({ url: apis[api]!.url, key }, 'POST', path, body, { headers })
   }
 
-  async function fetched(api: number, path: string): Promise<Response> {
-    const response = await fetch(apis[api]!.url + path, { headers: { authorization: `Bearer ${key}` } })
-    if (!response.ok) throw new Error(`${path}: ${response.status} ${await response.text()}`)
-    return response
+  async function text(api: number, path: string): Promise<string> {
+    return await callApi({ url: apis[api]!.url, key }, 'GET', path)
   }
 
   async function get(api: number, id: string): Promise<WireBatch> {
-    return (await (await fetched(api, `/v1/batches/${id}`)).json()) as WireBatch
+    return JSON.parse(await text(api, `/v1/batches/${id}`)) as WireBatch
   }
 
   async function upload(api: number, name: string, lines: number): Promise<WireFile> {
-    const content = customIds(name, lines).map((id) => JSON.stringify(line(id)))
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([content.join('\n')]), 'input.jsonl')
+    const form = uploadForm(customIds(name, lines).map((id) => line(id)))
     const { id } = (await (await post(api, '/v1/files', form)).json()) as WireFile
-    const file = async (): Promise<WireFile> =>
-      (await (await fetched(api, `/v1/files/${id}`)).json()) as WireFile
+    const file = async (): Promise<WireFile> => JSON.parse(await text(api, `/v1/files/${id}`)) as WireFile
     await until(async () => (await file()).status !== 'pending')
     return await file()
   }
@@ -252,11 +238,8 @@ log: {level: error}
   }
 
   async function resultIds(api: number, batch: WireBatch): Promise<string[]> {
-    const text = await (await fetched(api, `/v1/files/${batch.output_file_id}/content`)).text()
-    return text
-      .split('\n')
-      .filter(Boolean)
-      .map((row) => (JSON.parse(row) as WireLine).custom_id)
+    const results = await text(api, `/v1/files/${batch.output_file_id}/content`)
+    return parsedLines<WireLine>(results).map(({ custom_id }) => custom_id)
   }
 
   function sent(name: string): string[] {

@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Call, echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
-import { callApi, OFFPEAK, OffpeakProcess, until, uploadForm } from './offpeak-process.ts'
+import { callApi, parsedLines, uploadForm } from './api.ts'
+import { OFFPEAK, OffpeakProcess, until } from './offpeak-process.ts'
 
 export class CrashTest implements AsyncDisposable {
   /** Where services that begin now keep what they have; null: a database and a folder of their own. */
@@ -155,7 +156,7 @@ export class CrashTest implements AsyncDisposable {
 
   /** The result lines of a batch that are finished. */
   async results(id: string): Promise<WireLine[]> {
-    return parsed(await this.#ask('GET', `/v1/batches/${id}/results?limit=10000`))
+    return parsedLines(await this.#ask('GET', `/v1/batches/${id}/results?limit=10000`))
   }
 
   /** Every line in exactly one file, and the batch costs what its lines cost. */
@@ -182,7 +183,7 @@ export class CrashTest implements AsyncDisposable {
 
   async #lines(file_id: string | null): Promise<WireLine[]> {
     if (file_id === null) return []
-    return parsed(await this.#ask('GET', `/v1/files/${file_id}/content`))
+    return parsedLines(await this.#ask('GET', `/v1/files/${file_id}/content`))
   }
 
   async #ask(
@@ -192,15 +193,8 @@ export class CrashTest implements AsyncDisposable {
     headers: Record<string, string> = {},
   ): Promise<string> {
     const key = readFileSync(join(this.folder, 'data/api-key'), 'utf8').trim()
-    return await callApi(this.#url, key, method, path, body, headers)
+    return await callApi({ url: this.#url, key }, method, path, body, headers)
   }
-}
-
-function parsed(jsonl: string): WireLine[] {
-  return jsonl
-    .split('\n')
-    .filter(Boolean)
-    .map((text) => JSON.parse(text) as WireLine)
 }
 
 function contentOf(call: Call): string {

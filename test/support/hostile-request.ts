@@ -1,4 +1,5 @@
 // Generates one hostile request from a seed.
+import { type SeededRandom, seededRandom } from '../simulation/seeded-random.ts'
 
 export interface HostileRequest {
   bytes: Buffer
@@ -123,45 +124,19 @@ const CONTENT_TYPES = [
   ';',
 ]
 
-/** Numbers from a seed (mulberry32). */
-class SeededRandom {
-  #state: number
+function below(dice: SeededRandom, limit: number): number {
+  return dice.int(0, limit - 1)
+}
 
-  constructor(seed: number) {
-    this.#state = Math.imul(seed + 1, 0x9e3779b1)
-  }
-
-  next(): number {
-    this.#state = (this.#state + 0x6d2b79f5) | 0
-    let t = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
-  }
-
-  below(limit: number): number {
-    return Math.floor(this.next() * limit)
-  }
-
-  chance(probability: number): boolean {
-    return this.next() < probability
-  }
-
-  of<T>(values: readonly T[]): T {
-    const value = values[this.below(values.length)]
-    if (value === undefined) throw new Error('nothing to choose from')
-    return value
-  }
-
-  noise(length: number): string {
-    return Array.from({ length }, () => String.fromCharCode(this.below(256))).join('')
-  }
+function noise(dice: SeededRandom, length: number): string {
+  return Array.from({ length }, () => String.fromCharCode(below(dice, 256))).join('')
 }
 
 /** Text stands for bytes here, as latin1. */
 export function hostileRequest(seed: number, key: string, ids: readonly string[]): HostileRequest {
-  const dice = new SeededRandom(seed)
+  const dice = seededRandom(seed)
   if (dice.chance(0.04)) return nonsense(dice)
-  const method = dice.of(METHODS)
+  const method = dice.pick(METHODS)
   const path = pathOf(dice, ids)
   const headers = headersOf(dice, key)
   const carries = method !== 'HEAD' && (method === 'POST' || dice.chance(0.1))
@@ -173,16 +148,16 @@ export function hostileRequest(seed: number, key: string, ids: readonly string[]
   const framing = dice.next()
   if (carries && framing < 0.06) {
     // It promises more than it sends.
-    headers.push(`content-length: ${body.length + 1 + dice.below(5000)}`)
+    headers.push(`content-length: ${body.length + 1 + below(dice, 5000)}`)
     complete = false
   } else if (carries && framing < 0.12) {
     const whole = dice.chance(0.5)
     headers.push('transfer-encoding: chunked')
-    sent = `${body.length.toString(16)}\r\n${body}\r\n${whole ? '0\r\n\r\n' : dice.of(['', 'zz\r\n', '-1\r\n', 'ffffffffffffffff\r\n'])}`
+    sent = `${body.length.toString(16)}\r\n${body}\r\n${whole ? '0\r\n\r\n' : dice.pick(['', 'zz\r\n', '-1\r\n', 'ffffffffffffffff\r\n'])}`
     if (body.length === 0) sent = whole ? '0\r\n\r\n' : 'zz\r\n'
     complete = whole
   } else if (carries && framing < 0.14) {
-    headers.push(`content-length: ${dice.of(['-1', '1e3', '0x10', '1, 2', '99999999999999999999', ''])}`)
+    headers.push(`content-length: ${dice.pick(['-1', '1e3', '0x10', '1, 2', '99999999999999999999', ''])}`)
     complete = false
   } else if (carries) headers.push(`content-length: ${body.length}`)
 
@@ -192,7 +167,7 @@ export function hostileRequest(seed: number, key: string, ids: readonly string[]
   if (headers.some((header) => !isPrintable(header)) || !isPrintable(path)) complete = false
   if (head.length > 15_000) complete = false
   if (dice.chance(0.03)) {
-    bytes = bytes.subarray(0, dice.below(bytes.length))
+    bytes = bytes.subarray(0, below(dice, bytes.length))
     complete = false
   }
   return { bytes, complete, bodiless: method === 'HEAD', drip: bytes.length < 2000 && dice.chance(0.02) }
@@ -200,8 +175,8 @@ export function hostileRequest(seed: number, key: string, ids: readonly string[]
 
 /** What is no HTTP at all, or smuggles one request behind another. */
 function nonsense(dice: SeededRandom): HostileRequest {
-  const text = dice.of([
-    dice.noise(1 + dice.below(500)),
+  const text = dice.pick([
+    noise(dice, 1 + below(dice, 500)),
     '\r\n\r\n\r\n\r\n',
     'GET / HTTP/9.9\r\n\r\n',
     'GET /\r\n\r\n',
@@ -221,9 +196,9 @@ function nonsense(dice: SeededRandom): HostileRequest {
 }
 
 function pathOf(dice: SeededRandom, ids: readonly string[]): string {
-  const id = (): string => (dice.chance(0.4) ? dice.of(ids) : dice.of(SEGMENTS))
-  const path = dice.of(ROUTES).replaceAll('ID', () => id())
-  return dice.chance(0.3) ? `${path}?${dice.of(QUERIES)}` : path
+  const id = (): string => (dice.chance(0.4) ? dice.pick(ids) : dice.pick(SEGMENTS))
+  const path = dice.pick(ROUTES).replaceAll('ID', () => id())
+  return dice.chance(0.3) ? `${path}?${dice.pick(QUERIES)}` : path
 }
 
 function headersOf(dice: SeededRandom, key: string): string[] {
@@ -232,29 +207,29 @@ function headersOf(dice: SeededRandom, key: string): string[] {
   if (authorization < 0.75) headers.push(`authorization: Bearer ${key}`)
   else if (authorization < 0.95)
     headers.push(
-      `authorization: ${dice.of(['Bearer', 'Bearer ', 'Basic eDp4', `bearer  ${key}`, `Bearer ${key}x`, `Bearer ${'k'.repeat(9000)}`, 'Bearer opk_local_\xff', `Bearer ${key.replace('local', '__proto__')}`])}`,
+      `authorization: ${dice.pick(['Bearer', 'Bearer ', 'Basic eDp4', `bearer  ${key}`, `Bearer ${key}x`, `Bearer ${'k'.repeat(9000)}`, 'Bearer opk_local_\xff', `Bearer ${key.replace('local', '__proto__')}`])}`,
     )
   const odd = [
     () =>
-      `range: ${dice.of(['bytes=0-', 'bytes=-0', 'bytes=5-2', 'bytes=0-0,1-1', `bytes=${'9'.repeat(400)}-`, 'lines=1-2', 'bytes=-1e5'])}`,
-    () => `if-range: ${dice.of(['""', 'W/"x"', '\xff'])}`,
+      `range: ${dice.pick(['bytes=0-', 'bytes=-0', 'bytes=5-2', 'bytes=0-0,1-1', `bytes=${'9'.repeat(400)}-`, 'lines=1-2', 'bytes=-1e5'])}`,
+    () => `if-range: ${dice.pick(['""', 'W/"x"', '\xff'])}`,
     () =>
-      `idempotency-key: ${dice.of(['', ' ', 'a', 'k'.repeat(300), '\xe9', '__proto__', `${dice.below(5)}`])}`,
-    () => `idempotency-mode: ${dice.of(['implicit', 'replay', 'toString', ''])}`,
-    () => `x-service-entity: ${dice.of(['user:1', '__proto__', '\xff\xfe', 'e'.repeat(600), ''])}`,
-    () => `x-stainless-retry-count: ${dice.of(['1', '1e9', '-1', 'NaN', '1,1'])}`,
-    () => `accept-language: ${dice.of(['de', '*', `${'en;q=0.1,'.repeat(400)}fr`, 'xx-\xff', ';;;'])}`,
-    () => `accept: ${dice.of(['application/xml', '*/*;q=0', 'x'])}`,
-    () => `accept-encoding: ${dice.of(['gzip', 'identity;q=0', '\xff'])}`,
-    () => `expect: ${dice.of(['100-continue', '200-ok'])}`,
-    () => `x-${dice.of(NAMES)}: ${dice.of(NAMES)}`,
-    () => `${dice.of(NAMES)}: 1`,
-    () => `x-a: ${'a'.repeat(dice.below(20_000))}`,
+      `idempotency-key: ${dice.pick(['', ' ', 'a', 'k'.repeat(300), '\xe9', '__proto__', `${below(dice, 5)}`])}`,
+    () => `idempotency-mode: ${dice.pick(['implicit', 'replay', 'toString', ''])}`,
+    () => `x-service-entity: ${dice.pick(['user:1', '__proto__', '\xff\xfe', 'e'.repeat(600), ''])}`,
+    () => `x-stainless-retry-count: ${dice.pick(['1', '1e9', '-1', 'NaN', '1,1'])}`,
+    () => `accept-language: ${dice.pick(['de', '*', `${'en;q=0.1,'.repeat(400)}fr`, 'xx-\xff', ';;;'])}`,
+    () => `accept: ${dice.pick(['application/xml', '*/*;q=0', 'x'])}`,
+    () => `accept-encoding: ${dice.pick(['gzip', 'identity;q=0', '\xff'])}`,
+    () => `expect: ${dice.pick(['100-continue', '200-ok'])}`,
+    () => `x-${dice.pick(NAMES)}: ${dice.pick(NAMES)}`,
+    () => `${dice.pick(NAMES)}: 1`,
+    () => `x-a: ${'a'.repeat(below(dice, 20_000))}`,
     () => `x-b: a\nb: c`,
     () => `content-encoding: gzip`,
-    () => `cookie: ${dice.noise(40)}`,
+    () => `cookie: ${noise(dice, 40)}`,
   ]
-  for (let i = dice.below(3); i > 0; i--) headers.push(dice.of(odd)())
+  for (let i = below(dice, 3); i > 0; i--) headers.push(dice.pick(odd)())
   return headers
 }
 
@@ -262,21 +237,21 @@ function headersOf(dice: SeededRandom, key: string): string[] {
 function bodyOf(dice: SeededRandom, path: string, ids: readonly string[]): [string, string] {
   const form = path.startsWith('/v1/files') ? 0.8 : 0.05
   if (dice.chance(form)) return formOf(dice)
-  if (dice.chance(0.15)) return [dice.of(CONTENT_TYPES), dice.noise(dice.below(300))]
-  const type = dice.chance(0.85) ? 'application/json' : dice.of(CONTENT_TYPES)
+  if (dice.chance(0.15)) return [dice.pick(CONTENT_TYPES), noise(dice, below(dice, 300))]
+  const type = dice.chance(0.85) ? 'application/json' : dice.pick(CONTENT_TYPES)
   return [type, jsonOf(dice, ids)]
 }
 
 function jsonOf(dice: SeededRandom, ids: readonly string[]): string {
   const shape = dice.next()
   if (shape < 0.08) {
-    const depth = dice.of([50, 1000, 200_000])
+    const depth = dice.pick([50, 1000, 200_000])
     return dice.chance(0.5) ? '['.repeat(depth) : '{"a":'.repeat(depth)
   }
   if (shape < 0.12) return '['.repeat(5000) + ']'.repeat(5000)
-  if (shape < 0.16) return `{"x":"${'y'.repeat(1024 * 1024 + dice.below(100))}"}`
+  if (shape < 0.16) return `{"x":"${'y'.repeat(1024 * 1024 + below(dice, 100))}"}`
   if (shape < 0.2)
-    return dice.of([
+    return dice.pick([
       '',
       'null',
       '[]',
@@ -307,7 +282,7 @@ function jsonOf(dice: SeededRandom, ids: readonly string[]): string {
     ...NAMES,
   ]
   const known: Record<string, string> = {
-    input_file_id: JSON.stringify(dice.of(ids)),
+    input_file_id: JSON.stringify(dice.pick(ids)),
     endpoint: '"/v1/chat/completions"',
     completion_window: '"24h"',
     scope: '"entity"',
@@ -318,24 +293,24 @@ function jsonOf(dice: SeededRandom, ids: readonly string[]): string {
     url: '"https://example.com/"',
   }
   const value = (depth: number): string => {
-    const kind = dice.below(depth > 3 ? 5 : 8)
-    if (kind === 0) return dice.of(NUMBERS)
-    if (kind === 1) return JSON.stringify(dice.of([...NAMES, ...SEGMENTS]))
-    if (kind === 2) return dice.of(['null', 'true', '[]', '{}', '""', '-1', '0', '1e308'])
-    if (kind === 3) return JSON.stringify(dice.of(ids))
+    const kind = below(dice, depth > 3 ? 5 : 8)
+    if (kind === 0) return dice.pick(NUMBERS)
+    if (kind === 1) return JSON.stringify(dice.pick([...NAMES, ...SEGMENTS]))
+    if (kind === 2) return dice.pick(['null', 'true', '[]', '{}', '""', '-1', '0', '1e308'])
+    if (kind === 3) return JSON.stringify(dice.pick(ids))
     if (kind === 4) return '"\\ud800"'
     if (kind === 5) return `[${value(depth + 1)},${value(depth + 1)}]`
-    return `{${JSON.stringify(dice.of(fields))}:${value(depth + 1)}}`
+    return `{${JSON.stringify(dice.pick(fields))}:${value(depth + 1)}}`
   }
   const members = Object.entries(known).filter(() => dice.chance(0.7))
-  const odd = Array.from({ length: dice.below(4) }, () => [dice.of(fields), value(0)] as const)
+  const odd = Array.from({ length: below(dice, 4) }, () => [dice.pick(fields), value(0)] as const)
   const text = `{${[...members, ...odd].map(([name, text]) => `${JSON.stringify(name)}:${text}`).join(',')}}`
-  return dice.chance(0.1) ? text.slice(0, dice.below(text.length)) : text
+  return dice.chance(0.1) ? text.slice(0, below(dice, text.length)) : text
 }
 
 function formOf(dice: SeededRandom): [string, string] {
-  const boundary = dice.of(['b', 'x'.repeat(70), '--', "'()+_,-./:=?"])
-  const filename = dice.of([
+  const boundary = dice.pick(['b', 'x'.repeat(70), '--', "'()+_,-./:=?"])
+  const filename = dice.pick([
     'in.jsonl',
     '../../etc/passwd',
     'a\r\nx-evil: 1',
@@ -347,12 +322,12 @@ function formOf(dice: SeededRandom): [string, string] {
     'a";b="c',
     'a\x00b',
   ])
-  const content = dice.of([
+  const content = dice.pick([
     `{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m","messages":[{"role":"user","content":"x"}]}}\n`,
     `{"custom_id":"__proto__","method":"POST","url":"/v1/chat/completions","body":{"model":"__proto__","messages":[],"max_tokens":1e400}}\n`,
     '['.repeat(50_000),
     '{"custom_id":'.repeat(500),
-    dice.noise(dice.below(2000)),
+    noise(dice, below(dice, 2000)),
     '\n'.repeat(5000),
     '',
     '\xef\xbb\xbf',
@@ -361,19 +336,19 @@ function formOf(dice: SeededRandom): [string, string] {
   const part = (name: string, file: boolean, text: string): string =>
     `--${boundary}\r\ncontent-disposition: form-data; name="${name}"${file ? `; filename="${filename}"` : ''}\r\n${dice.chance(0.2) ? 'content-type: \xff/\r\n' : ''}\r\n${text}\r\n`
   const parts = [
-    () => part('purpose', false, dice.of(['batch', 'batch', 'batch', '__proto__', 'p'.repeat(70_000)])),
+    () => part('purpose', false, dice.pick(['batch', 'batch', 'batch', '__proto__', 'p'.repeat(70_000)])),
     () => part('file', true, content),
-    () => part(dice.of([...NAMES, 'file', 'purpose', '', 'n'.repeat(500)]), dice.chance(0.5), content),
+    () => part(dice.pick([...NAMES, 'file', 'purpose', '', 'n'.repeat(500)]), dice.chance(0.5), content),
     () => `--${boundary}\r\n\r\nno header\r\n`,
     () => `--${boundary}\r\ncontent-disposition: nonsense\r\n\r\nx\r\n`,
     () => part('p', false, 'v').repeat(80),
   ]
   const chosen = dice.chance(0.6)
     ? [parts[0], parts[1]]
-    : Array.from({ length: 1 + dice.below(4) }, () => dice.of(parts))
+    : Array.from({ length: 1 + below(dice, 4) }, () => dice.pick(parts))
   const end = dice.chance(0.85) ? `--${boundary}--\r\n` : ''
   const text = chosen.map((make) => make?.() ?? '').join('') + end
-  const cut = dice.chance(0.1) ? text.slice(0, dice.below(text.length)) : text
+  const cut = dice.chance(0.1) ? text.slice(0, below(dice, text.length)) : text
   return [`multipart/form-data; boundary="${boundary}"`, cut]
 }
 

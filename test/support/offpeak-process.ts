@@ -96,35 +96,6 @@ process.on('exit', () => {
   for (const { pid } of killAtExit) if (pid !== undefined) killIfThere(-pid)
 })
 
-/** The text of an answer that has to be one. A form is sent as such, everything else as JSON. */
-export async function callApi(
-  url: string,
-  key: string,
-  method: string,
-  path: string,
-  body?: FormData | object,
-  headers: Record<string, string> = {},
-): Promise<string> {
-  const isForm = body instanceof FormData
-  const json = body === undefined || isForm ? {} : { 'content-type': 'application/json' }
-  const response = await fetch(url + path, {
-    method,
-    headers: { authorization: `Bearer ${key}`, ...json, ...headers },
-    ...(body === undefined ? {} : { body: isForm ? body : JSON.stringify(body) }),
-  })
-  const text = await response.text()
-  if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
-  return text
-}
-
-/** The form that uploads these lines. */
-export function uploadForm(lines: readonly object[]): FormData {
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([lines.map((line) => JSON.stringify(line)).join('\n')]), 'input.jsonl')
-  return form
-}
-
 /** Asks another process until it says so. */
 export async function until(ask: () => Promise<boolean> | boolean): Promise<void> {
   while (!(await ask())) await setTimeout(ASK_AGAIN_MS)

@@ -11,7 +11,8 @@ import { withoutPostgres } from '../fakes/postgres-server.ts'
 import { sharedStorage } from '../fakes/shared-storage.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, type Storage, type WireBatch, type WireFile, type WireLine } from '../service.ts'
-import { callApi, OffpeakProcess, uploadForm } from './offpeak-process.ts'
+import { callApi, parsedLines, uploadForm } from './api.ts'
+import { OffpeakProcess } from './offpeak-process.ts'
 
 const CLIENTS = 2
 const LINES = 50
@@ -132,8 +133,7 @@ class Client {
     if (batch.status !== 'completed' || total !== LINES || completed !== LINES || failed !== 0)
       complaints.push(`${name} is ${batch.status}: ${JSON.stringify(batch.request_counts)}`)
     const text = await this.#call('GET', `/v1/files/${batch.output_file_id}/content`)
-    const lines = (text ?? '').split('\n').filter(Boolean)
-    const got = lines.map((row) => (JSON.parse(row) as WireLine).custom_id)
+    const got = parsedLines<WireLine>(text ?? '').map(({ custom_id }) => custom_id)
     if (got.join() !== ids.join()) complaints.push(`${name} came back with ${got.length} lines`)
   }
 
@@ -152,7 +152,7 @@ class Client {
     const url = await this.#balancer.pick()
     this.#report.calls++
     try {
-      return await callApi(url, this.#key, method, path, body)
+      return await callApi({ url, key: this.#key }, method, path, body)
     } catch (error) {
       const cause = error instanceof Error ? error.cause : undefined
       this.#report.complaints.push(`${method} ${path}: ${error} (${cause})`)

@@ -20,6 +20,7 @@ import { markProcessed } from '../../src/store/files.ts'
 import { readRow } from '../../src/store/rows.ts'
 import { sqliteStore } from '../../src/store/sqlite/store.ts'
 import { type TestClock, testClock } from '../fakes/clock.ts'
+import { uploadForm } from './api.ts'
 import { Contract } from './contract.ts'
 import { temporaryDisk } from './temporary-disk.ts'
 
@@ -198,12 +199,8 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     return answer
   }
 
-  const upload: TestServer['upload'] = (content = ONE_LINE, { key, filename = 'in.jsonl' } = {}) => {
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([content]), filename)
-    return call('POST', '/v1/files', { key, raw: form })
-  }
+  const upload: TestServer['upload'] = (content = ONE_LINE, { key, filename = 'in.jsonl' } = {}) =>
+    call('POST', '/v1/files', { key, raw: uploadForm(content, filename) })
 
   const process: TestServer['process'] = async (id, line_count = 1, groups = []) => {
     const file = await readRow(store.read, 'files', { id })

@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { uploadForm } from '../../../test/support/api.ts'
 import {
   type Answer,
   ONE_LINE,
@@ -76,10 +77,8 @@ test('stored bytes: deleting a file frees its bytes, and a rejected upload leave
   const { id } = await server.upload()
   refused(await server.upload(`${ONE_LINE}${ONE_LINE}`), 'stored_bytes', /Delete files/)
   const headers = { 'idempotency-key': 'x' }
-  const form = new FormData()
-  form.set('purpose', 'batch')
-  form.set('file', new Blob([ONE_LINE.repeat(2)]), 'in.jsonl')
-  refused(await server.call('POST', '/v1/files', { raw: form, headers }), 'stored_bytes', /Delete files/)
+  const raw = uploadForm(ONE_LINE.repeat(2))
+  refused(await server.call('POST', '/v1/files', { raw, headers }), 'stored_bytes', /Delete files/)
   assert.equal((await server.upload()).status, 200)
   refused(await server.upload('x'), 'stored_bytes', /it has/)
   await server.call('DELETE', `/v1/files/${id}`)
@@ -92,12 +91,7 @@ test('stored bytes: deleting a file frees its bytes, and a rejected upload leave
 test('a call under its Idempotency-Key gets the answer of the first, which filled the quota', async () => {
   await using server = await serverWith({ stored_bytes: ONE_LINE.length })
   const headers = { 'idempotency-key': 'x' }
-  const send = (content: string) => {
-    const form = new FormData()
-    form.set('purpose', 'batch')
-    form.set('file', new Blob([content]), 'in.jsonl')
-    return server.call('POST', '/v1/files', { raw: form, headers })
-  }
+  const send = (content: string) => server.call('POST', '/v1/files', { raw: uploadForm(content), headers })
   const first = await send(ONE_LINE)
   const again = await send(ONE_LINE)
   assert.deepEqual([again.text, again.headers.get('idempotency-replayed')], [first.text, 'true'])
