@@ -1,7 +1,6 @@
 // Sets fields that the operator prescribes for the bodies of all lines of an upstream. They replace the fields of a
 // line.
-import { JsonScanner, Names } from '../jsonl/json-scan.ts'
-import type { Span } from '../jsonl/line-scan-span.ts'
+import { JsonScanner, Names, type Span } from '../jsonl/json-scan.ts'
 
 /**
  * What engines answer first: a number is sent as it is; `deadline`: lines whose window ends earlier have the lower

@@ -4,7 +4,7 @@
 import type { Backend, BackendResult, ServerOnDemand } from '../backends/backend.ts'
 import type { OpeningHours } from '../domain/hours.ts'
 import type { Price } from '../domain/money.ts'
-import type { RecordObserver } from '../results/store-retries.ts'
+import type { RecordObserver } from '../results/commit-queue.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'

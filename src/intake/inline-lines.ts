@@ -1,11 +1,12 @@
 // Reads the lines of a batch that come in the call that creates it: the array `requests` in the JSON of that call. They
 // become the lines of an input file: the bytes of a request are copied, and never parsed into objects. Line breaks
 // within a request become blanks, because a line break ends a line.
+
 import { createHash } from 'node:crypto'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
+import { hasByteOrderMark, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
-import { hasByteOrderMark, LF } from '../jsonl/line-scan-span.ts'
 
 export const INLINE_LINES_MAX = 10_000
 /** Of the whole call. */

@@ -1,8 +1,9 @@
 // Splits a stream of byte blocks into lines. A line within one block is not copied; a line that is too long is not
 // buffered. Blank lines are counted and skipped; a byte order mark at the start of the file and the CR of a CRLF
 // are not part of a line.
+
 import { isUtf8 } from 'node:buffer'
-import { hasByteOrderMark, isBlank, LF, withoutCr } from '../jsonl/line-scan-span.ts'
+import { hasByteOrderMark, isBlank, LF, withoutCr } from '../jsonl/byte-lines.ts'
 
 /** Receives every line that is not blank. `number` counts from 1, including blank lines. */
 export interface LineSink {

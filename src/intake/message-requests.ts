@@ -3,8 +3,7 @@
 // Memory holds a piece of the body and one request.
 import { createHash } from 'node:crypto'
 import { ApiError, invalidParam } from '../domain/errors.ts'
-import { JsonScanner, Names } from '../jsonl/json-scan.ts'
-import type { Span } from '../jsonl/line-scan-span.ts'
+import { JsonScanner, Names, type Span } from '../jsonl/json-scan.ts'
 import { withoutLineBreaks } from './inline-lines.ts'
 
 const REQUESTS_MAX = 100_000

@@ -8,8 +8,7 @@ import {
   endpointOf,
 } from '../domain/endpoint.ts'
 import type { TokenUsage } from '../domain/money.ts'
-import { type JsonKind, JsonScanner, Names } from './json-scan.ts'
-import { type Span, setSpan } from './line-scan-span.ts'
+import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export interface Answer {
   /** Null where the server reports none, or one that is no set of counts. */

@@ -1,7 +1,6 @@
 // Makes the request that asks for an answer again: the bytes that were sent with another seed, or with the answer and
 // its defect as further messages.
-import { JsonScanner, Names } from './json-scan.ts'
-import type { Span } from './line-scan-span.ts'
+import { JsonScanner, Names, type Span } from './json-scan.ts'
 
 const NAMES = new Names('seed', 'messages', 'response_format')
 /** Of 32 bits with a sign, which every server takes. */

@@ -1,15 +1,17 @@
 // The lines of one chunk, for the plan task and the dispatcher. Bodies stay in the chunk's bytes; a line has their
 // positions.
+
 import { type ChunkSpan, type Reask, readReask } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { entityOf } from '../domain/entity.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Spend } from '../domain/spend.ts'
+import { hasByteOrderMark, isBlank, LF, withoutCr } from './byte-lines.ts'
 import { checkLine } from './check-line.ts'
+import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
-import { hasByteOrderMark, isBlank, LF, type Span, withoutCr } from './line-scan-span.ts'
 import { choicesOf, projectedSpend, projectTokens, promptOf, withReasks } from './projection.ts'
 
 export interface ChunkLine {

@@ -11,6 +11,17 @@
 // A fault moves the scanner to the end, so every loop ends by itself and one look at `fault` afterwards is
 // enough. UTF-8 is not checked here: one native call over a whole block does that far faster.
 
+/** A run of bytes: `start` inclusive, `end` exclusive, both indexes into the buffer that was scanned. */
+export interface Span {
+  start: number
+  end: number
+}
+
+export function setSpan(span: Span, start: number, end: number): void {
+  span.start = start
+  span.end = end
+}
+
 interface Word<T> {
   name: T
   bytes: Uint8Array
@@ -551,5 +562,40 @@ export class JsonScanner {
       if (i >= this.#end || bytes[i] !== word.charCodeAt(k)) return this.#failAt(i, `expected "${word}"`)
     }
     return from + word.length
+  }
+}
+
+/** Texts that are longer are not worth comparing before decoding. */
+const REMEMBERED_BYTES_MAX = 64
+
+/**
+ * Decodes a string, or hands out the previous one again if the bytes are the same: models and entities
+ * repeat from line to line, and equal strings that are one string also compare fast later.
+ */
+export class RepeatedText {
+  #bytes = Buffer.alloc(REMEMBERED_BYTES_MAX)
+  #length = -1
+  #text = ''
+
+  /** Steps over the value ahead; null where it is no string. */
+  read(json: JsonScanner): string | null {
+    return json.readString() ? this.readSpan(json, json.text_start, json.text_end, json.text_escaped) : null
+  }
+
+  readSpan(json: JsonScanner, start: number, end: number, escaped: boolean): string {
+    const length = end - start
+    const bytes = json.bytes
+    if (length === this.#length && !escaped) {
+      let i = 0
+      while (i < length && this.#bytes[i] === bytes[start + i]) i++
+      if (i === length) return this.#text
+    }
+    const text = json.decode(start, end, escaped)
+    if (!escaped && length <= REMEMBERED_BYTES_MAX) {
+      bytes.copy(this.#bytes, 0, start, end)
+      this.#length = length
+      this.#text = text
+    }
+    return text
   }
 }

@@ -8,9 +8,16 @@ import {
   endpointOf,
   type FieldRole,
 } from '../domain/endpoint.ts'
-import { type AmbiguousKey, type JsonKind, type JsonScanner, Names } from './json-scan.ts'
+import {
+  type AmbiguousKey,
+  type JsonKind,
+  type JsonScanner,
+  Names,
+  RepeatedText,
+  type Span,
+  setSpan,
+} from './json-scan.ts'
 import { MessageFacts } from './line-scan-messages.ts'
-import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
 
 // What can be said about a field of texts without parsing it: how many inputs it has, and how much of them is text,
 // token IDs or media. One string is one input, and so is one list of token IDs.

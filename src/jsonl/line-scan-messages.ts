@@ -1,7 +1,6 @@
 // Examines `messages` without parsing it: whether every message has the right form, how much of it is text, and how
 // much is media (a picture in base64 is megabytes long and few tokens).
-import { type JsonKind, type JsonScanner, Names } from './json-scan.ts'
-import { type Span, setSpan } from './line-scan-span.ts'
+import { type JsonKind, type JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export type MessageProblem =
   | 'not_an_object'

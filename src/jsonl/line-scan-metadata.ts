@@ -1,8 +1,7 @@
 // Scans the `metadata` of a line, a few short strings. The entity is read at once; other keys are read on demand.
 import { trimmedEntity } from '../domain/entity.ts'
 import { unstorable } from '../domain/text.ts'
-import { type JsonScanner, Names } from './json-scan.ts'
-import { RepeatedText, type Span, setSpan } from './line-scan-span.ts'
+import { type JsonScanner, Names, RepeatedText, type Span, setSpan } from './json-scan.ts'
 
 export const METADATA_PAIRS_MAX = 16
 export const METADATA_KEY_CHARACTERS_MAX = 64

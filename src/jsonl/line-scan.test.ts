@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
 import type { ErrorCode } from '../domain/errors.ts'
+import type { Span } from './json-scan.ts'
 import { type InputLine, type LineFault, LineScanner } from './line-scan.ts'
-import type { Span } from './line-scan-span.ts'
 
 fc.configureGlobal({ seed: 7 })
 

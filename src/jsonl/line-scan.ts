@@ -11,10 +11,9 @@ import {
 } from '../domain/endpoint.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/text.ts'
-import { type JsonKind, JsonScanner, Names } from './json-scan.ts'
+import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 import { BodyFacts } from './line-scan-body.ts'
 import { MetadataScan } from './line-scan-metadata.ts'
-import { type Span, setSpan } from './line-scan-span.ts'
 
 const CUSTOM_ID_CHARACTERS_MAX = 512
 

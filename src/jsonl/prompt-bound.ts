@@ -12,8 +12,9 @@
 //   tools. No number of bytes bounds that; the model's window does.
 //
 // Few servers report more than the bytes of a body, so only those bodies are parsed.
+
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
-import type { Span } from './line-scan-span.ts'
+import type { Span } from './json-scan.ts'
 
 /** The most that is known of is 48,000. */
 const IMAGE_TOKENS = 65_536

@@ -4,7 +4,7 @@ import type { BackendResult } from '../backends/backend.ts'
 import type { Observer, Upstream } from '../dispatch/upstream.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'
-import type { RecordWork } from '../results/store-retries.ts'
+import type { RecordWork } from '../results/commit-queue.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
 const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]

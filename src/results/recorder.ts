@@ -14,12 +14,18 @@ import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { StatementRejected, Store, Writer } from '../store/store.ts'
 import type { ChunkResults, Fresh } from './chunk-results.ts'
 import type { ChunkCommit } from './commit.ts'
-import { type CommitEnd, CommitQueue, type CommitRecord } from './commit-queue.ts'
+import {
+  type CommitEnd,
+  CommitQueue,
+  type CommitRecord,
+  type RecordObserver,
+  type RetryUntilStored,
+  StoreRetries,
+} from './commit-queue.ts'
 import type { FinishRules } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { encodeLineIndex } from './line-index.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'
-import { type RecordObserver, type RetryUntilStored, StoreRetries } from './store-retries.ts'
 
 /**
  * A chunk joins a journal that is written for others if its oldest finished line has waited for this share of the flush

@@ -1,9 +1,8 @@
 // Reads the endpoint of a file of requests, and replaces the model in its lines, as bytes.
 import { createReadStream } from 'node:fs'
 import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
-import { byteLines } from '../../jsonl/byte-lines.ts'
+import { byteLines, hasByteOrderMark, isBlank } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
-import { hasByteOrderMark, isBlank } from '../../jsonl/line-scan-span.ts'
 import { counted } from '../terminal/format.ts'
 
 /**
