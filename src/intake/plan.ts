@@ -154,7 +154,7 @@ async function failedThroughout(
 ): Promise<FailedChunk[] | 'elsewhere' | null> {
   const { store, sealed, clock } = deps
   const failed: FailedChunk[] = []
-  let known: Set<string>[] | null = null
+  let known: Awaited<ReturnType<typeof modelsOfWorkers>> | null = null
   for (const span of spans) {
     signal.throwIfAborted()
     if (span.index % CHECK_EVERY === CHECK_EVERY - 1 && (await isEnding(deps, batch))) return null

@@ -119,7 +119,7 @@ async function makeWorld() {
     clock,
     log: SILENT,
     rows: {
-      hasBatchApi: true,
+      hasBatchApi: () => true,
       upstreamOf: () => upstream,
       mayGiveUp: () => false,
       sawOpen() {},

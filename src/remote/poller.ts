@@ -21,6 +21,7 @@ import {
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
+import { modelsOfWorkers } from '../store/workers.ts'
 import { wantedBatch } from './creation.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './rows.ts'
@@ -80,9 +81,9 @@ export class Poller {
     const now = clock.now()
     // Set back, the clock must not keep it from looking.
     if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
-    this.#lookAt = now + (rows.hasBatchApi ? LOOK_MS : IDLE_LOOK_MS)
+    this.#lookAt = now + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
     for (const upstream of await dueUpstreams(store.read, now)) {
-      if (this.#looking.has(upstream)) continue
+      if (this.#looking.has(upstream) || (await this.#isOfOthers(upstream))) continue
       const looking = this.#lookAtUpstream(upstream)
         .catch((error: unknown) => {
           if (!this.#abort.signal.aborted)
@@ -91,6 +92,14 @@ export class Poller {
         .finally(() => this.#looking.delete(upstream))
       this.#looking.set(upstream, looking)
     }
+  }
+
+  /** Whether a running worker knows this batch API, and this one does not: another configuration is being rolled out. */
+  async #isOfOthers(upstream: string): Promise<boolean> {
+    const { store, rows } = this.#options
+    if (rows.hasBatchApi(upstream)) return false
+    const workers = await modelsOfWorkers(store.read)
+    return workers.some((models) => [...models.values()].some((upstreams) => upstreams.has(upstream)))
   }
 
   async close(): Promise<void> {

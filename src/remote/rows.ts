@@ -59,9 +59,11 @@ export class RemoteRows {
     return found instanceof BatchApiUpstream ? found : undefined
   }
 
-  get hasBatchApi(): boolean {
+  /** Whether this one, or any, is configured for a model. */
+  hasBatchApi(name?: string): boolean {
     for (const { upstreams } of this.#options.lanes.values())
-      if (upstreams.some((one) => one instanceof BatchApiUpstream)) return true
+      for (const one of upstreams)
+        if (one instanceof BatchApiUpstream && (name === undefined || one.name === name)) return true
     return false
   }
 

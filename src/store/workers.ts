@@ -195,10 +195,13 @@ export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   }))
 }
 
-/** The models of each running worker but `own`, as it reported last. */
-export async function modelsOfWorkers(db: Reader, own = ''): Promise<Set<string>[]> {
+/** The models of each running worker but `own`, each with the names of its upstreams, as it reported last. */
+export async function modelsOfWorkers(db: Reader, own = ''): Promise<Map<string, Set<string>>[]> {
   const others = (await listLiveWorkers(db)).filter(({ id }) => id !== own)
-  return others.map(({ report }) => new Set(report?.upstreams.map(({ model }) => model)))
+  return others.map(({ report }) => {
+    const models = Map.groupBy(report?.upstreams ?? [], ({ model }) => model)
+    return new Map([...models].map(([model, some]) => [model, new Set(some.map(({ upstream }) => upstream))]))
+  })
 }
 
 // The models that a worker cannot send lines to, and since when. A row exists only while there is a problem, and is

@@ -5,6 +5,7 @@ import { type Lane, lowWaterMark } from '../dispatch/lane.ts'
 import { FOLLOWING, RETRYING, UNSENT, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { Clock } from '../domain/clock.ts'
+import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { modelsOfWorkers } from '../store/workers.ts'
 
@@ -175,14 +176,15 @@ function blockedModels(
   return models
 }
 
-// `ModelsElsewhere`: while another configuration is rolled out, workers know different models. A worker leaves a chunk to
-// a running worker that knows more of the models of its lines, and for a while claims no further chunk of these models.
+// `ModelsElsewhere`: while another configuration is rolled out, workers know different models and batch APIs. A worker
+// leaves a chunk to a running worker that knows more of the models of its lines and of the batch APIs that have some, and
+// for a while claims no further chunk of these models.
 
 const REMEMBERED_MS = 10_000
 
 interface ModelsElsewhereOptions extends Pick<Ports, 'store' | 'clock'> {
   sessionId: () => string
-  lanes: ReadonlyMap<string, unknown>
+  lanes: ReadonlyMap<string, Pick<Lane, 'upstreams'>>
 }
 
 export class ModelsElsewhere {
@@ -203,16 +205,26 @@ export class ModelsElsewhere {
     return [...this.#foundAt.keys()]
   }
 
-  /** Whether a running worker knows what this one knows of the run's models, and more. */
-  async isBetterFor(run: Run): Promise<boolean> {
+  /** Whether a running worker knows what this one knows of the run's models and of its remote batches, and more. */
+  async isBetterFor(
+    run: Run,
+    remote: readonly Pick<RemoteBatchRow, 'model' | 'upstream'>[],
+  ): Promise<boolean> {
     const { store, clock, sessionId, lanes } = this.#options
-    const models = [...run.models]
-    const unknown = models.filter((model) => !lanes.has(model))
-    if (unknown.length === 0) return false
+    const needs = [...Array.from(run.models, (model) => ({ model, upstream: null })), ...remote]
+    const unknown = new Set(
+      needs.filter(({ model, upstream }) => {
+        const lane = lanes.get(model)
+        return upstream === null ? !lane : !lane?.upstreams.some(({ name }) => name === upstream)
+      }),
+    )
+    if (unknown.size === 0) return false
     for (const known of await modelsOfWorkers(store.read, sessionId())) {
-      const more = unknown.filter((model) => known.has(model))
-      if (more.length === 0 || models.some((model) => lanes.has(model) && !known.has(model))) continue
-      for (const model of more) this.#foundAt.set(model, clock.now())
+      const knows = ({ model, upstream }: (typeof needs)[number]): boolean =>
+        upstream === null ? known.has(model) : known.get(model)?.has(upstream) === true
+      const more = [...unknown].filter(knows)
+      if (more.length === 0 || needs.some((one) => !unknown.has(one) && !knows(one))) continue
+      for (const { model } of more) if (!lanes.has(model)) this.#foundAt.set(model, clock.now())
       return true
     }
     return false

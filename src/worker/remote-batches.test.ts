@@ -9,6 +9,8 @@ import { moveBatch } from '../store/batches.ts'
 import { wakeOverLimit } from '../store/chunks.ts'
 import { addReservations } from '../store/ledger.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
+import { endRemoteBatch } from '../store/remote-batches.ts'
+import { openSession, setWorkerReport } from '../store/workers.ts'
 
 const MINUTE_MS = 60_000
 const DAY_MS = 24 * 60 * MINUTE_MS
@@ -416,6 +418,38 @@ test('lines that a batch API of two could not take go to the other one next, tho
   const { completed } = await world.batch()
   assert.deepEqual([completed, down.uploads <= 4], [8, true], `${down.uploads} uploads`)
 })
+
+for (const unknown of ['model', 'batch API'])
+  test(`what a batch API has answered is left to a running worker that knows its ${unknown}, and is not lost`, async () => {
+    await using world = await remoteWorld({ chunks: 1, lines: 2 })
+    const { api, worker, remote, upstream, models, store, clock } = world
+    await world.handedOver()
+    const model = models.get('m')!
+    // Another configuration is being rolled out: another worker has the one before.
+    const other = await store.write((tx) => openSession(tx, 3_600_000, clock.now()))
+    const upstreams = [
+      { model: 'm', upstream: 'server' },
+      { model: 'm', upstream: 'provider' },
+    ].map((one) => ({
+      ...{ ...one, in_flight: 0, concurrency: 1, concurrency_max: 1, circuit: 'closed' as const },
+      ...{ lines_per_s: 0, latency_ms: null, errors_per_s: 0, last_error: null },
+    }))
+    const report = { open_chunks: 0, stores_failing: false, upstreams }
+    await store.write((tx) => setWorkerReport(tx, other, report, clock.now()))
+    if (unknown === 'model') models.delete('m')
+    worker.setUpstreams(new Map(unknown === 'model' ? [] : [['m', [upstream]]]), new Map())
+    api.complete(api.batches[0]!)
+    const [row] = await store.read.selectFrom('remote_batches').selectAll().execute()
+    const { output_file_id } = api.batches[0]!
+    await store.write((tx) => endRemoteBatch(tx, row!, { status: 'completed', output_file_id }, clock.now()))
+    await clock.advance(20_000)
+    assert.deepEqual([world.ended, world.server.sent], [[], []])
+    models.set('m', model)
+    worker.setUpstreams(new Map([['m', [remote]]]), new Map())
+    await world.until(() => world.ended.length === 1, 100)
+    const { completed, failed } = await world.batch()
+    assert.deepEqual([completed, failed, api.batches.length, world.server.sent], [2, 0, 1, []])
+  })
 
 /** A worker whose lines a batch API gets, unless told otherwise. */
 async function remoteWorld(options: WorkerWorldOptions) {

@@ -461,8 +461,7 @@ export class Worker {
   async #prepare(run: Run, limitVersion: number): ReturnType<ClaimerOptions['prepare']> {
     this.#lines.adopt(run)
     await this.#executor.attach(run)
-    // What a batch API has answered is recorded by the worker that claims its chunk.
-    if (this.#executor.rows.of(run).length === 0 && (await this.#elsewhere.isBetterFor(run)))
+    if (await this.#elsewhere.isBetterFor(run, this.#executor.rows.of(run)))
       return { retryAt: this.#options.clock.now() + ELSEWHERE_MS, reason: 'model_unavailable' }
     const postponed = this.#stopReason(run) === null ? await this.#gate.admit(run, limitVersion) : null
     // Last, because a reservation may take its time.

@@ -240,7 +240,7 @@ test('lines of a model that one worker does not know are left to the one that kn
   const models = service.config.models.map((one) => ({ ...one, model: { ...one.model, id: 'n' } }))
   const other = await service.addWorker({ ...service.config, models })
   const { store } = service.stores
-  const isKnown = (known: ReadonlySet<string>): boolean => known.has('n')
+  const isKnown = (known: ReadonlyMap<string, unknown>): boolean => known.has('n')
   await until(async () => (await modelsOfWorkers(store.read)).some(isKnown))
   const lines = (some: readonly string[]) => some.map((model, i) => line(`l${i}`, 'x', { model }))
   try {

@@ -348,8 +348,8 @@ const NO_CHUNK = {
   remote_batches: 0,
   parked_reason: null,
 }
-/** Why a chunk is parked for a moment whatever has ended: what it needs cannot be read or written. */
-const SHORT_PARKS: readonly (string | null)[] = ['stores_failing', 'input_unreadable']
+/** Why a chunk is parked for a moment whatever has ended: what it needs cannot be read or written, or another worker knows it. */
+const SHORT_PARKS: readonly (string | null)[] = ['stores_failing', 'input_unreadable', 'model_unavailable']
 const NOTHING: Amounts = { cost_nanos: 0, tokens: 0 }
 
 function isSome({ cost_nanos, tokens }: Amounts): boolean {
