@@ -186,24 +186,22 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
       const defaults = { header_entity, metadata: body.metadata ?? null, reask: body.reask ?? null }
-      const webhook = webhookOf(caller, body.webhook)
+      const terms = { orderOf, defaults, webhook: webhookOf(caller, body.webhook) }
+      const callOf = (what: object) => idempotentCall(request, 'POST /v1/batches', { ...body, ...what })
+      let answer: IdempotentResponse
       orderOf(input_file_id)
       if (output_url !== undefined) checkPlace(buckets, caller, 'write', output_url)
       if (input_url !== undefined) {
         checkPlace(buckets, caller, 'read', input_url)
         if (isDryRun) throw invalidParam('input_url', NO_DRY_RUN)
         const { project_id } = caller
-        const call = idempotentCall(request, 'POST /v1/batches', body)
         const file = { project_id, url: input_url, retention_ms: plan.file_retention_ms }
         const insertInput = (tx: Writer, now: number) => insertFetchedFile(tx, file, now)
-        const answer = await createOf(request, { call, orderOf, defaults, webhook, insertInput })
-        return await sendEnded(request, reply, answer, wait_ms)
-      }
-      if (table || lines) {
+        answer = await createOf(request, { ...terms, call: callOf({}), insertInput })
+      } else if (table || lines) {
         authorize(caller, ['files:write'])
         if (isDryRun) throw invalidParam(table ? 'table' : 'requests', NO_DRY_RUN)
-        const input = lines ? { requests: lines.sha256 } : { input_file_id }
-        const call = idempotentCall(request, 'POST /v1/batches', { ...body, ...input })
+        const call = callOf(lines ? { requests: lines.sha256 } : { input_file_id })
         const bytes = lines?.bytes ?? 0
         const storeFile: OfNewFile['storeFile'] = async (upload, check) => {
           if (table) return await tableLines.upload(input_file_id, table, upload, check)
@@ -212,10 +210,8 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           request.freeLines()
           return file
         }
-        const answer = await createOfNewFile(request, { call, bytes, orderOf, defaults, webhook, storeFile })
-        return await sendEnded(request, reply, answer, wait_ms)
-      }
-      if (isDryRun) {
+        answer = await createOfNewFile(request, { ...terms, call, bytes, storeFile })
+      } else if (isDryRun) {
         if (wait !== null) throw invalidParam('wait', 'A dry run has no end to wait for.')
         const { project_id } = caller
         await validated(request, input_file_id)
@@ -236,10 +232,10 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           ...showEstimate(shownId, projection, limitProjections, deps.models),
           estimated_completion: secondsOrNull(done),
         }
+      } else {
+        const input = async (): Promise<string> => input_file_id
+        answer = await createOf(request, { ...terms, call: callOf({ input_file_id }), input })
       }
-      const call = idempotentCall(request, 'POST /v1/batches', { ...body, input_file_id })
-      const input = async (): Promise<string> => input_file_id
-      const answer = await createOf(request, { call, orderOf, defaults, webhook, input })
       return await sendEnded(request, reply, answer, wait_ms)
     },
   })
