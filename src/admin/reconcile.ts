@@ -94,9 +94,11 @@ async function compareBatch(
   if (isTerminal(status)) differ(report, 'lines', ['its input', batch.total], ['its results', ended])
   costs(report, ['the batch', batch.cost_nanos], ['its chunks', total(chunks, 'cost_nanos')])
   costs(report, ['the batch', batch.cost_nanos], ['the ledger', settled.cost_nanos])
-  for (const chunk of chunks)
-    if (chunk.state === 'sealed') await compareChunk(store.read, sealed, chunk, found)
-    else await compareOpen(store.read, sealed, chunk, found)
+  for (const chunk of chunks) {
+    const reportChunk = (problem: string): void => report(`chunk ${chunk.idx}: ${problem}`)
+    if (chunk.state === 'sealed') found.lines += await compareChunk(store.read, sealed, chunk, reportChunk)
+    else await compareOpen(store.read, sealed, chunk, reportChunk)
+  }
 }
 
 /** Compares a chunk that is not sealed with its journals. */
@@ -104,12 +106,9 @@ async function compareOpen(
   db: Reader,
   sealed: SealedBlobs,
   chunk: ChunkRow,
-  found: Reconciled,
+  report: (problem: string) => void,
 ): Promise<void> {
   const { project_id, batch_id, idx, completed, failed } = chunk
-  const report = (problem: string): void => {
-    found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
-  }
   try {
     const lines = completed + failed > 0 ? await journalledLines(db, sealed, chunk) : []
     const { output = [], error = [] } = Object.groupBy(lines, ({ part }) => part)
@@ -148,28 +147,25 @@ async function journalledLines(
   })
 }
 
-/** Compares a sealed chunk with its result lines, unless they were deleted. */
+/** Compares a sealed chunk with its result lines, unless they were deleted; returns how many lines were read. */
 async function compareChunk(
   db: Reader,
   sealed: SealedBlobs,
   chunk: ChunkRow,
-  found: Reconciled,
-): Promise<void> {
-  const { project_id, batch_id, idx } = chunk
-  const report = (problem: string): void => {
-    found.mismatches.push({ project_id, batch_id, problem: `chunk ${idx}: ${problem}` })
-  }
+  report: (problem: string) => void,
+): Promise<number> {
+  let lines = 0
   try {
     const output = await readLines(db, sealed, chunk, 'output')
     if (output) {
-      found.lines += output.length
+      lines += output.length
       differ(report, 'lines', ['the output file', output.length], ['completed', chunk.completed])
       const sum = output.reduce((nanos, line) => sumOf(nanos, costOf(line)), 0)
       costs(report, ['the lines of the output file', sum], ['the chunk', chunk.cost_nanos])
     }
     const errors = await readLines(db, sealed, chunk, 'error')
     if (errors) {
-      found.lines += errors.length
+      lines += errors.length
       differ(report, 'lines', ['the error file', errors.length], ['failed', chunk.failed])
     }
   } catch (error) {
@@ -177,6 +173,7 @@ async function compareChunk(
       `its results cannot be read (${error instanceof Error ? error.message : error}); see "offpeak doctor"`,
     )
   }
+  return lines
 }
 
 /** Null if they were deleted. */

@@ -51,8 +51,9 @@ function message(
   units: Readonly<Record<string, number>>,
   language: Language,
 ): string {
+  const { dollars, date } = formatters(language)
   const shown = (value: number): string =>
-    limit.metric === 'cost_usd' ? dollars(value, language) : tokens(value, language)
+    limit.metric === 'cost_usd' ? dollars.format(usd(value)) : format(language, 'tokens', { count: value })
   const amounts = Object.entries({ ...units, spent, amount: limit.amount })
   const text = format(language, kind, {
     ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
@@ -60,7 +61,7 @@ function message(
     spender,
     window: limit.window,
     metric: limit.metric,
-    resets: date(window.end, language),
+    resets: date.format(window.end),
   })
   const { description } = limit
   return description === null ? text : format(language, 'described', { message: text, description })
@@ -77,18 +78,6 @@ function format(
   const compiled = formats.get(key) ?? new IntlMessageFormat(LIMIT_MESSAGES[language][kind], language)
   formats.set(key, compiled)
   return String(compiled.format(values))
-}
-
-function dollars(nanos: number, language: Language): string {
-  return formatters(language).dollars.format(usd(nanos))
-}
-
-function tokens(count: number, language: Language): string {
-  return format(language, 'tokens', { count })
-}
-
-function date(at: number, language: Language): string {
-  return formatters(language).date.format(at)
 }
 
 /** Cached: creating a formatter is slow, and one cap may end a million lines. */

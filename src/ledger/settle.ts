@@ -142,10 +142,16 @@ async function crossings(
   limited: ReadonlySet<string>,
   now: number,
 ): Promise<Crossing[]> {
+  const spent = settlements.flatMap(({ project_id, tallies }) =>
+    tallies
+      .filter(({ total_tokens, cost_nanos }) => total_tokens !== 0 || cost_nanos !== 0)
+      .map(({ day, entity }) => ({ project_id, day, entity })),
+  )
   const crossed: Crossing[] = []
-  for (const [project_id, days] of spendersByDay(settlements)) {
+  for (const [project_id, own] of Map.groupBy(spent, (one) => one.project_id)) {
     if (!limited.has(project_id)) continue
-    for (const [day, entities] of days) {
+    for (const [day, ofDay] of Map.groupBy(own, (one) => one.day)) {
+      const entities = new Set(ofDay.flatMap(({ entity }) => entity ?? []))
       const limits = await matchingLimits(tx, { project_id, ...limitSubjects(entities) })
       if (limits.length === 0) continue
       const counters = await readCounters(tx, project_id, limits, entities, startOfDay(day))
@@ -153,22 +159,6 @@ async function crossings(
     }
   }
   return crossed
-}
-
-/** By project and day, the entities with spend. */
-function spendersByDay(settlements: readonly Settlement[]): Map<string, Map<number, Set<string>>> {
-  const projects = new Map<string, Map<number, Set<string>>>()
-  for (const { project_id, tallies } of settlements) {
-    for (const { day, entity, total_tokens, cost_nanos } of tallies) {
-      if (total_tokens === 0 && cost_nanos === 0) continue
-      const days = projects.get(project_id) ?? new Map<number, Set<string>>()
-      projects.set(project_id, days)
-      const entities = days.get(day) ?? new Set<string>()
-      days.set(day, entities)
-      if (entity !== null) entities.add(entity)
-    }
-  }
-  return projects
 }
 
 // Records when spend reaches a threshold of a limit: once per threshold, window and spender, in the transaction that

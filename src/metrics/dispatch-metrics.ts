@@ -2,9 +2,10 @@
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer, Upstream } from '../dispatch/upstream.ts'
+import { recordOf } from '../domain/json-record.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'
-import type { RecordWork } from '../results/commit-queue.ts'
+import { RECORD_WORK } from '../results/commit-queue.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
 const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]
@@ -12,6 +13,7 @@ const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /** `unknown` stands for a model that the configuration does not name. */
 const UNKNOWN_MODEL = 'unknown'
 
+const RESULTS = ['answered', 'refused', 'throttled', 'failed', 'aborted'] as const satisfies readonly Result[]
 type Result = BackendResult['kind'] | 'aborted'
 
 interface UpstreamCells {
@@ -90,13 +92,7 @@ export function dispatchMetrics(
         const labels = { model, upstream: upstream.name }
         const name = `${model} ${upstream.name}`
         const cells = ofName.get(name) ?? {
-          results: {
-            answered: attempts.cell({ ...labels, result: 'answered' }),
-            refused: attempts.cell({ ...labels, result: 'refused' }),
-            throttled: attempts.cell({ ...labels, result: 'throttled' }),
-            failed: attempts.cell({ ...labels, result: 'failed' }),
-            aborted: attempts.cell({ ...labels, result: 'aborted' }),
-          },
+          results: recordOf(RESULTS, (result) => attempts.cell({ ...labels, result })),
           latency: latency.cell(labels),
           retries: retries.cell(labels),
         }
@@ -106,12 +102,7 @@ export function dispatchMetrics(
     }
   }
   addUpstreams(upstreams)
-  const ofWork: Record<RecordWork, HistogramCell> = {
-    journal: records.cell({ work: 'journal' }),
-    seal: records.cell({ work: 'seal' }),
-    commit: records.cell({ work: 'commit' }),
-    park: records.cell({ work: 'park' }),
-  }
+  const ofWork = recordOf(RECORD_WORK, (work) => records.cell({ work }))
 
   function countLines(model: string | null, outcome: string, count: number): ModelCells {
     const name = model ?? UNKNOWN_MODEL

@@ -20,7 +20,7 @@ test('a commit that comes in any moment in which the one before ends is made as 
   const queue = new CommitQueue({
     ...{ store, clock, steadyClock: clock, blobFreshMs: 1_000 },
     rules: { file_retention_ms: () => 0 },
-    retryUntilStored: (_, attempt) => attempt(),
+    retries: makeRetries().retries,
     onCommitted: () => {},
   })
   for (let microtasks = 0; microtasks < 8; microtasks++) {
@@ -50,7 +50,7 @@ test('work on a failing store is retried until it succeeds, and failingSince is 
   const { clock, logged, retries } = makeRetries()
   const begun = clock.now()
   let attempts = 0
-  const done = retries.retryUntilStored('commit', async () => {
+  const done = retries.untilStored('commit', async () => {
     if (++attempts < 3) throw new Error('disk full')
     return 'stored'
   })
@@ -66,7 +66,7 @@ test('work on a failing store is retried until it succeeds, and failingSince is 
 test('a final error is thrown at once', async () => {
   const { clock, retries } = makeRetries()
   const refused = new Error('refused')
-  const attempt = retries.retryUntilStored(
+  const attempt = retries.untilStored(
     'commit',
     () => Promise.reject(refused),
     (error) => error === refused,

@@ -40,7 +40,7 @@ interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
   rules: FinishRules
   /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
-  retryUntilStored: RetryUntilStored
+  retries: StoreRetries
   /** A group was committed. `ended`: the batches that it ended. */
   onCommitted: (ended: readonly BatchRow[]) => void
 }
@@ -93,7 +93,7 @@ export class CommitQueue {
   }
 
   async #commitGroup(all: readonly Pending[]): Promise<void> {
-    const { store, clock, rules, retryUntilStored, onCommitted } = this.#options
+    const { store, clock, rules, retries, onCommitted } = this.#options
     let group = all
     const alone = all.length === 1
     let rejections = 0
@@ -102,7 +102,7 @@ export class CommitQueue {
     let committed: Committed
     try {
       // An attempt with an unknown outcome may be repeated: only one of them can take effect.
-      committed = await retryUntilStored(
+      committed = await retries.untilStored(
         'commit',
         async () => {
           group = await this.#freshen(group)
@@ -131,11 +131,11 @@ export class CommitQueue {
 
   /** The record of the attempt that took effect. */
   async #effective({ commit, records }: Pending): Promise<CommitRecord> {
-    const { store, retryUntilStored } = this.#options
+    const { store, retries } = this.#options
     const last = commit.record
     if (records.length === 1 || !('journal' in last)) return last
     const { batch_id, idx } = commit.claim
-    const parts = await retryUntilStored('commit', () => listJournalParts(store.read, batch_id, idx))
+    const parts = await retries.untilStored('commit', () => listJournalParts(store.read, batch_id, idx))
     const keys = new Set(parts.map((part) => part.journal_blob))
     return records.find((record) => 'journal' in record && keys.has(record.journal.key)) ?? last
   }
@@ -172,7 +172,8 @@ function ownBlobs(pending: Pending): Pending {
 // While they fail, the worker claims no work.
 
 /** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
-export type RecordWork = 'journal' | 'seal' | 'commit' | 'park'
+export const RECORD_WORK = ['journal', 'seal', 'commit', 'park'] as const
+export type RecordWork = (typeof RECORD_WORK)[number]
 
 /** The recorder tells metrics of its work. */
 export interface RecordObserver {
@@ -192,13 +193,6 @@ const WORK: Readonly<Record<RecordWork, string>> = {
   park: 'parking a chunk',
 }
 
-/** An error that `isFinal` accepts is thrown; after any other error, `attempt` is repeated. */
-export type RetryUntilStored = <T>(
-  work: RecordWork,
-  attempt: () => Promise<T>,
-  isFinal?: (error: unknown) => boolean,
-) => Promise<T>
-
 interface StoreRetriesOptions extends Pick<Ports, 'clock' | 'log'> {
   observe?: RecordObserver | undefined
 }
@@ -212,7 +206,12 @@ export class StoreRetries {
     this.#options = options
   }
 
-  readonly retryUntilStored: RetryUntilStored = async (work, attempt, isFinal = () => false) => {
+  /** An error that `isFinal` accepts is thrown; after any other error, `attempt` is repeated. */
+  async untilStored<T>(
+    work: RecordWork,
+    attempt: () => Promise<T>,
+    isFinal: (error: unknown) => boolean = () => false,
+  ): Promise<T> {
     const { clock, log, observe } = this.#options
     for (let waitMs = RETRY_MS_MIN; ; waitMs = Math.min(waitMs * 2, RETRY_MS_MAX)) {
       try {

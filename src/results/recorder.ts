@@ -19,7 +19,6 @@ import {
   CommitQueue,
   type CommitRecord,
   type RecordObserver,
-  type RetryUntilStored,
   StoreRetries,
 } from './commit-queue.ts'
 import type { FinishRules } from './finish.ts'
@@ -77,16 +76,14 @@ export class Recorder<R extends RecordedRun> {
   readonly #writing = new Set<Promise<void>>()
   readonly #sealing = new Map<R, Promise<void>>()
   readonly #retries: StoreRetries
-  readonly #retryUntilStored: RetryUntilStored
   readonly #commits: CommitQueue
 
   constructor(options: RecorderOptions<R>) {
     this.#options = options
     this.#retries = new StoreRetries(options)
-    this.#retryUntilStored = this.#retries.retryUntilStored
     this.#commits = new CommitQueue({
       ...options,
-      retryUntilStored: this.#retryUntilStored,
+      retries: this.#retries,
       onCommitted: (ended) => {
         for (const batch of ended) options.onEnded(batch)
         options.onCommitted()
@@ -137,7 +134,7 @@ export class Recorder<R extends RecordedRun> {
   }
 
   async #endLease(run: R, write: (tx: Writer) => Promise<Fenced>): Promise<void> {
-    const ended = await this.#retryUntilStored('park', () => this.#options.store.write(write))
+    const ended = await this.#retries.untilStored('park', () => this.#options.store.write(write))
     this.#close(run, ended === 'lost' ? 'lost' : 'parked')
   }
 
@@ -237,7 +234,7 @@ export class Recorder<R extends RecordedRun> {
         ...of.flatMap(({ run, fresh }) => run.results.entriesOf(fresh.positions)),
         encodeLineIndex(of.flatMap(({ run, fresh }) => run.results.sizes(fresh.positions))),
       ])
-    const journal = await this.#retryUntilStored('journal', () => put(parts))
+    const journal = await this.#retries.untilStored('journal', () => put(parts))
     let at = 0
     const commits = parts.map(async (part) => {
       const { run, fresh } = part
@@ -279,7 +276,7 @@ export class Recorder<R extends RecordedRun> {
     const { project_id, batch_id, idx, epoch } = results.lease
     const write = (): Promise<SealedChunk> =>
       sealChunk(sealed, { project_id, batch_id, idx }, `${epoch}-${clock.now().toString(36)}`, results)
-    const result = await this.#retryUntilStored('seal', () => this.#unlessDamaged(run, write))
+    const result = await this.#retries.untilStored('seal', () => this.#unlessDamaged(run, write))
     if (result === 'damaged') return await this.#parkDamaged(run)
     if (result === 'lost') return this.#close(run, 'lost')
     results.trace?.enter('commit', clock.now())

@@ -2,7 +2,7 @@
 import { type Expression, type ExpressionBuilder, type SelectQueryBuilder, sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
-import { NOW, selectRows } from './rows.ts'
+import { compare, NOW, selectRows } from './rows.ts'
 import type { ChunkRow, Schema, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 import { leaseTask } from './tasks.ts'
@@ -213,10 +213,6 @@ async function lease(
     .returningAll()
     .execute()
   return rows.sort((a, b) => a.deadline - b.deadline || compare(a.batch_id, b.batch_id) || a.idx - b.idx)
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : Number(a > b)
 }
 
 interface WaitingProject {

@@ -209,3 +209,8 @@ export function wordsIn(columns: readonly string[], text = ''): RawBuilder<boole
     return sql<boolean>`(${sql.join(forms, sql` OR `)})`
   })
 }
+
+/** The order of two texts, by their characters as the databases have it. */
+export function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b)
+}

@@ -2,7 +2,7 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
-import { changesRow, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
+import { changesRow, compare, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -128,10 +128,6 @@ async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
         compare(a.project_id, b.project_id) ||
         a.run_at - b.run_at,
     )
-}
-
-function compare(a: string, b: string): number {
-  return a < b ? -1 : Number(a > b)
 }
 
 /** Ends the task, if its lease still holds: call it first in the transaction that records its effect. */
