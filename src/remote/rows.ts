@@ -112,8 +112,8 @@ export class RemoteRows {
     for (const row of rows) {
       for (const line of linesOf(row)) {
         const position = positions.get(line)
-        // The input is gone: such a line ends with its own error.
-        if (position === undefined || run.lines[position]!.fault !== null) continue
+        // It cannot be read any more: such a line ends with its own error. Other faults are those of lines to send.
+        if (position === undefined || run.lines[position]!.model === null) continue
         if (run.stateOf(position) !== UNFUNDED) continue
         run.move(position, REMOTE, 'a batch API has it')
         run.reserveOn(position, row.day)

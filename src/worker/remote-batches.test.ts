@@ -419,6 +419,18 @@ test('lines that a batch API of two could not take go to the other one next, tho
   assert.deepEqual([completed, down.uploads <= 4], [8, true], `${down.uploads} uploads`)
 })
 
+test('what a batch API has answered counts, also where a reload allows such lines no more', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 3 })
+  const { api, worker, remote, models } = world
+  await world.handedOver()
+  models.set('m', { ...models.get('m')!, endpoints: ['/v1/embeddings'] })
+  worker.setUpstreams(new Map([['m', [remote]]]), new Map())
+  api.complete(api.batches[0]!, (content) => (content === 'l3' ? null : ANSWERED))
+  await world.until(() => world.ended.length === 1, 100)
+  const { completed, failed, cost_nanos } = await world.batch()
+  assert.deepEqual([completed, failed, cost_nanos, api.batches.length], [2, 1, 2 * 5_000, 1])
+})
+
 for (const unknown of ['model', 'batch API'])
   test(`what a batch API has answered is left to a running worker that knows its ${unknown}, and is not lost`, async () => {
     await using world = await remoteWorld({ chunks: 1, lines: 2 })
