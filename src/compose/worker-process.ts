@@ -33,7 +33,7 @@ const STOP_EXTRA_MS = 10_000
 
 process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.worker.wake()
-  else if (message === 'metrics') void sendMetrics()
+  else if (message === 'metrics') void registry.getMetricsAsJSON().then((metrics) => send({ metrics }))
   else if (message === 'stop') end()
   else if ('reload' in message) running?.reload(message.reload)
   else if ('answer' in message) {
@@ -67,10 +67,6 @@ async function begin(
   running = { ...started, log, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }
   releaseMemoryWhenIdle()
   send('ready')
-}
-
-async function sendMetrics(): Promise<void> {
-  send({ metrics: await registry.getMetricsAsJSON() })
 }
 
 function send(message: FromWorker): void {

@@ -51,7 +51,11 @@ export function withTable(command: Command, model = 'the model that answers'): C
     .option('--prompt-file <file>', 'table: a file with the prompt')
     .option('--system <template>', 'table: the system message')
     .option('--schema <file>', 'table: the JSON Schema of the answers; each property becomes a column')
-    .option('--image <column>', 'table: send the image that this column names; may be repeated', list)
+    .option(
+      '--image <column>',
+      'table: send the image that this column names; may be repeated',
+      (text, earlier: string[] = []) => [...earlier, text],
+    )
     .option(
       '--param <key=value>',
       'table: a field of each request, such as max_tokens=100; may be repeated',
@@ -172,10 +176,6 @@ export async function askedOf(input: string, table: TableReader, terms: TableTer
   return { question, schema }
 }
 
-function list(text: string, earlier: string[] = []): string[] {
-  return [...earlier, text]
-}
-
 /** Of `max_tokens=100`: a JSON value, or text. */
 function fieldValue(value: string, key: string): unknown {
   if (QUESTION_FIELDS.includes(key))
@@ -202,7 +202,10 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
     throw error
   }
   const found = answerSchema(schema)
-  if (found === null) throw notAnObject(path)
+  if (found === null)
+    throw new Failure(
+      `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
+    )
   const check = checkBy(found)
   const reason = await check.whyUnusable()
   check.close()
@@ -213,12 +216,6 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
 /** The caller closes it. */
 export function checkBy({ schema }: AnswerSchema): SchemaCheck {
   return new SchemaChecks().begin('', schema)
-}
-
-function notAnObject(path: string): Failure {
-  return new Failure(
-    `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
-  )
 }
 
 // Makes the file of a batch's request lines from the rows of a table. A row of which none can be made is skipped, and its
