@@ -119,8 +119,8 @@ export function usePages<T>(path: string, typed: Query): ListPages<T> {
 interface Action {
   busy: boolean
   failure: ApiFailure | null
-  /** Does nothing while it runs already. Tells whether it succeeded. */
-  run: (act: () => Promise<void>) => Promise<boolean>
+  /** Does nothing while it runs already. Returns why it failed, if it did. */
+  run: (act: () => Promise<void>) => Promise<ApiFailure | null>
   clear: () => void
 }
 
@@ -129,17 +129,17 @@ export function useAction(): Action {
   const [busy, setBusy] = useState(false)
   const [failure, setFailure] = useState<ApiFailure | null>(null)
   const running = useRef(false)
-  const run = useCallback(async (act: () => Promise<void>): Promise<boolean> => {
-    if (running.current) return false
+  const run = useCallback(async (act: () => Promise<void>): Promise<ApiFailure | null> => {
+    if (running.current) return null
     running.current = true
     setBusy(true)
     setFailure(null)
     try {
       await act()
-      return true
+      return null
     } catch (error) {
       setFailure(error as ApiFailure)
-      return false
+      return error as ApiFailure
     } finally {
       running.current = false
       setBusy(false)

@@ -7,7 +7,7 @@ import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Button, LinkButton, Menu, TextButton } from '../parts/button.tsx'
-import { Confirm, FailureDialog, FormDialog, openDialog } from '../parts/dialog.tsx'
+import { Confirm, FormDialog, openDialog, tellFailure } from '../parts/dialog.tsx'
 import { TextField } from '../parts/field.tsx'
 import { useAction } from '../resource.ts'
 import { href, navigate } from '../router.ts'
@@ -55,48 +55,46 @@ export function RetryButton({
     const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
     navigate(`/batches/${created.id}`)
   }
-  const run = (): void => void action.run(retry)
+  const run = async (): Promise<void> => tellFailure(t('retry.failed'), await action.run(retry))
   const waits = !ended(batch)
   const title = waits ? t('retry.waits') : undefined
-  return (
-    <div class="retry">
-      {quiet ? (
-        <TextButton label={t('retry.these')} disabled={waits || action.busy} title={title} onClick={run} />
-      ) : (
-        <Button
-          label={label ?? t(which ? 'retry.these' : 'retry.failed')}
-          icon="retry"
-          kind={which ? 'plain' : 'primary'}
-          busy={action.busy}
-          disabled={waits}
-          title={title}
-          onClick={run}
-        />
-      )}
-      <FailureDialog title={t('retry.failed')} action={action} />
-    </div>
+  return quiet ? (
+    <TextButton
+      label={t('retry.these')}
+      disabled={waits || action.busy}
+      title={title}
+      onClick={() => void run()}
+    />
+  ) : (
+    <Button
+      label={label ?? t(which ? 'retry.these' : 'retry.failed')}
+      icon="retry"
+      kind={which ? 'plain' : 'primary'}
+      busy={action.busy}
+      disabled={waits}
+      title={title}
+      onClick={() => void run()}
+    />
   )
 }
 
 function PauseButton({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
   const action = useAction()
   const paused = batch.paused_at !== undefined
-  const run = (): void =>
-    void action.run(async () => {
-      await post(`/v1/batches/${batch.id}/${paused ? 'resume' : 'pause'}`)
-      reload()
-    })
+  const label = t(paused ? 'pause.resume' : 'pause.pause')
+  const act = async (): Promise<void> => {
+    await post(`/v1/batches/${batch.id}/${paused ? 'resume' : 'pause'}`)
+    reload()
+  }
+  const run = async (): Promise<void> => tellFailure(label, await action.run(act))
   return (
-    <div>
-      <Button
-        label={t(paused ? 'pause.resume' : 'pause.pause')}
-        icon={paused ? 'play' : 'pause'}
-        title={paused ? undefined : t('pause.hint')}
-        busy={action.busy}
-        onClick={run}
-      />
-      <FailureDialog title={t(paused ? 'pause.resume' : 'pause.pause')} action={action} />
-    </div>
+    <Button
+      label={label}
+      icon={paused ? 'play' : 'pause'}
+      title={paused ? undefined : t('pause.hint')}
+      busy={action.busy}
+      onClick={() => void run()}
+    />
   )
 }
 

@@ -2,7 +2,7 @@
 // browser's own dialog keeps the focus inside and closes on Escape.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useId, useRef } from 'preact/hooks'
-import { remove } from '../api.ts'
+import { type ApiFailure, remove } from '../api.ts'
 import { Cell, useCell } from '../cell.ts'
 import { t } from '../i18n.ts'
 import { useAction } from '../resource.ts'
@@ -111,21 +111,14 @@ export function askToRemove(
   openDialog(<Confirm {...question} act={act} />)
 }
 
-/** Why an action failed; nothing while it has not. */
-export function FailureDialog({
-  title,
-  action,
-}: {
-  title: string
-  action: Pick<ReturnType<typeof useAction>, 'failure' | 'clear'>
-}): VNode | null {
-  const { failure, clear } = action
-  if (!failure) return null
-  const foot = <Button label={t('close')} onClick={clear} />
-  return (
-    <Dialog title={title} onClose={clear} foot={foot}>
+/** Tells why an action failed, if it did. */
+export function tellFailure(title: string, failure: ApiFailure | null): void {
+  if (!failure) return
+  const foot = <Button label={t('close')} onClick={closeDialog} />
+  openDialog(
+    <Dialog title={title} onClose={closeDialog} foot={foot}>
       <FailureNotice failure={failure} />
-    </Dialog>
+    </Dialog>,
   )
 }
 
