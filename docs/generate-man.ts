@@ -3,7 +3,7 @@
 import { Command } from 'commander'
 import { COMMANDS } from '../src/cli/program.ts'
 import { systemClock } from '../src/domain/clock.ts'
-import { launchOnly } from '../test/fakes/launch-only.ts'
+import { launchOnly } from '../test/fakes/offpeak.ts'
 
 const EXIT_CODES = [
   ['0', 'Success; of run and results, every line was answered.'],

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
+import { remoteRows } from '../../test/support/remote-rows.ts'
 import type { BatchApi, SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { BatchApiError, UndecidedBatch } from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
@@ -9,7 +10,6 @@ import type { Run } from '../dispatch/run.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Creations } from './creation.ts'
 import { recallAt } from './recall.ts'
-import { RemoteRows } from './rows.ts'
 
 test('of two batches that a batch API made of one call the second is cancelled', async () => {
   await using world = await makeWorld()
@@ -64,14 +64,7 @@ test('a batch that may be one of several is given up like one that does not answ
 async function makeWorld() {
   const world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, clock } = world
-  const rows = new RemoteRows({
-    ...{ store, clock },
-    lanes: new Map(),
-    lines: { ledByRemote() {} },
-    funds: { setReserved() {} },
-    outagePatienceMs: 0,
-    settle: async () => {},
-  })
+  const rows = remoteRows(world)
   const [run] = (await world.open()) as [Run]
   for (const state of [UNSUBMITTED, REMOTE]) run.move(0, state, 'it is handed over')
   const row = (await rows.intend(run, { name: 'cell' } as BatchApiUpstream, [0]))!

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { remoteRows } from '../../test/support/remote-rows.ts'
 import { ReservedFunds } from '../dispatch/limits/reserved-funds.ts'
 import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
@@ -8,19 +9,11 @@ import { dayOf } from '../domain/days.ts'
 import { releaseChunk } from '../store/chunks.ts'
 import { pauseBatch } from '../store/pauses.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
-import { RemoteRows } from './rows.ts'
 
 test('lines at a batch API are charged to the day of their reservation, whichever worker records them', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 3 })
   const { store, clock } = world
-  const rows = new RemoteRows({
-    ...{ store, clock },
-    lanes: new Map(),
-    lines: { ledByRemote() {} },
-    funds: { setReserved() {} },
-    outagePatienceMs: 0,
-    settle: async () => {},
-  })
+  const rows = remoteRows(world)
   const today = dayOf(clock.now())
   const [sent] = await world.open()
   for (const position of [0, 1]) {
@@ -42,14 +35,7 @@ test('lines at a batch API are charged to the day of their reservation, whicheve
 test('a pause holds no chunk back whose lines a batch API has, so that their results are recorded', async () => {
   await using world = await queuedBatch({ chunks: 2, lines: 1 })
   const { store, clock } = world
-  const rows = new RemoteRows({
-    ...{ store, clock },
-    lanes: new Map(),
-    lines: { ledByRemote() {} },
-    funds: { setReserved() {} },
-    outagePatienceMs: 0,
-    settle: async () => {},
-  })
+  const rows = remoteRows(world)
   const runs = await world.open()
   await rows.intend(runs[0]!, { name: 'cell' } as BatchApiUpstream, [0])
   for (const { claim } of runs) await store.write((tx) => releaseChunk(tx, claim))
@@ -63,15 +49,8 @@ test('a pause holds no chunk back whose lines a batch API has, so that their res
 
 test('lines that a batch API leaves are reserved by their chunk again, and wait for a check of the limits', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 2 })
-  const { store, clock } = world
   const funds = new ReservedFunds()
-  const rows = new RemoteRows({
-    ...{ store, clock, funds },
-    lanes: new Map(),
-    lines: { ledByRemote() {} },
-    outagePatienceMs: 0,
-    settle: async () => {},
-  })
+  const rows = remoteRows(world, funds)
   const [run] = (await world.open()) as [Run]
   run.isLimited = true
   for (const position of [0, 1]) {

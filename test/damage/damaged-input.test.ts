@@ -35,13 +35,12 @@ async function expire(service: TestService, id: string): Promise<void> {
 
 const INPUT = Array.from({ length: COUNT }, (_, i) => JSON.stringify(line(`l${i}`))).join('\n')
 
-test('a batch whose input was damaged before it began ends with its window, every line in the error file', async () => {
-  await using upstream = await testUpstream()
-  await using service = await TestService.start(configFor(upstream.base_url))
+/** A batch whose input is spoilt before it begins and whose window closes: it has failed, each of its lines once. */
+async function expiredUnread(service: TestService, spoil: (file_id: string) => Promise<void>) {
   const file = await service.upload(INPUT)
   await service.worker.stop()
   const { id } = await service.create(file.id)
-  await damage(service, `files/${file.id}/upload`)
+  await spoil(file.id)
   await expire(service, id)
   await service.restartWorker()
   const batch = await service.ended(id)
@@ -49,6 +48,13 @@ test('a batch whose input was damaged before it began ends with its window, ever
   assert.deepEqual(batch.request_counts, { total: COUNT, completed: 0, failed: COUNT })
   const errors = await service.lines(batch.error_file_id)
   assert.equal(new Set(errors.map((one) => one.id)).size, COUNT)
+  return { batch, errors }
+}
+
+test('a batch whose input was damaged before it began ends with its window, every line in the error file', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const { batch, errors } = await expiredUnread(service, (file) => damage(service, `files/${file}/upload`))
   assert.ok(errors.every((one) => one.custom_id === null && one.error?.code === 'internal_error'))
   assert.equal(batch.cost_usd, 0)
   assert.equal(upstream.calls.length, 0)
@@ -100,18 +106,10 @@ test('a damaged index is made again from the content: before a batch is created,
 test('a batch whose input and index are both damaged ends with its window', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
-  const file = await service.upload(INPUT)
-  await service.worker.stop()
-  const { id } = await service.create(file.id)
-  await damage(service, `files/${file.id}/upload`)
-  await damageIndex(service, file.id)
-  await expire(service, id)
-  await service.restartWorker()
-  const batch = await service.ended(id)
-  assert.equal(batch.status, 'expired')
-  assert.deepEqual(batch.request_counts, { total: COUNT, completed: 0, failed: COUNT })
-  const errors = await service.lines(batch.error_file_id)
-  assert.equal(new Set(errors.map((one) => one.id)).size, COUNT)
+  await expiredUnread(service, async (file) => {
+    await damage(service, `files/${file}/upload`)
+    await damageIndex(service, file)
+  })
   assert.equal(upstream.calls.length, 0)
 })
 

@@ -1,6 +1,6 @@
-// A clock that only a test moves. What is due runs in the order of time, and between two callbacks whatever
+// Clocks for tests. The first is one that only a test moves. What is due runs in the order of time, and between two callbacks whatever
 // they woke gets to run, so a chain of waits unfolds as it would in real time, at once.
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Clock } from '../../src/domain/clock.ts'
 
 export interface TestClock extends Clock {
@@ -58,5 +58,29 @@ export function testClock(start = 1_700_000_000_000): TestClock {
 
 /** One turn of the event loop: every microtask that is ready has run by then, and those it made ready too. */
 async function settled(): Promise<void> {
-  await setImmediate()
+  await nextTurn()
+}
+
+export interface FastClock extends Clock {
+  /** Every wait that was asked for, in ms. */
+  readonly waits: readonly number[]
+}
+
+/** A clock without waiting: a timer fires at once, and time has advanced by its delay. */
+export function fastClock(start = 1_700_000_000_000): FastClock {
+  let now = start
+  const waits: number[] = []
+  return {
+    now: () => now,
+    after(ms, fn) {
+      waits.push(ms)
+      const soon = setImmediate(() => {
+        now += ms
+        fn()
+      })
+      return () => clearImmediate(soon)
+    },
+    soon: queueMicrotask,
+    waits,
+  }
 }

@@ -1,9 +1,9 @@
 // The command line in this process, against the service of a test.
 import assert from 'node:assert/strict'
 import { type ProgramOptions, runProgram } from '../../src/cli/program.ts'
+import type { Launch } from '../../src/cli/shell.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import type { TestService } from '../service.ts'
-import { launchOnly } from './launch-only.ts'
 import { capturedTerminal } from './terminal.ts'
 
 export interface Ended {
@@ -57,4 +57,21 @@ export async function offpeakJson<T>(service: TestService, ...args: string[]): P
   const { code, out, err } = await offpeak(service, ...args, '--json')
   assert.equal(code, 0, err)
   return JSON.parse(out)
+}
+
+const never = (): never => assert.fail('nothing else is to be started')
+const nothing = {
+  loadConfig: never,
+  serve: never,
+  reload: never,
+  shownConfig: never,
+  keys: never,
+  sim: never,
+  doctor: never,
+  adminCommands: never,
+}
+
+/** What a command may start: what its test names, and nothing else. */
+export function launchOnly(parts: Partial<Launch> = {}): Launch {
+  return { ...nothing, ...parts }
 }

@@ -10,6 +10,7 @@ import {
   BatchServer,
   type Faults,
   type RemoteAnswer,
+  type RemoteCall,
   testEachType,
 } from '../fakes/batch-server.ts'
 import { testUpstream } from '../fakes/upstream.ts'
@@ -56,78 +57,57 @@ const each =
   (lines: string[]): string =>
     `${lines.flatMap(change).join('\n')}\n`
 
+/** Each call takes effect, and is answered so. */
+const answered = (
+  answer: (call: RemoteCall, done: RemoteAnswer) => RemoteAnswer | 'lost',
+): Partial<Faults> => ({
+  answer: (call, usual) => answer(call, usual()),
+})
+/** Creations lose their answers, and lists of batches are answered so. */
+const lostAndListed = (list: (done: RemoteAnswer, call: RemoteCall) => RemoteAnswer): Partial<Faults> =>
+  answered((call, done) => (isCreate(call) ? 'lost' : isList(call) ? list(done, call) : done))
+
 const CASES: Record<string, Case> = {
   'a creation is answered 500 though it took effect': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        return isCreate(call) ? refused(500, 'oops') : done
-      },
-    },
+    faults: answered((call, done) => (isCreate(call) ? refused(500, 'oops') : done)),
   },
   'a creation is answered with HTML though it took effect': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        return isCreate(call) ? { status: 200, body: '<html>' } : done
-      },
-    },
+    faults: answered((call, done) => (isCreate(call) ? { status: 200, body: '<html>' } : done)),
   },
   'a creation lost its answer, and the list forgets metadata': {
     only: 'openai-batch',
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (isCreate(call)) return 'lost'
-        if (!isList(call)) return done
-        return withBody(done, (body) => ({
-          ...body,
-          data: (body.data as object[]).map((one) => ({ ...one, metadata: null })),
-        }))
-      },
-    },
+    faults: lostAndListed((done) =>
+      withBody(done, (body) => ({
+        ...body,
+        data: (body.data as object[]).map((one) => ({ ...one, metadata: null })),
+      })),
+    ),
   },
   'a creation lost its answer, and the list shows IDs alone': {
     only: 'openai-batch',
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (isCreate(call)) return 'lost'
-        if (!isList(call)) return done
-        return withBody(done, (body) => ({ data: (body.data as { id: string }[]).map(({ id }) => ({ id })) }))
-      },
-    },
+    faults: lostAndListed((done) =>
+      withBody(done, (body) => ({ data: (body.data as { id: string }[]).map(({ id }) => ({ id })) })),
+    ),
   },
   'a creation lost its answer, and the list comes in pages, oldest first, with times as text': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (isCreate(call)) return 'lost'
-        if (!isList(call)) return done
-        const own = (done.body as { data: Record<string, unknown>[] }).data
-        const others = Array.from({ length: 250 }, (_, i) => ({
-          id: `other-${i}`,
-          status: 'completed',
-          input_file_id: 'f',
-          metadata: {},
-          created_at: i < 120 ? '2020-01-01T00:00:00Z' : '1600000000',
-        }))
-        const all = [...others, ...own]
-        const after = call.query.get('after') ?? call.query.get('after_id')
-        const from = after === null ? 0 : all.findIndex(({ id }) => id === after) + 1
-        const data = all.slice(from, from + 100)
-        return { ...done, body: { object: 'list', data, has_more: from + 100 < all.length } }
-      },
-    },
+    faults: lostAndListed((done, { query }) => {
+      const own = (done.body as { data: Record<string, unknown>[] }).data
+      const others = Array.from({ length: 250 }, (_, i) => ({
+        id: `other-${i}`,
+        status: 'completed',
+        input_file_id: 'f',
+        metadata: {},
+        created_at: i < 120 ? '2020-01-01T00:00:00Z' : '1600000000',
+      }))
+      const all = [...others, ...own]
+      const after = query.get('after') ?? query.get('after_id')
+      const from = after === null ? 0 : all.findIndex(({ id }) => id === after) + 1
+      const data = all.slice(from, from + 100)
+      return { ...done, body: { object: 'list', data, has_more: from + 100 < all.length } }
+    }),
   },
   'a creation lost its answer, and each page of the list is the first one': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (isCreate(call)) return 'lost'
-        return isList(call) ? withBody(done, (body) => ({ ...body, has_more: true })) : done
-      },
-    },
+    faults: lostAndListed((done) => withBody(done, (body) => ({ ...body, has_more: true }))),
   },
   'a creation lost its answer, and nothing can be listed': {
     faults: {
@@ -171,36 +151,30 @@ const CASES: Record<string, Case> = {
   },
   'a batch fails because too many tokens are enqueued, four times': {
     only: 'openai-batch',
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (!isLook(call) || call.count > 4) return done
-        return withBody(done, (body) => ({
-          ...body,
-          status: 'failed',
-          errors: {
-            object: 'list',
-            data: [{ code: 'token_limit_exceeded', message: 'Enqueued token limit reached', line: null }],
-          },
-        }))
-      },
-    },
+    faults: answered((call, done) => {
+      if (!isLook(call) || call.count > 4) return done
+      return withBody(done, (body) => ({
+        ...body,
+        status: 'failed',
+        errors: {
+          object: 'list',
+          data: [{ code: 'token_limit_exceeded', message: 'Enqueued token limit reached', line: null }],
+        },
+      }))
+    }),
     batches: 5,
     elsewhere: null,
     says: /has no room/,
   },
   'the status is one that nobody knows, and the batch is done': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        if (!isLook(call)) return done
-        return withBody(done, (body) => ({
-          ...body,
-          status: body.status === 'completed' ? 'all_done_wow' : 'pondering',
-          request_counts: body.status === 'completed' ? { total: 20, completed: 20, failed: 0 } : null,
-        }))
-      },
-    },
+    faults: answered((call, done) => {
+      if (!isLook(call)) return done
+      return withBody(done, (body) => ({
+        ...body,
+        status: body.status === 'completed' ? 'all_done_wow' : 'pondering',
+        request_counts: body.status === 'completed' ? { total: 20, completed: 20, failed: 0 } : null,
+      }))
+    }),
     says: /status that is not known/,
   },
   'statuses are spelled otherwise': {
@@ -275,12 +249,7 @@ const CASES: Record<string, Case> = {
     says: /cannot be read/,
   },
   'the output breaks off in the middle, twice': {
-    faults: {
-      answer: (call, usual) => {
-        const done = usual()
-        return isContent(call) && call.count < 3 ? { ...done, cutAt: 1500 } : done
-      },
-    },
+    faults: answered((call, done) => (isContent(call) && call.count < 3 ? { ...done, cutAt: 1500 } : done)),
     elsewhere: null,
     says: /cannot be read/,
   },

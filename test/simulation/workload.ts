@@ -275,15 +275,10 @@ export class Workload {
         bytes: content.bytes,
         line_count: total,
         status: 'processed',
-        status_details: null,
-        errors: null,
         created: now,
         expires_at: now + 90 * DAY_MS,
-        deleted_at: null,
         content_blob: content.key,
         index_blob: indexed.key,
-        batch_id: null,
-        part: null,
       })
       await insertBatch(tx, {
         ...batch,
@@ -291,9 +286,6 @@ export class Workload {
         endpoint: style.endpoint,
         input_file_id: file_id,
         completion_window: '24h',
-        metadata: null,
-        header_entity: null,
-        language: null,
         total,
         created: now,
       })

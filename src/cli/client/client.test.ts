@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, beforeEach, describe, test } from 'node:test'
-import { fastClock } from '../../../test/fakes/fast-clock.ts'
+import { fastClock } from '../../../test/fakes/clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { ERRORS } from '../../domain/errors.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'

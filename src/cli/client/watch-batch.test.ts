@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, test } from 'node:test'
-import { fastClock } from '../../../test/fakes/fast-clock.ts'
+import { fastClock } from '../../../test/fakes/clock.ts'
 import { ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { plain } from '../terminal/terminal.ts'
 import { ApiClient } from './client.ts'

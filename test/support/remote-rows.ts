@@ -1,0 +1,18 @@
+// The rows of remote batches, without batch APIs: no part but the rows does anything.
+import { RemoteRows } from '../../src/remote/rows.ts'
+import type { queuedBatch } from './queued-batch.ts'
+
+type World = Pick<Awaited<ReturnType<typeof queuedBatch>>, 'store' | 'clock'>
+
+export function remoteRows(
+  { store, clock }: World,
+  funds: ConstructorParameters<typeof RemoteRows>[0]['funds'] = { setReserved() {} },
+): RemoteRows {
+  return new RemoteRows({
+    ...{ store, clock, funds },
+    lanes: new Map(),
+    lines: { ledByRemote() {} },
+    outagePatienceMs: 0,
+    settle: async () => {},
+  })
+}
