@@ -158,20 +158,12 @@ const UNIT_BYTES = {
   TiB: 2 ** 40,
 }
 
-type Unit = keyof typeof UNIT_BYTES
-
 /** Bytes, or null when `text` is no size. */
 export function sizeBytes(text: string): number | null {
-  const match = /^(\d+) ?([A-Za-z]*)$/.exec(text)
-  if (match === null) return null
-  const [, digits, unit] = match
-  if (digits === undefined || unit === undefined || !isUnit(unit)) return null
-  const bytes = Number(digits) * UNIT_BYTES[unit]
+  const [, digits, given] = /^(\d+) ?([A-Za-z]*)$/.exec(text) ?? []
+  const [, factor = Number.NaN] = Object.entries(UNIT_BYTES).find(([unit]) => unit === given) ?? []
+  const bytes = Number(digits) * factor
   return Number.isSafeInteger(bytes) ? bytes : null
-}
-
-function isUnit(unit: string): unit is Unit {
-  return Object.hasOwn(UNIT_BYTES, unit)
 }
 
 /** The shortest exact way to write `bytes`, in powers of 1024: 8388608 is `8MiB`. */

@@ -107,39 +107,32 @@ function isRequired(of: Shape | undefined): boolean {
   return of.properties === undefined ? of.additionalProperties === undefined : of.required?.length !== 0
 }
 
-/** A map whose keys the user chooses. `nameProblem` returns the problem of a key, or null. */
-export function mapOf<T>(
-  item: Shape<T>,
-  nameProblem: (name: string) => string | null,
-): Shape<Record<string, T>> {
-  const map: Shape<Record<string, T>> = shape(
-    { type: 'object', additionalProperties: item },
-    { expected: 'a map of keys' },
-  )
-  return checked(map, (value, problem) => checkKeys(Object.keys(value), nameProblem, problem))
+/** The problem of a key, or null. */
+type NameProblem = (name: string) => string | null
+
+/** A map whose keys the user chooses. */
+export function mapOf<T>(item: Shape<T>, nameProblem: NameProblem): Shape<Record<string, T>> {
+  return keyed<Record<string, T>>(item, {}, nameProblem, Object.keys)
 }
 
 /** A map whose keys the user chooses, and whose order counts. */
-export function orderedMapOf<T>(
-  item: Shape<T>,
-  nameProblem: (name: string) => string | null,
-): Shape<ReadonlyMap<string, T>> {
-  const map: Shape<ReadonlyMap<string, T>> = shape(
-    { type: 'object', additionalProperties: item },
-    { expected: 'a map of keys', isOrdered: true },
-  )
-  return checked(map, (value, problem) => checkKeys(value.keys(), nameProblem, problem))
+export function orderedMapOf<T>(item: Shape<T>, nameProblem: NameProblem): Shape<ReadonlyMap<string, T>> {
+  return keyed<ReadonlyMap<string, T>>(item, { isOrdered: true }, nameProblem, (map) => map.keys())
 }
 
-function checkKeys(
-  names: Iterable<string>,
-  nameProblem: (name: string) => string | null,
-  problem: Problem,
-): void {
-  for (const name of names) {
-    const what = nameProblem(name)
-    if (what !== null) problem([name], what)
-  }
+function keyed<M>(
+  item: Shape,
+  rules: Pick<Rules, 'isOrdered'>,
+  nameProblem: NameProblem,
+  keysOf: (map: M) => Iterable<string>,
+): Shape<M> {
+  const keywords = { type: 'object', additionalProperties: item }
+  return checked(shape<M>(keywords, { ...rules, expected: 'a map of keys' }), (map, problem) => {
+    for (const name of keysOf(map)) {
+      const what = nameProblem(name)
+      if (what !== null) problem([name], what)
+    }
+  })
 }
 
 /** At least one item. A list of scalars may be written as its only item. */
