@@ -8,6 +8,7 @@
 // blobs.
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { mapAhead } from '../blobs/map-ahead.ts'
+import { removeUnknown } from '../maintenance/sweep.ts'
 import { blobPages, knownBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'
 import { AdminCommandError } from './database-freeze.ts'
@@ -59,7 +60,9 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
     const lost = [...(await knownBlobs(live.read, missing, true))]
     // What the service needs and has not is no reason to try again.
     if (lost.length < missing.length) continue
-    const removed = await withStore(publish, (published) => removeOthers(to, published))
+    const removed = await withStore(publish, (published) =>
+      removeUnknown(to, published.read, to.list(''), { isOpenable: true }),
+    )
     return { blobs: blobs - lost.length, copied, bytes_copied, removed, missing: lost }
   }
   throw new AdminCommandError(
@@ -76,24 +79,4 @@ async function withStore<T>(open: () => Promise<Store>, work: (store: Store) => 
 async function copyNew(from: Blobs, to: Blobs, key: string): Promise<{ key: string; bytes: number | null }> {
   const there = await to.size(key).catch(nullIfMissing)
   return { key, bytes: there === null ? await to.put(key, from.read(key)).catch(nullIfMissing) : 0 }
-}
-
-async function removeOthers(to: Blobs, copy: Pick<Store, 'read'>): Promise<number> {
-  let removed = 0
-  let keys: string[] = []
-  const remove = async (): Promise<void> => {
-    const needed = await knownBlobs(copy.read, keys, true)
-    for (const key of keys) {
-      if (needed.has(key)) continue
-      await to.delete(key)
-      removed++
-    }
-    keys = []
-  }
-  for await (const { key } of to.list('')) {
-    keys.push(key)
-    if (keys.length >= ROWS_AT_ONCE) await remove()
-  }
-  await remove()
-  return removed
 }

@@ -151,7 +151,8 @@ async function examineOrphans(
   let count = 0
   let bytes = 0
   // A younger one may belong to work that is not committed yet.
-  for await (const blob of unknownBlobs({ store, blobs }, clock.now() - ORPHAN_AGE_MS)) {
+  const before = clock.now() - ORPHAN_AGE_MS
+  for await (const blob of unknownBlobs(store.read, blobs.list(''), { before })) {
     count++
     bytes += blob.bytes
   }

@@ -159,41 +159,28 @@ export function encodeTable(bytes: number, payload_bytes: readonly number[]): Bu
   return table
 }
 
-export class FrameTable {
-  /** Offset in the stored blob of each frame's head, then of what follows the last frame. */
-  readonly #offsets: Float64Array
+/** Offset in the stored blob of each frame's head, then of what follows the last frame. */
+export type FrameOffsets = Float64Array
 
-  private constructor(offsets: Float64Array) {
-    this.#offsets = offsets
-  }
+/** Of a blob that is one frame, `stored_bytes` long with its header. */
+export function soleFrameOffsets(stored_bytes: number): FrameOffsets {
+  return Float64Array.of(HEADER_BYTES, stored_bytes)
+}
 
-  /** Of a blob that is one frame, `stored_bytes` long with its header. */
-  static ofSole(stored_bytes: number): FrameTable {
-    return new FrameTable(Float64Array.of(HEADER_BYTES, stored_bytes))
+/**
+ * `payload` is that of a table, which has opened, so it is what was written; it must still be what is recorded of blob
+ * `key`: `bytes` of plaintext. Throws BlobDamaged.
+ */
+export function parseTable(key: string, payload: Buffer, bytes: number): FrameOffsets {
+  const total = Number(payload.readBigUInt64BE())
+  if (total !== bytes) throw new BlobDamaged(key, `it holds ${total} bytes where ${bytes} are recorded`)
+  const frames = (payload.length - TOTAL_BYTES) / ENTRY_BYTES
+  const offsets = new Float64Array(frames + 1)
+  let offset = HEADER_BYTES
+  for (let i = 0; i < frames; i++) {
+    offsets[i] = offset
+    offset += HEAD_BYTES + payload.readUInt32BE(TOTAL_BYTES + ENTRY_BYTES * i) + TAG_BYTES
   }
-
-  /**
-   * `payload` has opened, so it is what was written; it must still be what is recorded of blob `key`: `bytes` of
-   * plaintext. Throws BlobDamaged.
-   */
-  static parse(key: string, payload: Buffer, bytes: number): FrameTable {
-    const total = Number(payload.readBigUInt64BE())
-    if (total !== bytes) throw new BlobDamaged(key, `it holds ${total} bytes where ${bytes} are recorded`)
-    const frames = (payload.length - TOTAL_BYTES) / ENTRY_BYTES
-    const offsets = new Float64Array(frames + 1)
-    let offset = HEADER_BYTES
-    for (let i = 0; i < frames; i++) {
-      offsets[i] = offset
-      offset += HEAD_BYTES + payload.readUInt32BE(TOTAL_BYTES + ENTRY_BYTES * i) + TAG_BYTES
-    }
-    offsets[frames] = offset
-    return new FrameTable(offsets)
-  }
-
-  /** Where the head of frame `number` begins; one past the last frame, where the frames end. */
-  offset(number: number): number {
-    const offset = this.#offsets[number]
-    if (offset === undefined) throw new RangeError(`there is no frame ${number}`)
-    return offset
-  }
+  offsets[frames] = offset
+  return offsets
 }

@@ -5,13 +5,15 @@ import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
 import {
   type FrameCipher,
   type FrameHead,
-  FrameTable,
+  type FrameOffsets,
   frameCount,
   HEAD_BYTES,
   HEADER_BYTES,
   type Header,
   parseHead,
   parseHeader,
+  parseTable,
+  soleFrameOffsets,
   TAG_BYTES,
   tablePayloadBytes,
 } from './frame-cipher.ts'
@@ -46,10 +48,10 @@ export async function* openWhole(blobs: Blobs, blob: Sealed): AsyncGenerator<Buf
   }
 }
 
-/** Header and table, from which any number of ranges can be opened. */
+/** From these, any number of ranges can be opened. */
 export interface Opened {
   header: Header
-  table: FrameTable
+  offsets: FrameOffsets
 }
 
 /** Reads what a range needs to find its frames. */
@@ -60,15 +62,15 @@ export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
   ])
   const header = parseHeader(blob.key, Buffer.concat(pieces))
   const frames = frameCount(blob.bytes, header.frame_bytes)
-  if (frames === 1) return { header, table: FrameTable.ofSole(stored_bytes) }
+  if (frames === 1) return { header, offsets: soleFrameOffsets(stored_bytes) }
   const at = stored_bytes - (HEAD_BYTES + tablePayloadBytes(frames) + TAG_BYTES)
   if (at < HEADER_BYTES) throw new BlobDamaged(blob.key, 'cut short: there is no room for its frame table')
   const reader = new ByteReader(blobs.read(blob.key, { start: at, end: stored_bytes }))
   try {
-    const table = await takeTable(reader, blob, blob.cipher(header), frames)
-    if (table.offset(frames) !== at)
-      throw new BlobDamaged(blob.key, `${at - table.offset(frames)} bytes were added among its frames`)
-    return { header, table }
+    const offsets = await takeTable(reader, blob, blob.cipher(header), frames)
+    const end = offsets[frames] ?? 0
+    if (end !== at) throw new BlobDamaged(blob.key, `${at - end} bytes were added among its frames`)
+    return { header, offsets }
   } finally {
     await reader.close()
   }
@@ -78,15 +80,13 @@ export async function openTable(blobs: Blobs, blob: Sealed): Promise<Opened> {
 export async function* openRange(
   blobs: Blobs,
   blob: Sealed,
-  { header, table }: Opened,
+  { header, offsets }: Opened,
   range: ByteRange,
 ): AsyncGenerator<Buffer, void, undefined> {
   const first = Math.floor(range.start / header.frame_bytes)
   const behind = Math.ceil(range.end / header.frame_bytes)
   const cipher = blob.cipher(header)
-  const reader = new ByteReader(
-    blobs.read(blob.key, { start: table.offset(first), end: table.offset(behind) }),
-  )
+  const reader = new ByteReader(blobs.read(blob.key, { start: offsets[first]!, end: offsets[behind]! }))
   try {
     let at = first * header.frame_bytes
     const frames = mapAhead(someFrames(reader, blob, cipher, first, behind), FRAMES_AHEAD, (frame) =>
@@ -144,12 +144,12 @@ async function takeTable(
   blob: Sealed,
   cipher: FrameCipher,
   number: number,
-): Promise<FrameTable> {
+): Promise<FrameOffsets> {
   const payload_bytes = tablePayloadBytes(number)
   const { head, sealed } = await takeFrame(reader, blob, number, payload_bytes)
   if (!head.last || head.zstd || head.payload_bytes !== payload_bytes)
     throw new BlobDamaged(blob.key, `its frame table is not behind frame ${number - 1}`)
-  return FrameTable.parse(blob.key, cipher.open(number, head, sealed), blob.bytes)
+  return parseTable(blob.key, cipher.open(number, head, sealed), blob.bytes)
 }
 
 async function takeFrame(

@@ -1,6 +1,7 @@
 // The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
 // chunks ready when their time has come, delete files and end uploads past their `expires_at`, and delete the bytes of
 // blobs whose keys are destroyed.
+import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { removeFile } from '../lifecycle/remove-file.ts'
@@ -69,9 +70,7 @@ export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Pro
   for (;;) {
     const keys = await listPendingDeletion(store.read, BLOBS_AT_ONCE_MAX)
     if (keys.length === 0) return
-    for (let at = 0; at < keys.length; at += DELETES_AT_ONCE) {
-      await Promise.all(keys.slice(at, at + DELETES_AT_ONCE).map((key) => sealed.delete(key)))
-    }
+    for await (const _ of mapAhead(keys, DELETES_AT_ONCE, (key) => sealed.delete(key)));
     await store.write((tx) => forgetBlobs(tx, keys))
   }
 }

@@ -3,7 +3,7 @@ import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
-import type { Ports } from '../store/store.ts'
+import type { Ports, Reader } from '../store/store.ts'
 
 /** Longer than any upload or seal takes between its blob and its commit. */
 export const ORPHAN_AGE_MS = 60 * 60_000
@@ -41,7 +41,7 @@ export class OrphanSweep {
   readonly #ports: SweepPorts
   readonly #pace: SweepPace
   #askAt = 0
-  #suspects: { keys: string[]; checkAt: number } | null = null
+  #suspects: { found: StoredBlob[]; checkAt: number } | null = null
 
   /** Another pace is used where no commit can be under way, and in the simulation. */
   constructor(ports: SweepPorts, pace = PACE) {
@@ -54,13 +54,13 @@ export class OrphanSweep {
    * one has begun to; `removed`: orphans that are gone now.
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
-    const { store, clock, steadyClock: steady = steadyClock } = this.#ports
+    const { store, blobs, clock, steadyClock: steady = steadyClock } = this.#ports
     const { orphanAgeMs, everyMs, askEveryMs, secondLookMs } = this.#pace
     const now = clock.now()
     if (this.#suspects && steady.now() >= this.#suspects.checkAt) {
-      const { keys } = this.#suspects
+      const { found } = this.#suspects
       this.#suspects = null
-      return { began: false, removed: await removeUnknown(this.#ports, keys) }
+      return { began: false, removed: await removeUnknown(blobs, store.read, found) }
     }
     // A clock that was ahead has asked for a time that is too late.
     const isEarly = now < this.#askAt && now >= this.#askAt - askEveryMs
@@ -68,29 +68,34 @@ export class OrphanSweep {
     this.#askAt = now + askEveryMs
     const began = await store.write((tx) => claimInterval(tx, 'swept_at', everyMs))
     if (began) {
-      const keys: string[] = []
-      for await (const { key } of unknownBlobs(this.#ports, clock.now() - orphanAgeMs))
-        if (keys.push(key) >= SUSPECTS_MAX) break
-      if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }
+      const found: StoredBlob[] = []
+      const before = clock.now() - orphanAgeMs
+      for await (const blob of unknownBlobs(store.read, blobs.list(''), { before }))
+        if (found.push(blob) >= SUSPECTS_MAX) break
+      if (found.length > 0) this.#suspects = { found, checkAt: steady.now() + secondLookMs }
     }
     return { began, removed: 0 }
   }
 }
 
-/** Blobs from before `before` (Unix ms) that the database does not know. */
+/**
+ * Those of the blobs that the database does not know, or that it cannot open where `isOpenable` asks for that; only blobs
+ * from before `before` (Unix ms).
+ */
 export async function* unknownBlobs(
-  { store, blobs }: Pick<SweepPorts, 'store' | 'blobs'>,
-  before: number,
+  db: Reader,
+  blobs: AsyncIterable<StoredBlob> | Iterable<StoredBlob>,
+  { before = Number.POSITIVE_INFINITY, isOpenable = false }: { before?: number; isOpenable?: boolean } = {},
 ): AsyncGenerator<StoredBlob> {
   let some: StoredBlob[] = []
   const unknown = async (): Promise<StoredBlob[]> => {
     const asked = some
     some = []
     const keys = asked.map(({ key }) => key)
-    const known = await knownBlobs(store.read, keys)
+    const known = await knownBlobs(db, keys, isOpenable)
     return asked.filter(({ key }) => !known.has(key))
   }
-  for await (const blob of blobs.list('')) {
+  for await (const blob of blobs) {
     if (blob.modified > before) continue
     some.push(blob)
     if (some.length >= KEYS_AT_ONCE) yield* await unknown()
@@ -98,17 +103,12 @@ export async function* unknownBlobs(
   yield* await unknown()
 }
 
-/** Removes those that the database still does not know. */
-async function removeUnknown({ store, blobs }: SweepPorts, keys: readonly string[]): Promise<number> {
+/** Removes those of the blobs that the database does not know; returns how many. */
+export async function removeUnknown(from: Blobs, ...asked: Parameters<typeof unknownBlobs>): Promise<number> {
   let removed = 0
-  for (let at = 0; at < keys.length; at += KEYS_AT_ONCE) {
-    const some = keys.slice(at, at + KEYS_AT_ONCE)
-    const known = await knownBlobs(store.read, some)
-    for (const key of some) {
-      if (known.has(key)) continue
-      await blobs.delete(key)
-      removed++
-    }
+  for await (const { key } of unknownBlobs(...asked)) {
+    await from.delete(key)
+    removed++
   }
   return removed
 }

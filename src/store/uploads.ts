@@ -3,7 +3,7 @@ import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
 import { type Listed, listed, listedWhere, type Page } from './page.ts'
-import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, slices, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -93,10 +93,10 @@ export async function endUpload(
   const ended = updateRows(tx, 'uploads', { id, status: 'pending' }).set({ status, file_id })
   if (!(await changesRow(ended))) return false
   const parts = await deleteRows(tx, 'upload_parts', { upload_id: id }).returning('blob').execute()
-  for (let at = 0; at < parts.length; at += BLOBS_AT_ONCE)
+  for (const some of slices(parts))
     await markForDeletion(
       tx,
-      parts.slice(at, at + BLOBS_AT_ONCE).map(({ blob }) => blob),
+      some.map(({ blob }) => blob),
       now,
     )
   return true
@@ -155,9 +155,6 @@ export async function isCompleting(db: Reader, id: string): Promise<boolean> {
     .executeTakeFirst()
   return row !== undefined
 }
-
-/** A statement of SQLite and PostgreSQL takes more values. */
-const BLOBS_AT_ONCE = 1000
 
 export async function listExpiredUploads(db: Reader, now: number, limit: number): Promise<UploadRow[]> {
   return await selectRows(db, 'uploads', { status: 'pending' })

@@ -118,8 +118,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the sweep deletes at first sight',
     file: 'src/maintenance/sweep.ts',
-    find: 'if (keys.length > 0) this.#suspects = { keys, checkAt: steady.now() + secondLookMs }',
-    replace: 'if (secondLookMs > 0) await removeUnknown(this.#ports, keys)',
+    find: 'if (found.length > 0) this.#suspects = { found, checkAt: steady.now() + secondLookMs }',
+    replace: 'if (secondLookMs > 0) await removeUnknown(blobs, store.read, found)',
     test: 'src/maintenance/sweep.test.ts',
   },
   {
