@@ -113,13 +113,23 @@ export class ApiClient {
     return await this.#exchange({ method: 'GET', path, headers })
   }
 
+  /** What is read of a body. Throws Interrupted where the signal has aborted it. */
+  async orInterrupted<T>(reading: Promise<T>): Promise<T> {
+    try {
+      return await reading
+    } catch (error) {
+      if (this.#options.signal?.aborted) throw new Interrupted()
+      throw error
+    }
+  }
+
   async close(): Promise<void> {
     await (await this.#agent)?.destroy()
   }
 
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const response = await this.#exchange(call)
-    const text = await this.#orInterrupted(response.body.text())
+    const text = await this.orInterrupted(response.body.text())
     const parsed = parsedJson(text)
     if (parsed === undefined)
       throw new Failure(
@@ -161,7 +171,7 @@ export class ApiClient {
     this.#reached = true
     const status = response.statusCode
     if (status >= 200 && status < 300) return { response }
-    const text = await this.#orInterrupted(response.body.text().catch(() => ''))
+    const text = await response.body.text().catch(() => '')
     const requestId = response.headers['x-service-request-id']
     return {
       failure: new ApiError(name, {
@@ -207,15 +217,6 @@ export class ApiClient {
       undefined,
       { cause: error },
     )
-  }
-
-  async #orInterrupted<T>(reading: Promise<T>): Promise<T> {
-    try {
-      return await reading
-    } catch (error) {
-      if (this.#options.signal?.aborted) throw new Interrupted()
-      throw error
-    }
   }
 }
 

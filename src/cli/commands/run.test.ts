@@ -243,6 +243,18 @@ describe('offpeak run against a service', () => {
     assert.equal(existsSync(`${output()}.part`), false)
   })
 
+  test('a report that is interrupted while it arrives ends like every command', async () => {
+    api.script = {
+      fault({ path }): Reply | undefined {
+        if (!path.startsWith('/v1/usage')) return undefined
+        setTimeout(() => controller.abort(), 200)
+        return { status: 200, headers: { 'content-length': '1000' }, body: Buffer.from('entity,lines\r\n') }
+      },
+    }
+    assert.equal(await offpeak('usage', '--csv'), 130)
+    assert.match(terminal.err(), /interrupted/)
+  })
+
   test('an interrupted run is resumed with the same batch', async () => {
     api.script = {
       statuses: ['queued', 'in_progress'],

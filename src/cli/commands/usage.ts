@@ -78,7 +78,7 @@ async function streamCsv(
 ): Promise<void> {
   const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
   const response = await client.stream(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`)
-  await writeData(output, response.body)
+  await client.orInterrupted(writeData(output, response.body))
 }
 
 /** The spend under the limits that match the flags; empty when the key may not read limits. */
