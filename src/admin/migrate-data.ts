@@ -10,7 +10,7 @@ import { deleteProperty, readProperty, writeProperty } from '../store/database-p
 import { insertInto } from '../store/rows.ts'
 import type { BlobRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { type Cell, keyOfRow, readRows, sumTable, TABLE_NAMES } from '../store/table-copy.ts'
+import { type Cell, keyOfRow, readRows, sumTable, TABLE_NAMES, tablePages } from '../store/table-copy.ts'
 import { requeueExpiredLeases } from '../store/workers.ts'
 import {
   AdminCommandError,
@@ -150,19 +150,18 @@ async function copyTables(
   if (progress?.table === BLOBS) return
   const first = progress === null ? 0 : TABLE_NAMES.indexOf(progress.table)
   for (const table of TABLE_NAMES.slice(first)) {
-    let after = table === progress?.table ? progress.after : null
+    const after = table === progress?.table ? progress.after : null
     let copied = 0
-    for (let more = true; more; ) {
-      const rows = await readRows(from.read, table, { limit, after })
+    for await (const rows of tablePages(from.read, table, limit, after)) {
       const last = rows.at(-1)
-      if (last) after = keyOfRow(table, last)
+      if (!last) break
+      const reached: Progress = { table, after: keyOfRow(table, last) }
       await to.write(async (tx) => {
         await insertInto(tx, table, rows)
-        await writeProperty(tx, 'move_progress', JSON.stringify({ table, after } satisfies Progress))
+        await writeProperty(tx, 'move_progress', JSON.stringify(reached))
       })
       copied += rows.length
-      more = rows.length === limit
-      if (more || copied > 0) tell(`${table}: ${copied} rows copied`)
+      tell(`${table}: ${copied} rows copied`)
     }
   }
   await to.write((tx) =>

@@ -171,13 +171,7 @@ export async function crossedBefore(
   tx: Writer,
   key: Pick<CrossingRow, 'limit_id' | 'entity' | 'window_start'>,
 ): Promise<number[]> {
-  const rows = await selectRows(tx, 'limit_crossings', {
-    limit_id: key.limit_id,
-    entity: key.entity,
-    window_start: key.window_start,
-  })
-    .select('threshold')
-    .execute()
+  const rows = await selectRows(tx, 'limit_crossings', key).select('threshold').execute()
   return rows.map((row) => row.threshold)
 }
 

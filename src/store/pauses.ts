@@ -3,7 +3,7 @@
 // them. A parked chunk of a batch that ends is closed like any other.
 import { sql } from 'kysely'
 import { wake } from './chunks.ts'
-import { changesRow, deleteRows, insertOnce, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, insertOnce, lockRow, selectRows, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -98,10 +98,7 @@ export async function pausedUntil(
   models: readonly string[],
   deadline: number,
 ): Promise<number> {
-  const batch = await selectRows(tx, 'batches', { id: batch_id })
-    .select('paused_at')
-    .forUpdate()
-    .executeTakeFirst()
+  const batch = await lockRow(tx, 'batches', { id: batch_id })
   const paused = await selectRows(tx, 'paused_models', { project_id, model: models })
     .select('model')
     .forUpdate()

@@ -16,7 +16,7 @@ import type { Spend } from '../domain/spend.ts'
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { pagesOf } from './page.ts'
-import { changesRow, deleteRows, NOW, readRow, selectRows, updateRows } from './rows.ts'
+import { changesRow, deleteRows, lockRow, NOW, readRow, selectRows, updateRows } from './rows.ts'
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -170,10 +170,7 @@ export async function endRemoteBatch(
   const { batch_id, idx } = batch
   assertRemoteTransition(batch.id, batch.state, 'ended')
   // A worker that parks the chunk sees this end, or the chunk is parked when it is looked at here.
-  const chunk = await selectRows(tx, 'chunks', { batch_id, idx })
-    .select('state')
-    .forUpdate()
-    .executeTakeFirst()
+  const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
   const { numUpdatedRows } = await updateRows(tx, 'remote_batches', { id: batch.id, state: batch.state })
     .set({ detail: null, ...end, state: 'ended', failing_since: null, poll_at: look_at })
     .executeTakeFirstOrThrow()
@@ -216,16 +213,10 @@ export async function settleRemoteBatch(
   },
   returned: ReadonlyMap<string | null, Spend> = new Map(),
 ): Promise<boolean> {
-  const chunk = await selectRows(tx, 'chunks', { batch_id, idx })
-    .select(['epoch', 'state'])
-    .forUpdate()
-    .executeTakeFirst()
+  const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
   // A write that takes effect late must not reserve for a chunk that was parked meanwhile.
   if (chunk?.epoch !== epoch || (chunk.state !== 'leased' && chunk.state !== 'sealed')) return false
-  const row = await selectRows(tx, 'remote_batches', { id })
-    .select(['state', 'reserved'])
-    .forUpdate()
-    .executeTakeFirst()
+  const row = await lockRow(tx, 'remote_batches', { id })
   // It was settled under this epoch before: an answer was lost, and its files there may be deleted by now.
   if (!row || !UNRECORDED.includes(row.state)) return row !== undefined
   assertRemoteTransition(id, row.state, change.state)

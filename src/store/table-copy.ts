@@ -2,6 +2,7 @@
 // databases sort alike (text goes by its bytes).
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
+import { pagesOf } from './page.ts'
 import { keyOf, TABLES } from './schema.ts'
 import type { Reader } from './store.ts'
 
@@ -38,6 +39,18 @@ export async function readRows(
   return await query.execute()
 }
 
+/** All rows behind `after`, in pages of `limit`. */
+export function tablePages(
+  db: Reader,
+  table: string,
+  limit: number,
+  after: readonly Cell[] | null = null,
+): AsyncGenerator<Row[]> {
+  return pagesOf<Row>(limit, (last) =>
+    readRows(db, table, { limit, after: last ? keyOfRow(table, last) : after }),
+  )
+}
+
 /** The key of `row`, to go on behind it. */
 export function keyOfRow(table: string, row: Row): Cell[] {
   return keyOf(table).map((column) => row[column] ?? null)
@@ -53,16 +66,12 @@ interface TableSum {
 export async function sumTable(db: Reader, table: string, rows_at_once: number): Promise<TableSum> {
   const hash = createHash('sha256')
   let rows = 0
-  for (let after: Cell[] | null = null, more = true; more; ) {
-    const page: Row[] = await readRows(db, table, { limit: rows_at_once, after })
+  for await (const page of tablePages(db, table, rows_at_once)) {
     for (const row of page) {
       const cells = Object.entries(row).sort(([a], [b]) => (a < b ? -1 : 1))
       hash.update(`${JSON.stringify(cells)}\n`)
     }
     rows += page.length
-    const last = page.at(-1)
-    if (last) after = keyOfRow(table, last)
-    more = page.length === rows_at_once
   }
   return { rows, sha256: hash.digest('hex') }
 }

@@ -83,17 +83,19 @@ export class DiskBlobs implements Blobs {
   async *read(key: string, range?: ByteRange): AsyncGenerator<Buffer, void, undefined> {
     const doing = `reading blob ${key}`
     const path = this.#path(key)
-    const fd = this.#find(key, doing, () => openSync(path, 'r'))
+    const fd = await this.#found(key, doing, () => openSync(path, 'r'))
     try {
-      const { size } = this.#find(key, doing, () => fstatSync(fd))
+      const { size } = await this.#found(key, doing, () => fstatSync(fd))
       const { start, end } = cutRange(range, size)
       for (let at = start; at < end; ) {
         const wanted = Math.min(READ_BYTES, end - at)
         const piece = Buffer.allocUnsafe(wanted)
-        const bytesRead =
-          end - start <= INLINE_BYTES_MAX
-            ? this.#find(key, doing, () => readSync(fd, piece, 0, wanted, at))
-            : (await this.#found(key, doing, readAside(fd, piece, 0, wanted, at))).bytesRead
+        const isInline = end - start <= INLINE_BYTES_MAX
+        const bytesRead = await this.#found(key, doing, async () =>
+          isInline
+            ? readSync(fd, piece, 0, wanted, at)
+            : (await readAside(fd, piece, 0, wanted, at)).bytesRead,
+        )
         if (bytesRead === 0) return
         at += bytesRead
         yield piece.subarray(0, bytesRead)
@@ -104,7 +106,8 @@ export class DiskBlobs implements Blobs {
   }
 
   async size(key: string): Promise<number> {
-    const found = await this.#found(key, `looking for blob ${key}`, stat(this.#path(key)))
+    const path = this.#path(key)
+    const found = await this.#found(key, `looking for blob ${key}`, () => stat(path))
     if (!found.isFile()) throw new BlobMissing(key)
     return found.size
   }
@@ -231,19 +234,12 @@ export class DiskBlobs implements Blobs {
     }
   }
 
-  async #found<T>(key: string, doing: string, call: Promise<T>): Promise<T> {
+  async #found<T>(key: string, doing: string, call: () => T | Promise<T>): Promise<T> {
     try {
-      return await call
+      return await call()
     } catch (cause) {
-      throw notFound(key, doing, cause)
-    }
-  }
-
-  #find<T>(key: string, doing: string, call: () => T): T {
-    try {
-      return call()
-    } catch (cause) {
-      throw notFound(key, doing, cause)
+      const code = errnoOf(cause)
+      throw code !== null && MISSING.includes(code) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
     }
   }
 
@@ -251,11 +247,6 @@ export class DiskBlobs implements Blobs {
     assertBlobKey(key)
     return join(this.#objects, key)
   }
-}
-
-function notFound(key: string, doing: string, cause: unknown): Error {
-  const code = errnoOf(cause)
-  return code !== null && MISSING.includes(code) ? new BlobMissing(key) : new BlobStoreFailed(doing, cause)
 }
 
 async function appendInline(fd: number, { pieces }: Run): Promise<void> {
