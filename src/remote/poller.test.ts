@@ -59,8 +59,18 @@ test('a batch that was given up just after the call that creates it is looked fo
   assert.ok(world.cancelled.includes('found'))
 })
 
+test('the worker of one command looks at no batch but its own, and gives none up whose batch API it does not know', async () => {
+  const onlyBatches = new Set<string>()
+  await using world = await makeWorld({ onlyBatches, knows: false })
+  await world.pollFor(60_000)
+  assert.deepEqual(new Set(await world.states()), new Set(['open']))
+  onlyBatches.add((await world.batch()).id)
+  await world.pollFor(60_000)
+  assert.deepEqual(new Set(await world.states()), new Set(['ended']))
+})
+
 /** Chunks that are all at one batch API, which answers no batch but those in `ended`. */
-async function makeWorld() {
+async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<string>; knows?: boolean } = {}) {
   const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
   const { clock, store } = world
   const ended = new Set<string>()
@@ -120,12 +130,13 @@ async function makeWorld() {
     log: SILENT,
     rows: {
       hasBatchApi: () => true,
-      upstreamOf: () => upstream,
-      mayGiveUp: () => false,
+      upstreamOf: () => (knows ? upstream : undefined),
+      mayGiveUp: () => !knows,
       sawOpen() {},
       mayReplace: () => false,
     },
     onReady() {},
+    onlyBatches,
   })
   return {
     clock,
@@ -151,6 +162,7 @@ async function makeWorld() {
       for (const until = clock.now() + ms; clock.now() < until; await clock.advance(everyMs))
         await poller.look()
     },
+    batch: world.batch,
     states: async () =>
       (await store.read.selectFrom('remote_batches').select('state').orderBy('id').execute()).map(
         ({ state }) => state,

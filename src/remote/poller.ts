@@ -58,6 +58,8 @@ const DONE = { state: 'done', poll_at: null } as const
 
 interface PollerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   rows: Pick<RemoteRows, 'upstreamOf' | 'mayGiveUp' | 'mayReplace' | 'sawOpen' | 'hasBatchApi'>
+  /** If given, no remote batch of another batch is looked at. */
+  onlyBatches?: ReadonlySet<string> | undefined
   /** Chunks were made ready. */
   onReady: () => void
 }
@@ -77,12 +79,13 @@ export class Poller {
 
   /** To be called several times a second. */
   async look(): Promise<void> {
-    const { store, clock, rows, log } = this.#options
+    const { store, clock, rows, log, onlyBatches } = this.#options
     const now = clock.now()
+    if (onlyBatches?.size === 0) return
     // Set back, the clock must not keep it from looking.
     if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
     this.#lookAt = now + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
-    for (const upstream of await dueUpstreams(store.read, now)) {
+    for (const upstream of await dueUpstreams(store.read, now, onlyBatches && [...onlyBatches])) {
       if (this.#looking.has(upstream) || (await this.#isOfOthers(upstream))) continue
       const looking = this.#lookAtUpstream(upstream)
         .catch((error: unknown) => {
@@ -108,13 +111,13 @@ export class Poller {
   }
 
   async #lookAtUpstream(upstream: string): Promise<void> {
-    const { store, rows } = this.#options
+    const { store, rows, onlyBatches } = this.#options
     while (!this.#abort.signal.aborted) {
       const open = await openAtBatchApis(store.read)
       rows.sawOpen(open)
       this.#sawFirsts(open)
       const due = await store.writeAsyncCommit((tx) =>
-        takeDueBatches(tx, upstream, (row) => this.#nextIn(row), AT_ONCE),
+        takeDueBatches(tx, upstream, (row) => this.#nextIn(row), AT_ONCE, onlyBatches && [...onlyBatches]),
       )
       if (due.length === 0) return
       await Promise.all(due.map((row) => this.#lookAtOne(row)))

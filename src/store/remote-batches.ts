@@ -367,15 +367,19 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
 
 /**
  * Takes up to `limit` due batches of an upstream, and sets when each is due again: `nextIn`, in ms from now. No
- * other worker takes them before.
+ * other worker takes them before. `onlyBatches`: those of these batches alone.
  */
 export async function takeDueBatches(
   tx: Writer,
   upstream: string,
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
+  onlyBatches?: readonly string[],
 ): Promise<RemoteBatchRow[]> {
-  const due = await selectRows(tx, 'remote_batches', { upstream })
+  const due = await selectRows(tx, 'remote_batches', {
+    upstream,
+    ...(onlyBatches && { batch_id: onlyBatches }),
+  })
     .selectAll()
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', NOW)
@@ -436,9 +440,14 @@ export async function hastenNextBatch(
 }
 
 /** The upstreams with due batches. */
-export async function dueUpstreams(db: Reader, now: number): Promise<string[]> {
+export async function dueUpstreams(
+  db: Reader,
+  now: number,
+  onlyBatches?: readonly string[],
+): Promise<string[]> {
   const rows = await db
     .selectFrom('remote_batches')
+    .$if(onlyBatches !== undefined, (query) => query.where('batch_id', 'in', onlyBatches ?? []))
     .select('upstream')
     .distinct()
     .where('poll_at', 'is not', null)

@@ -1,6 +1,6 @@
 // Background work that is not a chunk: validate a file, plan a batch, purge, deliver. Projects take turns, and each
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
-import { sql } from 'kysely'
+import { type RawBuilder, sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
 import { changesRow, compare, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
@@ -34,6 +34,19 @@ export interface TaskChoice {
   exceptProjects?: readonly string[]
   /** The project that had its turn last. */
   after?: string | null
+  /** If given, no tasks of other batches. */
+  onlyBatches?: readonly string[] | undefined
+}
+
+/** Restricts tasks of this kind by `onlyBatches`. The others are of no batch, or of one that has ended. */
+function ofBatches(kind: TaskKind, ids: readonly string[] | undefined): RawBuilder<boolean> {
+  const isOfBatch = kind === 'plan' || kind === 'fetch' || kind === 'export'
+  if (ids === undefined || !isOfBatch) return sql`1 = 1`
+  if (ids.length === 0) return sql`1 = 0`
+  const batches = sql.join(ids)
+  return kind === 'fetch'
+    ? sql`subject IN (SELECT input_file_id FROM batches WHERE id IN (${batches}))`
+    : sql`subject IN (${batches})`
 }
 
 interface Turn {
@@ -61,6 +74,7 @@ export async function claimTask(
     })
       .select('id')
       .where('run_at', '<=', NOW)
+      .$if(choice.onlyBatches !== undefined, (query) => query.where(ofBatches(kind, choice.onlyBatches)))
       .orderBy('run_at')
       .orderBy('id')
       .limit(1)
@@ -90,9 +104,10 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
  */
 async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
-  const { kinds, large, exceptProjects = [], after = null } = choice
+  const { kinds, large, exceptProjects = [], after = null, onlyBatches } = choice
   const size = sql.lit(Number(large))
-  const ofKind = (kind: TaskKind) => sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size}`
+  const ofKind = (kind: TaskKind) =>
+    sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size} AND ${ofBatches(kind, onlyBatches)}`
   const parts = kinds.map((kind) => {
     const waiting = sql.ref(`waiting_${kind}`)
     return {

@@ -29,6 +29,8 @@ const BACKOFF_MS_MAX = 60_000
 
 interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   handlers: TaskHandlers
+  /** If given, no task of another batch is run. */
+  onlyBatches?: ReadonlySet<string> | undefined
   leases: Leases
   /** A task has ended, and may have created chunks or other tasks. */
   onDone: (task: TaskRow) => void
@@ -96,7 +98,11 @@ export class TaskRunner {
     if (kinds.length === 0) return null
     const exceptProjects =
       running.length < pool.slots - pool.extraSlots ? [] : running.map((task) => task.project_id)
-    return { kinds, large, exceptProjects, after: this.#lastProject.get(pool) ?? null }
+    const { onlyBatches } = this.#options
+    return {
+      ...{ kinds, large, exceptProjects, after: this.#lastProject.get(pool) ?? null },
+      onlyBatches: onlyBatches && [...onlyBatches],
+    }
   }
 
   #start(task: TaskRow, pool: TaskPool): void {

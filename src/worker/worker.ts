@@ -258,7 +258,7 @@ export class Worker {
       restoreTries: (run) => this.#lines.restoreTries(run),
     })
     const tasks = new TaskRunner({
-      ...{ store, clock, log, leases },
+      ...{ store, clock, log, leases, onlyBatches },
       handlers: options.tasks,
       onDone: (task) => {
         options.onTask?.(task)
@@ -287,7 +287,10 @@ export class Worker {
     this.#recorder = recorder
     this.#gate = gate
     this.#executor = executor
-    this.#poller = new Poller({ store, clock, log, rows: executor.rows, onReady: () => claimer.look() })
+    this.#poller = new Poller({
+      ...{ store, clock, log, rows: executor.rows, onlyBatches },
+      onReady: () => claimer.look(),
+    })
     this.#blocked = blocked
     this.#elsewhere = elsewhere
     this.#leases = leases

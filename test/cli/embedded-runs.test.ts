@@ -1,6 +1,6 @@
 // Runs on a data folder, without a service: interrupted, changed, repeated, two at once, and after a service.
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { chatLine, type Ended, ended, Shell } from '../support/shell.ts'
 
@@ -129,6 +129,36 @@ describe('embedded runs', { timeout: 120_000 }, () => {
     assert.equal(code, 0, err)
     assert.match(err, new RegExp(`^  ${theirs}  (queued|in_progress), 0 of 1 line done, window until `, 'm'))
     const waited = await shell.offpeak(['batches', 'wait', theirs, ...own, '--json'])
+    assert.partialDeepStrictEqual(JSON.parse(waited.out), { status: 'completed' })
+  })
+
+  test('a run with other models plans no batch that a service left unplanned, and `batches wait` does', async () => {
+    await writeFile(
+      shell.at('other.yaml'),
+      'models: [{id: other, upstreams: [{type: sim}]}]\ncreate: {wait_for_file: 1ms}\nlog: {level: warn}\n',
+    )
+    const before = await shell.start('api', '--config', 'other.yaml', '--data', 'unplanned', '--port', '0')
+    const { OFFPEAK_BASE_URL, OFFPEAK_API_KEY } = await shell.access(before, 'unplanned')
+    const made = await fetch(`${OFFPEAK_BASE_URL}/v1/batches`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${OFFPEAK_API_KEY}`, 'content-type': 'application/json' },
+      body: JSON.stringify({
+        endpoint: '/v1/chat/completions',
+        completion_window: '24h',
+        requests: [chatLine('x', 'other')],
+      }),
+    })
+    const { id: theirs } = Object(await made.json())
+    assert.equal((await before.end('SIGTERM')).code, 0)
+
+    const own = ['--config', 'quick.yaml', '--data', 'unplanned']
+    const { code, err } = await shell.offpeak(['run', await shell.input('own.jsonl', chatLine('y')), ...own])
+    assert.equal(code, 0, err)
+    assert.match(err, new RegExp(`^  ${theirs}  validating, `, 'm'))
+    const left = await shell.offpeak(['batches', 'get', theirs, ...own, '--json'])
+    assert.partialDeepStrictEqual(JSON.parse(left.out), { status: 'validating' })
+    const wait = ['batches', 'wait', theirs, '--config', 'other.yaml', '--data', 'unplanned', '--json']
+    const waited = await shell.offpeak(wait)
     assert.partialDeepStrictEqual(JSON.parse(waited.out), { status: 'completed' })
   })
 })
