@@ -1,6 +1,7 @@
 // A model server with no model and no latency, on bare sockets: it must cost so little that what is measured
 // is the client. Prints its base URL, and answers every request with the same completion.
 import { createServer } from 'node:net'
+import { listen } from '../test/support/listen.ts'
 
 const answerBytes = Number(process.argv[2] ?? 200)
 const body = JSON.stringify({
@@ -54,11 +55,7 @@ const server = createServer((socket) => {
   })
 })
 
-server.listen(0, '127.0.0.1', () => {
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  console.log(`http://127.0.0.1:${address.port}/v1`)
-})
+console.log(`${(await listen(server)).url}/v1`)
 process.on('SIGTERM', () => {
   console.error(`upstream answered ${requests}`)
   process.exit(0)

@@ -9,6 +9,7 @@ import { createServer, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { lineRequestId } from '../src/domain/ids.ts'
+import { completion } from '../test/fakes/upstream.ts'
 import { Bench, familyOf, option, runBatch, type Service } from './harness.ts'
 
 const only = option('only', '')
@@ -55,16 +56,7 @@ function noise(bytes: number): string {
 }
 
 function answerOf(bytes: number): Buffer {
-  return Buffer.from(
-    JSON.stringify({
-      id: 'chatcmpl-1',
-      object: 'chat.completion',
-      created: 1,
-      model: 'bench',
-      choices: [{ index: 0, message: { role: 'assistant', content: noise(bytes) }, finish_reason: 'stop' }],
-      usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
-    }),
-  )
+  return Buffer.from(completion(noise(bytes)))
 }
 
 /** A service before the model server of this process. */

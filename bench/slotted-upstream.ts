@@ -3,6 +3,8 @@
 // how many lines were served and refused, when the number of slots changed, and how many were busy when.
 import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
+import { completion } from '../test/fakes/upstream.ts'
+import { listen } from '../test/support/listen.ts'
 
 const LATENCY_MS_MIN = 100
 const LATENCY_MS_SPREAD = 200
@@ -42,14 +44,7 @@ function count(): void {
   }
 }
 
-const answer = JSON.stringify({
-  id: 'chatcmpl-1',
-  object: 'chat.completion',
-  created: 1,
-  model: 'bench',
-  choices: [{ index: 0, message: { role: 'assistant', content: 'done' }, finish_reason: 'stop' }],
-  usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
-})
+const answer = completion('done')
 
 const server = createServer((request, response) => {
   request.resume()
@@ -77,11 +72,7 @@ const server = createServer((request, response) => {
   )
 })
 
-server.listen(0, '127.0.0.1', () => {
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port was given')
-  console.log(`http://127.0.0.1:${address.port}/v1`)
-})
+console.log(`${(await listen(server)).url}/v1`)
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   const [verb, value] = line.split(' ')

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict'
+import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
+import { parsedLines } from '../../test/support/api.ts'
 import { endLines, queuedBatch } from '../../test/support/queued-batch.ts'
 import { reconcile } from '../admin/reconcile.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
@@ -187,11 +189,8 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     async output(): Promise<string[]> {
       const { output_file_id } = await queued.batch()
       const file = (await readRow(store.read, 'files', { id: output_file_id! }))!
-      const pieces: Buffer[] = []
-      for await (const piece of readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes }))
-        pieces.push(piece)
-      const lines = Buffer.concat(pieces).toString().trimEnd().split('\n')
-      return lines.map((text) => JSON.parse(text).custom_id)
+      const content = readContent({ db: store.read, sealed }, file, { start: 0, end: file.bytes })
+      return parsedLines<{ custom_id: string }>(await text(content)).map(({ custom_id }) => custom_id)
     },
     mismatches: async () => (await reconcile({ store, sealed })).mismatches,
   }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { zstdCompressSync } from 'node:zlib'
 import { parquetWriteBuffer } from 'hyparquet-writer'
@@ -19,9 +20,7 @@ async function made(
   prompt: string,
   limits: Parameters<typeof rowLines>[2] = {},
 ): Promise<string> {
-  const pieces: Buffer[] = []
-  for await (const piece of rowLines(source, { asking: { model: 'm', prompt } }, limits)) pieces.push(piece)
-  return Buffer.concat(pieces).toString()
+  return await text(rowLines(source, { asking: { model: 'm', prompt } }, limits))
 }
 
 test('a row that takes more memory than there is ends its process, and nothing else', async () => {

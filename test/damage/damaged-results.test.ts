@@ -1,6 +1,8 @@
 // Results that rot after they were sealed: nothing can bring them back, so whoever downloads them must notice, by
 // the call itself and not by counting lines.
+
 import assert from 'node:assert/strict'
+import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
@@ -38,9 +40,7 @@ test('a download never ends as if it were whole when a blob of it is damaged', a
   assert.equal(whole.split('\n').length - 1, COUNT)
   for (const { output_blob } of chunks) {
     assert.ok(output_blob)
-    const pieces: Uint8Array[] = []
-    for await (const piece of blobs.read(output_blob)) pieces.push(piece)
-    const sound = Buffer.concat(pieces)
+    const sound = await buffer(blobs.read(output_blob))
     for (const [how, spoil] of WAYS)
       await context.test(
         `one ${how}, chunk ${chunks.findIndex((chunk) => chunk.output_blob === output_blob)}`,

@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process'
 import { appendFileSync, existsSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
+import { completion, send } from './upstream.ts'
 
 const [place = '', ...ways] = process.argv.slice(2)
 const { ENGINE_LOG = '/dev/null', ENGINE_KEY = '', GATE = '' } = process.env
@@ -40,7 +41,7 @@ const server = createServer((request, response) => {
   request.on('data', (piece: Buffer) => pieces.push(piece))
   request.on('end', () => {
     const text = Buffer.concat(pieces).toString()
-    const body: { model: string; messages: { content: string }[] } = JSON.parse(text)
+    const body: { messages: { content: string }[] } = JSON.parse(text)
     const content = body.messages.at(-1)?.content ?? ''
     note(`request ${text}`)
     process.stdout.write(`asked: ${text}\n`)
@@ -49,16 +50,7 @@ const server = createServer((request, response) => {
       process.kill(process.pid, 'SIGKILL')
     }
     if (content === 'hang') return
-    response.writeHead(200, { 'content-type': 'application/json' }).end(
-      JSON.stringify({
-        id: 'x',
-        object: 'chat.completion',
-        created: 1,
-        model: body.model,
-        choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 },
-      }),
-    )
+    send(response, 200, completion(content))
   })
 })
 while (ways.includes('late') && !isLoaded()) await setTimeout(20)

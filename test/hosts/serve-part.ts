@@ -1,10 +1,12 @@
 // serve-part.ts postgres|bucket|model ADDRESS: one of the servers that the hosts use; its first line is its URL.
-import { once } from 'node:events'
-import { createServer, type IncomingMessage } from 'node:http'
+
+import { createServer } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { setTimeout as wait } from 'node:timers/promises'
 import { postgresServer } from '../fakes/postgres-server.ts'
 import { s3Server } from '../fakes/s3-server.ts'
 import { completion } from '../fakes/upstream.ts'
+import { listen } from '../support/listen.ts'
 import type { ModelCall } from './model-calls.ts'
 
 const MODEL_PORT = 8000
@@ -34,26 +36,18 @@ async function modelServer(): Promise<string> {
       return
     }
     // Whoever was cut off within a request is gone.
-    const body = await bodyOf(request).catch(() => '')
+    const body = await text(request).catch(() => '')
     if (body === '') {
       response.writeHead(404).end()
       return
     }
-    const text = textOf(body)
+    const said = textOf(body)
     const from = request.socket.remoteAddress?.replace('::ffff:', '') ?? ''
-    calls.push({ text, from, at: Date.now() })
+    calls.push({ text: said, from, at: Date.now() })
     await wait(ANSWER_MS)
-    response.setHeader('content-type', 'application/json').end(completion(text))
+    response.setHeader('content-type', 'application/json').end(completion(said))
   })
-  server.listen(MODEL_PORT, host)
-  await once(server, 'listening')
-  return `http://${host}:${MODEL_PORT}/v1`
-}
-
-async function bodyOf(request: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = []
-  for await (const piece of request) pieces.push(piece)
-  return Buffer.concat(pieces).toString()
+  return `${(await listen(server, MODEL_PORT, host)).url}/v1`
 }
 
 function textOf(body: string): string {

@@ -3,8 +3,9 @@
 // calls are known. Each answer has a unique text, so that an answer in a result file can be traced to its call. Prints its URL.
 import { openSync, writeSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { completion, send } from '../fakes/upstream.ts'
 import { seededRandom } from '../simulation/seeded-random.ts'
+import { listen } from '../support/listen.ts'
 
 const [path = '', seed = '1'] = process.argv.slice(2)
 const log = openSync(path, 'a')
@@ -22,10 +23,6 @@ function latencyMs(): number {
 }
 
 function answer(call: number, mark: string, max_tokens: number, response: ServerResponse): void {
-  const say = (status: number, body: object): void => {
-    response.writeHead(status, { 'content-type': 'application/json' })
-    response.end(JSON.stringify(body))
-  }
   const fate = random.next()
   if (fate < 0.01) {
     note('refused', call, { status: 0 })
@@ -35,21 +32,16 @@ function answer(call: number, mark: string, max_tokens: number, response: Server
   const status = fate < 0.03 ? 429 : fate < 0.05 ? 503 : fate < 0.055 ? 400 : 200
   if (status !== 200) {
     note('refused', call, { status })
-    say(status, { error: { message: `refused with ${status}`, type: 'fault', code: null } })
+    const error = { message: `refused with ${status}`, type: 'fault', code: null }
+    send(response, status, JSON.stringify({ error }))
     return
   }
   const usage = { prompt_tokens: random.int(1, 4), completion_tokens: random.int(1, max_tokens) }
   const content = `${mark} ${call}`
   // Before it is sent: nobody can have an answer that is not written down.
   note('answer', call, { content, ...usage })
-  say(200, {
-    id: `chatcmpl-${call}`,
-    object: 'chat.completion',
-    created: 1,
-    model: 'm',
-    choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }],
-    usage: { ...usage, total_tokens: usage.prompt_tokens + usage.completion_tokens },
-  })
+  const total_tokens = usage.prompt_tokens + usage.completion_tokens
+  send(response, 200, completion(content, { ...usage, total_tokens }))
 }
 
 const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
@@ -71,7 +63,4 @@ const server = createServer({ keepAliveTimeout: 60_000 }, (request, response) =>
     }, latencyMs())
   })
 })
-server.listen(0, '127.0.0.1', () => {
-  const { port } = server.address() as AddressInfo
-  process.stdout.write(`http://127.0.0.1:${port}/v1\n`)
-})
+process.stdout.write(`${(await listen(server)).url}/v1\n`)

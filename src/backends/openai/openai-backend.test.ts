@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer } from 'node:https'
 import { createServer as createTcpServer, type Socket } from 'node:net'
+import { buffer } from 'node:stream/consumers'
 import test, { type TestContext } from 'node:test'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { getCACertificates, setDefaultCACertificates, type TLSSocket } from 'node:tls'
@@ -67,9 +68,7 @@ function operatorReasonOf(result: BackendResult): string {
 test('the very bytes go out, with their length and our headers', async (t) => {
   const seen: { url?: string; headers?: IncomingMessage['headers']; bytes?: Buffer } = {}
   const base_url = await serve(t, async (request, response) => {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk)
-    Object.assign(seen, { url: request.url, headers: request.headers, bytes: Buffer.concat(chunks) })
+    Object.assign(seen, { url: request.url, headers: request.headers, bytes: await buffer(request) })
     response.end(completion)
   })
   // A view into a larger buffer, as lines of a chunk are.
@@ -167,9 +166,7 @@ test('a large body goes out whole', async (t) => {
   const large = Buffer.from(JSON.stringify({ model: 'm', messages: [{ content: 'ü'.repeat(3_000_000) }] }))
   let seen: Buffer | null = null
   const base_url = await serve(t, async (request, response) => {
-    const chunks: Buffer[] = []
-    for await (const chunk of request) chunks.push(chunk)
-    seen = Buffer.concat(chunks)
+    seen = await buffer(request)
     response.end(completion)
   })
   assert.equal((await connect(t, base_url).send({ ...REQUEST, body: large })).kind, 'answered')

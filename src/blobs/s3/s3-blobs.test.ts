@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
 import { after, describe, it } from 'node:test'
 import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
@@ -218,7 +219,5 @@ async function keys(blobs: S3Blobs): Promise<string[]> {
 }
 
 async function read(blobs: S3Blobs, key: string, range?: { start: number; end: number }): Promise<Buffer> {
-  const pieces: Buffer[] = []
-  for await (const piece of blobs.read(key, range)) pieces.push(piece)
-  return Buffer.concat(pieces)
+  return await buffer(blobs.read(key, range))
 }

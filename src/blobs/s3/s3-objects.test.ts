@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { text } from 'node:stream/consumers'
 import { after, test } from 'node:test'
 import { s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
 import { ObjectFailed } from '../objects.ts'
@@ -19,9 +20,7 @@ const objects = new S3Objects(PLACE)
 const { signal } = new AbortController()
 
 async function read(key: string, etag: string, start: number, end: number): Promise<string> {
-  const pieces: Buffer[] = []
-  for await (const piece of objects.read(key, etag, { start, end }, signal)) pieces.push(piece)
-  return Buffer.concat(pieces).toString()
+  return await text(objects.read(key, etag, { start, end }, signal))
 }
 
 test('an object is put under any key, and read as the content that was found', async () => {
