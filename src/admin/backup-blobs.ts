@@ -6,8 +6,9 @@
 // temporary name while its blobs are added, then it replaces the previous copy in one step, and only then are unneeded
 // blobs removed. After any failure or crash one of the two can be restored, and the next backup copies only the missing
 // blobs.
+
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
-import { mapAhead } from '../blobs/map-ahead.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { removeUnknown } from '../maintenance/sweep.ts'
 import { blobPages, knownBlobs } from '../store/blobs.ts'
 import type { Store } from '../store/store.ts'

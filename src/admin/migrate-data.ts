@@ -1,10 +1,11 @@
 // Moves all data of a service to other stores: every row, and every blob byte for byte. Both sides use the same master
 // key. Each page of rows is committed together with the progress of the move, and blobs are written atomically, so an
 // interrupted move can be continued. Nothing counts as moved until both sides have been compared.
+
 import { randomInt, randomUUID } from 'node:crypto'
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
-import { mapAhead } from '../blobs/map-ahead.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { blobPages } from '../store/blobs.ts'
 import { deleteProperty, readProperty, writeProperty } from '../store/database-properties.ts'
 import { insertInto } from '../store/rows.ts'

@@ -1,6 +1,8 @@
 // Decrypts stored blobs. A byte is yielded only after its frame was authenticated. Whether the blob is complete is known
 // only at the end of the stream, so a reader must wait for that before it relies on the whole content.
+
 import { freeBuffer } from '../domain/free-buffer.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { BlobDamaged, type Blobs, type ByteRange } from './blobs.ts'
 import {
   type FrameCipher,
@@ -17,7 +19,6 @@ import {
   TAG_BYTES,
   tablePayloadBytes,
 } from './frame-cipher.ts'
-import { mapAhead } from './map-ahead.ts'
 import { expand } from './seal-frames.ts'
 
 /** Frames decrypted and expanded while the reader is busy with the one before. */

@@ -12,10 +12,9 @@ import {
   zstdDecompressSync,
 } from 'node:zlib'
 import { largeBuffer, reuseBuffer } from '../domain/free-buffer.ts'
-import { Slots } from '../domain/project-queue.ts'
+import { mapAhead, Slots } from '../domain/project-queue.ts'
 import type { Source } from './blobs.ts'
 import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
-import { mapAhead } from './map-ahead.ts'
 
 // Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
 // compresses well. A context serves one frame at a time, and a frame waits for one: the thread pool compresses no more at once.

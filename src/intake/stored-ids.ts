@@ -1,9 +1,10 @@
 // Keeps the custom_ids of a file while it is validated. Memory holds those of a bounded number of lines; the entries of
 // earlier lines are in blobs, by shard, so that one shard of all lines can be read at a time. The index of the
 // custom_ids is made of them.
-import { mapAhead } from '../blobs/map-ahead.ts'
+
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { customIdIndex, type Entries, EqualHashes, type OnCollision } from '../jsonl/custom-ids.ts'
 
 /** Six megabytes. */

@@ -1,9 +1,10 @@
 // The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
 // chunks ready when their time has come, delete files and end uploads past their `expires_at`, and delete the bytes of
 // blobs whose keys are destroyed.
-import { mapAhead } from '../blobs/map-ahead.ts'
+
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { removeFile } from '../lifecycle/remove-file.ts'
 import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
 import { forgetIdempotencyKeys } from '../store/calls.ts'

@@ -1,7 +1,8 @@
 // Streams the content of a file. An upload is one blob; a result file is the sealed chunks of its batch in order. While
 // one chunk is sent, the next is opened.
+
 import type { ByteRange } from '../blobs/blobs.ts'
-import { mapAhead } from '../blobs/map-ahead.ts'
+import { mapAhead } from '../domain/project-queue.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'

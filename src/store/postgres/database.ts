@@ -151,25 +151,19 @@ export async function withRetries<T>(
 // that the driver knows may stand in it (host, user, password, sslmode, sslrootcert, application_name,
 // options, …); a few parameters are our own.
 
-/** Per process. A transaction holds one for a few round trips, so few go a long way. */
-const POOL_MAX = 10
-const STATEMENT_TIMEOUT_MS = 30_000
-/** An answer that does not even come as a timeout means that the network is broken. */
-const ANSWER_EXTRA_MS = 5_000
-const LOCK_TIMEOUT_MS = 10_000
 const IDLE_IN_TRANSACTION_MS = 15_000
-const CONNECT_TIMEOUT_MS = 5_000
 const KEEP_ALIVE_MS = 10_000
 
 /** A whole number of at least 1 each. */
 const OURS = {
-  pool_max: POOL_MAX,
-  statement_timeout_ms: STATEMENT_TIMEOUT_MS,
-  lock_timeout_ms: LOCK_TIMEOUT_MS,
-  connect_timeout_ms: CONNECT_TIMEOUT_MS,
-  answer_extra_ms: ANSWER_EXTRA_MS,
+  /** Per process. A transaction holds one for a few round trips, so few go a long way. */
+  pool_max: 10,
+  statement_timeout_ms: 30_000,
+  lock_timeout_ms: 10_000,
+  connect_timeout_ms: 5_000,
+  /** An answer that does not even come as a timeout means that the network is broken. */
+  answer_extra_ms: 5_000,
 } as const
-
 type OurParameter = keyof typeof OURS
 
 /** Throws a RangeError that names the parameter; no password is ever part of its text. */

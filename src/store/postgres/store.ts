@@ -55,23 +55,24 @@ export function postgresStore({
   const pool = openPool(address)
   const patience = { clock, for_ms: patience_ms }
   const writes = new Writes((error) => asRejected(outageFailure(error)))
+  const retried = <T>(change: () => Promise<T>): Promise<T> =>
+    writes.watch(withRetries(patience, change, remedyOf))
   const writer = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: answeringPool(pool) }) })
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
-    write: (change) => writes.watch(withRetries(patience, () => transactInMonths(writer, change), remedyOf)),
-    writeAsyncCommit: (change) => {
-      const unsynced = async (tx: Writer) => {
-        await sql`SET LOCAL synchronous_commit = off`.execute(tx)
-        return await change(tx)
-      }
-      return writes.watch(withRetries(patience, () => transactInMonths(writer, unsynced), remedyOf))
-    },
+    write: (change) => retried(() => transactInMonths(writer, change)),
+    writeAsyncCommit: (change) =>
+      retried(() =>
+        transactInMonths(writer, async (tx) => {
+          await sql`SET LOCAL synchronous_commit = off`.execute(tx)
+          return await change(tx)
+        }),
+      ),
     get failing() {
       return writes.failing
     },
-    maintainHttpRequests: (now, keep_from) =>
-      writes.watch(withRetries(patience, () => maintainMonths(writer, now, keep_from), remedyOf)),
+    maintainHttpRequests: (now, keep_from) => retried(() => maintainMonths(writer, now, keep_from)),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {

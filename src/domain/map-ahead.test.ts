@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { mapAhead } from './map-ahead.ts'
+import { mapAhead } from './project-queue.ts'
 
 describe('mapping ahead', () => {
   it('keeps the order, whichever piece is done first', async () => {
