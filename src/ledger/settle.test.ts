@@ -12,10 +12,11 @@ import {
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
+import { updateLimit } from '../store/limits.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
-import { settle } from './settle.ts'
+import { type Crossing, settle } from './settle.ts'
 
 /** The last moment of November and the first of December. */
 const BEFORE = Date.UTC(2026, 11, 1) - 1
@@ -130,6 +131,33 @@ describe('a batch that runs over the end of a month', () => {
       ],
     )
   })
+})
+
+it('announces the thresholds of a cap that is changed anew', async () => {
+  await using books = await testBooks()
+  const chunk = await oneChunk(books)
+  const { project_id } = chunk
+  const crossed = await books.store.write(async (tx) => {
+    const id = await addLimit(tx, project_id, { amount: 20, notify_at: '[0.5]', action: 'notify' })
+    const settled = (): Promise<Crossing[]> =>
+      settle(tx, [{ ...chunk, tallies: finishedAt(AFTER, AFTER), last: false, hasReservations: true }], AFTER)
+    const first = await settled()
+    await updateLimit(tx, project_id, id, { amount: 80 })
+    await updateLimit(tx, project_id, id, { amount: 80, description: 'the same' })
+    return [first, await settled(), await settled(), await settled()]
+  })
+  assert.deepEqual(
+    crossed.map((some) => some.map(({ threshold, limit }) => [threshold, limit.amount])),
+    [
+      [
+        [0.5, 20],
+        [1, 20],
+      ],
+      [[0.5, 80]],
+      [],
+      [[1, 80]],
+    ],
+  )
 })
 
 describe('projected spend', () => {

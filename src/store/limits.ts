@@ -35,6 +35,9 @@ export async function updateLimit(
   const known = await lockRow(tx, 'limits', { id, project_id })
   if (!known || Object.keys(change).length === 0) return known
   await changed(tx, project_id)
+  // Another cap is announced anew.
+  if (change.amount !== undefined && change.amount !== known.amount)
+    await deleteRows(tx, 'limit_crossings', { limit_id: id }).execute()
   return await updateRows(tx, 'limits', { id }).set(change).returningAll().executeTakeFirstOrThrow()
 }
 
@@ -164,7 +167,7 @@ export function toLimit(row: LimitRow): Limit {
   }
 }
 
-// Thresholds of limits that were crossed: each is announced once per window and entity.
+// Thresholds of limits that were crossed: each is announced once per window, entity and amount.
 
 /** The thresholds that this limit and entity crossed in this window. */
 export async function crossedBefore(
