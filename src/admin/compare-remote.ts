@@ -39,17 +39,12 @@ export interface RemoteComparison {
   differences: { remote_batch: string; upstream: string; batch_id: string; problem: string }[]
 }
 
-interface Ports {
-  db: Reader
-  sealed: SealedBlobs
-}
-
-export async function compareRemote({ db, sealed }: Ports): Promise<RemoteComparison> {
+export async function compareRemote(db: Reader, sealed: SealedBlobs): Promise<RemoteComparison> {
   const sums = new Map<string, RemoteSums>()
   const differences: RemoteComparison['differences'] = []
   for await (const page of remoteBatchPages(db, PAGE))
     for (const stored of page) {
-      const row = await counted({ db, sealed }, stored)
+      const row = await counted(db, sealed, stored)
       const problem = add(sums, row)
       const { upstream, batch_id } = row
       if (problem) differences.push({ remote_batch: row.remote_id ?? row.id, upstream, batch_id, problem })
@@ -90,7 +85,7 @@ function add(sums: Map<string, RemoteSums>, row: RemoteBatchRow): string | null 
 }
 
 /** With what audit records say of it, where less is counted than was answered there. */
-async function counted({ db, sealed }: Ports, row: RemoteBatchRow): Promise<RemoteBatchRow> {
+async function counted(db: Reader, sealed: SealedBlobs, row: RemoteBatchRow): Promise<RemoteBatchRow> {
   const { completed } = reportOf(row.remote_report)
   if (row.status === 'abandoned' || completed === null || completed === row.answered) return row
   const chunk = await readRow(db, 'chunks', { batch_id: row.batch_id, idx: row.idx })

@@ -41,7 +41,7 @@ export async function doctor(config: Config): Promise<Doctor> {
       return await reconcile({ store, sealed: await sealedBlobs() }, project?.id)
     },
     batchApis: () => checkBatchApis(config),
-    remote: async () => await compareRemote({ db: store.read, sealed: await sealedBlobs() }),
+    remote: async () => await compareRemote(store.read, await sealedBlobs()),
     [Symbol.asyncDispose]: () => store.close(),
   }
 }

@@ -41,7 +41,7 @@ export async function admit(
   now: number,
 ): Promise<void> {
   if ((await readLimitVersion(tx, project_id)) === 0) return
-  const wanted = { project_id, action: 'block' as const, ...namesOf(projection) }
+  const wanted = { project_id, action: 'block' as const, ...limitSubjects(projection.byEntity.keys()) }
   const check = async (limits: readonly Limit[]): Promise<void> => {
     const exceeded = (await limitProjections(tx, project_id, limits, projection, now)).filter(
       ({ exceeds }) => exceeds,
@@ -64,7 +64,7 @@ export async function projectLimits(
   projection: BatchProjection,
   now: number,
 ): Promise<LimitProjection[]> {
-  const limits = await matchingLimits(db, { project_id, ...namesOf(projection) })
+  const limits = await matchingLimits(db, { project_id, ...limitSubjects(projection.byEntity.keys()) })
   return await limitProjections(db, project_id, limits, projection, now)
 }
 
@@ -96,7 +96,9 @@ async function limitProjections(
   const counters = await readCounters(db, project_id, limits, entities, now)
   return counters.map((counter) => {
     const { limit, spender, spent } = counter
-    const projected = counted(projectedOf(projection, spender), limit.metric)
+    const { total, byEntity } = projection
+    const own = spender === WHOLE_PROJECT ? total : (byEntity.get(spender) ?? NO_SPEND)
+    const projected = counted(own, limit.metric)
     const projectedOpen = spendingOf(open, counter)
     return {
       ...counter,
@@ -105,14 +107,6 @@ async function limitProjections(
       exceeds: projected > 0 && spent + projectedOpen + projected > limit.amount,
     }
   })
-}
-
-function projectedOf({ total, byEntity }: BatchProjection, spender: string): Spend {
-  return spender === WHOLE_PROJECT ? total : (byEntity.get(spender) ?? NO_SPEND)
-}
-
-function namesOf({ byEntity }: BatchProjection): { entities: string[]; entity_types: string[] } {
-  return limitSubjects(byEntity.keys())
 }
 
 // The projected cost of a batch by model and entity, from the sums in the file's index: the file is not read, and

@@ -6,7 +6,7 @@ import type { MasterKey } from '../blobs/master-key.ts'
 import { ApiError } from '../domain/errors.ts'
 import { lockRow, readOwn } from '../store/rows.ts'
 import type { DeliveryRow, TaskRow, WebhookRow } from '../store/schema.ts'
-import type { Ports, Store, Writer } from '../store/store.ts'
+import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, hastenTask, insertTask, postponeTask, type TaskHandler } from '../store/tasks.ts'
 import {
   disableWebhook,
@@ -43,9 +43,13 @@ export function deliverer(deps: DeliverDeps): TaskHandler {
       await store.write((tx) => finishTask(tx, task))
       return
     }
-    const { webhook } = pendingDelivery
-    if (webhook.disabled_at !== null)
-      return await failDelivery(store, task, pendingDelivery, 'the webhook is disabled')
+    const { webhook, delivery } = pendingDelivery
+    if (webhook.disabled_at !== null) {
+      const end = { status: 'failed', next_attempt_at: null, last_error: 'the webhook is disabled' } as const
+      return await store.write(async (tx) => {
+        if (await finishTask(tx, task)) await updateDelivery(tx, delivery.id, end)
+      })
+    }
     const running = busy.get(webhook.id) ?? 0
     if (running >= AT_ONCE_PER_WEBHOOK_MAX) {
       const run_at = clock.now() + CROWDED_WAIT_MS * (1 + deps.random())
@@ -85,18 +89,6 @@ async function attempt(
     { url: webhook.url, headers, body },
     signal,
   )
-}
-
-async function failDelivery(
-  store: Store,
-  task: TaskRow,
-  { delivery }: PendingDelivery,
-  why: string,
-): Promise<void> {
-  await store.write(async (tx) => {
-    if (!(await finishTask(tx, task))) return
-    await updateDelivery(tx, delivery.id, { status: 'failed', next_attempt_at: null, last_error: why })
-  })
 }
 
 async function recordAttempt(

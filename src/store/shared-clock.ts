@@ -5,7 +5,7 @@ import { sql } from 'kysely'
 import { type Clock, steadyClock } from '../domain/clock.ts'
 import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
-import type { Reader, Store, Writer } from './store.ts'
+import type { Store, Writer } from './store.ts'
 
 /** How often the database's clock is read. */
 const ASK_EVERY_MS = 5_000
@@ -67,14 +67,9 @@ export async function sharedClock(
 
 async function measure({ read }: Pick<Store, 'read'>, steady: Clock): Promise<Measured> {
   const askedAt = steady.now()
-  const told = await databaseTime(read)
+  const { now } = await read.selectNoFrom(NOW.as('now')).executeTakeFirstOrThrow()
   const doubt_ms = (steady.now() - askedAt) / 2
-  return { offset_ms: told - (askedAt + doubt_ms), doubt_ms }
-}
-
-async function databaseTime(db: Reader): Promise<number> {
-  const { now } = await db.selectNoFrom(NOW.as('now')).executeTakeFirstOrThrow()
-  return now
+  return { offset_ms: now - (askedAt + doubt_ms), doubt_ms }
 }
 
 // The clock of the database may have been ahead. Once it is set right, some times lie further ahead than they can: a lease

@@ -36,7 +36,7 @@ worker: {flush_interval: 20ms, lease: 2s}`,
   assert.equal(Math.round(batch.cost_usd * 1e9), 36 * 1500 + 4 * 3000)
   const { store, sealed } = service.stores
   const compared = async () => {
-    const { upstreams, differences } = await compareRemote({ db: store.read, sealed })
+    const { upstreams, differences } = await compareRemote(store.read, sealed)
     assert.deepEqual(differences, [])
     const [{ answered, cost_nanos, lines, unfinished } = {}] = upstreams
     return { answered, cost_nanos, lines, unfinished }
