@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { runFederation } from './federation-run.ts'
+import { runFederation } from './federation.ts'
 
 test('a front and a cell that are killed bill each line once, and no batch is created twice', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-federation-'))

@@ -2,10 +2,10 @@
 // a real Prometheus.
 import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { type Prometheus, startPrometheus, withoutPrometheus } from '../fakes/prometheus.ts'
 import { SmallDisk, withoutDisk } from '../fakes/small-disk.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
@@ -43,7 +43,7 @@ test('each fault fires its alert within a minute', {
     join(crash.folder, 'offpeak.yaml'),
     `plans: {payg: {completion_windows: [3m, 24h], file_retention: 1d}}\nmodels:\n${models.join('\n')}\n`,
   )
-  const ports = await freePorts(3)
+  const ports = [await freePort(), await freePort(), await freePort()]
   const metricsAt = (i: number) => ({ OFFPEAK_METRICS_PORT: String(ports[i]) })
   await crash.start('api', metricsAt(0))
   await crash.start('worker', metricsAt(1))
@@ -122,12 +122,4 @@ async function fires(
     assert.ok(passed < FOUND_WITHIN_MS, `${alert} does not fire; firing: ${await firing(prometheus)}`)
     await setTimeout(500)
   }
-}
-
-async function freePorts(count: number): Promise<number[]> {
-  const probes = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
-  await Promise.all(probes.map((probe) => new Promise((resolve) => probe.once('listening', resolve))))
-  const ports = probes.map((probe) => (probe.address() as { port: number }).port)
-  await Promise.all(probes.map((probe) => new Promise((resolve) => probe.close(resolve))))
-  return ports
 }
