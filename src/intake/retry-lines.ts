@@ -4,11 +4,11 @@ import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { chunksOf } from '../store/chunks.ts'
-import { readVisibleInput } from '../store/files.ts'
+import { readFile, readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import type { RetryBatch } from '../wire/batch.ts'
-import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
+import { formOfFile, keptAs, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 const LF = Buffer.from('\n')
 const NONE: ReadonlySet<number> = new Set()
@@ -31,14 +31,15 @@ export async function uploadFailedLines(
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
   if (batch.failed === 0) throw nothingFailed(which)
   const content = await readVisibleInput(ports.db, batch, upload.now)
-  if (!content)
+  const input = await readFile(ports.db, batch.project_id, batch.input_file_id, upload.now)
+  if (!content || !input)
     throw notRetryable('The input file of the batch has been deleted or has expired. Upload it again.')
   const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
   const form = formOfFile(
     `retry-of-${batch.input_filename?.replace(/^(retry-of-)+/, '') ?? `${batch.id}.jsonl`}`,
     failedLines(ports, batch, content, which),
   )
-  return await receiveUpload(deps, form, { ...upload, form_bytes }, check)
+  return await receiveUpload(deps, form, { ...keptAs(input, upload), form_bytes }, check)
 }
 
 function nothingFailed({ codes, ...filter }: FailedLines): ApiError {

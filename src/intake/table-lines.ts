@@ -12,7 +12,7 @@ import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
 import { rowLines } from '../tables/row-lines.ts'
 import { QUESTION_FIELDS, TableError, withoutEnding } from '../tables/table.ts'
 import type { BatchTable } from '../wire/batch.ts'
-import { formOfFile, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
+import { formOfFile, keptAs, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 /** How many tables are read at once: each takes a process. */
 const AT_ONCE = 2
@@ -62,7 +62,7 @@ export class TableLines {
       throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
     const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table))
     return await this.#queue.run(project_id, () =>
-      receiveUpload(this.#deps, form, { ...upload, form_bytes: 0 }, check),
+      receiveUpload(this.#deps, form, { ...keptAs(file, upload), form_bytes: 0 }, check),
     )
   }
 

@@ -30,6 +30,14 @@ export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>)
   yield { type: 'file', fieldname: 'file', filename, file }
 }
 
+/** What is made of a file is kept no longer than that, so that nothing of it is left when its owner wanted it gone. */
+export function keptAs<U extends Pick<Upload, 'retention_ms'>>(
+  { created, expires_at }: Pick<FileRow, 'created' | 'expires_at'>,
+  upload: U,
+): U {
+  return { ...upload, retention_ms: Math.min(upload.retention_ms, expires_at - created) }
+}
+
 export interface Upload {
   project_id: string
   /** Unix ms. */

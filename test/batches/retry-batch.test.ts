@@ -3,7 +3,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
-import { configFor, line, TestService, type WireBatch } from '../service.ts'
+import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
+import { uploadForm } from '../support/api.ts'
 
 async function refused(
   service: TestService,
@@ -63,6 +64,35 @@ test('exactly the failed lines run again, byte for byte, in a batch that names t
     await refused(service, `/v1/batches/${old.id}/retry`, { ...group, model: 'other' }),
     `422 batch_not_retryable: The batch has no failed line with message ${JSON.stringify(message)} and custom_id "x1000" and model "other".`,
   )
+})
+
+test('a file that is made of another one, and the results of a retry, are kept no longer than the caller wanted', async () => {
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 400, '{"error":{"message":"no"}}'),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const keptFor = async (id: string | null): Promise<number> => {
+    const { created, expires_at } = await service.json<WireFile>('GET', `/v1/files/${id}`)
+    return Number(expires_at) - Number(created)
+  }
+  const short = (form: FormData): FormData => {
+    form.set('expires_after[anchor]', 'created_at')
+    form.set('expires_after[seconds]', '7200')
+    return form
+  }
+  const file = await service.json<WireFile>('POST', '/v1/files', short(uploadForm([line('a')])))
+  const output_expires_after = { anchor: 'created_at', seconds: 3600 }
+  const old = await service.ended((await service.create(file.id, { output_expires_after })).id)
+  const again = await service.json<WireBatch>('POST', `/v1/batches/${old.id}/retry`)
+  const { error_file_id } = await service.ended(again.id)
+  assert.deepEqual([await keptFor(again.input_file_id), await keptFor(error_file_id)], [7200, 3600])
+
+  const table = short(uploadForm('text\nx\n', 'rows.csv'))
+  table.set('purpose', 'table')
+  const { id } = await service.json<WireFile>('POST', '/v1/files', table)
+  const ofTable = await service.create(id, { table: { model: 'm', prompt: '{{text}}' } })
+  assert.equal(await keptFor(ofTable.input_file_id), 7200)
+  await service.ended(ofTable.id)
 })
 
 test('under an Idempotency-Key a batch is retried once', async () => {

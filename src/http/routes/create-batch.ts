@@ -246,7 +246,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
     description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask` and `output_url`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask`, `output_url` and `output_expires_after`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
     answer: BatchObject,
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
@@ -279,6 +279,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
             dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
             output_url: output_url ?? undefined,
             reask,
+            output_expires_after: expiresAfter(old.output_expires_after_ms),
           },
           owner,
           plan,
@@ -520,6 +521,10 @@ function ownerOf(request: FastifyRequest, header_entity: string | null) {
   const { project_id, key_id } = callerOf(request)
   const language = negotiateLanguage(request.headers['accept-language'])
   return { project_id, key_id, header_entity, language, traceparent: request.traceContext }
+}
+
+function expiresAfter(ms: number | null): CreateBatch['output_expires_after'] {
+  return ms === null ? undefined : { anchor: 'created_at', seconds: ms / 1000 }
 }
 
 /** A batch whose metadata is full cannot name the one that it retries. */
