@@ -79,6 +79,8 @@ export class TestService implements AsyncDisposable {
   key: string
   readonly stores: Stores
   worker: Worker
+  /** The worker takes up the models of another configuration; the API keeps its own. */
+  reload: (config: Config) => void
   /** Set by a test that spoils the stores on purpose. */
   tampered = false
   /** It counted lines that no commit has counted. */
@@ -111,7 +113,7 @@ export class TestService implements AsyncDisposable {
     this.#hooks = parts.hooks
     this.#log = parts.log
     this.#endpoint = parts.endpoint
-    this.worker = this.#makeWorker()
+    ;({ worker: this.worker, reload: this.reload } = this.#makeWorker())
   }
 
   /** `yaml` is the configuration; `data_dir` is set to a folder that is gone afterwards. */
@@ -193,7 +195,7 @@ export class TestService implements AsyncDisposable {
     return service
   }
 
-  #makeWorker(config = this.config): Worker {
+  #makeWorker(config = this.config): ReturnType<typeof makeReloadable> {
     const hooks: WorkerHooks = {
       ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
       ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
@@ -208,19 +210,19 @@ export class TestService implements AsyncDisposable {
         this.#tell()
       },
     }
-    return makeReloadable(config, this.stores, this.#log, hooks).worker
+    return makeReloadable(config, this.stores, this.#log, hooks)
   }
 
   /** Another worker beside the first, with the same configuration unless told; whoever asks for it stops it. */
   async addWorker(config = this.config): Promise<Worker> {
-    const worker = this.#makeWorker(config)
+    const { worker } = this.#makeWorker(config)
     await worker.start()
     return worker
   }
 
   /** A fresh worker, as after a restart. */
   async restartWorker(): Promise<void> {
-    this.worker = this.#makeWorker()
+    ;({ worker: this.worker, reload: this.reload } = this.#makeWorker())
     await this.worker.start()
   }
 

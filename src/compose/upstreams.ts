@@ -100,6 +100,8 @@ const LIMITS = '/proc/self/limits'
 /** The upstreams of a configuration. An upstream that is the same in the next one is kept with its learned state. */
 export class ConfiguredUpstreams {
   readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
+  /** By what starts them. */
+  readonly #engines = new Map<string, Engine>()
   readonly #clock: Clock
   readonly #log: Log
   readonly #addressesOf: (host: string) => readonly string[]
@@ -108,7 +110,7 @@ export class ConfiguredUpstreams {
   #liveServers = new Map<string, LiveServer>()
 
   constructor(config: Config, deps: UpstreamDeps) {
-    this.#makeBackend = backendMaker(config, deps)
+    this.#makeBackend = backendMaker(config, deps, this.#engines)
     this.#clock = deps.clock
     this.#log = deps.log
     this.#addressesOf = deps.addressesOf
@@ -133,6 +135,8 @@ export class ConfiguredUpstreams {
     const used = new Set([...this.#known.values()].map(backendOf))
     for (const [key, upstream] of before)
       if (!this.#known.has(key) && !used.has(backendOf(upstream))) upstream.retire()
+    // One that ends with its last line is not what a later configuration means.
+    for (const [key, engine] of this.#engines) if (!used.has(engine)) this.#engines.delete(key)
     return upstreams
   }
 
@@ -235,9 +239,10 @@ export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi
 function backendMaker(
   config: Config,
   { budget, clock, log, earlyEngine }: UpstreamDeps,
+  engines: Map<string, Engine>,
 ): (of: ServerConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
-  const engines = new Map<string, Engine>()
+  let early = earlyEngine
 
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
@@ -282,8 +287,9 @@ function backendMaker(
       newPlace,
       accessTo,
       connect: client(upstream),
-      early: engines.size === 0 ? earlyEngine : null,
+      early,
     })
+    early = null
     engines.set(key, engine)
     return engine
   }

@@ -68,7 +68,14 @@ export class Lane {
   /** What is configured from now on; lines in flight at other servers end there. */
   set route(route: Route) {
     this.#watchServers(route.servers.filter((one) => !this.#route.servers.includes(one)))
+    const onDemand = new Set(route.servers.map((one) => one.onDemand))
+    this.#leaveServers(this.#route.servers.filter((one) => !onDemand.has(one.onDemand)))
     this.#route = route
+  }
+
+  /** Nothing waits for them here any more; those that run on demand may have lines of other models. */
+  #leaveServers(servers: readonly ModelServer[]): void {
+    for (const { onDemand } of servers) onDemand?.update(this, NO_LOAD)
   }
 
   get upstreams(): readonly Upstream[] {
@@ -327,6 +334,7 @@ export class Lane {
 
   close(): void {
     this.#alarm.set(Number.POSITIVE_INFINITY)
+    this.#leaveServers(this.#route.servers)
   }
 
   #setAlarm(now: number): void {

@@ -284,6 +284,24 @@ test('nothing is started after it is closed', async () => {
   assert.equal(processes.length, 1)
 })
 
+test('one that is closed gives its room to another when no process of it is left', async () => {
+  const { engine, make, processes, state, wants, pass, clock } = begin()
+  state.healthy = true
+  wants(1)
+  await pass(1_000, 1)
+  const ended = Promise.withResolvers<void>()
+  processes[0]!.stop = () => ended.promise
+  const other = make('b')
+  wants(1, other)
+  const closed = engine.close()
+  await clock.advance(100)
+  assert.equal(other.state, 'queued')
+  ended.resolve()
+  await closed
+  await clock.advance(100)
+  assert.equal(other.state, 'ready')
+})
+
 test('one whose port another process has taken gets no line and is started again, also once it was ready', async () => {
   const { engine, processes, state, wants, pass } = begin()
   state.taken = true

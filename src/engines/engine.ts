@@ -217,8 +217,11 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   async close(): Promise<void> {
     this.#closed = true
     this.#alarm?.abort()
-    this.#options.machine.leave(this)
+    const { machine } = this.#options
+    if (this.#state === 'queued') machine.leave(this)
     await Promise.all([this.#early?.process.stop(), this.#end()])
+    // Its room is free only now: after a reload, another may take it.
+    machine.leave(this)
   }
 
   onRoom(gpus: readonly string[]): void {

@@ -116,6 +116,36 @@ test('a batch says that its server is starting, and a server that is idle stops'
   assert.equal(engine.notes('start').length, 2)
 })
 
+test('a server whose model a reload removes, and another one brings back, answers its lines', {
+  timeout: 20_000,
+}, async () => {
+  await using engine = await EngineTest.begin()
+  await using service = await TestService.start(engine.yaml(engine.upstream('')))
+  await service.run([line('a')])
+  service.reload({ ...service.config, models: [] })
+  await until(() => !engine.pids().some(isAlive))
+  service.reload(service.config)
+  assert.deepEqual((await service.run([line('b')])).request_counts, { total: 1, completed: 1, failed: 0 })
+})
+
+test('a server of two models stops when it is idle, though lines of one waited as a reload removed it', {
+  timeout: 20_000,
+}, async () => {
+  await using engine = await EngineTest.begin()
+  const upstream = engine.upstream('', ', idle_timeout: 0s', engine.gate)
+  const other = `models: [{id: other, upstreams: [${upstream}]}, `
+  await using service = await TestService.start(engine.yaml(upstream).replace('models: [', other))
+  const file = await service.upload(JSON.stringify(line('a')))
+  const { id } = await service.create(file.id)
+  await until(() => engine.notes('start').length === 1)
+  const { models } = service.config
+  service.reload({ ...service.config, models: models.filter(({ model }) => model.id === 'other') })
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 1, completed: 0, failed: 1 })
+  writeFileSync(engine.gate, '')
+  await until(() => !engine.pids().some(isAlive))
+})
+
 test('lines of a server that cannot start fail with the kind of its last words, which are in its file', async () => {
   await using engine = await EngineTest.begin()
   const log = collectingLog()
