@@ -131,7 +131,7 @@ export class ConfiguredUpstreams {
       ]),
     )
     // An engine may be the backend of several.
-    const backendOf = (one: Upstream): object => (one instanceof ModelServer ? one.backend : one)
+    const backendOf = (one: Upstream): object => one.onDemand ?? one
     const used = new Set([...this.#known.values()].map(backendOf))
     for (const [key, upstream] of before)
       if (!this.#known.has(key) && !used.has(backendOf(upstream))) upstream.retire()
@@ -286,7 +286,6 @@ function backendMaker(
       output: outputFileOf(config.data_dir, name, model),
       newPlace,
       accessTo,
-      connect: client(upstream),
       early,
     })
     early = null
@@ -299,7 +298,7 @@ function backendMaker(
       const { name, latency_ms, faults, capacity, context_window } = upstream
       return simBackend({ name, latency_ms, faults, capacity, context_window })
     }
-    if (upstream.engine !== null) return engineOf(upstream, upstream.engine)
+    if (upstream.engine !== null) return engineOf(upstream, upstream.engine).backend(client(upstream))
     return client(upstream, address)(upstream, upstream.api_key)
   }
 }

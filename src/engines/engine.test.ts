@@ -84,9 +84,10 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
         isOwn: async () => !state.taken,
         state: async () => (state.taken ? 'taken' : state.healthy ? 'ready' : 'starting'),
       }),
-      connect: () => ({ name, send: () => state.send(), close: async () => {} }),
     })
   const engine = make('a')
+  const client = { name: 'a', send: () => state.send(), close: async () => {} }
+  const { send } = engine.backend(() => client)
   const wants = (waiting: number, of = engine, atRisk = false): void =>
     of.update(LANE, { waiting, atRisk, deadline: Number.POSITIVE_INFINITY })
   /** Time passes, and the worker says once a second what waits. */
@@ -97,11 +98,11 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
     }
     await setImmediate()
   }
-  return { clock, machine, engine, make, processes, state, wants, pass, output }
+  return { clock, machine, engine, send, make, processes, state, wants, pass, output }
 }
 
 test('it starts when a line waits, with its port, model, key and GPU, and is ready within a poll', async () => {
-  const { engine, processes, state, wants, clock } = begin()
+  const { engine, send, processes, state, wants, clock } = begin()
   assert.equal(engine.state, 'stopped')
   wants(0)
   assert.equal(processes.length, 0)
@@ -117,11 +118,11 @@ test('it starts when a line waits, with its port, model, key and GPU, and is rea
   await clock.advance(50)
   assert.equal(engine.state, 'ready')
   assert.equal(engine.waitingReason, null)
-  assert.equal(await engine.send(CALL), ANSWERED)
+  assert.equal(await send(CALL), ANSWERED)
 })
 
 test('one that is to be started a few times only lets its lines fail then, with the kind of its last words', async () => {
-  const { engine, processes, pass } = begin({ starts_max: 2 })
+  const { engine, send, processes, pass } = begin({ starts_max: 2 })
   await pass(1_000, 1)
   processes[0]!.exit('exited with 1')
   await pass(2_000, 1)
@@ -129,7 +130,7 @@ test('one that is to be started a few times only lets its lines fail then, with 
   await pass(60_000, 1)
   assert.equal(processes.length, 2)
   assert.ok(engine.isAvailable)
-  const result = await engine.send(CALL)
+  const result = await send(CALL)
   assert.ok(result.kind === 'refused' && result.code === 'upstream_unavailable')
   assert.equal(result.message, 'The server a exited with 1 (out of memory); it was started 2 times.')
 })
@@ -159,12 +160,12 @@ test('one that was started before is used at its first start, and ends with the 
 })
 
 test('one that is not ready in time is killed, and started again after pauses that double', async () => {
-  const { engine, processes, wants, pass } = begin()
+  const { engine, send, processes, wants, pass } = begin()
   wants(1)
   await pass(10_000, 1)
   assert.ok(processes[0]?.isStopped)
   assert.equal(engine.state, 'failed')
-  const result = await engine.send(CALL)
+  const result = await send(CALL)
   assert.ok(result.kind === 'failed' && result.unreachable === true)
   assert.match(result.reason, /was not ready within its start_timeout \(10 s\) \(out of memory\)$/)
   await pass(1_000, 1)
@@ -177,12 +178,12 @@ test('one that is not ready in time is killed, and started again after pauses th
 })
 
 test('after a crash lines wait for the next start', async () => {
-  const { engine, processes, state, wants, pass } = begin()
+  const { engine, send, processes, state, wants, pass } = begin()
   state.healthy = true
   wants(1)
   await pass(1_000, 1)
   state.send = async () => BROKEN
-  assert.equal(await engine.send(CALL), BROKEN)
+  assert.equal(await send(CALL), BROKEN)
   assert.equal(engine.isAvailable, false)
   processes[0]!.exit('was killed by SIGKILL')
   await setImmediate()
@@ -195,12 +196,12 @@ test('after a crash lines wait for the next start', async () => {
 })
 
 test('a connection that breaks keeps lines back only until the server answers a health check', async () => {
-  const { engine, state, wants, pass, clock } = begin()
+  const { engine, send, state, wants, pass, clock } = begin()
   state.healthy = true
   wants(1)
   await pass(1_000, 1)
   state.send = async () => BROKEN
-  await engine.send(CALL)
+  await send(CALL)
   assert.equal(engine.isAvailable, false)
   await clock.advance(200)
   assert.equal(engine.isAvailable, true)
@@ -220,13 +221,13 @@ test('one that answers neither health checks nor lines is killed and started aga
 })
 
 test('it stops when it has been idle for its time, and never while a line is in flight', async () => {
-  const { engine, processes, state, wants, pass } = begin()
+  const { engine, send, processes, state, wants, pass } = begin()
   state.healthy = true
   wants(1)
   await pass(1_000, 1)
   const answer = Promise.withResolvers<BackendResult>()
   state.send = () => answer.promise
-  const sent = engine.send(CALL)
+  const sent = send(CALL)
   await pass(100_000, 0)
   assert.equal(engine.state, 'ready')
   answer.resolve(ANSWERED)
@@ -239,13 +240,13 @@ test('it stops when it has been idle for its time, and never while a line is in 
 })
 
 test('one whose room another needs lets lines in flight finish; what is cut off after that counts as throttled', async () => {
-  const { engine, make, processes, state, wants, pass, clock } = begin()
+  const { engine, send, make, processes, state, wants, pass, clock } = begin()
   state.healthy = true
   wants(5)
   await pass(1_000, 5)
   const answer = Promise.withResolvers<BackendResult>()
   state.send = () => answer.promise
-  const sent = engine.send(CALL)
+  const sent = send(CALL)
   const other = make('b')
   wants(3, other, true)
   assert.match(other.waitingReason?.text ?? '', /waits for room on the machine, which a uses/)
@@ -303,12 +304,12 @@ test('one that is closed gives its room to another when no process of it is left
 })
 
 test('one whose port another process has taken gets no line and is started again, also once it was ready', async () => {
-  const { engine, processes, state, wants, pass } = begin()
+  const { engine, send, processes, state, wants, pass } = begin()
   state.taken = true
   wants(1)
   await pass(1_000, 1)
   assert.ok(processes[0]?.isStopped)
-  const result = await engine.send(CALL)
+  const result = await send(CALL)
   assert.ok(result.kind === 'failed' && result.unreachable === true)
   assert.match(result.reason, /found its port taken by another process/)
   Object.assign(state, { taken: false, healthy: true })

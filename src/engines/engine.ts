@@ -42,6 +42,9 @@ const EVICTION_MS = 30_000
 /** Batches are urgent when their deadline is nearer than so many starts. */
 const URGENT_STARTS = 2
 
+/** Makes a client of the server. */
+type ConnectEngine = (access: EngineAccess, api_key: string) => Backend
+
 interface EngineOptions {
   /** Shown in audit records, logs and metrics. */
   name: string
@@ -55,8 +58,6 @@ interface EngineOptions {
   output: string
   newPlace: (spec: EngineConfig) => Promise<EnginePlace>
   accessTo: (place: EnginePlace, process: EngineProcess) => EngineAccess
-  /** A client of the server. */
-  connect: (access: EngineAccess, api_key: string) => Backend
   /** Takes the place of its first start. */
   early?: EarlyEngine | null
 }
@@ -77,7 +78,7 @@ const TAKEN = 'found its port taken by another process'
 
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
-export class Engine implements Backend, ServerOnDemand, Tenant {
+export class Engine implements ServerOnDemand, Tenant {
   readonly name: string
   readonly #options: EngineOptions
   /** By the lane that waits: several models may share a server. */
@@ -88,7 +89,10 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
   #process: EngineProcess | null = null
   #early: EarlyEngine | null
   #output: EngineOutput | null = null
-  #backend: Backend | null = null
+  /** How it is reached, once it is ready. */
+  #reached: { access: EngineAccess; api_key: string } | null = null
+  /** Upstreams that share it may have other timeouts, say. */
+  readonly #clients = new Map<ConnectEngine, Backend>()
   #inFlight = 0
   #busyAt: number
   #answeredAt = 0
@@ -116,10 +120,6 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     this.#since = options.clock.now()
     this.#busyAt = this.#since
     this.#startMs = options.spec.start_timeout_ms
-  }
-
-  get onDemand(): ServerOnDemand {
-    return this
   }
 
   get state(): State {
@@ -194,12 +194,22 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     else machine.review()
   }
 
-  async send(call: BackendCall): Promise<BackendResult> {
-    const backend = this.#backend
-    if (backend === null) return this.#unreachable()
+  /** Of an upstream: its lines are sent by a client that `connect` makes. */
+  backend(connect: ConnectEngine): Backend {
+    return {
+      name: this.name,
+      onDemand: this,
+      send: (call) => this.#send(call, connect),
+      close: () => this.close(),
+    }
+  }
+
+  async #send(call: BackendCall, connect: ConnectEngine): Promise<BackendResult> {
+    const client = this.#clientOf(connect)
+    if (client === null) return this.#unreachable()
     this.#inFlight++
     try {
-      const result = await backend.send(call)
+      const result = await client.send(call)
       if (result.kind === 'answered' || result.kind === 'refused')
         this.#answeredAt = this.#options.clock.now()
       if (result.kind === 'failed' && result.status === null && !call.signal?.aborted) this.#doubt()
@@ -212,6 +222,14 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
       this.#busyAt = this.#options.clock.now()
       if (this.#inFlight === 0) this.#idle?.abort()
     }
+  }
+
+  #clientOf(connect: ConnectEngine): Backend | null {
+    if (this.#reached === null) return null
+    const { access, api_key } = this.#reached
+    const client = this.#clients.get(connect) ?? connect(access, api_key)
+    this.#clients.set(connect, client)
+    return client
   }
 
   async close(): Promise<void> {
@@ -294,7 +312,7 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
     this.#startMs = clock.now() - begun
     this.#answeredAt = clock.now()
     this.#busyAt = clock.now()
-    this.#backend = this.#options.connect(access, api_key)
+    this.#reached = { access, api_key }
     log.info({ engine: this.name, start_ms: this.#startMs }, 'engine is ready')
     this.#become('ready')
     await this.#watch(process, () => access.state(spec.ready, api_key))
@@ -378,13 +396,13 @@ export class Engine implements Backend, ServerOnDemand, Tenant {
 
   /** Nothing of it is left afterwards. */
   async #end(): Promise<void> {
-    const process = this.#process
-    const backend = this.#backend
     this.#alarm?.abort()
-    await process?.stop()
-    this.#backend = null
+    await this.#process?.stop()
+    this.#reached = null
     this.#process = null
-    await backend?.close()
+    const clients = [...this.#clients.values()]
+    this.#clients.clear()
+    await Promise.all(clients.map((one) => one.close()))
   }
 
   #unreachable(): BackendResult {

@@ -128,6 +128,29 @@ test('a server whose model a reload removes, and another one brings back, answer
   assert.deepEqual((await service.run([line('b')])).request_counts, { total: 1, completed: 1, failed: 0 })
 })
 
+test('each upstream of a server has its own timeout, also the one of a reload', {
+  timeout: 20_000,
+}, async () => {
+  await using engine = await EngineTest.begin()
+  const upstream = engine.upstream('')
+  const other = `models: [{id: other, upstreams: [${upstream.replace('5s', '150ms')}]}, `
+  await using service = await TestService.start(engine.yaml(upstream).replace('models: [', other))
+  const timeoutOf = async (model: string): Promise<string | undefined> => {
+    const batch = await service.run([line('a', 'hang', { model })])
+    const [failed] = await service.lines(batch.error_file_id)
+    return /[0-9]+ ms/.exec(failed?.error?.message ?? '')?.[0]
+  }
+  await service.run([line('a')])
+  assert.equal(await timeoutOf('other'), '150 ms')
+  const models = service.config.models.map((one) => ({
+    ...one,
+    upstreams: one.upstreams.map((upstream) => ({ ...upstream, timeout_ms: 120 })),
+  }))
+  service.reload({ ...service.config, models: models as typeof service.config.models })
+  assert.equal(await timeoutOf('m'), '120 ms')
+  assert.equal(engine.notes('start').length, 1)
+})
+
 test('a server of two models stops when it is idle, though lines of one waited as a reload removed it', {
   timeout: 20_000,
 }, async () => {

@@ -112,7 +112,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
       return result
     })
 
-  return new Engine({
+  const engine = new Engine({
     name,
     model: 'm',
     spec: SPEC,
@@ -136,6 +136,6 @@ export function simulatedEngine(options: SimulatedEngineOptions): Backend {
       isOwn: async () => true,
       state: async () => (running?.isReady ? 'ready' : 'starting'),
     }),
-    connect: () => connect(running!),
   })
+  return engine.backend(() => connect(running!))
 }
