@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import test from 'node:test'
+import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load.ts'
-import { shareOf, workerCount } from './fork-worker.ts'
+import { forkWorkers, shareOf, workerCount } from './fork-worker.ts'
 
 function configOf(models: string, env: Record<string, string> = {}) {
   return loadConfig({ env: { OFFPEAK_MODELS: models, ...env }, cwd: import.meta.dirname })
@@ -37,4 +41,23 @@ test('workers divide the configured bounds between them', () => {
     [3, 1],
   )
   assert.equal(shareOf(config, 1), config)
+})
+
+test('a reload reaches a worker process that is starting', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-fork-'))
+  t.after(() => rm(folder, { recursive: true }))
+  const ofModel = (id: string): Config => {
+    const env = { OFFPEAK_MODELS: `[{id: ${id}, upstreams: [{type: sim}]}]` }
+    return loadConfig({ env, overrides: { data: folder, log_level: 'silent' }, cwd: folder })
+  }
+  const workers = forkWorkers(1)
+  try {
+    const begun = workers.begin(ofModel('first'), { info() {}, warn() {}, error() {} })
+    workers.reload(ofModel('second'))
+    await begun
+    const metrics = JSON.stringify(await workers.metrics())
+    assert.match(metrics, /"model":"second"/)
+  } finally {
+    await workers.stop()
+  }
 })

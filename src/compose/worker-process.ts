@@ -26,6 +26,8 @@ const registry = new ProcessRegistry('worker')
 let running: (StartedWorker & { log: Log; stop_ms_max: number }) | null = null
 /** The batches that a service of one command answers. */
 const onlyBatches = new Set<string>()
+/** What came while the worker was being started. */
+let reloaded: Config | null = null
 let ending = false
 
 /** Added to the drain time of lines in flight: unavailable stores must not keep the process from exiting. */
@@ -35,8 +37,10 @@ process.on('message', (message: ToWorker) => {
   if (message === 'wake') running?.worker.wake()
   else if (message === 'metrics') void registry.getMetricsAsJSON().then((metrics) => send({ metrics }))
   else if (message === 'stop') end()
-  else if ('reload' in message) running?.reload(message.reload)
-  else if ('answer' in message) {
+  else if ('reload' in message) {
+    reloaded = message.reload
+    running?.reload(message.reload)
+  } else if ('answer' in message) {
     onlyBatches.add(message.answer)
     running?.worker.wake()
   } else {
@@ -65,6 +69,7 @@ async function begin(
   const log = makeLog(config)
   const started = await startWorker(config, log, hooks)
   running = { ...started, log, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }
+  if (reloaded !== null) started.reload(reloaded)
   releaseMemoryWhenIdle()
   send('ready')
 }
