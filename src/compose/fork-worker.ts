@@ -4,7 +4,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { availableParallelism } from 'node:os'
 import { Failure } from '../cli/terminal/failure.ts'
-import type { Config } from '../config/config.ts'
+import { type Config, startsEngines } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import type { EarlyStart } from '../engines/early-start.ts'
@@ -26,7 +26,7 @@ export interface WorkerProcesses {
   /** Resolves once all of them claim work; with `onlyBatches`, that of these batches and of those that `answer` adds. */
   begin(config: Config, log: Log, onlyBatches?: readonly string[]): Promise<void>
   answer(batch_id: string): void
-  /** Another configuration with the models to use from now on. */
+  /** Another configuration with the models to use from now on. Throws a Failure where they cannot use them. */
   reload(config: Config): void
   wake(): void
   /** The metrics of each process that reports them in time. */
@@ -59,6 +59,10 @@ export function forkWorkers(count: number, early: EarlyStart | null = null): Wor
       tellAll({ answer: batch_id })
     },
     reload(config) {
+      if (count > 1 && startsEngines(config))
+        throw new Failure(
+          `${count} worker processes would start every engine as many times; restart the service, with worker.processes left out or 1`,
+        )
       const share = shareOf(config, count)
       if (start) start.start = share
       tellAll({ reload: share })
@@ -201,9 +205,8 @@ const AUTO_MAX = 4
 export function workerCount(config: Config, cores: number = availableParallelism()): number {
   const { processes } = config.worker
   if (processes !== 'auto') return processes
+  if (startsEngines(config)) return 1
   const upstreams = config.models.flatMap((model) => model.upstreams)
-  // Each process would start its own.
-  if (upstreams.some((one) => one.type === 'openai' && one.engine !== null)) return 1
   const slots = Math.min(config.worker.concurrency_max, ...upstreams.map((one) => one.concurrency_max))
   return Math.max(1, Math.min(AUTO_MAX, slots, Math.floor(cores / CORES_EACH)))
 }

@@ -78,8 +78,8 @@ export async function serve(
     await asked
     const config = served.complete(configured)
     const models = modelsById(config.models)
+    let current = config
     let batchApiSecrets = batchApiSecretsOf(config.models)
-    let { buckets } = config
     const tracing = await openTracing(config.tracing, 'api', log)
     // The workers open the stores while this process makes its server.
     const working = workers?.begin(config, log, options.embedded && [])
@@ -88,18 +88,19 @@ export async function serve(
         ...{ config, stores, session: own, workers, models, tracing, log },
         // A service without a configuration of its own runs one command: its console is not prepared.
         prepareConsole: load !== undefined,
+        current: () => current,
         batchApiSecrets: () => batchApiSecrets,
-        buckets: () => buckets,
         onlyBatches: options.embedded && new Set(),
         firstKeys: ensureFirstKeys(configured, stores.store),
       }),
       working,
     ])
     const unwatch = watchReload(configured, load, served, log, (next) => {
+      // First, because they may refuse it.
+      workers?.reload(next)
       replaceModels(models, next)
       batchApiSecrets = batchApiSecretsOf(next.models)
-      buckets = next.buckets
-      workers?.reload(next)
+      current = next
     })
     const stopReleasing = releaseMemoryWhenIdle()
     const service = running(api.url, workers ? [api, workers] : [api], async () => {
@@ -201,8 +202,9 @@ interface ApiOptions {
   models: Map<string, Model>
   prepareConsole: boolean
   tracing: Tracing | undefined
+  /** The configuration in force; `config`: that of the start. */
+  current: () => Config
   batchApiSecrets: () => ReturnType<typeof batchApiSecretsOf>
-  buckets: () => Config['buckets']
   onlyBatches: ReadonlySet<string> | undefined
   /** Nobody is answered before these are in their files. */
   firstKeys: Promise<void>
@@ -211,7 +213,7 @@ interface ApiOptions {
 
 async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   const { config, stores, session, workers, models, tracing, log } = options
-  const { prepareConsole, batchApiSecrets, buckets, onlyBatches } = options
+  const { prepareConsole, current, batchApiSecrets, onlyBatches } = options
   const { store, sealed, master } = stores
   declareEndpoints(config.endpoints)
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
@@ -249,7 +251,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     region: config.region,
     version: version(),
     prepareConsole,
-    settings: () => shownConfig(config),
+    settings: () => shownConfig(current()),
     storeHealth: () => storeHealth(config, stores),
     plans: config.plans,
     models,
@@ -261,7 +263,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     webhooks: { ...config.webhooks, master },
     batchApiSecrets,
     signInProxy: config.auth.proxy,
-    buckets,
+    buckets: () => current().buckets,
     wake: () => workers?.wake(),
     readLineRecord: (...wanted) =>
       readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),

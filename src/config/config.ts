@@ -215,3 +215,8 @@ export function apiKeyPath({ data_dir }: { data_dir: string }, compat: CompatMod
 export function addressOf(baseUrl: string): string {
   return baseUrl.replace(/^https?:\/\//, '').replace(/\?.*$/, '')
 }
+
+/** Whether it has model servers that each worker process would start. */
+export function startsEngines({ models }: Pick<Config, 'models'>): boolean {
+  return models.some(({ upstreams }) => upstreams.some((one) => one.type === 'openai' && one.engine !== null))
+}

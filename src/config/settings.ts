@@ -11,6 +11,7 @@ import {
   type BucketConfig,
   type Config,
   type ModelConfig,
+  startsEngines,
   type TracingConfig,
   type UpstreamConfig,
 } from './config.ts'
@@ -269,10 +270,7 @@ export function crossCheck(config: Config): string[] {
       )
     }
   }
-  const hasEngine = config.models.some(({ upstreams }) =>
-    upstreams.some((one) => one.type === 'openai' && one.engine !== null),
-  )
-  if (hasEngine && typeof worker.processes === 'number' && worker.processes > 1)
+  if (startsEngines(config) && typeof worker.processes === 'number' && worker.processes > 1)
     problems.push(
       `worker.processes: ${worker.processes} processes would start every engine as many times; leave it out, or set 1`,
     )
