@@ -1,6 +1,6 @@
 // What a line needs and nothing else, for the bound of bench/memory.ts: one process receives a file, parses its lines, and
 // stores them compressed and encrypted, as the API must; the other reads them again, sends each with undici, and stores the
-// answers, as a worker must. Both keep lines of a chunk at most, and run with the heap flags of a service.
+// answers, as a worker must. Both keep lines of a chunk at most, and have the young generation of a service.
 //
 //   node --max-semi-space-size=16 bench/bare-service.ts receive FILE    # prints its URL; POST / has the lines
 //   node --max-semi-space-size=16 bench/bare-service.ts send FILE URL CONCURRENCY    # prints the number of answers

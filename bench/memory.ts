@@ -16,8 +16,8 @@ import { Bench, modelAt, option, runBatch } from './harness.ts'
 /** Of both processes; the peak of up to 200,000 lines, and of more: of five million. */
 const GOALS_MIB = { idle: 130, peak: 250, largest: 280 }
 const CONCURRENCY = 1024
-/** The heap flags of a service (bin/offpeak.js). */
-const HEAP = { NODE_OPTIONS: '--max-semi-space-size=16' }
+/** As that of a service (bin/offpeak.js). */
+const YOUNG_GENERATION = { NODE_OPTIONS: '--max-semi-space-size=16' }
 const LARGE_LINES = 200_000
 /** After it, a service has released what it needs no longer. */
 const REST_MS = 15_000
@@ -92,12 +92,16 @@ async function nodeAlone(): Promise<number> {
 /** Peak of both processes of bare-service.ts. */
 async function bareService(): Promise<number> {
   const stored = join(bench.folder, 'bare')
-  const receiver = await bench.start('./bare-service.ts', ['receive', stored], HEAP)
+  const receiver = await bench.start('./bare-service.ts', ['receive', stored], YOUNG_GENERATION)
   const upload = request(receiver.first, { method: 'POST' })
   const answered = once(upload, 'response')
   createReadStream(await bench.lines(sizes[0] ?? 0, bytes)).pipe(upload)
   await answered
-  const sender = await bench.start('./bare-service.ts', ['send', stored, base_url, String(CONCURRENCY)], HEAP)
+  const sender = await bench.start(
+    './bare-service.ts',
+    ['send', stored, base_url, String(CONCURRENCY)],
+    YOUNG_GENERATION,
+  )
   return sum([...receiver.peak_mib(), ...sender.peak_mib()])
 }
 

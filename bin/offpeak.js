@@ -18,8 +18,9 @@ if (process.argv.length === 3 && ['-v', '-V', '--version'].includes(process.argv
   process.exit(0)
 }
 // Objects of a few hundred lines are alive at any time: in a larger young generation fewer of them are copied, and fewer
-// become old before they are garbage (docs/decisions/0035-heap-flags.md).
-const HEAP = ['--max-semi-space-size=16']
+// become old before they are garbage. The old ones are collected whenever they have doubled
+// (docs/decisions/0035-heap-flags.md).
+const HEAP = ['--max-semi-space-size=16', '--heap-growing-percent=100']
 // glibc creates a memory arena for each thread, of which two are enough, and raises its thresholds after large buffers
 // are freed, which fragments the heap. All of this is read when a process starts, so a service starts itself anew; its
 // workers get the same.
