@@ -37,7 +37,7 @@ export function usageRoutes(app: App, { store, clock, models, reads }: RouteDepe
     operation: 'getUsage',
     summary: 'Read usage and cost',
     description:
-      'The settled usage: a line counts on the UTC day on which it finished, as soon as its result is committed.',
+      'The settled usage: a line counts as soon as its result is committed, on the UTC day on which it was reserved under a limit, else on which it finished.',
     answer: UsageObject,
     rules: { querystring: USAGE_RULES },
     also: { [CSV]: Type.String() },
