@@ -195,11 +195,14 @@ export class TestService implements AsyncDisposable {
     return service
   }
 
-  #makeWorker(config = this.config): ReturnType<typeof makeReloadable> {
+  #makeWorker(
+    config = this.config,
+    onlyBatches: ReadonlySet<string> | undefined = this.#hooks.onlyBatches,
+  ): ReturnType<typeof makeReloadable> {
     const hooks: WorkerHooks = {
       ...(this.#hooks.delivery && { delivery: this.#hooks.delivery }),
       ...(this.#hooks.discovery && { discovery: this.#hooks.discovery }),
-      onlyBatches: this.#hooks.onlyBatches,
+      onlyBatches,
       buckets: this.#hooks.buckets,
       onEnded: (batch) => {
         this.#ended.set(batch.id, batch)
@@ -214,8 +217,8 @@ export class TestService implements AsyncDisposable {
   }
 
   /** Another worker beside the first, with the same configuration unless told; whoever asks for it stops it. */
-  async addWorker(config = this.config): Promise<Worker> {
-    const { worker } = this.#makeWorker(config)
+  async addWorker(config = this.config, onlyBatches?: ReadonlySet<string>): Promise<Worker> {
+    const { worker } = this.#makeWorker(config, onlyBatches)
     await worker.start()
     return worker
   }

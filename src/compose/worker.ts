@@ -26,6 +26,7 @@ import { deleteOldEvents } from '../notify/record-event.ts'
 import { traceBatch } from '../results/chunk-trace.ts'
 import { type ExportDeps, exportResults } from '../results/export.ts'
 import type { FinishRules } from '../results/finish.ts'
+import { readProperty, writeProperty } from '../store/database-properties.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
@@ -39,6 +40,14 @@ import { ConfiguredUpstreams, discoveredHost, modelsById, spillsOf } from './ups
 export function finishRules(config: Config): FinishRules {
   const longestMs = Math.max(...[...config.plans.values()].map((plan) => plan.file_retention_ms))
   return { file_retention_ms: (plan) => config.plans.get(plan)?.file_retention_ms ?? longestMs }
+}
+
+/** In ms. A service of one command deletes no audit record that the service of its stores keeps. */
+async function auditRetention({ store }: Stores, config: Config, isOneCommand: boolean): Promise<number> {
+  const { audit_ms } = config.retention
+  if (isOneCommand) return Math.max(audit_ms, Number(await readProperty(store.read, 'audit_ms')))
+  await store.write((tx) => writeProperty(tx, 'audit_ms', String(audit_ms)))
+  return audit_ms
 }
 
 /** Callbacks for the results of a worker. */
@@ -80,11 +89,13 @@ export function makeReloadable(
     if (hooks.tracing) traceBatch(hooks.tracing, batch, clock.now())
     hooks.onEnded?.(batch)
   }
+  let keptMs: number | null = null
   const sweepNow = async (): Promise<void> => {
+    keptMs ??= await auditRetention(stores, config, hooks.onlyBatches !== undefined)
     const { began, removed } = await sweep.tick()
     let partialUploads = 0
     if (began) {
-      const keptFrom = clock.now() - config.retention.audit_ms
+      const keptFrom = clock.now() - keptMs
       partialUploads = await stores.sweepTemporary(clock.now() - ORPHAN_AGE_MS)
       await deleteOldEvents(store, keptFrom)
       await deleteExpiredIdempotencyKeys(store, clock)

@@ -4,6 +4,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Clock } from '../../src/domain/clock.ts'
+import { DAY_MS } from '../../src/domain/days.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
 import { type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
@@ -213,4 +214,33 @@ test('answers to idempotency keys are deleted once they have expired', async (t)
     (await store.read.selectFrom('idempotency_keys').select('key').execute()).map((row) => row.key)
   while ((await left()).includes('expired')) await new Promise((resolve) => setImmediate(resolve))
   assert.ok((await left()).includes('kept'))
+})
+
+test('a service of one command deletes no event that the service of its stores keeps', async (t) => {
+  const ended = await endedBatch()
+  t.after(() => close(ended))
+  const { service, batch } = ended
+  const { store } = service.stores
+  const project_id = (await store.read.selectFrom('projects').select('id').executeTakeFirstOrThrow()).id
+  const audit_ms = 400 * DAY_MS
+  const addEvent = (id: string, created: number): Promise<unknown> =>
+    store.write((tx) =>
+      tx
+        .insertInto('events')
+        .values({ id, project_id, type: 'batch.completed', data: '{}', created })
+        .execute(),
+    )
+  await addEvent('kept', Date.now() - 500 * DAY_MS)
+  const sweep = async (onlyBatches?: ReadonlySet<string>): Promise<string[]> => {
+    await addEvent('old', 1)
+    await store.write((tx) => tx.deleteFrom('database_properties').where('name', '=', 'swept_at').execute())
+    const worker = await service.addWorker({ ...service.config, retention: { audit_ms } }, onlyBatches)
+    const left = async () =>
+      (await store.read.selectFrom('events').select('id').execute()).map(({ id }) => id)
+    while ((await left()).includes('old')) await new Promise((resolve) => setImmediate(resolve))
+    await worker.stop()
+    return (await left()).filter((id) => id === 'kept')
+  }
+  assert.deepEqual(await sweep(new Set([batch.id])), ['kept'])
+  assert.deepEqual(await sweep(), [])
 })
