@@ -163,7 +163,7 @@ async function failedThroughout(
     const unknown = lines.flatMap(({ fault, model }) =>
       fault?.code === 'model_not_found' ? [model ?? ''] : [],
     )
-    if (unknown.length > 0) known ??= await modelsOfWorkers(store.read)
+    if (unknown.length > 0) known ??= await modelsOfWorkers(store.read, { batch, now: clock.now() })
     if (known?.some((models) => unknown.some((model) => models.has(model)))) return 'elsewhere'
     const now = clock.now()
     const results = failedResults(batch, lines, now)

@@ -17,7 +17,7 @@ import {
   selectRows,
   updateRows,
 } from './rows.ts'
-import type { ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
+import type { BatchRow, ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function openSession(
@@ -157,6 +157,8 @@ export interface WorkerReport {
   upstreams: UpstreamReport[]
   /** By hour of the clock (Unix ms), since the worker started: what others left for lines of live servers, from 0 to 1. */
   live_hours?: [at: number, left: number][]
+  /** Of the worker of one command: the batches that it answers; absent: all. */
+  only_batches?: string[]
 }
 
 export async function setWorkerReport(
@@ -195,9 +197,21 @@ export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   }))
 }
 
-/** The models of each running worker but `own`, each with the names of its upstreams, as it reported last. */
-export async function modelsOfWorkers(db: Reader, own = ''): Promise<Map<string, Set<string>>[]> {
-  const others = (await listLiveWorkers(db)).filter(({ id }) => id !== own)
+/** A batch that is younger may be missing in the report of the worker that answers it. */
+const REPORTED_MS = 10_000
+
+/**
+ * The models of each running worker but `own`, each with the names of its upstreams, as it reported last. `now` (Unix ms)
+ * and `batch`: without the workers of commands that do not answer this batch.
+ */
+export async function modelsOfWorkers(
+  db: Reader,
+  { own, batch, now = 0 }: { own?: string; batch?: Pick<BatchRow, 'id' | 'created'>; now?: number } = {},
+): Promise<Map<string, Set<string>>[]> {
+  const isOld = batch !== undefined && Math.abs(now - batch.created) > REPORTED_MS
+  const answers = (report: WorkerReport | null): boolean =>
+    !isOld || (report?.only_batches?.includes(batch.id) ?? true)
+  const others = (await listLiveWorkers(db)).filter(({ id, report }) => id !== own && answers(report))
   return others.map(({ report }) => {
     const models = Map.groupBy(report?.upstreams ?? [], ({ model }) => model)
     return new Map([...models].map(([model, some]) => [model, new Set(some.map(({ upstream }) => upstream))]))

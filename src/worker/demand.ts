@@ -219,7 +219,8 @@ export class ModelsElsewhere {
       }),
     )
     if (unknown.size === 0) return false
-    for (const known of await modelsOfWorkers(store.read, sessionId())) {
+    const about = { own: sessionId(), batch: run.batch, now: clock.now() }
+    for (const known of await modelsOfWorkers(store.read, about)) {
       const knows = ({ model, upstream }: (typeof needs)[number]): boolean =>
         upstream === null ? known.has(model) : known.get(model)?.has(upstream) === true
       const more = [...unknown].filter(knows)

@@ -31,6 +31,8 @@ interface WorkerReporterOptions {
   sessionId: () => string
   lanes: ReadonlyMap<string, Pick<Lane, 'upstreams'>>
   status: () => { openChunks: number; storesFailing: boolean }
+  /** If given, the worker answers no other batch. */
+  onlyBatches?: ReadonlySet<string> | undefined
 }
 
 /** What an upstream did since the last report. */
@@ -85,7 +87,7 @@ export class WorkerReporter {
   }
 
   #report(now: number, seconds: number): WorkerReport {
-    const { lanes, status } = this.#options
+    const { lanes, status, onlyBatches } = this.#options
     const { openChunks, storesFailing } = status()
     const upstreams = [...lanes].flatMap(([model, lane]) =>
       lane.upstreams.map((upstream) => this.#upstream(model, upstream, now, seconds)),
@@ -95,6 +97,7 @@ export class WorkerReporter {
     return {
       ...{ open_chunks: openChunks, stores_failing: storesFailing, upstreams },
       ...(live_hours.length > 0 && { live_hours }),
+      ...(onlyBatches && { only_batches: [...onlyBatches] }),
     }
   }
 

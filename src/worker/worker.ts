@@ -166,7 +166,10 @@ export class Worker {
     const isPaused = (run: Run, model: string): boolean => pauses.covers(run, model)
     const learner = new PromptLearner(store, models)
     const starts = new BatchStarts({ store, clock, log })
-    const workerReporter = new WorkerReporter({ store, clock, sessionId, lanes, status: () => this.status })
+    const workerReporter = new WorkerReporter({
+      ...{ store, clock, sessionId, lanes, onlyBatches },
+      status: () => this.status,
+    })
     const attempted: Observer['attempted'] = (upstream, result, durationMs) => {
       workerReporter.attempted(upstream, result, durationMs)
       observe?.attempted(upstream, result, durationMs)

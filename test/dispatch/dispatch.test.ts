@@ -234,6 +234,8 @@ test('a line that was tried before a graceful shutdown has only its remaining at
   assert.deepEqual([record.attempts.length, record.attempts_omitted], [1, 2])
 })
 
+const ofModels = (some: readonly string[]) => some.map((model, i) => line(`l${i}`, 'x', { model }))
+
 test('lines of a model that one worker does not know are left to the one that knows it', async () => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))
@@ -242,16 +244,46 @@ test('lines of a model that one worker does not know are left to the one that kn
   const { store } = service.stores
   const isKnown = (known: ReadonlyMap<string, unknown>): boolean => known.has('n')
   await until(async () => (await modelsOfWorkers(store.read)).some(isKnown))
-  const lines = (some: readonly string[]) => some.map((model, i) => line(`l${i}`, 'x', { model }))
   try {
     for (const [some, failed] of [
       [['n', 'n', 'none'], 1],
       [['none'], 1],
       [['m', 'm'], 0],
     ] as const) {
-      const { request_counts } = await service.run(lines(some))
+      const { request_counts } = await service.run(ofModels(some))
       const { length: total } = some
       assert.deepEqual(request_counts, { total, completed: total - failed, failed })
+    }
+  } finally {
+    await other.stop()
+  }
+})
+
+test('lines of a model that only the worker of a command knows are left to it if it answers their batch', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const models = service.config.models.map((one) => ({ ...one, model: { ...one.model, id: 'n' } }))
+  const onlyBatches = new Set<string>()
+  const other = await service.addWorker({ ...service.config, models }, onlyBatches)
+  const { store } = service.stores
+  await until(async () => (await modelsOfWorkers(store.read)).some((known) => known.has('n')))
+  const { id: file } = await service.upload(ofModels(['n']))
+  try {
+    for (const [isOwn, failed] of [
+      [true, 0],
+      [false, 1],
+    ] as const) {
+      const { id, created } = await service.create(file)
+      if (isOwn) onlyBatches.add(id)
+      else
+        await store.write((tx) =>
+          tx
+            .updateTable('batches')
+            .set({ created: created * 1000 - 60_000 })
+            .where('id', '=', id)
+            .execute(),
+        )
+      assert.equal((await service.ended(id)).request_counts.failed, failed)
     }
   } finally {
     await other.stop()
