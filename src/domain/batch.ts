@@ -56,8 +56,8 @@ export function stopReason(
   batch: { status: BatchStatus; input_deleted_at: number | null; expires_at: number },
   now: number,
 ): StopReason | null {
-  if (now >= batch.expires_at) return 'batch_expired'
   if (batch.status === 'cancelling') return 'batch_cancelled'
+  if (now >= batch.expires_at) return 'batch_expired'
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 

@@ -85,6 +85,24 @@ test('a deleted input is destroyed while another batch of its project has every 
   assert.deepEqual(await wrappedKeys(service, file.id), [])
 })
 
+test('lines of a cancelled batch say so, also when its window closes before they have ended', async () => {
+  await using at = await busy()
+  const { service } = at
+  const other = await service.create((await service.upload(lines('other', 2))).id)
+  while ((await service.get(other.id)).status !== 'queued');
+  await service.stores.store.write(async (tx) => {
+    const now = service.stores.store.clock.now()
+    const change = { status: 'cancelling', cancelling_at: now - 1, expires_at: now } as const
+    await tx.updateTable('batches').set(change).where('id', '=', other.id).execute()
+    await tx.updateTable('chunks').set({ deadline: now }).where('batch_id', '=', other.id).execute()
+  })
+  service.worker.wake()
+  const ended = await service.ended(other.id)
+  assert.equal(ended.status, 'cancelled')
+  const codes = (await errorsOf(service, ended)).map(({ error }) => error?.code)
+  assert.deepEqual(codes, ['batch_cancelled', 'batch_cancelled'])
+})
+
 test('batches whose window closes end beside a giant', async () => {
   await using at = await busy()
   const { service } = at
