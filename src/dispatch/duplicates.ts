@@ -78,12 +78,11 @@ export class Duplicates {
     }
     const answer = this.#answers.get(key)
     if (answer) {
-      this.#answers.delete(key)
-      if (isOwn(run, position, answer)) this.#bytes -= answer.body.length + OVERHEAD_BYTES
-      else {
-        this.#answers.set(key, answer)
+      if (!isOwn(run, position, answer)) {
+        this.remember(key, answer)
         return { kind: 'share', answer }
       }
+      this.#forget(key)
     }
     const search = run.triesOf(position) === undefined && isStored() ? new AbortController() : null
     this.#lead(key, run, position, search)
@@ -137,13 +136,20 @@ export class Duplicates {
   }
 
   remember(key: string, answer: SharedAnswer): void {
+    this.#forget(key)
     this.#answers.set(key, answer)
     this.#bytes += answer.body.length + OVERHEAD_BYTES
-    for (const [oldest, { body }] of this.#answers) {
+    for (const oldest of this.#answers.keys()) {
       if (this.#bytes <= BYTES_MAX) return
-      this.#answers.delete(oldest)
-      this.#bytes -= body.length + OVERHEAD_BYTES
+      this.#forget(oldest)
     }
+  }
+
+  #forget(key: string): void {
+    const answer = this.#answers.get(key)
+    if (!answer) return
+    this.#answers.delete(key)
+    this.#bytes -= answer.body.length + OVERHEAD_BYTES
   }
 
   /** The line leads no longer: returns the lines that followed it, and still do. */

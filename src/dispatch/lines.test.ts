@@ -9,6 +9,7 @@ import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
+import { Duplicates } from './duplicates.ts'
 import { Lane } from './lane.ts'
 import {
   FINISHED,
@@ -132,6 +133,21 @@ test('a line that follows one for which its own lost answer is found is sent, an
   await world.server.inFlight[0]!.answer()
   const { line, record } = world.outcomes.at(-1)!
   assert.deepEqual([line, record.shared_from ?? null], [2, null])
+})
+
+test('an answer that is remembered again takes its room once', async () => {
+  await using world = await lineWorld({ lines: 2, dedupe: 'all' })
+  const duplicates = new Duplicates()
+  const answer = new AnswerScanner().scan(Buffer.from(JSON.stringify(ANSWER)), '/v1/chat/completions')!
+  const from = { request_id: 'another', custom_id_json: '"another"' }
+  const remember = (position: number): void =>
+    duplicates.remember(duplicates.keyOf(world.run, position)!, {
+      body: Buffer.alloc(4 * 1024 * 1024),
+      ...{ answer, cost_nanos: 0, from },
+    })
+  remember(0)
+  for (let i = 0; i < 10; i++) remember(1)
+  for (const position of [0, 1]) assert.equal(duplicates.turn(world.run, position, () => false).kind, 'share')
 })
 
 test('when the line that others follow is rejected, they fail with the same error and are not sent', async () => {
