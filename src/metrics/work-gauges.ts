@@ -71,7 +71,7 @@ export function workGauges(
   ])
   gauge(
     'offpeak_batches_at_risk',
-    'Batches that will miss their window at their present rate.',
+    'Batches that are not paused and will miss their window at their present rate.',
     [],
     async () => [[{}, (await batchesAtRisk(store.read, clock.now(), models)).length]],
   )

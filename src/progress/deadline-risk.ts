@@ -10,7 +10,7 @@ const BATCHES_MAX = 1_000
 /** Beyond it, hardly anything would be left to be put behind them. */
 const AT_RISK_MAX = 100
 
-/** Their IDs, nearest deadline first. */
+/** Their IDs, nearest deadline first; those that start later last, and none that is paused. */
 export async function batchesAtRisk(
   db: Reader,
   now: number,
@@ -23,8 +23,13 @@ export async function batchesAtRisk(
   const together = rates.length > 0 ? rates.reduce((sum, rate) => sum + rate, 0) : null
   return paces
     .filter((pace) => progressOf(pace, now, together, hoursOf(pace, models)).at_risk)
+    .sort((a, b) => Number(startsLater(a, now)) - Number(startsLater(b, now)))
     .slice(0, AT_RISK_MAX)
     .map((pace) => pace.id)
+}
+
+function startsLater({ start_after }: Pick<BatchRow, 'start_after'>, now: number): boolean {
+  return start_after !== null && start_after > now
 }
 
 // The opening hours that a batch depends on: those of the models that its lines name.

@@ -58,7 +58,7 @@ function rateNow(servers: readonly UpstreamReport[]): number | null {
 async function linesAhead({ read }: Pick<Store, 'read'>, now: number): Promise<Map<string, number>> {
   const ahead = new Map<string, number>()
   for (const batch of await listPaces(read, BATCHES_AHEAD_MAX)) {
-    if (batch.paused_at !== null || (batch.start_after ?? now) > now) continue
+    if ((batch.start_after ?? now) > now) continue
     const left = batch.total - batch.completed - batch.failed
     for (const model of modelsOf(batch)) ahead.set(model, (ahead.get(model) ?? 0) + left)
   }

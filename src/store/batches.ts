@@ -338,17 +338,17 @@ const PACE = [
   'rate_sampled_at',
   'rate_lines',
   'lines_per_s',
-  'paused_at',
   'start_after',
   'models',
 ] as const
 
-/** Unfinished batches for progress and risk, earliest deadline first. */
+/** Unfinished batches that are not paused, for progress and risk, earliest deadline first. */
 export async function listPaces(db: Reader, limit: number): Promise<Pick<BatchRow, (typeof PACE)[number]>[]> {
   return await db
     .selectFrom('batches')
     .select(PACE)
     .where('status', 'in', [sql.lit('queued' as const), sql.lit('in_progress' as const)])
+    .where('paused_at', 'is', null)
     .orderBy('expires_at')
     .limit(limit)
     .execute()
