@@ -124,8 +124,8 @@ export interface ServeOptions {
 export interface Running {
   /** `http://HOST:PORT`, without a slash at its end; null for a worker, which does not listen. */
   readonly url: string | null
-  /** Has an embedded service send the lines of this batch, too. */
-  answer?(batch_id: string): void
+  /** Has an embedded service send the lines of this batch, too, or validate this file. */
+  answer?(id: string): void
   /** Drains and closes; safe to call twice. */
   stop(): Promise<void>
   /** Settles when everything has stopped; rejects when it stopped because of an error. */

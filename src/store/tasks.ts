@@ -34,19 +34,22 @@ export interface TaskChoice {
   exceptProjects?: readonly string[]
   /** The project that had its turn last. */
   after?: string | null
-  /** If given, no tasks of other batches. */
+  /**
+   * If given, no tasks of other batches, and no validation of other files but those that are queued `since` then (Unix
+   * ms). It may name files, too.
+   */
   onlyBatches?: readonly string[] | undefined
+  since?: number
 }
 
 /** Restricts tasks of this kind by `onlyBatches`. The others are of no batch, or of one that has ended. */
-function ofBatches(kind: TaskKind, ids: readonly string[] | undefined): RawBuilder<boolean> {
-  const isOfBatch = kind === 'plan' || kind === 'fetch' || kind === 'export'
-  if (ids === undefined || !isOfBatch) return sql`1 = 1`
-  if (ids.length === 0) return sql`1 = 0`
+function ofBatches(kind: TaskKind, { onlyBatches: ids, since = 0 }: TaskChoice): RawBuilder<boolean> {
+  if (ids === undefined || kind === 'purge' || kind === 'deliver') return sql`1 = 1`
+  const isNew = kind === 'validate' ? sql`created >= ${since}` : sql`1 = 0`
+  if (ids.length === 0) return sql`${isNew}`
   const batches = sql.join(ids)
-  return kind === 'fetch'
-    ? sql`subject IN (SELECT input_file_id FROM batches WHERE id IN (${batches}))`
-    : sql`subject IN (${batches})`
+  const isInput = sql`subject IN (SELECT input_file_id FROM batches WHERE id IN (${batches}))`
+  return sql`(${isNew} OR subject IN (${batches}) OR ${isInput})`
 }
 
 interface Turn {
@@ -74,7 +77,7 @@ export async function claimTask(
     })
       .select('id')
       .where('run_at', '<=', NOW)
-      .$if(choice.onlyBatches !== undefined, (query) => query.where(ofBatches(kind, choice.onlyBatches)))
+      .$if(choice.onlyBatches !== undefined, (query) => query.where(ofBatches(kind, choice)))
       .orderBy('run_at')
       .orderBy('id')
       .limit(1)
@@ -104,10 +107,10 @@ export async function leaseTask(tx: Writer, worker_id: string, id: string): Prom
  * many. Steps from project to project through the index: the cost is that of the projects, not of their tasks.
  */
 async function dueTurns(db: Reader, choice: TaskChoice): Promise<Turn[]> {
-  const { kinds, large, exceptProjects = [], after = null, onlyBatches } = choice
+  const { kinds, large, exceptProjects = [], after = null } = choice
   const size = sql.lit(Number(large))
   const ofKind = (kind: TaskKind) =>
-    sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size} AND ${ofBatches(kind, onlyBatches)}`
+    sql`state = 'ready' AND kind = ${sql.lit(kind)} AND large = ${size} AND ${ofBatches(kind, choice)}`
   const parts = kinds.map((kind) => {
     const waiting = sql.ref(`waiting_${kind}`)
     return {

@@ -26,10 +26,12 @@ const TASK_POOLS: readonly TaskPool[] = [
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000
+/** How far the clock may be set back while a command waits for the validation of its file. */
+const SET_BACK_MS_MAX = 10_000
 
 interface TaskRunnerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   handlers: TaskHandlers
-  /** If given, no task of another batch is run. */
+  /** If given, no task of another batch is run, and no file validated that was uploaded before, unless it is named. */
   onlyBatches?: ReadonlySet<string> | undefined
   leases: Leases
   /** A task has ended, and may have created chunks or other tasks. */
@@ -45,9 +47,12 @@ export class TaskRunner {
   readonly #leased = new Set<TaskRow>()
   #abort = new AbortController()
   readonly #looking = new Looking(() => this.#claimAll())
+  /** Unix ms. */
+  readonly #since: number
 
   constructor(options: TaskRunnerOptions) {
     this.#options = options
+    this.#since = options.clock.now() - SET_BACK_MS_MAX
     options.leases.knowsTasks(() => this.#leased)
   }
 
@@ -101,7 +106,7 @@ export class TaskRunner {
     const { onlyBatches } = this.#options
     return {
       ...{ kinds, large, exceptProjects, after: this.#lastProject.get(pool) ?? null },
-      onlyBatches: onlyBatches && [...onlyBatches],
+      ...{ onlyBatches: onlyBatches && [...onlyBatches], since: this.#since },
     }
   }
 

@@ -2,9 +2,14 @@
 // before all other work, and needs no place at a model server, no place in a worker and no room under a limit.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { modelsById } from '../../src/compose/upstreams.ts'
+import { finishRules } from '../../src/compose/worker.ts'
+import { planBatch } from '../../src/intake/plan.ts'
+import { claimTask } from '../../src/store/tasks.ts'
+import { openSession } from '../../src/store/workers.ts'
 import { testUpstream } from '../fakes/upstream.ts'
-import { line, TestService, type WireBatch, type WireLine } from '../service.ts'
-import { parsedLines } from '../support/api.ts'
+import { line, TestService, type WireBatch, type WireFile, type WireLine } from '../service.ts'
+import { parsedLines, uploadForm } from '../support/api.ts'
 
 const LINES = 10_000
 const PLACES = 4
@@ -123,12 +128,23 @@ test('a worker of one command sends and ends no line of another batch', async ()
   const onlyBatches = new Set<string>()
   await using service = await TestService.start(config(upstream.base_url), { onlyBatches })
   const file = await service.upload(lines('a', 3))
+  const { store } = service.stores
+  const { clock } = store
+  const session = await store.write((tx) => openSession(tx, 60_000, clock.now(), 'api'))
+  const models = modelsById(service.config.models)
+  const rules = finishRules(service.config)
+  const { signal } = new AbortController()
   // One past its window, one due soon, and one of an entity that no open chunk is of.
   const left = [await service.create(file.id), await service.create(file.id)]
   left.push(await service.create(file.id, { metadata: { entity: 'user:1' } }))
   for (const [i, { id }] of left.entries()) {
-    while ((await service.get(id)).status !== 'queued');
-    await service.stores.store.write(async (tx) => {
+    const planned = await store.write((tx) => claimTask(tx, session, { kinds: ['plan'], large: false }))
+    await planBatch(
+      { ...service.stores, ...service.config, clock, models, rules, onEnded() {} },
+      planned!,
+      signal,
+    )
+    await store.write(async (tx) => {
       const deadline = Date.now() + (i === 0 ? -1000 : 60_000)
       await tx.updateTable('batches').set({ expires_at: deadline }).where('id', '=', id).execute()
       await tx.updateTable('chunks').set({ deadline }).where('batch_id', '=', id).execute()
@@ -146,4 +162,22 @@ test('a worker of one command sends and ends no line of another batch', async ()
   service.worker.wake()
   const statuses = await Promise.all(left.map(async ({ id }) => (await service.ended(id)).status))
   assert.deepEqual(statuses, ['expired', 'completed', 'completed'])
+})
+
+test('a worker of one command validates only files that were uploaded since, and those it is given', async () => {
+  await using upstream = await testUpstream()
+  const onlyBatches = new Set<string>()
+  await using service = await TestService.start(config(upstream.base_url), { onlyBatches, worker: false })
+  const post = () => service.json<WireFile>('POST', '/v1/files', uploadForm(lines('a', 3)))
+  const status = async (file: WireFile) =>
+    (await service.json<WireFile>('GET', `/v1/files/${file.id}`)).status
+  const left = await post()
+  const given = await post()
+  await service.stores.store.write((tx) => tx.updateTable('tasks').set({ created: 1 }).execute())
+  await service.worker.start()
+  assert.equal((await service.upload(lines('own', 3))).status, 'processed')
+  onlyBatches.add(given.id)
+  service.worker.wake()
+  await service.eventually(async () => (await status(given)) === 'processed' || undefined)
+  assert.equal(await status(left), 'pending')
 })

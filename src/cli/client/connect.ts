@@ -25,8 +25,11 @@ export interface Connection {
   embedded: boolean
   /** The options by which another command finds the data folder of an embedded service. */
   options: string
-  /** Has an embedded service send the lines of this batch; it sends those of no other. */
-  answer(batch_id: string): void
+  /**
+   * Has an embedded service send the lines of this batch, or validate this file of an earlier command; it does so for no
+   * others.
+   */
+  answer(id: string): void
   close(): Promise<void>
 }
 
@@ -130,7 +133,7 @@ async function startEngine({ models, data_dir }: Config, now: number): Promise<E
 
 interface Embedded {
   url: string
-  answer(batch_id: string): void
+  answer(id: string): void
   stop(): Promise<void>
 }
 

@@ -154,6 +154,7 @@ async function untilDone(
   if (earlier === undefined) await writeRunState(statePath, state)
   let { batch_id } = state
   if (batch_id === null) {
+    answer(state.file_id)
     await watchFile(client, state.file_id, watch)
     const batch = await client.post(
       BatchObject,
