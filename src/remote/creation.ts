@@ -31,7 +31,7 @@ const CREATIONS_MAX = 3
 /** How long a batch that may have been created is left alone before it is looked for; grows with its age. */
 const LOOK_AGAIN_MS_MIN = 500
 const LOOK_AGAIN_MS_MAX = 30_000
-/** How long one that is not there is left alone while its lines are paused. */
+/** How long one that may be there, and cannot be listed, is left alone while its lines are paused. */
 const PAUSED_MS = 2_000
 
 const TWICE = 'a batch API created a batch twice; the second is cancelled'
@@ -39,7 +39,7 @@ const TWICE = 'a batch API created a batch twice; the second is cancelled'
 /**
  * - `open`: the batch is there.
  * - `returned`: its lines are sent again; `result` is what came of them, and `left` what may be there of it.
- * - `unsent`: it is not, and a limit that was changed since keeps its lines from being sent.
+ * - `unsent`: it is not, and its lines were paused since, or a limit that was changed keeps them from being sent.
  * - `later`: nobody knows yet; look again at `at` (Unix ms).
  * - `lost`: another worker has the chunk.
  */
@@ -100,12 +100,11 @@ export class Creations {
   async #upload(creation: Creation): Promise<CreationEnd> {
     const { run, row, isNew, api, signal } = creation
     if (this.#hasStopped(run)) return NOT_SENT
-    if (!isNew && this.#isPaused(creation)) return this.#whenResumed()
     let file_id: string | null
     try {
       // A worker that crashed may have uploaded it.
       const known = isNew ? null : await api.findFile(row.id, signal)
-      if (!isNew && (await this.#options.isOverLimit(run, row.day))) {
+      if (!isNew && (await this.#mayNotBeSent(creation))) {
         if (known !== null) await api.remove(known)
         return { kind: 'unsent' }
       }
@@ -165,9 +164,9 @@ export class Creations {
     } else if (row.creations >= CREATIONS_MAX)
       return { kind: 'returned', result: unfinished(NEVER_KNOWN, row.detail), left: 'file', blamed: null }
     if (this.#hasStopped(run)) return NOT_SENT
-    if (this.#isPaused(creation)) return this.#whenResumed()
     // What may be there already is in flight.
-    if (found !== null && (await this.#options.isOverLimit(run, row.day))) return { kind: 'unsent' }
+    if (found !== null && (await this.#mayNotBeSent(creation))) return { kind: 'unsent' }
+    if (this.#isPaused(creation)) return { kind: 'later', at: clock.now() + PAUSED_MS }
     return await this.#create(creation, row.file_id)
   }
 
@@ -227,8 +226,10 @@ export class Creations {
     return this.#options.isPaused(run, row.model)
   }
 
-  #whenResumed(): CreationEnd {
-    return { kind: 'later', at: this.#options.clock.now() + PAUSED_MS }
+  /** What is reserved for its lines is then released, and they wait like any other line. */
+  async #mayNotBeSent(creation: Creation): Promise<boolean> {
+    const { run, row } = creation
+    return this.#isPaused(creation) || (await this.#options.isOverLimit(run, row.day))
   }
 
   #hasStopped({ batch, stopped }: Run): boolean {

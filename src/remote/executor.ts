@@ -268,7 +268,7 @@ export class RemoteExecutor {
     }
     if (run.isClosed) return false
     if (end.kind === 'unsent') {
-      this.#place(run, positions, 'a limit keeps it from being handed over')
+      this.#place(run, positions, 'a pause or a limit keeps it from being handed over')
       return false
     }
     const attempt = { upstream, at, now, draw: random(), mayStay: left !== 'batch' }

@@ -3,12 +3,15 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ANSWERED, errorAnswer, FakeBatchApi, type FakeResult } from '../../test/fakes/batch-api.ts'
 import { addQueuedBatch } from '../../test/support/queued-batch.ts'
+import { remoteRows } from '../../test/support/remote-rows.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
+import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import { moveBatch } from '../store/batches.ts'
-import { wakeOverLimit } from '../store/chunks.ts'
+import { releaseChunk, wakeOverLimit } from '../store/chunks.ts'
 import { addReservations } from '../store/ledger.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
+import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { endRemoteBatch } from '../store/remote-batches.ts'
 import { openSession, setWorkerReport } from '../store/workers.ts'
 
@@ -380,6 +383,28 @@ test('lines that a limit keeps from being handed over wait for the limit, not fo
   assert.equal(chunk?.remote_batches, 0)
   assert.notEqual(chunk?.parked_reason, 'remote_batch')
   assert.equal(api.batches.length, 1)
+})
+
+test('lines that a crash left on their way to a batch API reserve nothing while they are paused', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 2 })
+  const { api, remote, store, clock } = world
+  const [run] = await world.open()
+  for (const position of [0, 1])
+    for (const state of [UNSUBMITTED, REMOTE]) run!.move(position, state, 'it is handed over')
+  const row = await remoteRows(world).intend(run!, remote, [0, 1])
+  await api.upload(row!.id, [])
+  await store.write((tx) => releaseChunk(tx, run!.claim))
+  const { id } = await world.batch()
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await world.worker.start()
+  await clock.advance(10_000)
+  const [chunk] = await world.chunks()
+  assert.deepEqual([chunk?.remote_batches, chunk?.parked_reason], [0, 'paused'])
+  assert.deepEqual(await store.read.selectFrom('reservations').selectAll().execute(), [])
+  assert.equal(await api.findFile(row!.id), null, 'its file is deleted there')
+  await store.write((tx) => resumeBatch(tx, id, clock.now()))
+  await world.until(() => api.batches.length === 1, 100)
+  assert.deepEqual(api.batches[0]!.contents, ['l1', 'l2'])
 })
 
 test('a batch API that answers nothing any more delays no look at another one', async () => {
