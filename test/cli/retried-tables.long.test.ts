@@ -99,6 +99,20 @@ describe('rows without an answer', { timeout: 120_000 }, () => {
     assert.match(repeated.err, /--retry-failed asks again about rows without an answer/)
   })
 
+  test('are not uploaded where the metadata of the run has no room to name it', async () => {
+    const pairs = Array.from({ length: 16 }, (_, i) => ['--metadata', `k${i}=v`]).flat()
+    assert.equal((await first(...pairs)).code, 3)
+    const files = async (): Promise<number> =>
+      (await service.json<{ data: unknown[] }>('GET', '/v1/files?purpose=batch&limit=100')).data.length
+    const before = await files()
+    const { code, err } = await retry()
+    assert.equal(code, 4, err)
+    const { batch_id } = JSON.parse(await text('t.out.csv.offpeak-run.json'))
+    assert.match(err, new RegExp(`has no room for retry_of.* offpeak retry ${batch_id}`))
+    assert.equal(await files(), before)
+    assert.deepEqual((await readdir(folder)).sort(), ['t.csv', 't.out.csv', 't.out.csv.offpeak-run.json'])
+  })
+
   test('include those that could not be sent, and those whose answer is not as the schema says', async () => {
     await writeFile(at('t.csv'), 'text,file\na,\nb,dot.png\nc,\n')
     await writeFile(

@@ -5,6 +5,7 @@ import { basename, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { makeFolder } from '../../blobs/folders.ts'
 import { isTerminal, type Reask } from '../../domain/batch.ts'
+import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan-metadata.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { tableBytes } from '../../tables/table-bytes.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
@@ -257,16 +258,17 @@ async function finishedRun(output: string): Promise<TableRun> {
   )
 }
 
-/** A retry is billed as the run is. */
+/** A retry is billed as the run is. Without `retry_of`, its answers would not be found again. */
 function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
-  const { window = state.window, dedupe = state.dedupe, reask = state.reask, metadata } = flags
-  return {
-    ...flags,
-    window,
-    ...(dedupe && { dedupe }),
-    ...(reask && { reask }),
-    metadata: { ...state.metadata, ...metadata, retry_of: batch_id },
-  }
+  const { window = state.window, dedupe = state.dedupe, reask = state.reask } = flags
+  const metadata = { ...state.metadata, ...metadataOf(flags), retry_of: batch_id }
+  if (Object.keys(metadata).length > METADATA_PAIRS_MAX)
+    throw new Failure(
+      `the metadata of the run has no room for retry_of: it may have ${METADATA_PAIRS_MAX} pairs. Nothing was sent. ` +
+        `To ask again for its failed lines, in a batch that does not name it: offpeak retry ${batch_id}`,
+      EXIT_NOT_SENT,
+    )
+  return { ...flags, window, ...(dedupe && { dedupe }), ...(reask && { reask }), metadata }
 }
 
 /** No row can be asked about again. */
