@@ -139,16 +139,22 @@ test('a message batch from its creation to its results, whose bytes are kept on 
   })
 
   // It is an ordinary batch of a file that is listed like any other.
-  const batch = await service.json<{ endpoint: string; completion_window: string; input_file_id: string }>(
-    'GET',
-    `/v1/batches/${created.id}`,
-  )
+  const batch = await service.json<Record<string, string>>('GET', `/v1/batches/${created.id}`)
   assert.deepEqual([batch.endpoint, batch.completion_window], ['/v1/messages', '24h'])
   const files = await service.json<{ data: { id: string; filename: string }[] }>(
     'GET',
     '/v1/files?purpose=batch',
   )
   assert.deepEqual([files.data[0]?.id, files.data[0]?.filename], [batch.input_file_id, 'requests.jsonl'])
+
+  // Where a part of the results was deleted, the rest is not taken for all of them.
+  await service.request('DELETE', `/v1/files/${batch.error_file_id}`)
+  const archived = await client.batch('GET', `${BATCHES}/${created.id}`)
+  assert.match(String(archived.archived_at), RFC_3339)
+  assert.equal(archived.results_url, null)
+  const refused = await client.call('GET', `${BATCHES}/${created.id}/results`)
+  assert.equal(refused.status, 404)
+  assert.match(refused.text, /a part of them.*`GET \/v1\/batches\/\{batch_id\}\/results`/)
 })
 
 test('lists have the batches of messages alone, newest first, in pages of both directions', async (t) => {

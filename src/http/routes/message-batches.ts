@@ -24,7 +24,9 @@ import {
 import { authorize } from '../access/auth.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
-const NO_RESULTS = 'The results of this batch were deleted, or have expired.'
+const NO_RESULTS =
+  'The results of this batch, or a part of them, were deleted or have expired. ' +
+  '`GET /v1/batches/{batch_id}/results` reads what is left.'
 
 export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads }: RouteDependencies): void {
   route(app, 'GET /v1/messages/batches', {
@@ -154,8 +156,9 @@ async function showMessageBatches(
   )
   const files = await readExpiries(db, ended.flatMap(resultFiles))
   return batches.map((batch) => {
-    const gone = resultFiles(batch).map((id) => files.get(id) ?? now)
-    const archived_at = gone.length > 0 && gone.every((at) => at <= now) ? Math.max(...gone) : null
+    const first = Math.min(...resultFiles(batch).map((id) => files.get(id) ?? now))
+    // Without one of its files, the rest would be taken for all results.
+    const archived_at = first <= now ? first : null
     return showMessageBatch(batch, request, errors.get(batch.id), archived_at)
   })
 }
