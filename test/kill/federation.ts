@@ -21,7 +21,10 @@ rate_limit: {requests_per_minute: 0}
 listen: {stop_delay: 0s}
 log: {level: warn}
 worker: {flush_interval: 50ms, lease: 1s, drain: 1s}
-retry: {attempts_max: 5, backoff_min: 20ms, backoff_max: 500ms, outage_patience: 10m}`
+retry: {attempts_max: 5, backoff_min: 20ms, backoff_max: 500ms, outage_patience: 10m}
+models:
+  - id: m
+    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}`
 /** A batch may have to survive so many kills before it is waited for. */
 const OPEN_MAX = 4
 const KILL_AFTER_MS_MAX = 1_000
@@ -64,18 +67,12 @@ export async function runFederation(options: FederationRun): Promise<FederationS
   const cell = await Side.make(
     join(folder, 'cell'),
     `${COMMON}
-models:
-  - id: m
-    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     upstreams: [{type: openai, base_url: "${upstream.base_url}", concurrency_max: 8}]`,
     fault,
   )
   const front = await Side.make(
     join(folder, 'front'),
     `${COMMON}
-models:
-  - id: m
-    price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     upstreams:
       - {type: openai-batch, name: cell, base_url: "${cell.url}/v1", timeout: 1s, line_metadata: true, api_key_file: ${join(cell.folder, 'offpeak-data/api-key')}}`,
     fault,
