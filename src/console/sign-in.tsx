@@ -13,7 +13,7 @@ import { hasEnded, noAccess, link as openedLink, signIn, signInByLink } from './
 export function SignIn(): VNode {
   const [key, setKey] = useState('')
   const isOver = useCell(hasEnded)
-  const refusal = useCell(noAccess)
+  const noAccessReason = useCell(noAccess)
   const action = useAction()
   return (
     <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
@@ -32,8 +32,8 @@ export function SignIn(): VNode {
         <Notice tone="bad">{t('signIn.wrongKey')}</Notice>
       ) : action.failure ? (
         <FailureNotice failure={action.failure} />
-      ) : refusal !== null ? (
-        <Notice tone="bad">{refusal}</Notice>
+      ) : noAccessReason !== null ? (
+        <Notice tone="bad">{noAccessReason}</Notice>
       ) : isOver ? (
         <Notice tone="warn">{t('signIn.ended')}</Notice>
       ) : null}
