@@ -154,7 +154,7 @@ interface NewKey extends KeySummary {
 }
 
 /** The simulator as a server of its own. */
-export interface SimOrder extends SimOptions {
+interface SimOrder extends SimOptions {
   host: string
   port: number
   /** A file to which one line for each request is appended. */

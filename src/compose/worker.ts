@@ -242,7 +242,7 @@ export async function startWorker(config: Config, log: Log, hooks: WorkerHooks):
 // not used any more.
 
 /** `buckets`: as configured just now. */
-export function bucketOpener(buckets: () => readonly BucketConfig[]): OpenBucket {
+function bucketOpener(buckets: () => readonly BucketConfig[]): OpenBucket {
   const opened = new WeakMap<BucketConfig, Objects>()
   return async (project, use, url) => {
     const { bucket, key } = placeOf(buckets(), project, use, url)

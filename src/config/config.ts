@@ -47,7 +47,7 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   master_key: string | undefined
 }
 
-export type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgres'; url: string }
+type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgres'; url: string }
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 

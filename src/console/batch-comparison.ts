@@ -14,7 +14,7 @@ export interface Side {
   tokens: number
 }
 
-export type Difference = 'status' | 'answer' | 'missing' | 'same'
+type Difference = 'status' | 'answer' | 'missing' | 'same'
 
 export interface Pair {
   custom_id: string

@@ -34,7 +34,7 @@ import type { Upstream } from './upstream.ts'
 export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
-export interface KeptAnswer extends Answered {
+interface KeptAnswer extends Answered {
   by: Answerer
   /** What the answers before it used. */
   earlier: Earlier

@@ -94,7 +94,7 @@ export function openingOf(
 }
 
 /** A time in which upstreams take no lines, or fewer than at other times. */
-export interface ReducedSpan {
+interface ReducedSpan {
   /** Unix ms. */
   start: number
   end: number

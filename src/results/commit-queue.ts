@@ -173,7 +173,7 @@ function ownBlobs(pending: Pending): Pending {
 
 /** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
 export const RECORD_WORK = ['journal', 'seal', 'commit', 'park'] as const
-export type RecordWork = (typeof RECORD_WORK)[number]
+type RecordWork = (typeof RECORD_WORK)[number]
 
 /** The recorder tells metrics of its work. */
 export interface RecordObserver {

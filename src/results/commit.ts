@@ -155,7 +155,7 @@ interface JournalSums {
   expired_lines: number
 }
 
-export function journalSums(
+function journalSums(
   tallies: readonly Tally[],
   errors: readonly ErrorGroup[],
   expired_lines: number,

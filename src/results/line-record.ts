@@ -25,7 +25,7 @@ export interface SharedFrom {
 export const RESULT_BYTES_MAX = 600
 
 /** A member with the comma behind it; '' for a line that was sent itself. */
-export function sharedFromJson(from: SharedFrom | null): string {
+function sharedFromJson(from: SharedFrom | null): string {
   return from === null ? '' : `"shared_from":{"id":"${from.request_id}","custom_id":${from.custom_id_json}},`
 }
 

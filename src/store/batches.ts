@@ -46,7 +46,7 @@ export function batchName({ id, metadata, input_filename }: NameFields): string 
 
 type NameFields = Pick<BatchRow, 'id' | 'input_filename'> & { metadata?: string | null | undefined }
 
-export interface BatchFilter {
+interface BatchFilter {
   status?: BatchStatus | undefined
   model?: string | undefined
   retry_of?: string | undefined

@@ -88,7 +88,7 @@ export interface Index {
 }
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
-export type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
+type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
 export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'export'
 export type SessionRole = 'worker' | 'api'
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'

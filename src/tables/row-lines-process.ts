@@ -18,7 +18,7 @@ export interface TableOrder {
   limit?: number | undefined
 }
 
-export type ToRowLines = TableOrder | { slice: number; bytes: Uint8Array }
+type ToRowLines = TableOrder | { slice: number; bytes: Uint8Array }
 
 /** `slice` numbers what is asked for. `failed`: what is wrong with the table; null when all lines are written. */
 export type FromRowLines = { slice: number; start: number; end: number } | { failed: string | null }

@@ -6,7 +6,7 @@ import type { FromRowLines, TableOrder } from './row-lines-process.ts'
 import { TableError } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
-export interface RowLinesLimits {
+interface RowLinesLimits {
   /** Heap of the process in MiB. */
   heapMib: number
   /** What the process takes in all, in MiB: the bytes of a Parquet file are not in its heap. */

@@ -24,7 +24,7 @@ export interface Asking {
 }
 
 /** How messages call the parts of the question. */
-export type QuestionNames = Readonly<Record<'prompt' | 'system' | 'images' | 'idColumn', string>>
+type QuestionNames = Readonly<Record<'prompt' | 'system' | 'images' | 'idColumn', string>>
 
 /** The default of `limits.line_bytes_max`. */
 const LINE_BYTES_MAX = 8 * 1024 * 1024

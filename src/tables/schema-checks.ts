@@ -38,7 +38,7 @@ const LOAD_MS_MAX = 60_000
 const BUSY = 20
 
 /** CPU time that checks took, and the answers that they were of. */
-export interface SpentTime {
+interface SpentTime {
   usedMs: number
   checked: number
 }

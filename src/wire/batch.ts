@@ -336,7 +336,7 @@ export const CreateBatch = object(
   },
 )
 
-export const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
+const WINDOW_RULES = { completion_window: { pattern: '^0*[1-9][0-9]{0,6}(ms|s|m|h|d)$' } }
 
 /** URLs of objects and folders in buckets, as domain/bucket-url.ts reads them. */
 const SEGMENT = '(?!\\.{1,2}(?:/|$))[^%?#\\\\/\\x00-\\x1f\\x7f-\\x9f]+'

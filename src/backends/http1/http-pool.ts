@@ -191,7 +191,7 @@ interface ReachabilityOptions {
   everyMs?: number | undefined
 }
 
-export class Reachability {
+class Reachability {
   readonly #options: ReachabilityOptions
   #timer: NodeJS.Timeout | null = null
   #silentChecks = 0

@@ -150,7 +150,7 @@ const STRETCH = 8192
 const stretch = makeStretch()
 
 /** `tokens` words (at least one, at most STRETCH): plain ASCII that needs no escaping in JSON. */
-export function simulatedText(random: SeededRandom, tokens: number): string {
+function simulatedText(random: SeededRandom, tokens: number): string {
   const lead = `Simulated answer ${random.sha256.slice(0, 12)}: no model ran.`
   const leadWords = 6
   if (tokens <= leadWords) return lead.split(' ').slice(0, tokens).join(' ')
@@ -160,7 +160,7 @@ export function simulatedText(random: SeededRandom, tokens: number): string {
 }
 
 /** The most tokens a text can have. */
-export const TEXT_TOKENS_MAX = STRETCH
+const TEXT_TOKENS_MAX = STRETCH
 
 function makeStretch(): { text: string; starts: number[] } {
   const random = randomOfHash('0ff9ea40')

@@ -255,7 +255,7 @@ const IMAGE_TYPES = new Map([
 ])
 
 /** Reads the image at a path from the folder of the table. Throws RowError. */
-export function imageReader(table: string): (place: string) => Promise<string> {
+function imageReader(table: string): (place: string) => Promise<string> {
   const folder = dirname(resolve(table))
   return async (place) => {
     const type = IMAGE_TYPES.get(extname(place).toLowerCase())

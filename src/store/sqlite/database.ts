@@ -209,7 +209,7 @@ export function asRejected(error: unknown): unknown {
   return isData ? new StatementRejected(error) : error
 }
 
-export class UnbindableValue extends TypeError {}
+class UnbindableValue extends TypeError {}
 
 /** The primary result code: extended ones keep theirs in higher bits. */
 export function codeOf(error: unknown): number {

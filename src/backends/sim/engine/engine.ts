@@ -325,7 +325,7 @@ export interface Blocks {
   own: number
 }
 
-export class KvBlocks {
+class KvBlocks {
   readonly #total: number
   readonly #caching: boolean
   /** Users of each shared block that has any. */
