@@ -95,6 +95,23 @@ test('a worker notices that a batch is cancelled, and sends no further line of i
   assert.deepEqual([status, completed, failed], ['cancelled', 1, 2])
 })
 
+test('lines of a batch that is cancelled just before its window closes say so', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+  await world.worker.start()
+  await world.until(() => world.server.inFlight.length === 1, 10)
+  const { id, expires_at } = await world.batch()
+  await world.clock.advance(expires_at - 1 - world.clock.now())
+  await world.store.write((tx) => moveBatch(tx, id, 'cancelling', world.clock.now()))
+  await world.until(() => world.ended.length > 0, 1)
+  assert.equal((await world.batch()).status, 'cancelled')
+  const ports = { db: world.store.read, sealed: world.sealed, now: world.clock.now() }
+  const { lines } = await listLines(ports, await world.batch(), { after: 0, limit: 2 })
+  assert.deepEqual(
+    lines.map(({ error }) => error?.code),
+    ['batch_cancelled', 'batch_cancelled'],
+  )
+})
+
 test('a worker whose lease was taken away drops its chunks, and claims again under a new session', async () => {
   await using world = await workerWorld({ chunks: 1, lines: 1 })
   await world.worker.start()
@@ -162,7 +179,7 @@ test('a worker that leaves its chunk to another one has counted what a line cost
 })
 
 test('a line that was sent before its batch was paused, and then cancelled, does not count as not run', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
   const { store, clock, worker, server, sealed } = world
   await worker.start()
   await world.until(() => server.inFlight.length === 1, 10)
@@ -198,7 +215,7 @@ test('a worker whose database fails while chunks are open goes on when it answer
 })
 
 test('a worker that loses its session while it cannot park a chunk goes on when the database answers again', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
   const { store, clock, worker, server } = world
   await worker.start()
   await world.until(() => server.inFlight.length === 1, 10)
@@ -287,7 +304,7 @@ test('a chunk that is parked since a model is paused goes on with that model, wh
 })
 
 test('a chunk is closed although the answer is lost to what reverses its damaged journal', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
   const { store, clock } = world
   const { id } = await world.batch()
   await world.worker.start()
@@ -312,7 +329,7 @@ test('a chunk is closed although the answer is lost to what reverses its damaged
 })
 
 test('a chunk stays open that is claimed again before the worker learns that it was parked', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
   const { store, clock, server, worker } = world
   const { id } = await world.batch()
   const answer = Promise.withResolvers<void>()

@@ -481,7 +481,7 @@ export class Worker {
     const { deadline } = run.claim
     run.results.trace?.enter('send', clock.now())
     this.#runs.set(run.key, run)
-    run.alarms.push(clock.after(deadline - clock.now(), () => this.#lines.stop(run, 'batch_expired', true)))
+    run.alarms.push(clock.after(deadline - clock.now(), () => void this.#expire(run)))
     this.#funds.open(run)
     this.#recorder.track(run)
     const reason = this.#stopReason(run)
@@ -498,6 +498,12 @@ export class Worker {
     this.#lines.stop(run, reason, reason === 'batch_expired')
     if (reason !== 'input_file_deleted' || run.isClosed) return
     run.alarms.push(this.#options.clock.after(DELETED_MS, () => this.#lines.stop(run, reason, true)))
+  }
+
+  /** Its window has closed, so what is in flight is aborted; the batch may have been cancelled before that. */
+  async #expire(run: Run): Promise<void> {
+    await this.#readBatchStatuses().catch((error: unknown) => this.#tryAgain(error))
+    this.#lines.stop(run, run.stopped ?? 'batch_expired', true)
   }
 
   #stopReason(run: Run): StopReason | null {
