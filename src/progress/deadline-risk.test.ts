@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { addQueuedBatch, queuedBatch } from '../../test/support/queued-batch.ts'
+import { OpeningHours } from '../domain/hours.ts'
+import type { Model } from '../domain/model.ts'
+import { pauseModel } from '../store/pauses.ts'
 import { batchesAtRisk } from './deadline-risk.ts'
 
-test('batches that are paused or start later take no place from those at risk that can run', async () => {
+test('batches that are paused, closed or start later take no place from those at risk that can run', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })
   const { store, sealed, clock, models } = world
   const now = clock.now()
@@ -26,6 +29,19 @@ test('batches that are paused or start later take no place from those at risk th
   assert.deepEqual(await batchesAtRisk(store.read, now, models), held)
   await set(held, { start_after: now + 1 })
   assert.deepEqual(await batchesAtRisk(store.read, now, models), [id, ...held.slice(0, 99)])
-  await set(held, { start_after: null, paused_at: now })
-  assert.deepEqual(await batchesAtRisk(store.read, now, models), [id])
+  await set(held, { start_after: null, models: '["n"]' })
+  const n = { ...models.get('m')!, id: 'n' }
+  const never = [new OpeningHours([{ days: [], from: 0, to: 1, timezone: 'UTC', concurrency_max: 1 }])]
+  const withModel = (model: Model) => batchesAtRisk(store.read, now, new Map([...models, ['n', model]]))
+  const hours = { usual: never, atRisk: [null] }
+  assert.deepEqual(await withModel({ ...n, hours }), held, 'it is open for batches at risk')
+  const last = [id, ...held.slice(0, 99)]
+  assert.deepEqual(await withModel({ ...n, hours: { usual: never, atRisk: never } }), last)
+  const { project_id } = await world.batch()
+  await store.write((tx) => pauseModel(tx, { project_id: 'another', model: 'n', paused_at: now }))
+  assert.deepEqual(await withModel(n), held)
+  await store.write((tx) => pauseModel(tx, { project_id, model: 'n', paused_at: now }))
+  assert.deepEqual(await withModel(n), last)
+  await set(held, { paused_at: now })
+  assert.deepEqual(await withModel(n), [id])
 })

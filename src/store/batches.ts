@@ -329,6 +329,7 @@ export async function listMessageBatches(
 
 const PACE = [
   'id',
+  'project_id',
   'status',
   'total',
   'completed',
