@@ -179,7 +179,7 @@ test('a worker that leaves its chunk to another one has counted what a line cost
 })
 
 test('a line that was sent before its batch was paused, and then cancelled, does not count as not run', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
   const { store, clock, worker, server, sealed } = world
   await worker.start()
   await world.until(() => server.inFlight.length === 1, 10)
@@ -215,7 +215,7 @@ test('a worker whose database fails while chunks are open goes on when it answer
 })
 
 test('a worker that loses its session while it cannot park a chunk goes on when the database answers again', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
   const { store, clock, worker, server } = world
   await worker.start()
   await world.until(() => server.inFlight.length === 1, 10)
@@ -304,7 +304,7 @@ test('a chunk that is parked since a model is paused goes on with that model, wh
 })
 
 test('a chunk is closed although the answer is lost to what reverses its damaged journal', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
   const { store, clock } = world
   const { id } = await world.batch()
   await world.worker.start()
@@ -329,7 +329,7 @@ test('a chunk is closed although the answer is lost to what reverses its damaged
 })
 
 test('a chunk stays open that is claimed again before the worker learns that it was parked', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1 })
   const { store, clock, server, worker } = world
   const { id } = await world.batch()
   const answer = Promise.withResolvers<void>()
