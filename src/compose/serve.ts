@@ -1,6 +1,6 @@
 // Starts the service in the role that the command names, and shuts it down gracefully.
 import { readLineRecord } from '../audit/read-line.ts'
-import { listUpstreamModels, ServerDown } from '../backends/openai/list-models.ts'
+import { listUpstreamModels, ServerDown } from '../backends/openai/server-facts.ts'
 import type { Running, ServeOptions } from '../cli/shell.ts'
 import { Failure, Interrupted } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'

@@ -3,7 +3,7 @@
 // folder, so that a restarted service knows the adapters of servers that are down.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/list-models.ts'
+import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/server-facts.ts'
 import { makeFolder } from '../blobs/folders.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'

@@ -1,6 +1,6 @@
 // Statistics of a batch: its failed lines by kind, and how many lines finished when.
 import { HOUR_MS, startOfHour } from './days.ts'
-import { sumOf } from './spend.ts'
+import { sumOf } from './money.ts'
 
 /**
  * Failed lines of a batch with one code and one pattern of their message. The number of groups is bounded: beyond it a

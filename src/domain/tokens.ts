@@ -1,7 +1,7 @@
 // Estimates token counts without a tokenizer, for projections and where a server reports no usage. The bytes per
 // token depend on the model and on the prompts, so they are learned from the usage that servers report.
 import type { TokenUsage } from './money.ts'
-import { atMost } from './spend.ts'
+import { atMost } from './money.ts'
 
 /** Bytes of UTF-8 per token of running text, as byte-pair encodings average over English and code. */
 const BYTES_PER_TOKEN = 4

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { COUNT_MAX } from './spend.ts'
+import { COUNT_MAX } from './money.ts'
 import { boundUsage, type LineBounds } from './tokens.ts'
 
 const WINDOW_MAX = 2 ** 20

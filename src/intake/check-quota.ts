@@ -1,8 +1,8 @@
 // Enforces the quotas of a project in the transaction that adds an object. Far from a quota no lock is needed; near
 // it, transactions take a lock on the project, so concurrent calls cannot exceed it.
 
+import { atMost } from '../domain/money.ts'
 import { type Plan, QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/plan.ts'
-import { atMost } from '../domain/spend.ts'
 import { countKeys, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
 import { countRows } from '../store/rows.ts'
 import type { Reader, Writer } from '../store/store.ts'

@@ -4,10 +4,9 @@
 // time, the second is rejected. reserve.ts checks the caps again before lines are sent.
 import type { Reask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
-import type { Language } from '../domain/language.ts'
 import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/spend.ts'
+import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import {
   type FileIndex,
@@ -20,6 +19,7 @@ import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../st
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
+import type { Language } from './limit-error.ts'
 import { batchLimitError } from './limit-error.ts'
 
 /** A limit with the projection of a batch; amounts in the limit's unit. */

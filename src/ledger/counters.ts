@@ -1,7 +1,7 @@
 // Counters: for each limit and each spender that it counts, the spend in its window.
 import { entityType } from '../domain/entity.ts'
 import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
-import { counted, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { counted, NO_SPEND, type Spend } from '../domain/money.ts'
 import type { Reader } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 

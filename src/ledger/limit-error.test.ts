@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
-import { describe, it } from 'node:test'
-import { LANGUAGES } from '../domain/language.ts'
+import { describe, it, test } from 'node:test'
 import type { Counter } from './counters.ts'
-import { batchLimitError, lineLimitError } from './limit-error.ts'
+import { batchLimitError, LANGUAGES, lineLimitError, negotiateLanguage } from './limit-error.ts'
 
 const END = Date.UTC(2026, 11, 1)
 
@@ -72,4 +71,24 @@ describe('the message of a limit', () => {
       ['rate_limit_error', 'usage_limit_exceeded', 'lim_1', END / 1000],
     )
   })
+})
+
+test('the language with the highest weight wins, and among equals the first', () => {
+  assert.equal(negotiateLanguage('de-CH,fr;q=0.9'), 'de')
+  assert.equal(negotiateLanguage('nl, fr;q=0.4, ja;q=0.8'), 'ja')
+  assert.equal(negotiateLanguage('es,zh'), 'es')
+})
+
+test('readers of traditional Chinese get their next choice, or English, and no simplified characters', () => {
+  for (const header of ['zh-TW', 'zh-Hant', 'zh-Hant-HK', 'zh-hk', 'zh-MO,nl'])
+    assert.equal(negotiateLanguage(header), 'en', header)
+  assert.equal(negotiateLanguage('zh-TW,ja;q=0.5'), 'ja')
+  assert.equal(negotiateLanguage('zh-TW,zh;q=0.5'), 'zh')
+  for (const header of ['zh', 'zh-CN', 'zh-Hans', 'zh-Hans-HK', 'zh-SG'])
+    assert.equal(negotiateLanguage(header), 'zh', header)
+})
+
+test('without a language of ours, or with nonsense, it is English', () => {
+  for (const header of [undefined, '', '*', 'nl', 'de;q=0', 'de;q=x', ';;,,'])
+    assert.equal(negotiateLanguage(header), 'en', String(header))
 })

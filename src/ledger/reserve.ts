@@ -7,7 +7,7 @@
 
 import { dayOf } from '../domain/days.ts'
 import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
-import { addInPlace, addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../domain/spend.ts'
+import { addInPlace, addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
 import { addReservations, amountsByEntity, reservedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'

@@ -3,7 +3,7 @@
 
 import { recordOf } from '../domain/json-record.ts'
 import type { TokenUsage } from '../domain/money.ts'
-import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/spend.ts'
+import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
 
 /** The facts of a finished line that the ledger needs. */
 export interface EndedLine {

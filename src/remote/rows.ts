@@ -7,7 +7,7 @@ import type { Lines } from '../dispatch/lines.ts'
 import type { Run } from '../dispatch/run.ts'
 import { sleep } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
-import { addSpend, type Spend } from '../domain/spend.ts'
+import { addSpend, type Spend } from '../domain/money.ts'
 import {
   intendRemoteBatch,
   linesOf,

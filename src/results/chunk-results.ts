@@ -4,7 +4,7 @@
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
-import { addSpend, type Spend } from '../domain/spend.ts'
+import { addSpend, type Spend } from '../domain/money.ts'
 import { type EndedLine, Tallies } from '../ledger/tally.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { ByteWriter } from './byte-writer.ts'

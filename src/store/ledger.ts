@@ -2,7 +2,7 @@
 // and the sums that reconciliation compares.
 import { sql } from 'kysely'
 import { OPEN_STATUSES } from '../domain/batch.ts'
-import type { Spend } from '../domain/spend.ts'
+import type { Spend } from '../domain/money.ts'
 import { pagesOf } from './page.ts'
 import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, ChunkRow, ProjectedSpendRow, ReservationRow } from './schema.ts'

@@ -12,7 +12,7 @@ import {
   type RemoteBatchState,
   UNRECORDED_STATES,
 } from '../domain/batch.ts'
-import type { Spend } from '../domain/spend.ts'
+import type { Spend } from '../domain/money.ts'
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { pagesOf } from './page.ts'

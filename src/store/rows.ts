@@ -10,7 +10,7 @@ import {
   sql,
   type UpdateResult,
 } from 'kysely'
-import { COUNT_MAX } from '../domain/spend.ts'
+import { COUNT_MAX } from '../domain/money.ts'
 import { keyOf, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -171,7 +171,7 @@ function matching(match: object): RawBuilder<SqlBool> {
   return sql<SqlBool>`${sql.join(conditions, sql` AND `)}`
 }
 
-// Sums of counts stop at the largest exact one (domain/spend.ts), in every database: no sum overflows,
+// Sums of counts stop at the largest exact one (domain/money.ts), in every database: no sum overflows,
 // none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 
 /** Over the rows of a group, as a JavaScript number. */

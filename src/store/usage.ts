@@ -3,7 +3,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
-import { type Spend, sumOf } from '../domain/spend.ts'
+import { type Spend, sumOf } from '../domain/money.ts'
 import type { PromptStatistics } from '../domain/tokens.ts'
 import { pagesOf } from './page.ts'
 import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'

@@ -8,7 +8,7 @@ import {
   METADATA_KEY_CHARACTERS_MAX,
   METADATA_PAIRS_MAX,
   METADATA_VALUE_CHARACTERS_MAX,
-} from '../jsonl/line-scan-metadata.ts'
+} from '../jsonl/line-scan.ts'
 import { LINE_FILTER } from './batch-line.ts'
 import { BatchWebhook, CreateBatchWebhook } from './event.ts'
 import { ExpiresAfter } from './file.ts'

@@ -1,5 +1,5 @@
 // Writes given lines into the results of a chunk, for tests without a model server.
-import { NO_SPEND } from '../../src/domain/spend.ts'
+import { NO_SPEND } from '../../src/domain/money.ts'
 import type { ChunkResults, Ended } from '../../src/results/chunk-results.ts'
 
 export interface WrittenLine {

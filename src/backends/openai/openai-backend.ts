@@ -2,8 +2,7 @@
 // sent byte for byte. HTTP/1.1 with keep-alive carries one request per connection at a time, so a slow answer delays no
 // other.
 import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
-import { AbortWatch } from '../abort-watch.ts'
-import { type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
+import { AbortWatch, type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
 import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { proxyOf } from '../http1/proxy.ts'
@@ -11,8 +10,7 @@ import { ResponseMemory } from '../response-memory.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { headersOf, headOf, KeyFile, serverAddressOf } from './server-address.ts'
-import { SideReader } from './side-reader.ts'
-import { trafficOf } from './traffic-reader.ts'
+import { SideReader, trafficOf } from './server-facts.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { hash } from 'node:crypto'
 import test from 'node:test'
-import { simSettings } from './sim-options.ts'
+import { simSettings } from '../../domain/simulated-server.ts'
 import { FaultPlan } from './simulator.ts'
 
 const faults = { 429: 0.1, 500: 0.05, hang: 0.05 }

@@ -3,8 +3,7 @@
 import { type Clock, systemClock } from '../../domain/clock.ts'
 import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { SimOptions } from '../../domain/simulated-server.ts'
-import { AbortWatch } from '../abort-watch.ts'
-import { type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
+import { AbortWatch, type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
 import { classify } from '../verdict/classify.ts'
 import { type SimResponse, Simulator } from './simulator.ts'
 

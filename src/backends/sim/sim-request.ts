@@ -1,7 +1,7 @@
 // Parses a chat-completion request as a model server would, or says why the request is rejected.
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import type { SimSettings } from '../../domain/simulated-server.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
-import type { SimSettings } from './sim-options.ts'
 
 export interface SimRequest {
   model: string

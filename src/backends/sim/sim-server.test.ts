@@ -7,7 +7,7 @@ import test, { type TestContext } from 'node:test'
 import OpenAI from 'openai'
 import { request } from 'undici'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
-import { listUpstreamModels } from '../openai/list-models.ts'
+import { listUpstreamModels } from '../openai/server-facts.ts'
 import { simBackend } from './sim-backend.ts'
 import { type SimServerOptions, simServer } from './sim-server.ts'
 

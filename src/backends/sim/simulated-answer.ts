@@ -1,9 +1,10 @@
 // Makes the simulator's chat completion for a request: always the same for the same bytes, and labelled as simulated.
 // It is composed as text, because a load test spends most of its time here.
+
+import type { SimSettings } from '../../domain/simulated-server.ts'
 import { estimateTokens } from '../../domain/tokens.ts'
 import { schemaInstance } from './schema-instance.ts'
 import { randomOfHash, type SeededRandom } from './seeded-random.ts'
-import type { SimSettings } from './sim-options.ts'
 import { GenerationBudget, type SimRequest, SimulatedError } from './sim-request.ts'
 
 const SIM_FINGERPRINT = 'offpeak-sim'

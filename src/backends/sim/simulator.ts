@@ -2,8 +2,8 @@
 // backend and the HTTP server share it, so their answers are the same to the byte.
 import { DEFAULT_ENDPOINT, type EndpointPath, isBuiltIn } from '../../domain/endpoint.ts'
 import type { SimOptions, SimulatedFault } from '../../domain/simulated-server.ts'
+import { type SimSettings, simSettings } from '../../domain/simulated-server.ts'
 import { randomOf, randomOfHash, type SeededRandom } from './seeded-random.ts'
-import { type SimSettings, simSettings } from './sim-options.ts'
 import { SimulatedError } from './sim-request.ts'
 import type { SimulatedAnswer } from './simulated-answer.ts'
 import { ANSWERS } from './simulated-endpoints.ts'

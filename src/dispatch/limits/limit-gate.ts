@@ -9,7 +9,7 @@
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
-import { counted } from '../../domain/spend.ts'
+import { counted } from '../../domain/money.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'

@@ -8,7 +8,7 @@
 // of finished lines beyond their reservations, until a check of all open chunks has read it from the database. The
 // remaining funds are the difference.
 import { type LimitMetric, WHOLE_PROJECT } from '../../domain/limit.ts'
-import { addSpend, counted, isZero, type Spend } from '../../domain/spend.ts'
+import { addSpend, counted, isZero, type Spend } from '../../domain/money.ts'
 import type { Fresh } from '../../results/chunk-results.ts'
 import { IN_FLIGHT, type LineState, REMOTE } from '../line-state.ts'
 import type { Capped, Run } from '../run.ts'

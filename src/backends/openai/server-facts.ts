@@ -1,14 +1,20 @@
-// Lists the models that a server offers, with their endpoints, context windows and base models.
+// Reads what a server says of itself: the models that it offers, with their endpoints, context windows and base models,
+// and its traffic.
+
 import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
-import { proxyOf } from '../http1/proxy.ts'
+import type { ServerTraffic } from '../backend.ts'
+import { Exchange, type Exchanged } from '../http1/exchange.ts'
+import { HttpPool } from '../http1/http-pool.ts'
+import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
+import { ResponseMemory } from '../response-memory.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { readUpstreamError } from '../verdict/upstream-error.ts'
-import { headersOf, serverAddressOf } from './server-address.ts'
-import { SideReader } from './side-reader.ts'
+import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
-const ANSWER_BYTES_MAX = 8 * 1024 * 1024
+/** Of a list of models. */
+const LIST_BYTES_MAX = 8 * 1024 * 1024
 
 /** No server answers at the address, or not yet. */
 export class ServerDown extends Error {}
@@ -44,7 +50,7 @@ export async function listUpstreamModels(
     url: base_url,
     resource: '/models',
     timeout_ms,
-    answerBytesMax: ANSWER_BYTES_MAX,
+    answerBytesMax: LIST_BYTES_MAX,
     certificates: options.certificates ?? {},
     proxy: options.proxy ? proxyOf(options.proxy) : null,
     headers: () => headersOf({ api_key, headers }),
@@ -176,4 +182,147 @@ function sumOf(input: unknown, output: unknown): unknown {
 
 function textOf(value: unknown): string | null {
   return typeof value === 'string' && value !== '' ? value : null
+}
+
+/** Of the metrics. */
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+
+interface SideReaderOptions {
+  url: string
+  /** Below the URL. */
+  resource: '' | '/models'
+  timeout_ms: number
+  answerBytesMax?: number
+  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  proxy: HttpProxy | null
+  /** The address to connect to instead of that of the URL's name; null: that one. */
+  connectHostOf?: (origin: string) => string | null
+  /** Sent with each request to this origin. */
+  headers: (origin: string) => ReadonlyMap<string, string>
+}
+
+/**
+ * Reads the metrics or the models of a server over a connection of its own, because the connections for lines may all be
+ * busy.
+ */
+export class SideReader {
+  readonly #options: SideReaderOptions
+  readonly #address: ReturnType<typeof serverAddressOf>
+  readonly #pool: HttpPool
+
+  /** Throws a TypeError for a URL that cannot be used. */
+  constructor(options: SideReaderOptions) {
+    const { timeout_ms, answerBytesMax = ANSWER_BYTES_MAX } = options
+    this.#options = options
+    this.#address = serverAddressOf(options.url)
+    this.#pool = new HttpPool(
+      {
+        ...this.#address,
+        connectHost: options.connectHostOf?.(this.#address.origin) ?? this.#address.host,
+        timeout_ms,
+        connectTimeoutMs: timeout_ms,
+        answerBytesMax,
+        redact: (text) => text,
+        proxy: options.proxy,
+        certificates: options.certificates,
+        budget: new ResponseMemory(answerBytesMax),
+      },
+      1,
+    )
+  }
+
+  read(): Promise<Exchanged> {
+    const { proxy, headers, resource } = this.#options
+    const head = headOf(this.#address, resource, headers(this.#address.origin), proxy, 'GET')
+    return new Promise((resolve) => this.#pool.dispatch(new Exchange(head, new Uint8Array(), '', resolve)))
+  }
+
+  close(): void {
+    this.#pool.close()
+  }
+}
+
+// The traffic of a model server in its /metrics, in the names of vLLM, SGLang and llama.cpp. Counts of several
+// engines behind one address are added; of their caches the fullest counts. Values stay as reported, except that NaN
+// means no value; `TrafficCheck` rejects impossible ones.
+// https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.sglang.io/references/production_metrics.html,
+// https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+
+interface Dialect {
+  running: string
+  waiting: string
+  /** The name of today first. */
+  cache: readonly string[]
+  tokens: string
+  /** None of a server whose tokens tell. */
+  steps: readonly string[]
+}
+
+const DIALECTS: readonly Dialect[] = [
+  {
+    running: 'vllm:num_requests_running',
+    waiting: 'vllm:num_requests_waiting',
+    cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
+    tokens: 'vllm:generation_tokens_total',
+    steps: [],
+  },
+  {
+    running: 'sglang:num_running_reqs',
+    waiting: 'sglang:num_queue_reqs',
+    cache: ['sglang:token_usage'],
+    tokens: 'sglang:generation_tokens_total',
+    steps: [],
+  },
+  {
+    running: 'llamacpp:requests_processing',
+    waiting: 'llamacpp:requests_deferred',
+    // Until May 2025.
+    cache: ['llamacpp:kv_cache_usage_ratio'],
+    // Rises by all tokens of a request when the request ends.
+    tokens: 'llamacpp:tokens_predicted_total',
+    steps: ['llamacpp:n_decode_total'],
+  },
+]
+
+/** One sample of the text format: name, labels, value. */
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{[^\n]*\})?[ \t]+([^\s]+)/gm
+
+/** Null if the text has none of these servers' metrics, or no number of running requests. */
+export function trafficOf(text: string): ServerTraffic | null {
+  const values = new Map<string, number[]>()
+  for (const [, name, value] of text.matchAll(SAMPLE)) {
+    const known = values.get(name!)
+    if (known) known.push(numberOf(value!))
+    else values.set(name!, [numberOf(value!)])
+  }
+  const combined = (name: string, combine: (values: readonly number[]) => number): number | null => {
+    const all = values.get(name) ?? []
+    if (all.length === 0) return null
+    return all.find((value) => value < 0) ?? combine(all)
+  }
+  const sum = (name: string): number | null => combined(name, (all) => all.reduce((a, b) => a + b, 0))
+  for (const dialect of DIALECTS) {
+    const running = sum(dialect.running)
+    if (running === null) continue
+    const waiting = sum(dialect.waiting) ?? 0
+    if (Number.isNaN(running + waiting)) return null
+    const caches = dialect.cache.map((name) => combined(name, (all) => Math.max(...all)))
+    return {
+      running,
+      waiting,
+      cache: caches.find(isSaid) ?? null,
+      tokens: [sum(dialect.tokens)].find(isSaid) ?? null,
+      steps: dialect.steps.map(sum).find(isSaid) ?? null,
+    }
+  }
+  return null
+}
+
+function isSaid(value: number | null): boolean {
+  return value !== null && !Number.isNaN(value)
+}
+
+/** `Inf` and its like are how Prometheus writes what JavaScript calls Infinity. */
+function numberOf(text: string): number {
+  return Number(text.replace(/inf(inity)?$/i, 'Infinity'))
 }
