@@ -2,13 +2,14 @@
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf, firstUnsealed, readChunkOfLine } from '../store/chunks.ts'
-import { readVisibleResults } from '../store/files.ts'
+import { readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
-import type { BlobRow, ChunkRow } from '../store/schema.ts'
+import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
 import { type Ports, readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
@@ -104,6 +105,8 @@ interface PageOrder {
   part: ResultPart
   /** Ends before the first unfinished line, so that consecutive pages do not overlap. */
   contiguous: boolean
+  /** The parts whose lines may be left out because their file is gone; any, by default. */
+  gone?: readonly ResultPart[]
 }
 
 interface FinishedPage {
@@ -124,7 +127,10 @@ interface Found {
   span: Span
 }
 
-/** A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out. */
+/**
+ * A page of the finished lines of a batch. Lines whose result file was deleted or has expired are left out, unless `gone`
+ * lacks their part: then it throws file_not_found.
+ */
 export async function readFinished(
   ports: ReadPorts,
   batch_id: string,
@@ -181,15 +187,18 @@ async function completeThrough(ports: ReadPorts, batch_id: string): Promise<numb
 async function* finishedAfter(
   ports: ReadPorts,
   batch_id: string,
-  { after, part }: PageOrder,
+  { after, part, gone }: PageOrder,
   last: number,
 ): AsyncGenerator<Found> {
   const from_idx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx
   for await (const chunk of chunksOf(ports.db, batch_id, { from_idx, begun: true })) {
     if (chunk.first_line > last) return
-    for (const { line, part: own, result: span } of await finishedLines(ports, chunk))
+    for (const { line, part: own, result: span } of await finishedLines(ports, chunk)) {
+      if (span === null && gone && !gone.includes(own))
+        throw new ApiError('file_not_found', 'A result file of the batch was deleted while it was read.')
       if (span && line > after && line <= last && (part === 'all' || part === own))
         yield { chunk, line, span }
+    }
   }
 }
 
@@ -199,12 +208,12 @@ const PAGE_LINES = 1_000
 const BATCH_BYTES = 64 * 1024
 
 /** The finished lines of a batch as parsed rows, in the order of the input, some at a time. */
-export async function* readResultRows(ports: ReadPorts, batch_id: string): AsyncGenerator<ResultRow[]> {
+export async function* readResultRows(ports: ReadPorts, batch: ResultFiles): AsyncGenerator<ResultRow[]> {
   let rows: ResultRow[] = []
   let size = 0
-  for await (const { line, bytes } of readResultLines(ports, batch_id, LINE_BYTES_MAX)) {
+  for await (const { line, bytes } of readResultLines(ports, batch, LINE_BYTES_MAX)) {
     const row = parseResultRow(line, bytes)
-    if (row === null) throw new Error(`${batch_id} has a result line of another shape`)
+    if (row === null) throw new Error(`${batch.id} has a result line of another shape`)
     rows.push(row)
     size += bytes
     if (size < BATCH_BYTES) continue
@@ -215,15 +224,28 @@ export async function* readResultRows(ports: ReadPorts, batch_id: string): Async
   if (rows.length > 0) yield rows
 }
 
-/** The same as lines without their line breaks; of one that is longer than `bytesMax`, the beginning. */
+type ResultFiles = Pick<BatchRow, 'id' | 'output_file_id' | 'error_file_id'>
+
+/**
+ * The same as lines without their line breaks; of one that is longer than `bytesMax`, the beginning. Throws file_not_found
+ * where a file is deleted meanwhile: without its lines, the rest would be taken for all.
+ */
 export async function* readResultLines(
   ports: ReadPorts,
-  batch_id: string,
+  { id, output_file_id, error_file_id }: ResultFiles,
   bytesMax: number,
 ): AsyncGenerator<{ line: Buffer; bytes: number }> {
+  const files = { output: output_file_id, error: error_file_id }
+  const expiries = await readExpiries(
+    ports.db,
+    Object.values(files).filter((file) => file !== null),
+  )
+  const gone = (['output', 'error'] as const).filter(
+    (part) => (expiries.get(files[part] ?? '') ?? Number.POSITIVE_INFINITY) <= ports.now,
+  )
   for (let after = 0, more = true; more; ) {
-    const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false } as const
-    const page = await readFinished(ports, batch_id, order)
+    const order = { after, limit: PAGE_LINES, part: 'all', contiguous: false, gone } as const
+    const page = await readFinished(ports, id, order)
     yield* byteLines(page.text, bytesMax)
     after = page.nextAfter
     more = page.hasMore

@@ -6,6 +6,7 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { ProjectQueue } from '../../src/domain/project-queue.ts'
 import { HeavyRead } from '../../src/http/response/heavy-reads.ts'
 import { readResultsTable } from '../../src/http/routes/batch-results.ts'
+import { readResultLines } from '../../src/results/finished-lines.ts'
 import { readRow } from '../../src/store/rows.ts'
 import { SchemaChecks } from '../../src/tables/schema-checks.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
@@ -81,6 +82,17 @@ test('pages over sealed chunks hold every line once, blank lines in the input or
     more = one.has_more
   }
   assert.deepEqual(read, ids)
+
+  // A file that is deleted meanwhile does not end the whole early.
+  const { store, sealed } = service.stores
+  const ports = { db: store.read, sealed, now: store.clock.now() }
+  const lines = readResultLines(ports, batch, 100)
+  for (let i = 0; i < 1_000; i++) await lines.next()
+  await service.request('DELETE', `/v1/files/${batch.output_file_id}`)
+  await assert.rejects(lines.next(), { code: 'file_not_found' })
+  // Without what was deleted before, it is read.
+  const later = { ...ports, now: store.clock.now() }
+  assert.deepEqual(await readResultLines(later, batch, 100).next(), { done: true, value: undefined })
 })
 
 test('the lines are the bytes that the files hold, and only the own project may read them', async () => {

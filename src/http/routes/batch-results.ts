@@ -115,7 +115,7 @@ export async function* readResultsTable(
     )
     const writer = await writerOf(sink, resultColumns(answers), format, spreadsheet)
     yield Buffer.concat(pieces.splice(0))
-    for await (const _ of writeResults(readResultRows(ports, batch.id), answers, writer))
+    for await (const _ of writeResults(readResultRows(ports, batch), answers, writer))
       yield Buffer.concat(pieces.splice(0))
   } finally {
     read.closed.removeEventListener('abort', close)

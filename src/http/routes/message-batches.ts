@@ -128,7 +128,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         throw new ApiError('invalid_request', `The batch has no results yet: it is ${batch.status}.`)
       const [shown] = await showMessageBatches(store.read, [batch], request, now)
       if (shown?.archived_at) throw new ApiError('file_not_found', NO_RESULTS)
-      const results = messageResults({ db: store.read, sealed, now }, batch.id)
+      const results = messageResults({ db: store.read, sealed, now }, batch)
       return reply.type('application/x-jsonl').send(read.stream(results))
     },
   })
@@ -231,12 +231,12 @@ const RESPONSE = new Names('body')
 
 async function* messageResults(
   ports: Parameters<typeof readResultLines>[0],
-  batch_id: string,
+  batch: BatchRow,
 ): AsyncGenerator<Buffer> {
   const json = new JsonScanner()
   let block: Buffer[] = []
   let bytes = 0
-  for await (const { line } of readResultLines(ports, batch_id, Number.POSITIVE_INFINITY)) {
+  for await (const { line } of readResultLines(ports, batch, Number.POSITIVE_INFINITY)) {
     block.push(...messageResult(json, line))
     bytes += line.length
     if (bytes < PIECE_BYTES) continue
