@@ -1,7 +1,7 @@
 // The composition root of the command line: reads the environment, and connects commands to what they start.
 import { runProgram } from './cli/program.ts'
 import type { Running, ServeOptions } from './cli/shell.ts'
-import { interruption } from './cli/terminal/signals.ts'
+import { interruption } from './cli/terminal/failure.ts'
 import { version } from './compose/version.ts'
 import type { Config } from './config/config.ts'
 import { systemClock } from './domain/clock.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { base32 } from '../domain/ids.ts'
 import { answerRow, schemaColumns } from './answer-columns.ts'
-import { parseExact } from './exact-json.ts'
+import { parseExact } from './json.ts'
 
 const schema = { properties: { label: { type: 'string' }, tags: { type: 'array' } } }
 

@@ -1,6 +1,6 @@
 // Finds the columns for the answers of a batch, if its first request asks for a JSON schema.
 import { isRecord } from '../domain/json-record.ts'
-import { parseExact, print } from './exact-json.ts'
+import { parseExact, print } from './json.ts'
 
 /** The names of the schema's properties; null where a request (the value of a line's `input`) asks for none. */
 export function schemaColumns(input: unknown): string[] | null {

@@ -1,6 +1,6 @@
 // Calls the service's API with the session's cookie. A call without an answer throws an ApiFailure, whose message is
 // for people.
-import type { List } from '../wire/list.ts'
+import type { List } from '../wire/shape.ts'
 import { every, now } from './browser-clock.ts'
 import { Cell } from './cell.ts'
 import { t } from './i18n.ts'

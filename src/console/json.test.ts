@@ -1,8 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { parseExact, print } from './exact-json.ts'
-import { brokenAt } from './json-place.ts'
-import { schemaProblems } from './schema-check.ts'
+import { brokenAt, parseExact, print, schemaProblems } from './json.ts'
 
 test('numbers keep the digits that were sent', () => {
   const text = '{"big":9007199254740993,"float":1.0,"tiny":1e-400}'

@@ -16,7 +16,7 @@ import { Servers } from './pages/servers.tsx'
 import { Settings } from './pages/settings.tsx'
 import { Usage } from './pages/usage.tsx'
 import { Webhooks } from './pages/webhooks.tsx'
-import type { IconName } from './parts/icon.tsx'
+import type { IconName } from './parts/button.tsx'
 import type { PageParams } from './router.ts'
 import { may } from './session.ts'
 

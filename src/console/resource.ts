@@ -1,6 +1,6 @@
 // Reads an answer or a list of the service for a page. The last answer stays until the next one has arrived.
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
-import type { List } from '../wire/list.ts'
+import type { List } from '../wire/shape.ts'
 import { type ApiFailure, connectionLost, get, pathWith, type Query } from './api.ts'
 import { useCell } from './cell.ts'
 import { ListPages, type ListSource } from './list-pages.ts'

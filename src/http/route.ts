@@ -18,7 +18,7 @@ import type { ServiceStatus } from '../wire/status.ts'
 import { type Caller, callerOf } from './access/caller.ts'
 import type { ProxyIdentity } from './access/proxy-identity.ts'
 import { type Idempotency, refuseIdempotencyKey } from './request/idempotency.ts'
-import type { HeavyReads, ProjectSlots } from './response/heavy-reads.ts'
+import type { HeavyReads, ProjectSlots } from './response/long-calls.ts'
 
 export type App = FastifyInstance
 

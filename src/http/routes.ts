@@ -1,9 +1,8 @@
 // Adds every endpoint to the server, from one file for each resource.
 import { Incoming } from '../intake/incoming.ts'
 import { Idempotency } from './request/idempotency.ts'
-import { HeavyReads, ProjectSlots } from './response/heavy-reads.ts'
+import { HeavyReads, ProjectSlots } from './response/long-calls.ts'
 import type { App, RouteDependencies, ServiceDependencies } from './route.ts'
-import { batchApiWebhookRoute } from './routes/batch-api-webhook.ts'
 import { batchLineRoutes, batchStatisticsRoutes } from './routes/batch-lines.ts'
 import { batchResultsRoute } from './routes/batch-results.ts'
 import { batchRoutes } from './routes/batches.ts'
@@ -22,7 +21,7 @@ import { requestRoutes } from './routes/requests.ts'
 import { healthRoutes, metricsRoute, statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
 import { usageRoutes } from './routes/usage.ts'
-import { eventRoutes, webhookRoutes } from './routes/webhooks.ts'
+import { batchApiWebhookRoute, eventRoutes, webhookRoutes } from './routes/webhooks.ts'
 
 /** At once in one process. A download keeps a connection to a bucket open (blobs/s3/), and both keep some memory. */
 const DOWNLOADS_MAX = 256

@@ -12,11 +12,12 @@ import fastify, {
 } from 'fastify'
 import { AnonymousRecords, HttpRecords } from '../audit/call-records.ts'
 import type { CompatMode } from '../domain/api-key.ts'
+import type { Clock } from '../domain/clock.ts'
 import { type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
-import type { Tracing } from '../domain/tracing.ts'
+import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'
 import { INLINE_BYTES_MAX } from '../intake/inline-lines.ts'
 import { httpMetrics } from '../metrics/metrics-text.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
@@ -34,7 +35,6 @@ import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
-import { callerTrace, traceCalls } from './connection/trace-calls.ts'
 import {
   checkBodyHeaders,
   checkNoBody,
@@ -108,6 +108,9 @@ declare module 'fastify' {
     /** For the audit record: the entity of the call. */
     entity: string | null
     stalled: boolean
+    span: Span | null
+    /** What the work that the call causes belongs to: its span, else what the caller sent. */
+    readonly traceContext: string | null
   }
 }
 
@@ -419,4 +422,44 @@ function hasBrokenEncoding(url: string): boolean {
 /** A URL that the router can read: the same one, unless it is broken. */
 function routableUrl(url: string): string {
   return hasBrokenEncoding(url) ? url.replaceAll('%', '%25') : url
+}
+
+function callerTrace({ headers }: FastifyRequest): string | null {
+  return parseTraceparent(headers.traceparent)
+}
+
+/** Reads the trace context of each call, and gives calls with a key a span. Comes before the hooks that may end a call. */
+function traceCalls(app: App, tracing: Tracing | undefined, clock: Clock): void {
+  app.decorateRequest('span', null)
+  app.decorateRequest('traceContext', {
+    getter(this: FastifyRequest) {
+      return this.span?.traceparent ?? callerTrace(this)
+    },
+  })
+  if (!tracing) return
+  app.addHook('onRequest', async (request) => {
+    const { declared } = request.routeOptions.config
+    if (!declared || declared.access === 'public') return
+    request.span = tracing.start({
+      name: `${request.method} ${declared.url}`,
+      kind: 'server',
+      parent: callerTrace(request),
+      at: clock.now(),
+      attributes: {
+        'http.request.method': request.method,
+        'http.route': declared.url,
+        'offpeak.request.id': request.id,
+      },
+    })
+  })
+  app.addHook('onResponse', async (request, reply) => {
+    const { span, caller } = request
+    if (!span) return
+    const { statusCode: status } = reply
+    span.set({
+      'http.response.status_code': status,
+      ...(caller && { 'offpeak.project.id': caller.project_id }),
+    })
+    span.end(clock.now(), status >= 500 ? String(status) : undefined)
+  })
 }

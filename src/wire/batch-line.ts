@@ -1,7 +1,6 @@
 // Describes the lines of a batch as the API lists them, and one line in full.
 import { type Static, Type } from 'typebox'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
-import { listOf } from './list.ts'
 import { LineRecord } from './request-record.ts'
 import {
   amount,
@@ -10,6 +9,7 @@ import {
   between,
   count,
   flag,
+  listOf,
   maybeText,
   object,
   oneOf,

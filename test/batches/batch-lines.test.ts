@@ -5,7 +5,7 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { SCOPES } from '../../src/domain/api-key.ts'
 import { readBlobRow } from '../../src/store/blobs.ts'
 import type { FoundLine } from '../../src/wire/batch-line.ts'
-import type { List } from '../../src/wire/list.ts'
+import type { List } from '../../src/wire/shape.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 

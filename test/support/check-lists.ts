@@ -6,7 +6,7 @@ import { listLaterBatches } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
 import { readRow } from '../../src/store/rows.ts'
 import type { Store } from '../../src/store/store.ts'
-import { PageQuery } from '../../src/wire/list.ts'
+import { PageQuery } from '../../src/wire/shape.ts'
 import { WatchedReads } from './query-plans.ts'
 import { ONE_LINE, object, type TestServer, testServer } from './test-server.ts'
 

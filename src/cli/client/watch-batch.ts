@@ -5,8 +5,8 @@ import { visible } from '../../domain/text.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { FileObject } from '../../wire/file.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
-import { humanDuration } from '../terminal/format.ts'
 import { type BatchProgress, batchLine, type ProgressView, waitLine } from '../terminal/progress-view.ts'
+import { humanDuration } from '../terminal/terminal.ts'
 import type { ApiClient } from './client.ts'
 
 /** Waits until the file is `processed`. Throws FileInvalid when its validation fails. */

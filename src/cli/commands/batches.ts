@@ -14,7 +14,6 @@ import { watchBatch } from '../client/watch-batch.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
-import { counted, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
 import {
   commaList,
   type DedupeFlag,
@@ -27,7 +26,16 @@ import {
   withMetadata,
 } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
-import { printJson, writeData, writeLine, writeLines } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanCount,
+  humanTime,
+  humanUsd,
+  printJson,
+  writeData,
+  writeLine,
+  writeLines,
+} from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags, MetadataFlags {
   endpoint: string

@@ -10,9 +10,16 @@ import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
-import { counted, humanBytes, humanCount, humanTime } from '../terminal/format.ts'
 import { examples } from '../terminal/option-values.ts'
-import { printJson, writeData, writeLine } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanBytes,
+  humanCount,
+  humanTime,
+  printJson,
+  writeData,
+  writeLine,
+} from '../terminal/terminal.ts'
 
 interface UploadFlags extends ApiFlags {
   purpose: UploadPurpose

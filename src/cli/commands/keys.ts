@@ -3,9 +3,8 @@ import { type Command, Option } from 'commander'
 import { COMPAT_MODES, type CompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { ConfigFlags, KeyRing, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { humanTime } from '../terminal/format.ts'
 import { examples, someOf, withConfig, withJson } from '../terminal/option-values.ts'
-import { printJson, printTable, writeLine } from '../terminal/terminal.ts'
+import { humanTime, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ConfigFlags {
   project: string

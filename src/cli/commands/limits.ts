@@ -10,9 +10,8 @@ import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addResource, showId } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { humanBytes, humanCount, humanTime, humanUsd } from '../terminal/format.ts'
 import { commaList, examples, fraction } from '../terminal/option-values.ts'
-import { printTable, writeLine } from '../terminal/terminal.ts'
+import { humanBytes, humanCount, humanTime, humanUsd, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface TermFlags extends ApiFlags {
   action?: string

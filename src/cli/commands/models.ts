@@ -5,7 +5,7 @@ import { AnyObject, type ApiClient, ApiError } from '../client/client.ts'
 import { addCall, addList } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { humanCount } from '../terminal/format.ts'
+import { humanCount } from '../terminal/terminal.ts'
 
 export function addModels(program: Command, shell: Shell): void {
   const models = program

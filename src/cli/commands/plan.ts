@@ -1,9 +1,17 @@
 // plan: prints the workers, APIs and stores that a number of lines a day needs, from measured figures.
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Shell } from '../shell.ts'
-import { counted, humanBytes, humanCount, humanRate } from '../terminal/format.ts'
 import { examples, wholeNumber, withJson } from '../terminal/option-values.ts'
-import { type Output, printJson, printTable, writeLine } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanBytes,
+  humanCount,
+  humanRate,
+  type Output,
+  printJson,
+  printTable,
+  writeLine,
+} from '../terminal/terminal.ts'
 
 interface PlanFlags {
   linesPerDay: number

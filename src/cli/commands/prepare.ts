@@ -1,14 +1,20 @@
-// prepare: makes the input file of a batch from a table, without creating the batch.
+// prepare and next-round: make the input file of a batch without creating the batch, from a table, or from the answers of
+// the round before in a tool loop.
+import { createReadStream } from 'node:fs'
 import { access } from 'node:fs/promises'
 import type { Command } from 'commander'
+import Type from 'typebox'
+import { Value } from 'typebox/value'
+import { byteLines } from '../../jsonl/byte-lines.ts'
+import { LineScanner } from '../../jsonl/line-scan.ts'
 import { withoutEnding } from '../../tables/table.ts'
-import { checkOutput } from '../output-file.ts'
+import { checkOutput, writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { openTable } from '../tables/open-table.ts'
-import { counted } from '../terminal/format.ts'
+import { Failure } from '../terminal/failure.ts'
 import { examples, withJson } from '../terminal/option-values.ts'
 import { progressView } from '../terminal/progress-view.ts'
-import { printJson, writeLine } from '../terminal/terminal.ts'
+import { counted, printJson, writeData, writeLine } from '../terminal/terminal.ts'
 import { askedOf, isTable, prepareRows, type TableFlags, tableTerms, withTable } from './table-question.ts'
 import { showRows } from './table-run.ts'
 
@@ -66,3 +72,156 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
 }
 
 const SHOWN_MAX = 10
+
+interface NextRoundFlags {
+  input?: string
+  tools?: string
+  output?: string
+}
+
+export function addNextRound(program: Command, shell: Shell): void {
+  const { stdout, stderr } = shell.terminal
+  const command = program
+    .command('next-round')
+    .description('make the input of the next round of a tool loop; without --tools, list the tool calls')
+    .argument('<output>', 'the output file of the last batch')
+    .option('--input <file>', 'the input file of the last batch')
+    .option('--tools <file>', 'the results of the tools: JSONL with custom_id, tool_call_id and content')
+    .option('-o, --output <file>', 'file for the next input (default: standard output)')
+    .action(async (path: string, flags: NextRoundFlags) => {
+      const turns = await readTurns(createReadStream(path))
+      if (flags.tools === undefined || flags.input === undefined) {
+        if (flags.tools !== undefined) command.error('error: --tools needs --input')
+        for (const { calls } of turns.values()) for (const call of calls) printJson(stdout, call)
+        return
+      }
+      const results = await readToolResults(createReadStream(flags.tools))
+      const lines = nextRound(createReadStream(flags.input), turns, results)
+      if (flags.output === undefined) await writeData(stdout, lines)
+      else await writeWhole(flags.output, lines)
+      writeLine(stderr, `offpeak: ${counted(turns.size, 'line')} for the next round`)
+    })
+  examples(
+    command,
+    'offpeak next-round out.jsonl > calls.jsonl',
+    'offpeak next-round out.jsonl --input in.jsonl --tools answers.jsonl -o next.jsonl',
+  )
+}
+
+// Makes the next round of a tool loop. A line whose answer has tool calls is sent again, byte for byte, with the
+// assistant's message and the tool results at the end of its `messages`. custom_id, metadata and parameters stay the
+// same, so all rounds have one entity and one conversation.
+
+const Call = Type.Object({
+  id: Type.String(),
+  function: Type.Object({ name: Type.String(), arguments: Type.String() }),
+})
+
+/** An answer with tool calls. */
+const AnswerLine = Type.Object({
+  custom_id: Type.String(),
+  response: Type.Object({
+    body: Type.Object({
+      choices: Type.Array(Type.Object({ message: Type.Object({ tool_calls: Type.Array(Call) }) })),
+    }),
+  }),
+})
+
+const ToolResult = Type.Object({
+  custom_id: Type.String(),
+  tool_call_id: Type.String(),
+  /** The tool's result: text as it is, any other value as JSON. */
+  content: Type.Unknown(),
+})
+
+/** A tool call of a model; `arguments` is the model's JSON. */
+interface ToolCall {
+  custom_id: string
+  tool_call_id: string
+  name: string
+  arguments: string
+}
+
+interface Turn {
+  /** The assistant's message, as JSON. */
+  message: string
+  calls: ToolCall[]
+}
+
+/** The tool calls of an output file, by custom_id. */
+export async function readTurns(output: AsyncIterable<Buffer>): Promise<Map<string, Turn>> {
+  const turns = new Map<string, Turn>()
+  for await (const { line } of byteLines(output)) {
+    if (line.length === 0) continue
+    const answer: unknown = JSON.parse(line.toString())
+    if (!Value.Check(AnswerLine, answer)) continue
+    const message = answer.response.body.choices[0]?.message
+    if (!message || message.tool_calls.length === 0) continue
+    const { custom_id } = answer
+    const content = 'content' in message ? message.content : null
+    turns.set(custom_id, {
+      message: JSON.stringify({ role: 'assistant', content, tool_calls: message.tool_calls }),
+      calls: message.tool_calls.map((call) => ({ custom_id, tool_call_id: call.id, ...call.function })),
+    })
+  }
+  return turns
+}
+
+/** The tool results by custom_id and call. Throws a Failure that names the first invalid line. */
+export async function readToolResults(
+  results: AsyncIterable<Buffer>,
+): Promise<Map<string, Map<string, string>>> {
+  const found = new Map<string, Map<string, string>>()
+  let number = 0
+  for await (const { line } of byteLines(results)) {
+    number++
+    if (line.length === 0) continue
+    const result: unknown = JSON.parse(line.toString())
+    if (!Value.Check(ToolResult, result))
+      throw new Failure(`tool results, line ${number}: custom_id, tool_call_id and content are required`)
+    const { custom_id, tool_call_id, content } = result
+    const text = typeof content === 'string' ? content : JSON.stringify(content)
+    const ofLine = found.get(custom_id) ?? new Map<string, string>()
+    found.set(custom_id, ofLine.set(tool_call_id, text))
+  }
+  return found
+}
+
+/** The lines of the next round, in input order. Throws a Failure for a call without a result. */
+export async function* nextRound(
+  input: AsyncIterable<Buffer>,
+  turns: ReadonlyMap<string, Turn>,
+  results: ReadonlyMap<string, ReadonlyMap<string, string>>,
+): AsyncGenerator<Buffer> {
+  const scanner = new LineScanner({ validated: true })
+  for await (const { line: bytes } of byteLines(input)) {
+    if (bytes.length === 0) continue
+    const line = scanner.scan(bytes, 0, bytes.length)
+    if (!line.ok) throw new Failure(`the input is not the input file of this batch: ${line.message}`)
+    const turn = turns.get(line.custom_id)
+    if (!turn) continue
+    const { messages } = line.body
+    if (messages.kind !== 'array' || messages.count === 0)
+      throw new Failure(`the input is not the input file of this batch: ${line.custom_id} has no messages`)
+    const added = [turn.message, ...turn.calls.map((call) => toolMessage(call, results))]
+    const end = messages.end - 1
+    yield Buffer.concat([
+      bytes.subarray(0, end),
+      Buffer.from(`,${added.join(',')}`),
+      bytes.subarray(end),
+      NEWLINE,
+    ])
+  }
+}
+
+const NEWLINE = Buffer.from('\n')
+
+function toolMessage(
+  { custom_id, tool_call_id, name }: ToolCall,
+  results: ReadonlyMap<string, ReadonlyMap<string, string>>,
+): string {
+  const content = results.get(custom_id)?.get(tool_call_id)
+  if (content === undefined)
+    throw new Failure(`the tool results have no result for ${name} (${tool_call_id}) of line ${custom_id}`)
+  return JSON.stringify({ role: 'tool', tool_call_id, content })
+}

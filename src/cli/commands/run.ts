@@ -12,8 +12,7 @@ import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
 import { ApiError } from '../client/client.ts'
 import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
-import { ModelOverride } from '../client/request-lines.ts'
-import { uploadInput } from '../client/upload.ts'
+import { ModelOverride, uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
@@ -21,7 +20,6 @@ import type { ConfigFlags, Shell } from '../shell.ts'
 import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
 import { fileSource } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
-import { counted, humanCount, humanDuration, humanTime, humanUsd } from '../terminal/format.ts'
 import {
   type DedupeFlag,
   dedupeOption,
@@ -37,6 +35,11 @@ import {
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
 import {
   confirmed,
+  counted,
+  humanCount,
+  humanDuration,
+  humanTime,
+  humanUsd,
   type Output,
   paintFor,
   printJson,

@@ -1,13 +1,13 @@
-// serve, api and worker: run the service in one of its roles until a signal stops it.
-import { existsSync } from 'node:fs'
+// serve, api and worker: run the service in one of its roles until a signal stops it. config checks and shows its
+// configuration, reload has running services take it up.
+import { existsSync, readFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { apiKeyPath } from '../../config/config.ts'
 import { sleep } from '../../domain/clock.ts'
 import type { ConfigFlags, Role, Shell } from '../shell.ts'
-import { Failure, Interrupted } from '../terminal/failure.ts'
-import { examples, withConfig, withUpstream } from '../terminal/option-values.ts'
-import { aborted } from '../terminal/signals.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { aborted, Failure, Interrupted } from '../terminal/failure.ts'
+import { examples, withConfig, withJson, withUpstream } from '../terminal/option-values.ts'
+import { printJson, writeLine } from '../terminal/terminal.ts'
 
 interface ServeFlags extends ConfigFlags {
   upstream?: string
@@ -84,4 +84,66 @@ async function within<T>({ clock }: Shell, ms: number, work: Promise<T>): Promis
     // A pending timer would keep the process alive.
     over.abort()
   }
+}
+
+/** Drawn by `npm run docs`. */
+const SCHEMA = new URL('../../../docs/offpeak.schema.json', import.meta.url)
+
+export function addConfig(program: Command, shell: Shell): void {
+  const { stdout } = shell.terminal
+  const config = program
+    .command('config')
+    .description('check a configuration file, show what is in force, print the JSON Schema')
+  config
+    .command('check')
+    .description('report everything that is wrong with a configuration file and the OFFPEAK_ variables')
+    .argument('<file>', 'the configuration file')
+    .action(async (file: string) => {
+      await shell.launch.loadConfig({ config: file })
+      writeLine(stdout, `${file} is valid.`)
+    })
+  withConfig(withJson(config.command('show')))
+    .description('print the configuration in force, with defaults filled in and secrets hidden')
+    .action(async (flags: ConfigFlags & { json?: boolean }) => {
+      const { values, yaml } = await shell.launch.shownConfig(await shell.launch.loadConfig(flags))
+      if (flags.json) printJson(stdout, values)
+      else stdout.write(yaml)
+    })
+  config
+    .command('schema')
+    .description('print the JSON Schema of the configuration file, for editors')
+    .action(() => {
+      stdout.write(readFileSync(SCHEMA, 'utf8'))
+    })
+  examples(config, 'offpeak config check offpeak.yaml', 'offpeak config schema > offpeak.schema.json')
+}
+
+/** reload: has running services take up a changed configuration file. */
+export function addReload(program: Command, shell: Shell): void {
+  const reload = program
+    .command('reload')
+    .description('have the services of a data folder take up changed models, prices, upstreams and hours')
+  examples(
+    withConfig(reload).action((flags: ConfigFlags) => reloadServices(shell, flags)),
+    'offpeak reload',
+  )
+}
+
+async function reloadServices(shell: Shell, flags: ConfigFlags): Promise<void> {
+  const { stdout, stderr } = shell.terminal
+  // A file with mistakes is reported here already, and no service is asked.
+  const config = await shell.launch.loadConfig(flags)
+  const answers = await shell.launch.reload(config)
+  if (answers.size === 0)
+    throw new Failure(
+      `no service that runs on this machine uses the data folder ${config.data_dir}; name it with --data`,
+    )
+  const failed: string[] = []
+  for (const [pid, { error, needsRestart }] of answers) {
+    if (error !== null) failed.push(`process ${pid} changed nothing: ${error}`)
+    else writeLine(stdout, `process ${pid} has taken up the configuration`)
+    if (error === null && needsRestart.length > 0)
+      writeLine(stderr, `offpeak: process ${pid} needs a restart for changes of ${needsRestart.join(', ')}`)
+  }
+  if (failed.length > 0) throw new Failure(failed.join('\n'))
 }

@@ -3,9 +3,8 @@ import { type Command, Option } from 'commander'
 import { recordOf } from '../../domain/json-record.ts'
 import { type EngineOptions, SIMULATED_FAULTS, type SimulatedFault } from '../../domain/simulated-server.ts'
 import type { Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
+import { aborted, Failure } from '../terminal/failure.ts'
 import { commaList, examples, fraction, milliseconds, range, wholeNumber } from '../terminal/option-values.ts'
-import { aborted } from '../terminal/signals.ts'
 import { writeLine } from '../terminal/terminal.ts'
 
 interface SimFlags {

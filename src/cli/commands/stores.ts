@@ -8,9 +8,16 @@ import type { Config } from '../../config/config.ts'
 import { usd } from '../../domain/money.ts'
 import type { ConfigFlags, Doctor, Shell } from '../shell.ts'
 import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
-import { counted, humanBytes, humanCount, humanUsd } from '../terminal/format.ts'
 import { examples, withConfig, withJson } from '../terminal/option-values.ts'
-import { paintFor, printJson, writeLine } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanBytes,
+  humanCount,
+  humanUsd,
+  paintFor,
+  printJson,
+  writeLine,
+} from '../terminal/terminal.ts'
 
 export function addBackup(program: Command, shell: Shell): void {
   const backup = program

@@ -27,8 +27,8 @@ import {
 } from '../tables/join-answers.ts'
 import { openTable } from '../tables/open-table.ts'
 import { EXIT_NOT_SENT, Failure } from '../terminal/failure.ts'
-import { counted } from '../terminal/format.ts'
 import { type ProgressView, waitLine } from '../terminal/progress-view.ts'
+import { counted } from '../terminal/terminal.ts'
 import { type RunOrder, type RunState, readRunState, runStatePath } from './run-batch.ts'
 import {
   askedOf,

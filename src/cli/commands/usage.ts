@@ -7,9 +7,17 @@ import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { type ApiClient, ApiError, type Call } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import type { Shell } from '../shell.ts'
-import { counted, humanCount, humanUsd } from '../terminal/format.ts'
 import { examples, someOf } from '../terminal/option-values.ts'
-import { type Output, printJson, printTable, writeData, writeLine } from '../terminal/terminal.ts'
+import {
+  counted,
+  humanCount,
+  humanUsd,
+  type Output,
+  printJson,
+  printTable,
+  writeData,
+  writeLine,
+} from '../terminal/terminal.ts'
 import { capText } from './limits.ts'
 
 const PATH = '/v1/usage/entities'

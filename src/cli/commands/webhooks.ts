@@ -13,9 +13,8 @@ import { type ApiClient, pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
 import { addCall, addList, addResource } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
-import { counted, humanTime } from '../terminal/format.ts'
 import { examples, someOf, wholeNumber } from '../terminal/option-values.ts'
-import { printFields, writeLine } from '../terminal/terminal.ts'
+import { counted, humanTime, printFields, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ApiFlags {
   events?: string[]

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
+import { EventEmitter } from 'node:events'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import test from 'node:test'
-import { failureText } from './failure.ts'
+import { test } from 'node:test'
+import { testClock } from '../../../test/fakes/clock.ts'
+import { failureText, interruption } from './failure.ts'
 
 async function told(failing: () => Promise<unknown>): Promise<string> {
   try {
@@ -42,4 +44,60 @@ test('an error about a foreign listen address names the option to change', async
     text,
     /^offpeak: this machine does not have this address \(.*192\.0\.2\.1.*\); choose another --host$/,
   )
+})
+
+class Exited extends Error {}
+
+class Source extends EventEmitter {
+  ppid = 100
+  exit(code: number): never {
+    throw new Exited(String(code))
+  }
+}
+
+test('the first signal starts a graceful shutdown, the second ends the process, however soon it comes', () => {
+  const source = new Source()
+  const signal = interruption(source, { clock: testClock(), underNpm: false })()
+  assert.ok(!signal.aborted)
+  source.emit('SIGTERM')
+  assert.ok(signal.aborted)
+  assert.throws(() => source.emit('SIGTERM'), new Exited('130'))
+})
+
+test('under npm, a forwarded Ctrl-C does not count as a second signal', async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, underNpm: true })()
+  source.emit('SIGINT')
+  source.emit('SIGINT')
+  assert.ok(signal.aborted)
+  await clock.advance(1_000)
+  assert.throws(() => source.emit('SIGINT'), new Exited('130'))
+})
+
+test('under npm, the exit of the parent process counts as a signal', async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, underNpm: true })()
+  await clock.advance(10_000)
+  assert.ok(!signal.aborted)
+  source.ppid = 1
+  await clock.advance(1_000)
+  assert.ok(signal.aborted)
+  assert.equal(clock.waiting, 0)
+})
+
+test('without npm, a process continues after the exit of its parent', async () => {
+  const source = new Source()
+  const clock = testClock()
+  const signal = interruption(source, { clock, underNpm: false })()
+  source.ppid = 1
+  await clock.advance(10_000)
+  assert.ok(!signal.aborted)
+})
+
+test('without a handler, signals end the process as usual', () => {
+  const source = new Source()
+  interruption(source, { clock: testClock(), underNpm: true })
+  assert.equal(source.listenerCount('SIGTERM'), 0)
 })

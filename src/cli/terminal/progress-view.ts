@@ -1,11 +1,22 @@
 // Shows progress: on a terminal as one line that is redrawn in place, elsewhere (a log, a pipe) as a plain line at
 // every change of phase and every few seconds in between.
-
 import { SingleBar } from 'cli-progress'
 import type { Clock } from '../../domain/clock.ts'
 import { visible } from '../../domain/text.ts'
-import { counted, humanBytes, humanCount, humanDuration, humanRate, humanUsd } from './format.ts'
-import { type Output, type Paint, paintFor, plain, shown, writeLine } from './terminal.ts'
+import {
+  counted,
+  humanBytes,
+  humanCount,
+  humanDuration,
+  humanRate,
+  humanUsd,
+  type Output,
+  type Paint,
+  paintFor,
+  plain,
+  shown,
+  writeLine,
+} from './terminal.ts'
 
 /**
  * The progress of a batch in one line of bounded width. When it is too wide, the bar shrinks first, then the reason why

@@ -9,8 +9,7 @@ import { type MessageKey, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
-import { Time } from '../parts/figures.tsx'
-import { Section } from '../parts/page.tsx'
+import { Section, Time } from '../parts/page.tsx'
 import { useGet } from '../resource.ts'
 
 const MEASURES = ['lines', 'tokens'] as const

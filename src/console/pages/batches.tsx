@@ -1,26 +1,26 @@
-// The page of batches lists them with their progress, failures and cost.
+// The page of batches lists them with their progress, failures and cost. A project without a batch is shown an example
+// file, and the five calls that run it.
 import type { VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { List } from '../../wire/list.ts'
 import type { ModelObject } from '../../wire/model.ts'
+import type { List } from '../../wire/shape.ts'
 import { pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
-import { LinkButton, NewBatchButton } from '../parts/button.tsx'
+import { CopyButton, LinkButton, NewBatchButton } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
-import { Time } from '../parts/figures.tsx'
 import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
-import { Page } from '../parts/page.tsx'
+import { Page, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { useGet, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
-import { FirstBatch } from './first-batch.tsx'
+import { SIMULATOR } from './new-batch-source.tsx'
 
 const PATH = '/v1/batches'
 const STATUSES = [
@@ -268,4 +268,45 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
       )}
     </div>
   )
+}
+
+export function FirstBatch(): VNode {
+  const calls = fiveCalls(location.origin)
+  const models = useGet<List<ModelObject>>('/v1/models')
+  const simulated = models.data?.data.some(({ id }) => id === SIMULATOR)
+  return (
+    <div class="empty wide">
+      <h2>{t('first.title')}</h2>
+      <p>{t('first.text')}</p>
+      <div class="row">
+        <LinkButton label={t('nav.new')} href={href('/new')} icon="new" kind="primary" />
+        <LinkButton
+          label={t(simulated ? 'first.simulated' : 'first.example')}
+          href={`${href('/new')}?example=1`}
+          icon="play"
+        />
+      </div>
+      <div class="section-head">
+        <h3>{t('first.calls')}</h3>
+        <CopyButton text={calls} />
+      </div>
+      <pre class="code-block" tabIndex={0} role="region" aria-label={t('first.calls')}>
+        {calls}
+      </pre>
+    </div>
+  )
+}
+
+function fiveCalls(base: string): string {
+  return `# 1. ${t('first.call1')}
+curl ${base}/v1/files -H "Authorization: Bearer $KEY" -F purpose=batch -F file=@input.jsonl
+# 2. ${t('first.call2')}
+curl ${base}/v1/files/$FILE -H "Authorization: Bearer $KEY"
+# 3. ${t('first.call3')}
+curl ${base}/v1/batches -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
+  -d '{"input_file_id": "'$FILE'", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
+# 4. ${t('first.call4')}
+curl ${base}/v1/batches/$BATCH -H "Authorization: Bearer $KEY"
+# 5. ${t('first.call5')}
+curl ${base}/v1/files/$OUTPUT/content -H "Authorization: Bearer $KEY" -o answers.jsonl`
 }

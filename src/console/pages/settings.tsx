@@ -1,17 +1,16 @@
-// The page of settings changes language and colours of the console, and shows operators the configuration in force.
+// The page of settings changes language and colours of the console, and shows operators the configuration in force. The
+// browser stores language and colours.
 import type { VNode } from 'preact'
 import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'
-import { print } from '../exact-json.ts'
 import { quotaText } from '../format.ts'
-import { LANGUAGES, t } from '../i18n.ts'
+import { isLanguage, LANGUAGES, type Language, languageOf, useLanguage as loadLanguage, t } from '../i18n.ts'
+import { print } from '../json.ts'
 import { optionsOf, SelectField } from '../parts/field.tsx'
-import { Facts, Time } from '../parts/figures.tsx'
 import { FailureNotice } from '../parts/notice.tsx'
-import { Page, Section } from '../parts/page.tsx'
+import { Facts, Page, Section, Time } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
-import { language, setLanguage, setTheme, THEMES, theme } from '../preferences.ts'
 import { useGet } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
@@ -75,4 +74,54 @@ export function Settings(): VNode {
       ) : null}
     </Page>
   )
+}
+
+const THEMES = ['auto', 'light', 'dark'] as const
+type Theme = (typeof THEMES)[number]
+
+const THEME = 'offpeak.theme'
+const LANGUAGE = 'offpeak.language'
+
+/** A browser may refuse to keep anything. */
+function kept(name: string): string | null {
+  try {
+    return localStorage.getItem(name)
+  } catch {
+    return null
+  }
+}
+
+function keep(name: string, value: string): void {
+  try {
+    localStorage.setItem(name, value)
+  } catch {
+    // It lasts as long as the page then.
+  }
+}
+
+function theme(): Theme {
+  return THEMES.find((name) => name === kept(THEME)) ?? 'auto'
+}
+
+function setTheme(name: Theme): void {
+  keep(THEME, name)
+  document.documentElement.dataset.theme = name
+}
+
+function language(): Language {
+  return languageOf(kept(LANGUAGE), navigator.languages)
+}
+
+/** The page has to be loaded again for every text to follow. */
+function setLanguage(name: string): void {
+  if (isLanguage(name)) keep(LANGUAGE, name)
+  location.reload()
+}
+
+/** Called before the first page is drawn. */
+export async function applyPreferences(): Promise<void> {
+  document.documentElement.dataset.theme = theme()
+  const name = language()
+  document.documentElement.lang = name
+  await loadLanguage(name, navigator.languages.find((tag) => tag.toLowerCase().startsWith(name)) ?? name)
 }

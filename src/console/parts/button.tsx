@@ -1,4 +1,4 @@
-// Draws buttons, menus, and links.
+// Draws buttons, menus, links, and their icons.
 import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { pathWith } from '../api.ts'
@@ -6,7 +6,6 @@ import { later } from '../browser-clock.ts'
 import { t } from '../i18n.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
-import { Icon, type IconName } from './icon.tsx'
 
 interface ButtonProps {
   label: ComponentChildren
@@ -182,4 +181,41 @@ export function Menu({
 export function Entity({ name }: { name: string }): VNode {
   const isOpen = may('usage:read') || may('limits:read')
   return isOpen ? <a href={pathWith(href('/usage'), { entity: name })}>{name}</a> : <span>{name}</span>
+}
+
+// Icons of 16 by 16 pixels, all in the colour of the text around them.
+
+const PATHS = {
+  overview: 'M2.5 8 8 3l5.5 5M4 7v6h8V7',
+  batches: 'M2.5 4h11M2.5 8h11M2.5 12h7',
+  new: 'M8 3v10M3 8h10',
+  files: 'M4 2.5h5l3 3v8H4zM9 2.5v3h3',
+  usage: 'M3 13V8M8 13V3M13 13V6',
+  limits: 'M2.5 11a5.5 5.5 0 0 1 11 0M8 11l2.6-3.4',
+  webhooks: 'M8 2.5v6m0 0 2.5-2.5M8 8.5 5.5 6M3 10v3h10v-3',
+  audit: 'M7 11.5a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9Zm3.2-1.3 3.3 3.3',
+  keys: 'M10 6.5a3 3 0 1 1-1.2-2.4M8 8.5l-5 5m2.5-2.5 1.5 1.5',
+  servers: 'M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01',
+  settings: 'M2.5 4.5h6m3 0h2m-11 7h2m3 0h6M10 3v3M6 10v3',
+  down: 'M4 6.5 8 10.5l4-4',
+  right: 'M6 4l4 4-4 4',
+  copy: 'M5.5 5.5h7v7h-7zM3.5 10.5v-7h7',
+  check: 'M3 8.5 6.5 12 13 4.5',
+  cross: 'M4 4l8 8M12 4l-8 8',
+  menu: 'M2.5 4.5h11M2.5 8h11M2.5 11.5h11',
+  download: 'M8 2.5v7m0 0 3-3m-3 3-3-3M3 12.5h10',
+  retry: 'M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3',
+  pause: 'M5.5 3.5v9M10.5 3.5v9',
+  play: 'M5 3.5v9l7.5-4.5z',
+  external: 'M9 3h4v4M13 3 7.5 8.5M11 9.5V13H3V5h3.5',
+} as const
+
+export type IconName = keyof typeof PATHS
+
+export function Icon({ name }: { name: IconName }): VNode {
+  return (
+    <svg class="icon" viewBox="0 0 16 16" width={16} height={16} aria-hidden="true" focusable="false">
+      <path d={PATHS[name]} />
+    </svg>
+  )
 }

@@ -16,7 +16,7 @@ import {
   LineList,
   LinesQuery,
 } from '../../wire/batch-line.ts'
-import { pageOf } from '../request/page.ts'
+import { pageOf } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
 

@@ -2,10 +2,9 @@
 import { unixSeconds } from '../../domain/clock.ts'
 import type { Model } from '../../domain/model.ts'
 import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
-import { text } from '../../wire/shape.ts'
-import { readPage } from '../request/page.ts'
+import { listOf, PageQuery, text } from '../../wire/shape.ts'
+import { readPage } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const ACTIONS = [

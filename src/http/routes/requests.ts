@@ -8,11 +8,10 @@ import { listHttpRequests } from '../../store/calls.ts'
 import { namesOfPersons } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
-import { maybeText, time } from '../../wire/shape.ts'
+import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
-import { readPage } from '../request/page.ts'
+import { readPage } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const DEFAULT_DAYS = 30

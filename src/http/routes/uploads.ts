@@ -21,11 +21,10 @@ import {
   UploadPartObject,
   UploadStatusShape,
 } from '../../wire/file.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
+import { listOf, PageQuery } from '../../wire/shape.ts'
 import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
-import { objectRoutes } from '../object-routes.ts'
+import { objectRoutes, readPage } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
-import { readPage } from '../request/page.ts'
 import { whileConnected } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { showFile } from './files.ts'

@@ -1,13 +1,15 @@
-// Manages webhooks; lists events of batches and limits, and their deliveries.
+// Manages webhooks; lists events of batches and limits, and their deliveries; receives the webhooks of batch APIs.
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { replayEvent, replayFailed } from '../../notify/deliver.ts'
 import { eventObject, recordTestEvent, wantedTypes } from '../../notify/record-event.ts'
-import { newSigningSecret } from '../../notify/webhook-signature.ts'
+import { isSigned, newSigningSecret } from '../../notify/webhook-signature.ts'
 import { webhookUrl } from '../../notify/webhook-url.ts'
+import { hastenRemoteBatch } from '../../store/remote-batches.ts'
 import { insertRow, lockRow, readOwn, readRow } from '../../store/rows.ts'
 import type { WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
@@ -36,12 +38,10 @@ import {
   WebhookObject,
   WebhookWithSecret,
 } from '../../wire/event.ts'
-import { listOf, PageQuery } from '../../wire/list.ts'
-import { maybeText } from '../../wire/shape.ts'
+import { listOf, maybeText, PageQuery } from '../../wire/shape.ts'
 import { quotaHolder } from '../access/caller.ts'
-import { objectRoutes } from '../object-routes.ts'
-import { readPage } from '../request/page.ts'
-import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { objectRoutes, readPage } from '../object-routes.ts'
+import { type App, found, publicRoute, type RouteDependencies, route } from '../route.ts'
 
 export function eventRoutes(app: App, { store }: RouteDependencies): void {
   objectRoutes(app, '/v1/events/:event_id', {
@@ -288,4 +288,46 @@ function showDelivery(delivery: ListedDelivery): DeliveryObject {
     last_attempt_at: secondsOrNull(delivery.last_attempt_at),
     next_attempt_at: secondsOrNull(delivery.next_attempt_at),
   }
+}
+
+// POST /v1/batch-apis/webhook: a batch API reports that one of its batches has ended. The call needs no key but a
+// signature (Standard Webhooks) by the secret of an upstream, and can only cause an early poll of a batch of that
+// upstream. Unknown batches and repeated messages are answered like any other.
+
+export function batchApiWebhookRoute(
+  app: App,
+  { store, clock, wake, batchApiSecrets }: RouteDependencies,
+): void {
+  publicRoute(app, 'POST /v1/batch-apis/webhook', {
+    raw: true,
+    doc: {
+      operation: 'receiveBatchApiWebhook',
+      summary: 'A batch API tells of a batch',
+      description:
+        'For the webhooks of batch APIs that are upstreams, signed as Standard Webhooks say with the `webhook_secret` of the upstream. The batch that the event names in `data.id` is looked at now; batches that are not known are answered alike.',
+      answer: Type.Object({ received: Type.Literal(true) }),
+      errors: ['invalid_signature', 'unsupported_media_type', 'payload_too_large', 'request_timeout'],
+    },
+    async handler({ headers, body, log }) {
+      const bytes = Buffer.isBuffer(body) ? body : Buffer.alloc(0)
+      const signed = batchApiSecrets().filter(({ secret }) => isSigned(secret, headers, bytes))
+      if (signed.length === 0) throw new ApiError('invalid_signature')
+      const remote_id = batchOf(bytes)
+      const upstreams = [...new Set(signed.map(({ upstream }) => upstream))]
+      const isKnown =
+        remote_id !== null &&
+        (await store.write((tx) => hastenRemoteBatch(tx, remote_id, upstreams, clock.now())))
+      log.debug({ remote_batch: remote_id, upstreams, known: isKnown }, 'a batch API told of a batch')
+      if (isKnown) wake()
+      return { received: true as const }
+    },
+  })
+}
+
+/** OpenAI and Offpeak name the batch in `data.id`. */
+function batchOf(bytes: Buffer): string | null {
+  const event = parsedJson(bytes.toString('utf8'))
+  const data = isRecord(event) ? event.data : null
+  const id = isRecord(data) ? data.id : null
+  return typeof id === 'string' && !id.includes('\0') ? id : null
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { byteLines } from '../../jsonl/byte-lines.ts'
-import { ModelOverride } from './request-lines.ts'
+import { ModelOverride } from './upload.ts'
 
 async function* blocksOf(...blocks: (string | Uint8Array)[]): AsyncGenerator<Buffer> {
   for (const block of blocks) yield Buffer.from(block)

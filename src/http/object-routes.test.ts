@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { testServer } from '../../../test/support/test-server.ts'
+import { testServer } from '../../test/support/test-server.ts'
 
 test('a list is newest first and names the next cursor', async () => {
   await using server = await testServer()

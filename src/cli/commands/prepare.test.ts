@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import { test } from 'node:test'
-import { nextRound, readToolResults, readTurns } from './next-round.ts'
+import { nextRound, readToolResults, readTurns } from './prepare.ts'
 
 function stream(...lines: string[]): Readable {
   return Readable.from(lines.map((line) => Buffer.from(`${line}\n`)))

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type ClientRequest, createServer, get } from 'node:http'
 import { type TestContext, test } from 'node:test'
 import { ApiError } from '../../domain/errors.ts'
-import { type HeavyRead, HeavyReads } from './heavy-reads.ts'
+import { type HeavyRead, HeavyReads } from './long-calls.ts'
 
 type Pieces = (read: HeavyRead, work: () => Promise<void>, name: string) => AsyncIterable<Buffer>
 
