@@ -5,7 +5,7 @@ import { isTerminal } from '../domain/batch.ts'
 import { dayText } from '../domain/days.ts'
 import { atMost, NANOS_PER_USD, nanosFromUsd, sumOf, usdLiteral } from '../domain/money.ts'
 import { readChunkJournal } from '../results/journal.ts'
-import { readSpans } from '../results/read-spans.ts'
+import { readSpans } from '../results/read-content.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf } from '../store/chunks.ts'
 import {

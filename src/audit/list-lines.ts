@@ -18,7 +18,7 @@ import {
   inputLines,
   type ReadPorts,
 } from '../results/finished-lines.ts'
-import { readSpans } from '../results/read-spans.ts'
+import { readSpans } from '../results/read-content.ts'
 import { listBatches } from '../store/batches.ts'
 import { chunksOf, readChunkOfLine } from '../store/chunks.ts'
 import { readVisibleInput } from '../store/files.ts'

@@ -18,7 +18,6 @@ import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
-import { startupFailure } from '../store/postgres/database-failure.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
@@ -79,7 +78,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
     return Object.assign(store, { clock, close })
   } catch (error) {
     await store.close()
-    throw config.database.kind === 'sqlite' ? error : startupFailure(error)
+    throw error
   }
 }
 

@@ -6,10 +6,11 @@ import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
 import type { Span } from '../domain/tracing.ts'
+import { NO_ATTEMPTS } from '../results/line-record.ts'
+import { endLine } from '../results/traces.ts'
 import type { Ports } from '../store/store.ts'
 import type { Ticket } from './circuit.ts'
 import type { Lane } from './lane.ts'
-import { endSpan, startSpan } from './line-span.ts'
 import { IN_FLIGHT } from './line-state.ts'
 import type { Lines } from './lines.ts'
 import type { Cohort } from './plateau.ts'
@@ -56,7 +57,9 @@ class Attempt implements BackendCall, Call {
     this.endpoint = run.lines[position]!.endpoint
     this.body = requestBody(run, position, server)
     const { trace } = run.results
-    this.span = trace?.samplesLine() ? startSpan(trace, run, position, server, sentAt) : null
+    this.span = trace?.samplesLine()
+      ? trace.startLine(run.lines[position]!, server.name, tries ?? NO_ATTEMPTS, sentAt)
+      : null
   }
 
   get batch_id(): string {
@@ -127,7 +130,7 @@ export class Sender {
     const { run, position, server, sentAt: at, span } = attempt
     try {
       const now = clock.now()
-      if (span) endSpan(span, result, attempt.endpoint, now)
+      if (span) endLine(span, result, attempt.endpoint, now)
       const isAborted = run.isAborted && result.kind === 'failed'
       const isOurs = result.kind === 'failed' && result.code === 'internal_error'
       observe?.attempted(server, isAborted ? 'aborted' : result.kind, now - at)

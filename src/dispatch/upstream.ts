@@ -8,7 +8,7 @@ import type { RecordObserver } from '../results/commit-queue.ts'
 import { Circuit, type Miss, type Ticket } from './circuit.ts'
 import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
 import type { LiveServer } from './live/live-server.ts'
-import { OperatorFields, type Priority } from './operator-fields.ts'
+import { OperatorFields, type Priority } from './request-body.ts'
 import type { Blame, MissedResult } from './retry-policy.ts'
 
 /** The pause of an upstream that throttles its only line in flight and names no time. */

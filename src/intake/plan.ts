@@ -13,10 +13,10 @@ import { recordProjectedSpend } from '../ledger/check-limits.ts'
 import { negotiateLanguage } from '../ledger/limit-error.ts'
 import { settle } from '../ledger/settle.ts'
 import type { Tally } from '../ledger/tally.ts'
+import { endBatch, type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
 import { addBatchStatistics, sumOfTallies } from '../results/batch-statistics.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
 import { deltaOf } from '../results/commit.ts'
-import { endBatch, type FinishRules, finishIfDone } from '../results/finish.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { type SealedChunk, sealChunk } from '../results/seal.ts'
 import { addToBatch, moveBatch, setBatch } from '../store/batches.ts'
@@ -31,7 +31,7 @@ import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.
 import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { admitLines, modelsText } from './create-batch.ts'
-import { readIndex, readProjection } from './read-index.ts'
+import { readIndex, readProjection } from './file-index.ts'
 
 const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */

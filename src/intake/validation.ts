@@ -4,10 +4,10 @@ import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, type ChunkSpan } from '../domain/batch.ts'
 import { ERRORS, type ErrorCode } from '../domain/errors.ts'
 import { shortened } from '../domain/text.ts'
+import { type LineSink, LineSplitter } from '../jsonl/byte-lines.ts'
 import { type Entries, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
-import { type LineSink, LineSplitter } from './line-split.ts'
 import { IDS_IN_MEMORY_MAX, type StoredIds } from './stored-ids.ts'
 
 interface LineError {

@@ -1,5 +1,6 @@
 // Splits a stream of blocks of bytes into lines, and tells the bytes of an input that belong to no line: the byte order
 // mark, the CR of a CRLF, and blank lines. Validation and dispatch have to agree on them.
+import { isUtf8 } from 'node:buffer'
 
 export const LF = 0x0a
 const CR = 0x0d
@@ -57,4 +58,118 @@ export async function* byteLines(
     bytes += block.length - start
   }
   if (bytes > 0) yield ended(Buffer.alloc(0))
+}
+
+// `LineSplitter` splits an input for validation: a line within one block is not copied, and a line that is too long is not
+// buffered. Blank lines are counted and skipped; a byte order mark at the start of the file and the CR of a CRLF
+// are not part of a line.
+
+/** Receives every line that is not blank. `number` counts from 1, including blank lines. */
+export interface LineSink {
+  /**
+   * A line of valid UTF-8 is `bytes[start, end)`, valid during the call. In the stream it takes
+   * `byte_start` to `byte_end`, its line break included.
+   */
+  line(bytes: Buffer, start: number, end: number, number: number, byte_start: number, byte_end: number): void
+  tooLong(number: number): void
+  notUtf8(number: number): void
+}
+
+/** A byte order mark and a CR do not count for the length of a line. */
+const EXTRA_BYTES_MAX = 4
+
+export class LineSplitter {
+  #lineBytesMax: number
+  #sink: LineSink
+  /** Lines begun so far. */
+  #number = 1
+  /** Where in the stream the next block begins. */
+  #offset = 0
+  /** The beginning of a line that is not complete yet. */
+  #partial = Buffer.allocUnsafe(4096)
+  #partialBytes = 0
+  /** Inside a line that is already known to be too long. */
+  #skipping = false
+
+  constructor(line_bytes_max: number, sink: LineSink) {
+    this.#lineBytesMax = line_bytes_max
+    this.#sink = sink
+  }
+
+  /** Reads the next block of the stream. The block may be reused afterwards. */
+  push(block: Buffer): void {
+    let start = 0
+    if (this.#partialBytes > 0 || this.#skipping) {
+      const newline = block.indexOf(LF)
+      if (newline < 0) {
+        this.#keep(block, 0, block.length)
+        this.#offset += block.length
+        return
+      }
+      this.#keep(block, 0, newline + 1)
+      start = newline + 1
+      this.#finishPartial(this.#offset + start)
+    }
+    const end = block.lastIndexOf(LF) + 1
+    if (end > start) this.#lines(block, start, end)
+    if (Math.max(start, end) < block.length) this.#keep(block, Math.max(start, end), block.length)
+    this.#offset += block.length
+  }
+
+  /** Ends the stream; the last line needs no line break. */
+  end(): void {
+    if (this.#partialBytes > 0 || this.#skipping) this.#finishPartial(this.#offset)
+  }
+
+  /** Passes on the whole lines in `block[start, end)`. */
+  #lines(block: Buffer, start: number, end: number): void {
+    const clean = isUtf8(start === 0 && end === block.length ? block : block.subarray(start, end))
+    let from = start
+    while (from < end) {
+      const newline = block.indexOf(LF, from)
+      this.#line(block, from, newline, clean, this.#offset + from, this.#offset + newline + 1)
+      from = newline + 1
+    }
+  }
+
+  #finishPartial(byte_end: number): void {
+    if (this.#skipping) {
+      this.#sink.tooLong(this.#number++)
+    } else {
+      const partial = this.#partial
+      const length = this.#partialBytes
+      const end = partial[length - 1] === LF ? length - 1 : length
+      this.#line(partial, 0, end, false, byte_end - length, byte_end)
+    }
+    this.#partialBytes = 0
+    this.#skipping = false
+  }
+
+  #line(bytes: Buffer, from: number, to: number, clean: boolean, byte_start: number, byte_end: number): void {
+    const start = byte_start === 0 && hasByteOrderMark(bytes, from, to) ? from + 3 : from
+    const end = withoutCr(bytes, start, to)
+    const number = this.#number++
+    if (end - start > this.#lineBytesMax) this.#sink.tooLong(number)
+    else if (isBlank(bytes, start, end)) return
+    else if (!clean && !isUtf8(bytes.subarray(start, end))) this.#sink.notUtf8(number)
+    else this.#sink.line(bytes, start, end, number, byte_start + start - from, byte_end)
+  }
+
+  /** Keeps bytes of the unfinished line, unless it is too long to be accepted. */
+  #keep(block: Buffer, start: number, end: number): void {
+    if (this.#skipping) return
+    const bytes = this.#partialBytes + end - start
+    const lineBreak = block[end - 1] === LF ? 1 : 0
+    if (bytes - lineBreak > this.#lineBytesMax + EXTRA_BYTES_MAX) {
+      this.#skipping = true
+      return
+    }
+    if (bytes > this.#partial.length) {
+      const grown = Buffer.allocUnsafe(Math.max(bytes, 2 * this.#partial.length))
+      this.#partial.copy(grown, 0, 0, this.#partialBytes)
+      this.#partial = grown
+    }
+    block.copy(this.#partial, this.#partialBytes, start, end)
+    this.#partialBytes = bytes
+  }
 }

@@ -19,7 +19,7 @@ import { type RemoteWork, remoteWorkOf } from '../store/remote-batches.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { hasWorker, type LaneReport, listLaneReports } from '../store/workers.ts'
-import { hoursOf, modelsOf } from './deadline-risk.ts'
+import { hoursOf, modelsOf } from './completion.ts'
 
 interface WaitingReason {
   code: WaitingCode

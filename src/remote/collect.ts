@@ -17,8 +17,8 @@ import { changeRemoteBatch, linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
+import { endpointOf, remoteId, remoteIdOf } from './creation.ts'
 import { cancelMs } from './recall.ts'
-import { endpointOf, remoteId, remoteIdOf } from './requests.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How long a batch that has ended waits when its results cannot be read. */

@@ -24,9 +24,9 @@ test('of two batches that a batch API made of one call the second is cancelled',
 
 test('a batch that may still come into being is created again only when the batch API has settled', async () => {
   await using world = await makeWorld()
-  const { creations, creation, clock } = world
+  const { creations, creation, api, clock } = world
   await creations.pursue({ ...creation, isNew: true })
-  await clock.advance(creation.api.settleMs - 1)
+  await clock.advance(api.settleMs - 1)
   assert.equal((await creations.pursue(creation)).kind, 'later')
   assert.equal(world.created, 1)
   await clock.advance(1)
@@ -36,11 +36,11 @@ test('a batch that may still come into being is created again only when the batc
 
 test('a batch that may be one of several is not created again, and waited for like any that is there', async () => {
   await using world = await makeWorld()
-  const { creations, creation, run, clock } = world
+  const { creations, creation, api, run, clock } = world
   await creations.pursue({ ...creation, isNew: true })
   world.isUndecided = true
   world.mayGiveUp = (since) => clock.now() >= since
-  await clock.advance(2 * creation.api.settleMs)
+  await clock.advance(2 * api.settleMs)
   assert.equal((await creations.pursue(creation)).kind, 'later')
   await clock.advance(recallAt(run.batch) - clock.now() - 1)
   assert.equal((await creations.pursue(creation)).kind, 'later')
@@ -101,15 +101,13 @@ async function makeWorld() {
   const creation = {
     ...{ run, row },
     isNew: false,
-    api: api as BatchApi,
+    positions: [0],
+    upstream: { api: api as BatchApi, modelJson: null, operatorFields: null },
     signal: new AbortController().signal,
-    endpoint: '/v1/chat/completions' as const,
-    requests: () => [],
-    metadata: {},
   }
   return Object.assign(
     known,
-    { run, row, creations, creation, clock },
+    { run, row, creations, creation, api, clock },
     {
       [Symbol.asyncDispose]: () => world[Symbol.asyncDispose](),
     },

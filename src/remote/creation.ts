@@ -6,7 +6,6 @@
 //              the last attempt could have had an effect
 //   open       the batch exists, and its ID is known
 import {
-  type BatchApi,
   BatchApiError,
   type BatchRequest,
   type SeenBatch,
@@ -15,13 +14,16 @@ import {
 } from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
+import { requestBody } from '../dispatch/request-body.ts'
 import type { Run } from '../dispatch/run.ts'
 import { stopReason } from '../domain/batch.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
+import { base32 } from '../domain/ids.ts'
 import { announceCreation, changeRemoteBatch, creationAge, openRemoteIds } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports, Store } from '../store/store.ts'
+import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { recallAt } from './recall.ts'
 
 /** How soon a batch is looked at after it was created. */
@@ -61,12 +63,11 @@ interface Creation {
   row: RemoteBatchRow
   /** Whether this worker has just stored it. */
   isNew: boolean
-  api: BatchApi
+  /** The lines, in the order of the file. */
+  positions: readonly number[]
+  upstream: Pick<BatchApiUpstream, 'api' | 'modelJson' | 'operatorFields'>
   /** Aborted when the worker stops. */
   signal: AbortSignal
-  endpoint: EndpointPath
-  requests: () => BatchRequest[]
-  metadata: Readonly<Record<string, string>>
 }
 
 export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
@@ -98,7 +99,8 @@ export class Creations {
   }
 
   async #upload(creation: Creation): Promise<CreationEnd> {
-    const { run, row, isNew, api, signal } = creation
+    const { run, row, isNew, signal } = creation
+    const { api } = creation.upstream
     if (this.#hasStopped(run)) return NOT_SENT
     let file_id: string | null
     try {
@@ -108,7 +110,7 @@ export class Creations {
         if (known !== null) await api.remove(known)
         return { kind: 'unsent' }
       }
-      file_id = known ?? (await api.upload(row.id, creation.requests(), signal))
+      file_id = known ?? (await api.upload(row.id, batchRequests(creation), signal))
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
       if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
@@ -119,7 +121,8 @@ export class Creations {
 
   async #create(creation: Creation, file_id: string | null): Promise<CreationEnd> {
     const { store, clock, isCertain } = this.#options
-    const { run, row, api, signal, endpoint, requests, metadata } = creation
+    const { run, row, positions, signal } = creation
+    const { api } = creation.upstream
     row.file_id = file_id
     const announced = await store.write((tx) => announceCreation(tx, row, run.results.lease))
     if (!announced) return { kind: 'lost' }
@@ -129,6 +132,9 @@ export class Creations {
     row.failing_since = null
     if (!isCertain() || run.stopped !== null) return { kind: 'later', at: clock.now() }
     try {
+      const requests = (): BatchRequest[] => batchRequests(creation)
+      const endpoint = endpointOf(run, positions)
+      const metadata = requestMetadata(run)
       const created = await api.create({ name: row.id, file_id, requests, endpoint, metadata }, signal)
       return await this.#opened(creation, created)
     } catch (error) {
@@ -139,7 +145,8 @@ export class Creations {
 
   async #lookUp(creation: Creation): Promise<CreationEnd> {
     const { store, clock, log } = this.#options
-    const { run, row, api } = creation
+    const { run, row } = creation
+    const { api } = creation.upstream
     // Before it is looked for: what is on its way then may still take effect.
     const ageMs = await creationAge(store.read, row.id)
     const found = await api.find(wantedBatch(store, row), creation.signal)
@@ -188,7 +195,7 @@ export class Creations {
    * Another worker has gone on with the row meanwhile: this one stood still for so long that its call to create the batch
    * had become impossible by all appearance. A batch that the row does not name is one too many.
    */
-  async #cancelUnknown({ row, api, signal }: Creation, id: string): Promise<void> {
+  async #cancelUnknown({ row, upstream: { api }, signal }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options
     const stored = await readRow(store.read, 'remote_batches', { id: row.id })
     if (!stored || stored.state === 'creating' || stored.remote_id === id) return
@@ -198,7 +205,7 @@ export class Creations {
 
   /** The batch may be there, and nobody can tell now. */
   async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
-    const { run, row, api } = creation
+    const { run, row, upstream } = creation
     const { store, clock, log, mayGiveUp } = this.#options
     if (!(error instanceof BatchApiError)) throw error
     if (run.stopped === 'lost') return { kind: 'lost' }
@@ -219,7 +226,10 @@ export class Creations {
       Object.assign(row, { failing_since, detail })
     }
     const ageMs = now - (row.creating_at ?? row.created)
-    return { kind: 'later', at: now + Math.max(waitMs(ageMs), Math.min(api.settleMs, LOOK_AGAIN_MS_MIN)) }
+    return {
+      kind: 'later',
+      at: now + Math.max(waitMs(ageMs), Math.min(upstream.api.settleMs, LOOK_AGAIN_MS_MIN)),
+    }
   }
 
   #isPaused({ run, row }: Creation): boolean {
@@ -258,4 +268,40 @@ const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
 
 function waitMs(ageMs: number): number {
   return Math.max(LOOK_AGAIN_MS_MIN, Math.min(LOOK_AGAIN_MS_MAX, ageMs / 2))
+}
+
+// Makes the requests of a remote batch. A line's `custom_id` there is its request ID here, so its record there names
+// the line; the caller's own custom_id is not sent, as several batches may share it.
+
+/** The name of a line at a batch API. */
+export function remoteIdOf(run: Run, position: number): string {
+  return remoteId(run, run.lines[position]!.line)
+}
+
+export function remoteId({ requestIdPrefix }: Pick<Run, 'requestIdPrefix'>, line: number): string {
+  return requestIdPrefix + base32(line)
+}
+
+/** Where the batch API takes them, with entity, tags and conversation of each line. */
+function batchRequests({ run, positions, upstream }: Creation): BatchRequest[] {
+  return positions.map((position) => {
+    const { endpoint, entity, tags, conversation } = run.lines[position]!
+    const known = Object.entries({ entity, tags, conversation }).filter(([, value]) => value !== null)
+    const metadata = upstream.api.lineMetadata && known.length > 0 ? Object.fromEntries(known) : null
+    return {
+      custom_id: remoteIdOf(run, position),
+      endpoint,
+      metadata,
+      body: requestBody(run, position, upstream),
+    }
+  })
+}
+
+/** The metadata of the whole remote batch, for people who see it there. */
+function requestMetadata({ batch, claim }: Run): Record<string, string> {
+  return { offpeak_batch: batch.id, offpeak_chunk: String(claim.idx) }
+}
+
+export function endpointOf(run: Run, positions: readonly number[]): EndpointPath {
+  return run.lines[positions[0] ?? 0]!.endpoint
 }

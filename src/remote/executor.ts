@@ -24,9 +24,8 @@ import { linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
-import { Creations, type CreationsOptions } from './creation.ts'
+import { Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
 import { recallAt } from './recall.ts'
-import { batchRequests, endpointOf, remoteIdOf, requestMetadata } from './requests.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** How long a run is parked at most before it is looked at for its own sake. */
@@ -238,18 +237,15 @@ export class RemoteExecutor {
     call: Call | null,
   ): Promise<boolean> {
     const { clock, random } = this.#options
-    const { api } = upstream
     const at = clock.now()
     const positions = this.rows.positionsOf(run, row)
     const end = await this.#creations.pursue({
       run,
       row,
+      positions,
+      upstream,
       isNew: call !== null,
-      api,
       signal: this.#abort.signal,
-      endpoint: endpointOf(run, positions),
-      requests: () => batchRequests(run, positions, upstream, api.lineMetadata),
-      metadata: requestMetadata(run),
     })
     const now = clock.now()
     if (call !== null) {

@@ -8,10 +8,10 @@ import { addSpend, type Spend } from '../domain/money.ts'
 import { type EndedLine, Tallies } from '../ledger/tally.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { ByteWriter } from './byte-writer.ts'
-import type { ChunkTrace } from './chunk-trace.ts'
 import { JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { entryHead, type LineSizes } from './line-index.ts'
-import { type Bytes, bytesIn } from './read-spans.ts'
+import { type Bytes, bytesIn } from './read-content.ts'
+import type { ChunkTrace } from './traces.ts'
 
 const SLAB_BYTES_MIN = 4 * 1024
 const SLAB_BYTES_MAX = 64 * 1024

@@ -2,12 +2,12 @@
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
 import { type Clock, sleep, steadyClock } from '../domain/clock.ts'
+import type { FinishRules } from '../lifecycle/batch.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
 import { type Ports, StatementRejected } from '../store/store.ts'
 import type { Fresh } from './chunk-results.ts'
 import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
-import type { FinishRules } from './finish.ts'
 
 /** How often a rejected commit is tried alone, because a concurrent transaction may have caused the rejection. */
 const REJECTIONS_MAX = 3

@@ -15,7 +15,7 @@ import { lockRow, readRow } from '../store/rows.ts'
 import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, postponeTask, requeueTask } from '../store/tasks.ts'
-import { readContent } from './download.ts'
+import { readContent } from './read-content.ts'
 
 export interface ExportDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   random: () => number

@@ -11,9 +11,9 @@ import { readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
-import { type Ports, readChunkJournal } from './journal.ts'
+import { readChunkJournal } from './journal.ts'
 import { placesInBlobs, readLineIndex } from './line-index.ts'
-import { bytesIn, readSpans, type Span } from './read-spans.ts'
+import { bytesIn, type Ports, readSpans, type Span } from './read-content.ts'
 
 /** The ports for reading results and inputs for users, at a time. */
 export interface ReadPorts extends Ports {

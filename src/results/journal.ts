@@ -6,9 +6,8 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
-import type { Reader } from '../store/store.ts'
 import { type LinePlace, placesInJournal, readLineIndex } from './line-index.ts'
-import type { Span } from './read-spans.ts'
+import type { Ports, Span } from './read-content.ts'
 
 /** The place of a finished line that is in a journal and not in memory. */
 export interface Journalled {
@@ -41,11 +40,6 @@ function journalled({ key, wrapped_key, bytes }: SealedBlob, places: readonly Li
 }
 
 // The journals of one chunk: the places of its finished lines, and the parts that cannot be used.
-
-export interface Ports {
-  db: Reader
-  sealed: SealedBlobs
-}
 
 interface ChunkJournal {
   /** The finished lines that earlier commits wrote to journals. */

@@ -10,8 +10,8 @@ import type { Run } from '../dispatch/run.ts'
 import { parkChunk, releaseChunk } from '../store/chunks.ts'
 import { readRow } from '../store/rows.ts'
 import { StatementRejected } from '../store/store.ts'
-import { readContent } from './download.ts'
 import { readChunkJournal } from './journal.ts'
+import { readContent } from './read-content.ts'
 import { Recorder } from './recorder.ts'
 
 const FLUSH_MS = 1_000

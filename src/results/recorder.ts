@@ -8,6 +8,7 @@ import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
 import type { Log } from '../domain/log.ts'
+import type { FinishRules } from '../lifecycle/batch.ts'
 import { type Fenced, parkChunk, rejectChunk } from '../store/chunks.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
@@ -21,7 +22,6 @@ import {
   type RecordObserver,
   StoreRetries,
 } from './commit-queue.ts'
-import type { FinishRules } from './finish.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { encodeLineIndex } from './line-index.ts'
 import { type SealedChunk, sealChunk } from './seal.ts'

@@ -6,7 +6,7 @@ import { largeBuffer } from '../domain/free-buffer.ts'
 import type { ChunkSeal } from '../store/chunks.ts'
 import type { ChunkResults } from './chunk-results.ts'
 import { encodeLineIndex } from './line-index.ts'
-import { readSpans } from './read-spans.ts'
+import { readSpans } from './read-content.ts'
 
 export interface SealedChunk {
   seal: ChunkSeal

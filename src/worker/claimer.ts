@@ -4,7 +4,7 @@
 
 import type { Run } from '../dispatch/run.ts'
 import type { Tracing } from '../domain/tracing.ts'
-import { ChunkTrace } from '../results/chunk-trace.ts'
+import { ChunkTrace } from '../results/traces.ts'
 import type { BatchInput } from '../store/batches.ts'
 import {
   type ClaimOrder,

@@ -561,7 +561,7 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'the priority of lines grows the wrong way',
-    file: 'src/dispatch/operator-fields.ts',
+    file: 'src/dispatch/request-body.ts',
     find: "priority === 'deadline' ? minutes : -minutes",
     replace: "priority === 'deadline' ? -minutes : minutes",
     seed: 1,

@@ -2,7 +2,7 @@
 // outages of the lowest tier, and reloads. They draw from a random stream of their own, so that they do not change the
 // rest of a run.
 import type { Backend, BackendCall } from '../../src/backends/backend.ts'
-import type { Priority } from '../../src/dispatch/operator-fields.ts'
+import type { Priority } from '../../src/dispatch/request-body.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
 import { ModelServer } from '../../src/dispatch/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'

@@ -18,7 +18,7 @@ import {
   type Upload,
 } from '../../intake/upload.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
-import { readContent } from '../../results/download.ts'
+import { readContent } from '../../results/read-content.ts'
 import { fileProblems, fileSource, listFiles, readFile } from '../../store/files.ts'
 import type { FileRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'

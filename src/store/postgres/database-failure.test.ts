@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import test from 'node:test'
 import { DatabaseFailure } from '../store.ts'
-import { isUnavailable, outageFailure, startupFailure } from './database-failure.ts'
+import { isUnavailable, outageFailure, startupFailure } from './database.ts'
 
 test('a server that nobody reaches is told as the database, with what to do', async () => {
   const [refused] = await once(connect(1, '127.0.0.1').on('connect', assert.fail), 'close').catch((e) => [e])

@@ -14,14 +14,18 @@ import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, type Writer, Writes } from '../store.ts'
 import {
   answeringPool,
+  asRejected,
   connectingPool,
+  isConflict,
+  isUnavailable,
   openPool,
+  outageFailure,
   type Remedy,
   readAddress,
   readingPool,
+  startupFailure,
   withRetries,
 } from './database.ts'
-import { asRejected, isConflict, isUnavailable, outageFailure } from './database-failure.ts'
 import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 
 /** A restart takes seconds; after that the caller gets an error. */
@@ -104,6 +108,8 @@ export function postgresStore({
           await applyTableSettings(tx)
           await makeFunctions(tx)
         })
+      } catch (error) {
+        throw startupFailure(error)
       } finally {
         cancel()
         await db.destroy()

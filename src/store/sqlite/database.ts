@@ -1,9 +1,11 @@
-// node:sqlite behind the shape that Kysely's SQLite driver expects. Statements are kept prepared, since
-// the worker runs the same few hundred times a second.
-import { closeSync, fchmodSync, openSync, statfsSync } from 'node:fs'
+// Opens a file of node:sqlite behind the shape that Kysely's SQLite driver expects, and keeps its statements prepared, since
+// the worker runs the same few hundred times a second; also makes, locks, copies and replaces such files.
+import { closeSync, existsSync, fchmodSync, openSync, statfsSync } from 'node:fs'
+import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
+import { backup, DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
+import { syncFolder } from '../../blobs/folders.ts'
 import { storableText } from '../../domain/text.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull, StatementRejected } from '../store.ts'
 
@@ -41,10 +43,10 @@ export function openDatabase(
   leaseNow: () => number,
   settings: CommitSettings = DURABLE,
 ): DatabaseSync {
-  return withFailureMessage(path, () => open(path, leaseNow, settings))
+  return withFailureMessage(path, () => connect(path, leaseNow, settings))
 }
 
-function open(
+function connect(
   path: string,
   leaseNow: () => number,
   { synchronous, busy_timeout_ms, checkpoint_pages }: CommitSettings,
@@ -214,4 +216,53 @@ class UnbindableValue extends TypeError {}
 /** The primary result code: extended ones keep theirs in higher bits. */
 export function codeOf(error: unknown): number {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0
+}
+
+// Copies a SQLite database at one point in time while others write to it, and replaces an earlier copy in one step, so
+// that one complete copy exists at every moment.
+
+/** All pages in one go: a copy in steps would begin again at each write. */
+const ALL_PAGES = 2 ** 31 - 1
+
+/** Copies the database at `from` to `to`, in the place of what an interrupted copy has left there. */
+export async function copySqlite(from: string, to: string): Promise<void> {
+  await removeSqlite(to)
+  using db = new DatabaseSync(from, { readOnly: true, timeout: BUSY_TIMEOUT_MS })
+  makeOwnFile(to)
+  await backup(db, to, { rate: ALL_PAGES })
+}
+
+/** Moves the database at `next`, which is not open, to `path`; false where a process uses the one that is there. */
+export async function replaceSqlite(next: string, path: string): Promise<boolean> {
+  if (!settle(path)) return false
+  // What belonged to the file that is replaced must not be taken for this one's.
+  for (const rest of ['-wal', '-shm']) await rm(`${path}${rest}`, { force: true })
+  {
+    await using file = await open(next, 'r')
+    await file.sync()
+  }
+  await rename(next, path)
+  await syncFolder(dirname(path))
+  return true
+}
+
+export async function removeSqlite(path: string): Promise<void> {
+  for (const rest of ['', '-wal', '-shm', '-journal']) await rm(`${path}${rest}`, { force: true })
+}
+
+/** Brings what is only in the write-ahead log into the file, so that the file alone is the database. */
+function settle(path: string): boolean {
+  if (!existsSync(`${path}-wal`)) return true
+  try {
+    withFailureMessage(path, () => {
+      using db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS })
+      db.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+    })
+  } catch (error) {
+    // Nothing can be lost that could still be read.
+    if (error instanceof DatabaseDamaged) return true
+    throw error
+  }
+  // The last one to close a database removes its log.
+  return !existsSync(`${path}-wal`)
 }

@@ -4,7 +4,7 @@ import { addQueuedBatch, queuedBatch } from '../../test/support/queued-batch.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Model } from '../domain/model.ts'
 import { pauseModel } from '../store/pauses.ts'
-import { batchesAtRisk } from './deadline-risk.ts'
+import { batchesAtRisk } from './completion.ts'
 
 test('batches that are paused, closed or start later take no place from those at risk that can run', async () => {
   await using world = await queuedBatch({ chunks: 1, lines: 1 })

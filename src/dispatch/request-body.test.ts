@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { OperatorFields, type Priority } from './operator-fields.ts'
+import { OperatorFields, type Priority } from './request-body.ts'
 
 const AT = Date.UTC(2026, 0, 1)
 const HOUR_MS = 3_600_000

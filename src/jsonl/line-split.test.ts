@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { LineSplitter } from './line-split.ts'
+import { LineSplitter } from './byte-lines.ts'
 
 fc.configureGlobal({ seed: 7 })
 

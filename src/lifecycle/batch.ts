@@ -1,15 +1,18 @@
-// Ends a batch: in the transaction that seals its last chunk it gets its terminal status, its result files, which are
-// manifests of its chunks, and its event. A result file exists only if it has a line.
-import { finalStatus, isTerminal } from '../domain/batch.ts'
+// Pauses, resumes, cancels and ends batches. A batch ends in the transaction that seals its last chunk: it gets its terminal
+// status, its result files, which are manifests of its chunks, and its event. A result file exists only if it has a line.
+import { cancelOutcome, finalStatus, isTerminal } from '../domain/batch.ts'
+import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
-import { releaseInput } from '../lifecycle/remove-file.ts'
 import { batchEnded, recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
-import { insertRow, readRow } from '../store/rows.ts'
+import { pauseBatch, resumeBatch } from '../store/pauses.ts'
+import { hastenRemoteBatches } from '../store/remote-batches.ts'
+import { insertRow, readOwn, readRow } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
+import { releaseInput } from './remove-file.ts'
 
 export interface FinishRules {
   /** How long the files of a project on this plan are kept, in ms. */
@@ -83,4 +86,42 @@ async function addResultFile(
     part,
   })
   return id
+}
+
+/**
+ * No further line is sent, and lines in flight may finish. A second call changes nothing. Returns the batch afterwards.
+ * Throws batch_not_found and batch_not_cancellable.
+ */
+export async function cancelBatch(
+  tx: Writer,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<BatchRow> {
+  const batch = await readOwn(tx, 'batches', project_id, id)
+  if (!batch) throw new ApiError('batch_not_found')
+  const effect = cancelOutcome(batch.status)
+  if (effect === 'same') return batch
+  const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
+  if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)
+  if (effect === 'move') await hastenRemoteBatches(tx, id, now)
+  return moved
+}
+
+/**
+ * While a batch is paused, nothing new is sent, what is in flight may finish, and its window goes on. A second call changes
+ * nothing. Returns the batch afterwards. Throws batch_not_found and batch_not_pausable.
+ */
+export async function setBatchPaused(
+  tx: Writer,
+  { project_id, id }: { project_id: string; id: string },
+  paused: boolean,
+  now: number,
+): Promise<BatchRow> {
+  const batch = await readOwn(tx, 'batches', project_id, id)
+  if (!batch) throw new ApiError('batch_not_found')
+  if (isTerminal(batch.status) || batch.status === 'cancelling')
+    throw new ApiError('batch_not_pausable', `The batch is already ${batch.status}.`)
+  if (paused === (batch.paused_at !== null)) return batch
+  return paused ? await pauseBatch(tx, id, now) : await resumeBatch(tx, id, now)
 }

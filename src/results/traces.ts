@@ -1,0 +1,171 @@
+// Traces a batch and its chunks. A chunk has a span from its claim to its commit, below the call that created its batch,
+// and below that one for each phase; the phases follow each other. Lines of the chunk get spans below that of the phase
+// `send`. The span of a batch is known only at its end, so it is a sibling of its chunks.
+
+import type { BackendResult } from '../backends/backend.ts'
+import { type BuiltInPath, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
+import { type Span, type SpanAttributes, type Tracing, unsampled } from '../domain/tracing.ts'
+import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import type { BatchRow, ChunkRow } from '../store/schema.ts'
+import type { LineAttempts } from './line-record.ts'
+
+type ChunkPhase = 'claim' | 'open' | 'send' | 'seal' | 'commit'
+
+export class ChunkTrace {
+  readonly #tracing: Tracing
+  readonly #span: Span
+  readonly #batch_id: string
+  #phase: Span
+  #ended = false
+  /** What the model server is told of a line without a span of its own. */
+  traceparent: string
+
+  private constructor(tracing: Tracing, span: Span, batch_id: string, phase: Span) {
+    this.#tracing = tracing
+    this.#span = span
+    this.#batch_id = batch_id
+    this.#phase = phase
+    this.traceparent = unsampled(phase.traceparent)
+  }
+
+  /** Begins with the claim, at `at` (Unix ms); null where the chunk is not sampled. */
+  static begin(
+    tracing: Tracing | undefined,
+    { id, project_id, traceparent }: BatchRow,
+    claim: ChunkRow,
+    at: number,
+  ): ChunkTrace | null {
+    if (!tracing) return null
+    const attributes = {
+      'offpeak.batch.id': id,
+      'offpeak.project.id': project_id,
+      'offpeak.chunk.index': claim.idx,
+      'offpeak.chunk.epoch': claim.epoch,
+    }
+    const span = tracing.start({ name: 'chunk', kind: 'internal', parent: traceparent, at, attributes })
+    return span.isRecording ? new ChunkTrace(tracing, span, id, phaseOf(tracing, span, 'claim', at)) : null
+  }
+
+  /** Ends the phase before. */
+  enter(phase: ChunkPhase, at: number): void {
+    if (this.#ended) return
+    this.#phase.end(at)
+    this.#phase = phaseOf(this.#tracing, this.#span, phase, at)
+    this.traceparent = unsampled(this.#phase.traceparent)
+  }
+
+  /** Whether the next request to a model server gets a span. */
+  samplesLine(): boolean {
+    return this.#tracing.samplesLine()
+  }
+
+  /** The span of one request to a model server, which begins at `at` (Unix ms); `earlier`: those for the line before it. */
+  startLine(
+    { endpoint, model, line }: Pick<ChunkLine, 'endpoint' | 'model' | 'line'>,
+    upstream: string,
+    earlier: LineAttempts,
+    at: number,
+  ): Span {
+    const operation = isBuiltIn(endpoint) ? OPERATIONS[endpoint] : endpoint.slice('/v1/'.length)
+    return this.#tracing.start({
+      name: `${operation} ${model}`,
+      kind: 'client',
+      parent: this.#phase.traceparent,
+      at,
+      attributes: {
+        'gen_ai.operation.name': operation,
+        'gen_ai.provider.name': 'openai',
+        'gen_ai.request.model': model ?? '',
+        'offpeak.batch.id': this.#batch_id,
+        'offpeak.line': line,
+        'offpeak.upstream': upstream,
+        'http.request.resend_count': earlier.listed.length + earlier.omitted,
+      },
+    })
+  }
+
+  /** The first end counts. */
+  end(at: number, attributes: SpanAttributes, error?: string): void {
+    if (this.#ended) return
+    this.#ended = true
+    this.#phase.end(at, error)
+    this.#span.set(attributes)
+    this.#span.end(at, error)
+  }
+}
+
+function phaseOf(tracing: Tracing, chunk: Span, phase: ChunkPhase, at: number): Span {
+  return tracing.start({ name: `chunk.${phase}`, kind: 'internal', parent: chunk.traceparent, at })
+}
+
+/** Records the span of a batch, from its creation to its end at `at` (Unix ms). */
+export function traceBatch(tracing: Tracing, batch: BatchRow, at: number): void {
+  const span = tracing.start({
+    name: 'batch',
+    kind: 'internal',
+    parent: batch.traceparent,
+    at: batch.created,
+    attributes: {
+      'offpeak.batch.id': batch.id,
+      'offpeak.project.id': batch.project_id,
+      'offpeak.batch.status': batch.status,
+      'offpeak.batch.lines.completed': batch.completed,
+      'offpeak.batch.lines.failed': batch.failed - batch.not_run,
+      'offpeak.batch.lines.not_run': batch.not_run,
+      'offpeak.batch.chunks': batch.chunk_count,
+    },
+  })
+  span.end(at, batch.status === 'failed' || batch.status === 'expired' ? batch.status : undefined)
+}
+
+// The span of a line is that of one request to a model server, as the semantic conventions of generative AI describe it. No
+// content of a request or an answer is in a span, and of what a server reports only counts and known words.
+
+/** `gen_ai.operation.name`; the last two have no name in the conventions. */
+const OPERATIONS: Readonly<Record<BuiltInPath, string>> = {
+  '/v1/chat/completions': 'chat',
+  '/v1/completions': 'text_completion',
+  '/v1/embeddings': 'embeddings',
+  '/v1/responses': 'chat',
+  '/v1/messages': 'chat',
+  '/v1/rerank': 'rerank',
+  '/v1/score': 'score',
+}
+
+const FINISH_REASONS = new Set(['stop', 'length', 'tool_calls', 'content_filter', 'function_call'])
+/** Choices of longer answers are not read for their finish reasons. */
+const CHOICES_BYTES_MAX = 256 * 1024
+
+/** Ends the span of a request at `at` (Unix ms). */
+export function endLine(span: Span, result: BackendResult, endpoint: EndpointPath, at: number): void {
+  const { status } = result
+  if (status !== null) span.set({ 'http.response.status_code': status })
+  if (result.kind !== 'answered') {
+    span.end(at, 'code' in result ? result.code : result.kind)
+    return
+  }
+  const { usage } = result.answer
+  span.set({
+    ...(usage && {
+      'gen_ai.usage.input_tokens': usage.prompt_tokens,
+      'gen_ai.usage.output_tokens': usage.completion_tokens,
+    }),
+    ...(endpoint.endsWith('/completions') && finishReasons(result)),
+    ...(result.answer.stop_reason && { 'gen_ai.response.finish_reasons': [result.answer.stop_reason] }),
+  })
+  span.end(at)
+}
+
+function finishReasons({
+  body,
+  answer: { content },
+}: Extract<BackendResult, { kind: 'answered' }>): SpanAttributes {
+  if (content.end - content.start > CHOICES_BYTES_MAX) return {}
+  const choices: readonly { finish_reason?: unknown }[] = JSON.parse(
+    body.toString('utf8', content.start, content.end),
+  )
+  const reasons = choices.map(({ finish_reason }) =>
+    typeof finish_reason === 'string' && FINISH_REASONS.has(finish_reason) ? finish_reason : 'other',
+  )
+  return { 'gen_ai.response.finish_reasons': reasons }
+}
