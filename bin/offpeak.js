@@ -43,6 +43,17 @@ if (startsService && process.platform === 'linux' && !isStartedAnew)
     [process.execPath, ...HEAP, ...process.execArgv, ...process.argv.slice(1)],
     { ...ALLOCATOR, ...process.env },
   )
+// SIGHUP asks a service for a reload: one that comes while it starts is told again to its handler.
+if (['serve', 'api', 'worker'].includes(process.argv[2])) {
+  let early = false
+  process.on('SIGHUP', () => {
+    early ||= process.listenerCount('SIGHUP') === 1
+  })
+  process.on('newListener', (event) => {
+    if (event === 'SIGHUP' && early) setImmediate(() => process.emit('SIGHUP'))
+    if (event === 'SIGHUP') early = false
+  })
+}
 if (process.env.NODE_COMPILE_CACHE) module.enableCompileCache()
 const root = new URL('..', import.meta.url)
 await import(new URL(isBuilt() ? 'dist/main.js' : 'src/main.ts', root).href)

@@ -1,6 +1,6 @@
 // What a reload changes in a service, and what it refuses.
 import assert from 'node:assert/strict'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, mkdtempDisposable, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -9,6 +9,7 @@ import { serve } from '../../src/compose/serve.ts'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { callApi } from '../support/api.ts'
+import { OffpeakProcess } from '../support/offpeak-process.ts'
 
 const SIM = [{ id: 'm', upstreams: [{ type: 'sim' }] }]
 const ENGINE = [
@@ -44,5 +45,31 @@ test('settings show what a reload changed, and several workers take up no server
   } finally {
     await running.stop()
     await rm(folder, { recursive: true })
+  }
+})
+
+/** For `node --import`: the service gets a SIGHUP when its API begins to listen. */
+const EARLY_SIGNAL = `
+import { Server } from 'node:net'
+const { listen } = Server.prototype
+Server.prototype.listen = function (...args) {
+  if (args[0]?.port !== undefined) process.kill(process.pid, 'SIGHUP')
+  return listen.apply(this, args)
+}`
+
+test('a SIGHUP that comes while a service starts is a reload after that', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'offpeak-reload-'))
+  const preload = `data:text/javascript,${encodeURIComponent(EARLY_SIGNAL)}`
+  const env = { NODE_OPTIONS: `--import=${preload}` }
+  const service = new OffpeakProcess(['serve', '--data', folder.path, '--port', '0'], { env })
+  try {
+    const isReloaded = Promise.withResolvers<void>()
+    service.onLine = (line) => {
+      if (line.includes('configuration reloaded')) isReloaded.resolve()
+    }
+    await service.ready
+    await isReloaded.promise
+  } finally {
+    await service.endGroup('SIGKILL')
   }
 })
