@@ -46,6 +46,13 @@ describe('a call of the API', () => {
     assert.ok(waitedMs >= 60_000 && waitedMs < 80_000, `${waitedMs}`)
   })
 
+  test('a call whose answer breaks off is retried', async () => {
+    const headers = { 'content-length': '1000', connection: 'close' }
+    api.script = { fault: (_seen, nth) => (nth === 1 ? { status: 200, headers, body: {} } : undefined) }
+    await client.get(AnyObject, '/v1/models')
+    assert.equal(api.seen.length, 2)
+  })
+
   test('a permanent error is not retried', async () => {
     api.script = { fault: () => apiError(403, 'missing_scope', 'The API key lacks a scope.') }
     await assert.rejects(

@@ -110,16 +110,21 @@ export class ApiClient {
 
   /** The body as it arrives. The caller handles a connection that breaks while the body is read. */
   async stream(path: string, headers: Record<string, string> = {}): Promise<Dispatcher.ResponseData> {
-    return await this.#exchange({ method: 'GET', path, headers })
+    return await this.#exchange({ method: 'GET', path, headers }, async (response) => response)
   }
 
-  /** What is read of a body. Throws Interrupted where the signal has aborted it. */
-  async orInterrupted<T>(reading: Promise<T>): Promise<T> {
+  /** The body as it arrives, of what cannot be read on where its connection breaks: then it throws a Failure. */
+  async *whole(path: string): AsyncGenerator<Buffer, void> {
+    const { body } = await this.stream(path)
     try {
-      return await reading
+      yield* body
     } catch (error) {
       if (this.#options.signal?.aborted) throw new Interrupted()
-      throw error
+      throw new Failure(
+        `the connection broke (${reasonOf(error)}, GET ${path}), so what was printed is not complete; run the command again`,
+        undefined,
+        { cause: error },
+      )
     }
   }
 
@@ -128,9 +133,7 @@ export class ApiClient {
   }
 
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
-    const response = await this.#exchange(call)
-    const text = await this.orInterrupted(response.body.text())
-    const parsed = parsedJson(text)
+    const parsed = parsedJson(await this.#exchange(call, ({ body }) => body.text()))
     if (parsed === undefined)
       throw new Failure(
         `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
@@ -138,14 +141,14 @@ export class ApiClient {
     return checked(shape, parsed, `${call.method} ${call.path}`)
   }
 
-  /** Retries until an attempt succeeds, its failure is final, or time is up. */
-  async #exchange(call: Call): Promise<Dispatcher.ResponseData> {
+  /** Retries until an answer has been read, its failure is final, or time is up. */
+  async #exchange<T>(call: Call, read: (response: Dispatcher.ResponseData) => Promise<T>): Promise<T> {
     const { clock, signal } = this.#options
     const giveUpAt = clock.now() + (this.#options.patienceMs ?? PATIENCE_MS)
     for (let attempt = 1; ; attempt++) {
       if (signal?.aborted) throw new Interrupted()
-      const outcome = await this.#attempt(call)
-      if ('response' in outcome) return outcome.response
+      const outcome = await this.#attempt(call, read)
+      if ('answer' in outcome) return outcome.answer
       if (outcome.final || clock.now() >= giveUpAt) throw outcome.failure
       const delayMs = retryDelayMs(attempt, outcome.retryAfterDelayMs, Math.random())
       if (delayMs > 1000) this.#options.onRetry?.(outcome.failure.message, delayMs)
@@ -153,34 +156,31 @@ export class ApiClient {
     }
   }
 
-  async #attempt(
+  async #attempt<T>(
     call: Call,
-  ): Promise<
-    | { response: Dispatcher.ResponseData }
-    | { failure: Failure; final: boolean; retryAfterDelayMs: number | null }
-  > {
+    read: (response: Dispatcher.ResponseData) => Promise<T>,
+  ): Promise<{ answer: T } | { failure: Failure; final: boolean; retryAfterDelayMs: number | null }> {
     const { clock, signal } = this.#options
     const name = `${call.method} ${call.path}`
-    let response: Dispatcher.ResponseData
     try {
-      response = await this.#request(call)
+      const response = await this.#request(call)
+      this.#reached = true
+      const status = response.statusCode
+      if (status >= 200 && status < 300) return { answer: await read(response) }
+      const text = await response.body.text().catch(() => '')
+      const requestId = response.headers['x-service-request-id']
+      return {
+        failure: new ApiError(name, {
+          status,
+          requestId: typeof requestId === 'string' ? requestId : null,
+          text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
+        }),
+        final: !worthRetrying(status, readError(text)?.code ?? null),
+        retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
+      }
     } catch (error) {
       if (signal?.aborted) throw new Interrupted()
       return { failure: this.#unreachable(name, error), final: !this.#reached, retryAfterDelayMs: null }
-    }
-    this.#reached = true
-    const status = response.statusCode
-    if (status >= 200 && status < 300) return { response }
-    const text = await response.body.text().catch(() => '')
-    const requestId = response.headers['x-service-request-id']
-    return {
-      failure: new ApiError(name, {
-        status,
-        requestId: typeof requestId === 'string' ? requestId : null,
-        text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
-      }),
-      final: !worthRetrying(status, readError(text)?.code ?? null),
-      retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
     }
   }
 
@@ -209,15 +209,18 @@ export class ApiClient {
   }
 
   #unreachable(name: string, error: unknown): Failure {
-    const said = error instanceof Error ? error.message || error.name : String(error)
-    // OpenSSL's words for an answer in HTTP.
-    const reason = /wrong version number/.test(said) ? 'it does not speak TLS: try http://' : said.trim()
     return new Failure(
-      `${this.baseUrl} cannot be reached (${reason}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
+      `${this.baseUrl} cannot be reached (${reasonOf(error)}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
       undefined,
       { cause: error },
     )
   }
+}
+
+function reasonOf(error: unknown): string {
+  const said = error instanceof Error ? error.message || error.name : String(error)
+  // OpenSSL's words for an answer in HTTP.
+  return /wrong version number/.test(said) ? 'it does not speak TLS: try http://' : said.trim()
 }
 
 /** The path of an object: `/v1/batches/batch_01k0…`. */

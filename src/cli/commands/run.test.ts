@@ -255,6 +255,21 @@ describe('offpeak run against a service', () => {
     assert.match(terminal.err(), /interrupted/)
   })
 
+  test('a report whose connection breaks says that it is not complete', async () => {
+    const headers = { 'content-length': '1000', connection: 'close' }
+    api.script = {
+      fault: ({ path }) =>
+        path.startsWith('/v1/usage')
+          ? { status: 200, headers, body: Buffer.from('entity,lines\r\n') }
+          : undefined,
+    }
+    assert.equal(await offpeak('usage', '--csv'), 1)
+    assert.match(
+      terminal.err(),
+      /^offpeak: the connection broke \(.+, GET \/v1\/usage\/entities\?.+\), so .+ not complete; run the command again$/m,
+    )
+  })
+
   test('an interrupted run is resumed with the same batch', async () => {
     api.script = {
       statuses: ['queued', 'in_progress'],

@@ -65,7 +65,15 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     group_by: by.join(','),
   }
   await withApi(shell, flags, async ({ client }) => {
-    if (flags.csv) return await streamCsv(client, query, stdout)
+    if (flags.csv) {
+      const given = Object.entries(query).flatMap(([name, value]) =>
+        value === undefined ? [] : [[name, value]],
+      )
+      return await writeData(
+        stdout,
+        client.whole(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`),
+      )
+    }
     const usage = await client.get(UsageObject, PATH, query)
     const caps = await readLimitSpend(client, flags, now)
     if (flags.json)
@@ -77,16 +85,6 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     if (usage.groups && usage.groups.length > 0) printGroups(stdout, usage.groups, by)
     if (caps.length > 0) printLimitSpend(stdout, caps)
   })
-}
-
-async function streamCsv(
-  client: ApiClient,
-  query: Record<string, string | undefined>,
-  output: Output,
-): Promise<void> {
-  const given = Object.entries(query).flatMap(([name, value]) => (value === undefined ? [] : [[name, value]]))
-  const response = await client.stream(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`)
-  await client.orInterrupted(writeData(output, response.body))
 }
 
 /** The spend under the limits that match the flags; empty when the key may not read limits. */
