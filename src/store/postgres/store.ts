@@ -9,7 +9,7 @@ import {
   sql,
 } from 'kysely'
 import { type Clock, systemClock } from '../../domain/clock.ts'
-import { migrateToLatest } from '../migrate.ts'
+import { migrate } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, type Writer, Writes } from '../store.ts'
 import {
@@ -101,7 +101,7 @@ export function postgresStore({
         }),
       })
       try {
-        await migrateToLatest(db, { partitioned: true })
+        await migrate(db, { partitioned: true })
         await maintainMonths(db, clock.now(), 0)
         await db.transaction().execute(async (tx) => {
           await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)

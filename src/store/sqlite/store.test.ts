@@ -8,6 +8,7 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
+import { migrate } from '../migrate.ts'
 import { DatabaseFull, type Store } from '../store.ts'
 import { openSession, renewSession, requeueExpiredLeases } from '../workers.ts'
 import { sqliteStore } from './store.ts'
@@ -32,6 +33,31 @@ describe('SQLite', () => {
     assert.deepEqual(await Promise.all(exits), [0, 0, 0])
     const rows = await database.open().read.selectFrom('workers').select('id').execute()
     assert.equal(rows.length, 30)
+  })
+
+  it('a database of any earlier version is brought to the schema of a new one', async () => {
+    const schemaOf = async ({ read }: Store) => {
+      const columns = sql`SELECT t.name AS of, c.name, c.type, c."notnull", c.dflt_value, c.pk
+        FROM sqlite_schema t, pragma_table_info(t.name) c ORDER BY 1, 2`
+      const references = sql`SELECT t.name AS of, r."from", r."table", r."to"
+        FROM sqlite_schema t, pragma_foreign_key_list(t.name) r ORDER BY 1, 2`
+      const indexes = sql`SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY 1`
+      const found = await Promise.all([columns, references, indexes].map((query) => query.execute(read)))
+      return found.map(({ rows }) => rows)
+    }
+    await using fresh = await emptySqlite()
+    const newest = fresh.open()
+    await newest.migrate()
+    const schema = await schemaOf(newest)
+    const { rows } = await sql`SELECT name FROM kysely_migration`.execute(newest.read)
+    assert.ok(rows.length >= 26)
+    for (let last = 1; last < rows.length; last++) {
+      await using old = await emptySqlite()
+      const store = old.open()
+      await store.write((tx) => migrate(tx, { partitioned: false, last }))
+      await store.migrate()
+      assert.deepEqual(await schemaOf(store), schema, `from ${last} migrations`)
+    }
   })
 
   it('a full disk is named in each transaction that meets it, and the next one with space succeeds', async () => {

@@ -19,7 +19,7 @@ import {
 import { makeFolder } from '../../blobs/folders.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { forgetHttpRequests } from '../calls.ts'
-import { migrateToLatest } from '../migrate.ts'
+import { migrate } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
 import { DatabaseFailure, type Store, untilFewer, Writes } from '../store.ts'
 import {
@@ -64,7 +64,7 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
       return writes.failing
     },
     check: () => checkDatabase(reader),
-    migrate: () => migrateToLatest(writer, { partitioned: false }),
+    migrate: () => migrate(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
       await untilFewer(REQUESTS_AT_ONCE, () =>
         oneAtATime(() =>
