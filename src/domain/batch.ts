@@ -74,9 +74,16 @@ export function isNotRun(code: string | undefined, attempts: number): boolean {
   return attempts === 0 && code !== undefined && NOT_RUN.has(code)
 }
 
-/** The status of a batch whose last chunk was sealed. `unfinished` counts lines that ended with batch_expired. */
-export function finalStatus(status: BatchStatus, unfinished: number): 'completed' | 'cancelled' | 'expired' {
+/**
+ * The status of a batch whose last chunk was sealed: one that was not queued yet has no line that can run. `unfinished`
+ * counts lines that ended with batch_expired.
+ */
+export function finalStatus(
+  status: BatchStatus,
+  unfinished: number,
+): 'completed' | 'cancelled' | 'expired' | 'failed' {
   if (status === 'cancelling') return 'cancelled'
+  if (status === 'validating') return 'failed'
   return unfinished > 0 ? 'expired' : 'completed'
 }
 

@@ -2,7 +2,6 @@
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
 import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'
-import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
@@ -11,17 +10,14 @@ import { type ChunkLine, readChunkLines } from '../jsonl/chunk-lines.ts'
 import { encodeFirstLines, FirstLines, requestHash } from '../jsonl/first-lines.ts'
 import { recordProjectedSpend } from '../ledger/check-limits.ts'
 import { negotiateLanguage } from '../ledger/limit-error.ts'
-import { settle } from '../ledger/settle.ts'
-import type { Tally } from '../ledger/tally.ts'
 import { endBatch, type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
-import { addBatchStatistics, sumOfTallies } from '../results/batch-statistics.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
-import { deltaOf } from '../results/commit.ts'
+import { type ChunkCommit, commitChunks } from '../results/commit.ts'
 import { recordFailure } from '../results/record-line.ts'
-import { type SealedChunk, sealChunk } from '../results/seal.ts'
-import { addToBatch, moveBatch, setBatch } from '../store/batches.ts'
-import { insertBlobs, readBlobRow } from '../store/blobs.ts'
-import { insertChunks, insertSealedChunks } from '../store/chunks.ts'
+import { sealChunk } from '../results/seal.ts'
+import { moveBatch, setBatch } from '../store/batches.ts'
+import { readBlobRow } from '../store/blobs.ts'
+import { insertChunks } from '../store/chunks.ts'
 import { fileProblems, lockInputFile } from '../store/files.ts'
 import { holdBack } from '../store/pauses.ts'
 import { readRow } from '../store/rows.ts'
@@ -43,15 +39,6 @@ interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   rules: FinishRules
   /** Called when no line of the batch could run, so the batch has failed. */
   onEnded?: (batch: BatchRow) => void
-}
-
-/** Sealed results of a chunk in which every line failed. */
-interface FailedChunk {
-  span: ChunkSpan
-  result: SealedChunk
-  tallies: readonly Tally[]
-  problems: BatchProblem[]
-  errors: ErrorGroup[]
 }
 
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
@@ -83,7 +70,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
     await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines })
-    if (failed) return await failWhole(tx, deps, batch, failed)
+    if (failed) return await failWhole(tx, deps, batch, spans, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
     await moveBatch(tx, batch.id, 'queued', clock.now())
@@ -140,6 +127,14 @@ async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<b
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
+/** Of a batch of which no line can run. */
+interface FailedChunks {
+  /** The errors of all lines, sealed. */
+  commits: ChunkCommit[]
+  /** Those of the first lines. */
+  problems: BatchProblem[]
+}
+
 /**
  * The sealed errors of all lines; null if a line can run, or if the batch is ending; `elsewhere` if one can run in
  * another worker, which knows its model while another configuration is rolled out.
@@ -151,9 +146,9 @@ async function failedThroughout(
   content: BlobRow,
   spans: readonly ChunkSpan[],
   signal: AbortSignal,
-): Promise<FailedChunk[] | 'elsewhere' | null> {
+): Promise<FailedChunks | 'elsewhere' | null> {
   const { store, sealed, clock } = deps
-  const failed: FailedChunk[] = []
+  const failed: FailedChunks = { commits: [], problems: [] }
   let known: Awaited<ReturnType<typeof modelsOfWorkers>> | null = null
   for (const span of spans) {
     signal.throwIfAborted()
@@ -169,10 +164,13 @@ async function failedThroughout(
     const results = failedResults(batch, lines, now)
     const attempt = `plan${task.epoch}-${clock.now().toString(36)}`
     const chunk = { project_id: batch.project_id, batch_id: batch.id, idx: span.index }
-    const problems = failed.length === 0 ? lines.slice(0, PROBLEMS_MAX).map(problemOf) : []
-    const result = await sealChunk(sealed, chunk, attempt, results)
-    const { tallies, failures } = results.takeFresh()
-    failed.push({ span, result, tallies: tallies.all, problems, errors: groupErrors(failures) })
+    if (failed.commits.length === 0) failed.problems = lines.slice(0, PROBLEMS_MAX).map(problemOf)
+    const record = { sealed: await sealChunk(sealed, chunk, attempt, results), journalled: false }
+    // A batch has any number of lines: only their sums are kept.
+    const { tallies, errors, expired_lines } = results.takeFresh()
+    const fresh = { tallies, errors, expired_lines }
+    const claim = { ...chunk, epoch: 0, commit_seq: 0 }
+    failed.commits.push({ claim, begunAt: null, fresh, hasReservations: false, record })
   }
   return failed
 }
@@ -248,40 +246,13 @@ async function failWhole(
   tx: Writer,
   { rules, clock }: PlanDeps,
   batch: BatchRow,
-  failed: readonly FailedChunk[],
+  spans: readonly ChunkSpan[],
+  { commits, problems }: FailedChunks,
 ): Promise<BatchRow | null> {
-  const now = clock.now()
-  for (const { result } of failed) await insertBlobs(tx, batch.project_id, result.blobs, now)
-  await insertSealedChunks(
-    tx,
-    batch,
-    failed.map(({ span, result }) => ({ span, seal: result.seal })),
-  )
-  const { project_id } = batch
-  // Nothing is spent, so no threshold can be crossed.
-  await settle(
-    tx,
-    failed.map(({ span, tallies }) => ({
-      project_id,
-      batch_id: batch.id,
-      idx: span.index,
-      tallies,
-      last: true,
-      hasReservations: false,
-    })),
-    now,
-  )
-  await setBatch(tx, batch.id, { errors: JSON.stringify(failed[0]?.problems ?? []) })
-  const delta = deltaOf(
-    failed.flatMap(({ tallies }) => tallies),
-    0,
-    failed.map(({ result }) => result),
-  )
-  const counted = await addToBatch(tx, batch.id, delta)
-  const statistics = failed.map(({ tallies, errors }) => ({ finished: sumOfTallies(tallies), errors }))
-  await addBatchStatistics(tx, new Map([[batch.id, statistics]]), now)
-  // If the batch was cancelled meanwhile, it ends as cancelled.
-  return (await endBatch(tx, counted, 'failed', rules, now)) ?? (await finishIfDone(tx, counted, rules, now))
+  await insertChunks(tx, batch, spans, [], 'leased')
+  await setBatch(tx, batch.id, { errors: JSON.stringify(problems) })
+  const { ended } = await commitChunks(tx, commits, rules, clock.now())
+  return ended[0] ?? null
 }
 
 // A batch without lines: of a file that did not validate, or that was still being validated when the batch was created,

@@ -2,6 +2,7 @@
 // what the next commit will count. Results are written one behind the other into slabs, each as an entry of a journal
 // (journal.ts), so a journal is made of whole slabs and a line costs no objects.
 import type { SealedBlob } from '../blobs/sealed.ts'
+import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
 import type { ErrorCode } from '../domain/errors.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import { addSpend, type Spend } from '../domain/money.ts'
@@ -35,6 +36,10 @@ export class Fresh {
   excess: Map<string | null, Spend> | null = null
   /** Of their entries. */
   bytes = 0
+
+  get errors(): ErrorGroup[] {
+    return groupErrors(this.failures)
+  }
 }
 
 /** `expired`: the batch expired before the line was finished. */

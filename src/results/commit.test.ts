@@ -8,7 +8,7 @@ import { listJournalParts, releaseChunk } from '../store/chunks.ts'
 import { intendRemoteBatch } from '../store/remote-batches.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByProject } from '../store/usage.ts'
-import { type ChunkCommit, type Committed, commitChunks } from './commit.ts'
+import { type ChunkCommit, type Committed, commitChunks, type RunCommit } from './commit.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { sealChunk } from './seal.ts'
 
@@ -98,7 +98,7 @@ test('a transaction that fails after the commits leaves nothing of them', async 
 async function makeWorld(count: number) {
   const queued = await queuedBatch({ chunks: count, lines: 2 })
   const { store, sealed, clock, project_id } = queued
-  const commitOf = (chunk: Run): Omit<ChunkCommit, 'record'> => ({
+  const commitOf = (chunk: Run): Omit<RunCommit, 'record'> => ({
     claim: chunk.results.lease,
     begunAt: clock.now(),
     fresh: chunk.results.takeFresh(),

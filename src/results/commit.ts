@@ -2,7 +2,7 @@
 // or whose part was committed before (the answer to that commit was lost or late), changes nothing. A commit may
 // therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
 import type { SealedBlob } from '../blobs/sealed.ts'
-import { type ErrorGroup, groupErrors } from '../domain/batch-statistics.ts'
+import type { ErrorGroup } from '../domain/batch-statistics.ts'
 import { type Settlement, settle } from '../ledger/settle.ts'
 import { NO_LINES, reversed, type Tally } from '../ledger/tally.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
@@ -25,7 +25,7 @@ export interface ChunkCommit {
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
   /** The lines that this commit counts: those finished since the last one. */
-  fresh: Fresh
+  fresh: Pick<Fresh, 'tallies' | 'errors' | 'expired_lines'>
   /** Whether reservations were requested for the chunk under this lease. */
   hasReservations: boolean
   /**
@@ -35,6 +35,11 @@ export interface ChunkCommit {
   record:
     | { journal: SealedBlob; byte_start: number; byte_end: number }
     | { sealed: SealedChunk; journalled: boolean }
+}
+
+/** Of a chunk that was leased to a worker. */
+export interface RunCommit extends ChunkCommit {
+  fresh: Fresh
 }
 
 export interface Committed {
@@ -63,7 +68,7 @@ export async function commitChunks(
     const { claim, record, fresh } = commit
     const tallies = fresh.tallies.all
     const sums = sumOfTallies(tallies)
-    const errors = groupErrors(fresh.failures)
+    const { errors } = fresh
     const sealed = 'sealed' in record ? record.sealed : null
     const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
@@ -87,7 +92,7 @@ export async function commitChunks(
         sums: journalSums(tallies, errors, fresh.expired_lines),
       })
     }
-    if (fresh.positions.length > 0) {
+    if (tallies.length > 0) {
       const known = statistics.get(claim.batch_id) ?? []
       statistics.set(claim.batch_id, [...known, { finished: sums, errors }])
     }
@@ -126,7 +131,7 @@ export async function commitChunks(
 }
 
 /** What lines add to their batch; `sealed`: the chunks that they end. */
-export function deltaOf(
+function deltaOf(
   tallies: readonly Tally[],
   expired_lines: number,
   sealed: readonly SealedChunk[],

@@ -14,7 +14,7 @@ import { readRow } from '../store/rows.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { StatementRejected, Store, Writer } from '../store/store.ts'
 import type { ChunkResults, Fresh } from './chunk-results.ts'
-import type { ChunkCommit } from './commit.ts'
+import type { RunCommit } from './commit.ts'
 import {
   type CommitEnd,
   CommitQueue,
@@ -326,7 +326,7 @@ export class Recorder<R extends RecordedRun> {
   /** Resolves with the places of the committed lines; null if the chunk cannot be recorded any more. */
   async #commit(
     run: R,
-    commit: ChunkCommit,
+    commit: RunCommit,
     rewrite: () => Promise<CommitRecord | null>,
   ): Promise<CommitRecord | null> {
     const end = await this.#commits.commit(commit, rewrite, (how) => this.#settle(run, commit, how))
@@ -339,7 +339,7 @@ export class Recorder<R extends RecordedRun> {
     return null
   }
 
-  #settle(run: R, { fresh }: ChunkCommit, end: CommitEnd): void {
+  #settle(run: R, { fresh }: RunCommit, end: CommitEnd): void {
     const { onSettled, observe } = this.#options
     if (end.how === 'accepted') {
       run.results.commitSeq++
@@ -367,6 +367,6 @@ export class Recorder<R extends RecordedRun> {
   }
 }
 
-function commitOf({ results }: RecordedRun): Pick<ChunkCommit, 'claim' | 'begunAt' | 'hasReservations'> {
+function commitOf({ results }: RecordedRun): Pick<RunCommit, 'claim' | 'begunAt' | 'hasReservations'> {
   return { claim: results.lease, begunAt: results.begunAt, hasReservations: results.hasReservations }
 }

@@ -24,35 +24,21 @@ const REFUSED_CHARACTERS_MAX = 500
 type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
-/** Chunks that are ready to be claimed. `firstLines`: by chunk, where the batch has any. */
+/**
+ * `firstLines`: by chunk, where the batch has any. `leased`: the transaction itself commits results of these chunks, under
+ * the epoch 0.
+ */
 export async function insertChunks(
   tx: Writer,
   batch: Owner,
   spans: readonly ChunkSpan[],
   firstLines: readonly (string | null)[] = [],
+  state: 'ready' | 'leased' = 'ready',
 ): Promise<void> {
   await insertRows(
     tx,
     'chunks',
-    spans.map((span, i) => ({ ...newChunk(batch, span), first_lines: firstLines[i] ?? null })),
-  )
-}
-
-/** Chunks that are sealed from the start: every line failed before it was sent. */
-export async function insertSealedChunks(
-  tx: Writer,
-  batch: Owner,
-  chunks: readonly { span: ChunkSpan; seal: ChunkSeal }[],
-): Promise<void> {
-  await insertRows(
-    tx,
-    'chunks',
-    chunks.map(({ span, seal }) => ({
-      ...newChunk(batch, span),
-      ...seal,
-      state: 'sealed' as const,
-      failed: span.line_count,
-    })),
+    spans.map((span, i) => ({ ...newChunk(batch, span), first_lines: firstLines[i] ?? null, state })),
   )
 }
 
@@ -66,7 +52,6 @@ function newChunk(batch: Owner, span: ChunkSpan) {
     byte_start,
     byte_end,
     project_id: batch.project_id,
-    state: 'ready' as const,
     // Indexes of files that were validated by earlier versions do not have it.
     model: model && isStorable(model) ? model : null,
     entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',

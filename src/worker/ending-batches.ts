@@ -8,7 +8,7 @@ import type { Observer } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
-import { type ChunkCommit, type Committed, commitChunks } from '../results/commit.ts'
+import { type Committed, commitChunks, type RunCommit } from '../results/commit.ts'
 import { NO_ATTEMPTS } from '../results/line-record.ts'
 import { recordFailure } from '../results/record-line.ts'
 import { sealChunk } from '../results/seal.ts'
@@ -131,7 +131,7 @@ export class EndingBatches {
     }
   }
 
-  async #commit(commits: readonly ChunkCommit[]): Promise<void> {
+  async #commit(commits: readonly RunCommit[]): Promise<void> {
     if (commits.length === 0) return
     const { store, clock, rules, leases, onEnded, observe } = this.#options
     let committed: Committed
@@ -148,7 +148,7 @@ export class EndingBatches {
   }
 
   /** The database rejects a value in one of these commits: that chunk is rejected, and the others are committed. */
-  async #isolate(commits: readonly ChunkCommit[], error: StatementRejected): Promise<void> {
+  async #isolate(commits: readonly RunCommit[], error: StatementRejected): Promise<void> {
     const { store, leases } = this.#options
     const [first, ...others] = commits
     if (first && others.length === 0)
@@ -157,7 +157,7 @@ export class EndingBatches {
   }
 
   /** Null when the chunk cannot be closed now, or its batch is not ending any more. */
-  async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<ChunkCommit | null> {
+  async #seal(claim: ChunkRow, reading: Promise<BatchInput>): Promise<RunCommit | null> {
     const { store, sealed, reader, restoreTries, clock, log, leases } = this.#options
     let lease = claim
     try {
