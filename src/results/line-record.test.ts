@@ -16,18 +16,9 @@ function spliced(answer: string, cost: string): string {
   assert.ok(completion, answer)
   const out = new ByteWriter()
   out.bytes = Buffer.alloc(2 * bytes.length + RESULT_BYTES_MAX)
-  writeOutputLine(
-    out,
-    'req_',
-    1,
-    '"ä"',
-    bytes,
-    completion.cost,
-    Number(cost) * 1e9,
-    USAGE,
-    '/v1/chat/completions',
-    null,
-  )
+  const named = { line: 1, custom_id_json: '"ä"', endpoint: '/v1/chat/completions' } as const
+  const end = { cost_nanos: Number(cost) * 1e9, shared_from: null }
+  writeOutputLine(out, 'req_', named, bytes, completion.cost, USAGE, end)
   const line = out.bytes.toString('utf8', 0, out.at)
   const head =
     '{"id":"req_0000001","custom_id":"ä","response":{"status_code":200,"request_id":"req_0000001","body":'

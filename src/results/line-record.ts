@@ -21,6 +21,9 @@ export interface SharedFrom {
   custom_id_json: string
 }
 
+/** What result lines say of a line itself. */
+type NamedLine = Pick<ChunkLine, 'line' | 'custom_id_json' | 'endpoint'>
+
 /** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
 export const RESULT_BYTES_MAX = 600
 
@@ -31,29 +34,25 @@ function sharedFromJson(from: SharedFrom | null): string {
 
 /**
  * `answer` is the JSON of the answer. Its raw line breaks, which JSON has only between tokens, become blanks,
- * because a result is one line. `request_id`: its prefix and the number of the line. The cost (nano-dollars) goes to its
- * place, with the usage where the answer has none.
+ * because a result is one line. The cost goes to its place, with `usage` where the answer has none.
  */
 export function writeOutputLine(
   out: ByteWriter,
   requestIdPrefix: string,
-  line: number,
-  custom_id_json: string,
+  line: NamedLine,
   answer: Buffer,
   place: CostPlace,
-  cost_nanos: number,
   usage: TokenUsage,
-  endpoint: EndpointPath,
-  shared_from: SharedFrom | null,
+  { cost_nanos, shared_from }: Pick<LineEnd, 'cost_nanos' | 'shared_from'>,
 ): void {
-  writeHead(out, requestIdPrefix, line, custom_id_json, shared_from)
+  writeHead(out, requestIdPrefix, line, shared_from)
   out.ascii('"response":{"status_code":200,"request_id":"')
   out.ascii(requestIdPrefix)
-  out.base32(line, LINE_DIGITS)
+  out.base32(line.line, LINE_DIGITS)
   out.ascii('","body":')
   const from = out.at
   out.copy(answer, 0, place.start)
-  writeCost(out, place, cost_nanos, usage, endpoint)
+  writeCost(out, place, cost_nanos, usage, line.endpoint)
   out.copy(answer, place.end, answer.length)
   if (answer.includes(NEWLINE) || answer.includes(CARRIAGE_RETURN)) blankLineBreaks(out.bytes, from, out.at)
   out.ascii('}')
@@ -63,12 +62,11 @@ export function writeOutputLine(
 export function writeErrorLine(
   out: ByteWriter,
   requestIdPrefix: string,
-  line: number,
-  custom_id_json: string,
+  line: NamedLine,
   error: WireError,
   shared_from: SharedFrom | null,
 ): void {
-  writeHead(out, requestIdPrefix, line, custom_id_json, shared_from)
+  writeHead(out, requestIdPrefix, line, shared_from)
   out.ascii('"response":null,"error":')
   out.text(errorJson(error))
   out.ascii('}\n')
@@ -77,8 +75,7 @@ export function writeErrorLine(
 function writeHead(
   out: ByteWriter,
   requestIdPrefix: string,
-  line: number,
-  custom_id_json: string,
+  { line, custom_id_json }: NamedLine,
   shared_from: SharedFrom | null,
 ): void {
   out.ascii('{"id":"')

@@ -192,18 +192,11 @@ export function recordFailure(
     expired = error.code === 'batch_expired',
   }: { attempts?: LineAttempts; shared_from?: SharedFrom | null; expired?: boolean } = {},
 ): void {
-  const { results, batch, requestIdPrefix, line, position } = to
+  const { results, requestIdPrefix, line, position } = to
   const end: LineEnd = { ...unbilled(attempts, now), shared_from, error }
-  const textBytes =
-    2 * maxBytes(errorJson(error)) + sharedBytes(line, shared_from) + recordTextBytes(line, end)
-  results.begin(position, 'error', RESULT_BYTES_MAX + RECORD_BYTES_MAX + textBytes)
-  writeErrorLine(results.out, requestIdPrefix, line.line, line.custom_id_json, error, shared_from)
-  results.endResult()
-  writeRecord(results.out, batch, requestIdPrefix, line, end)
-  const failure = { model: line.known_model, code: error.code, message: error.message }
-  const facts = ended(to, 'error', null, 0, now, failure, expired, null)
-  facts.isNotRun = isNotRun(error.code, attempts.listed.length + attempts.omitted)
-  results.end(position, facts, now)
+  results.begin(position, 'error', 2 * maxBytes(errorJson(error)) + bytesMax(line, end))
+  writeErrorLine(results.out, requestIdPrefix, line, error, shared_from)
+  finish(to, end, expired, null)
 }
 
 function writeOutput(
@@ -214,28 +207,36 @@ function writeOutput(
   end: LineEnd,
   saved_nanos: number | null,
 ): void {
-  const { results, batch, requestIdPrefix, line, position } = to
-  const { cost_nanos, finished, shared_from } = end
-  const textBytes = sharedBytes(line, shared_from) + recordTextBytes(line, end)
-  results.begin(position, 'output', RESULT_BYTES_MAX + RECORD_BYTES_MAX + body.length + textBytes)
-  const { custom_id_json, endpoint } = line
-  const { out } = results
-  writeOutputLine(
-    out,
-    requestIdPrefix,
-    line.line,
-    custom_id_json,
-    body,
-    place,
-    cost_nanos,
-    usage,
-    endpoint,
-    shared_from,
-  )
+  const { results, requestIdPrefix, line, position } = to
+  results.begin(position, 'output', body.length + bytesMax(line, end))
+  writeOutputLine(results.out, requestIdPrefix, line, body, place, usage, end)
+  finish(to, end, false, saved_nanos)
+}
+
+/** More bytes than both lines take beside the answer or the error. */
+function bytesMax(line: ChunkLine, end: LineEnd): number {
+  return RESULT_BYTES_MAX + RECORD_BYTES_MAX + sharedBytes(line, end.shared_from) + recordTextBytes(line, end)
+}
+
+/** The result is written: writes the audit record, and counts the line. */
+function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: number | null): void {
+  const { results, batch, requestIdPrefix, line, position, isReserved, reservedOn } = to
+  const { error, attempts, finished } = end
   results.endResult()
-  writeRecord(out, batch, requestIdPrefix, line, end)
-  const all = ended(to, 'output', end.usage, cost_nanos, finished, null, false, saved_nanos)
-  results.end(position, all, finished)
+  writeRecord(results.out, batch, requestIdPrefix, line, end)
+  scratch.part = error === null ? 'output' : 'error'
+  scratch.day = reservedOn ?? dayOf(finished)
+  scratch.model = line.known_model
+  scratch.entity = line.entity
+  scratch.usage = end.usage
+  scratch.cost_nanos = end.cost_nanos
+  scratch.projected = line.projected
+  scratch.isReserved = isReserved
+  scratch.saved_nanos = saved_nanos
+  scratch.failure = error && { model: line.known_model, code: error.code, message: error.message }
+  scratch.expired = expired
+  scratch.isNotRun = error !== null && isNotRun(error.code, attempts.listed.length + attempts.omitted)
+  results.end(position, scratch, finished)
 }
 
 /** More bytes than the custom_id takes in both, and the line that is shared. */
@@ -290,31 +291,6 @@ const scratch: Ended = {
   failure: null,
   expired: false,
   isNotRun: false,
-}
-
-function ended(
-  { line, isReserved, reservedOn }: RecordedLine,
-  part: Ended['part'],
-  usage: TokenUsage | null,
-  cost_nanos: number,
-  now: number,
-  failure: Ended['failure'],
-  expired: boolean,
-  saved_nanos: number | null,
-): Ended {
-  scratch.part = part
-  scratch.day = reservedOn ?? dayOf(now)
-  scratch.model = line.known_model
-  scratch.entity = line.entity
-  scratch.usage = usage
-  scratch.cost_nanos = cost_nanos
-  scratch.projected = line.projected
-  scratch.isReserved = isReserved
-  scratch.saved_nanos = saved_nanos
-  scratch.failure = failure
-  scratch.expired = expired
-  scratch.isNotRun = false
-  return scratch
 }
 
 function unbilled(attempts: LineAttempts, finished: number): LineEnd {

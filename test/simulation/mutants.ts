@@ -274,8 +274,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines are charged to the day on which they end, whichever limits allowed them',
     file: 'src/results/record-line.ts',
-    find: 'scratch.day = reservedOn ?? dayOf(now)',
-    replace: 'scratch.day = dayOf(now)',
+    find: 'scratch.day = reservedOn ?? dayOf(finished)',
+    replace: 'scratch.day = dayOf(finished)',
     test: 'src/dispatch/limits/limit-gate.test.ts',
   },
   {
