@@ -24,14 +24,21 @@ export interface BackendCall {
  * - `throttled`: the upstream has no room now (429, 503 with Retry-After, overloaded): try later, send less.
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
  *
- * `isOfGateway`: as a proxy answers for a server that it cannot reach.
+ * `isOfGateway`: as a proxy answers for a server that it cannot reach. `isOverLimit`: a limit on what this service may spend
+ * there; another upstream may answer the line meanwhile.
  *
  * The caller of the line reads `message`; who reads what of a failure is in failure-reason.ts.
  */
 export type BackendResult =
   | { kind: 'answered'; status: number; body: Buffer; answer: Answer }
   | { kind: 'refused'; status: number; code: ErrorCode; message: string; param?: string }
-  | ({ kind: 'throttled'; status: number; retry_after_ms?: number; isOfGateway?: boolean } & FailureReason)
+  | ({
+      kind: 'throttled'
+      status: number
+      retry_after_ms?: number
+      isOfGateway?: boolean
+      isOverLimit?: boolean
+    } & FailureReason)
   | ({
       kind: 'failed'
       status: number | null

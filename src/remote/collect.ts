@@ -146,8 +146,12 @@ export class Collector {
       this.#options.onBlamed(run, row, left, blamed, missing, attempt)
       return null
     }
-    for (const [id, position] of byId) {
-      const result = missed.get(id) ?? missing
+    // Before any of them has waited longer: lines that wait equally long are sent together.
+    const ends = Array.from(byId, ([id, position]) => {
+      const found = missed.get(id) ?? missing
+      return { position, result: found.kind === 'throttled' ? throttledAgain(found, run, left) : found }
+    })
+    for (const { position, result } of ends) {
       const isOwn = row.cancelled_at === null && result.kind !== 'throttled'
       endRemoteLine(this.#options, run, position, result, isOwn ? 'line' : 'server', attempt)
     }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ANSWERED, errorAnswer, FakeBatchApi, type FakeResult } from '../../test/fakes/batch-api.ts'
-import { addQueuedBatch } from '../../test/support/queued-batch.ts'
+import { addQueuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import { remoteRows } from '../../test/support/remote-rows.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
@@ -442,6 +442,44 @@ test('lines that a batch API of two could not take go to the other one next, tho
   await world.until(() => world.ended.length === 1, 100)
   const { completed } = await world.batch()
   assert.deepEqual([completed, down.uploads <= 4], [8, true], `${down.uploads} uploads`)
+})
+
+const OVER_LIMIT: FakeResult = [
+  null,
+  { code: 'usage_limit_exceeded', message: 'A spending limit was reached.' },
+]
+
+test('lines that a limit of a batch API keeps from being answered wait there, ever longer, without using up attempts', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 2 })
+  const { api, clock } = world
+  await world.worker.start()
+  const madeAt: number[] = []
+  while (madeAt.length < 4 * RETRY.attempts_max) {
+    await world.until(() => api.open.length === 1, 100)
+    madeAt.push(clock.now())
+    api.complete(api.open[0]!, () => OVER_LIMIT)
+  }
+  const waited = madeAt.map((at, i) => at - madeAt[i - 1]!)
+  assert.ok(waited.at(-1)! > 3 * waited[1]!, waited.join(' '))
+  await world.until(() => api.open.length === 1, 1_000)
+  api.complete(api.open[0]!)
+  await world.until(() => world.ended.length === 1, 100)
+  assert.equal((await world.batch()).completed, 2)
+})
+
+test('lines that a limit of one batch API keeps from being answered go to another one next', async () => {
+  const [spent, other] = [new FakeBatchApi(), new FakeBatchApi()]
+  await using world = await workerWorld({
+    ...{ chunks: 1, lines: 2 },
+    upstreams: () => [spent.upstream('spent'), other.upstream('other')],
+  })
+  await world.worker.start()
+  await world.until(() => spent.batches.length === 1, 20)
+  spent.complete(spent.batches[0]!, () => OVER_LIMIT)
+  await world.until(() => other.batches.length === 1, 100)
+  other.complete(other.batches[0]!)
+  await world.until(() => world.ended.length === 1, 100)
+  assert.deepEqual([(await world.batch()).completed, spent.batches.length], [2, 1])
 })
 
 test('what a batch API has answered counts, also where a reload allows such lines no more', async () => {

@@ -33,8 +33,8 @@ export interface FakeCall {
   line?: number
 }
 
-/** The answer to a line: a status, and the body of the response. */
-export type FakeResult = [status: number, body: object]
+/** The answer to a line: a status, and the body of the response; null and an error: it has none. */
+export type FakeResult = [status: number | null, body: object]
 
 export const ANSWERED: FakeResult = [200, ANSWER]
 
@@ -84,8 +84,10 @@ export class FakeBatchApi implements BatchApi {
     const { lines } = this.#inputs.get(batch.file_id)!
     const results = lines.flatMap(({ custom_id, content }) => {
       const result = resultOf(content)
-      const [status_code, body] = result ?? []
-      return result ? [JSON.stringify({ custom_id, response: { status_code, body }, error: null })] : []
+      if (result === null) return []
+      const [status_code, body] = result
+      const response = status_code === null ? null : { status_code, body }
+      return [JSON.stringify({ custom_id, response, error: response === null ? body : null })]
     })
     batch.output_file_id = `file-${++this.#ids}`
     this.#outputs.set(batch.output_file_id, results)

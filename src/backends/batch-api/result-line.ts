@@ -1,6 +1,7 @@
 // Reads a result line of a batch API, in OpenAI's form (`response`, `error`) or Anthropic's (`result`). The answer
 // keeps its bytes: it is cut out of the line, not parsed and printed again.
 import type { EndpointPath } from '../../domain/endpoint.ts'
+import type { ErrorCode } from '../../domain/errors.ts'
 import { ID_PREFIXES } from '../../domain/ids.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
@@ -12,6 +13,7 @@ const RESPONSE_KEYS = new Names('status_code', 'body')
 const RESULT_KEYS = new Names('type', 'message', 'error')
 /** The batch ended before these lines were answered. */
 const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted', 'expired', 'canceled']
+const OVER_LIMIT: ErrorCode = 'usage_limit_exceeded'
 /** Anthropic names errors by type alone; one that is not known is the server's. */
 const STATUSES: Readonly<Record<string, number>> = {
   invalid_request_error: 400,
@@ -99,7 +101,8 @@ function resultEndedAs(ended: string, { body, error }: FoundResult, endpoint: En
     return classify({ status: 200, body: Buffer.from(body) }, endpoint)
   if (ended === 'errored' && error !== null) {
     const found: unknown = JSON.parse(error.toString())
-    const { type } = isRecord(found) && isRecord(found.error) ? found.error : {}
+    const { type, message, details } = isRecord(found) && isRecord(found.error) ? found.error : {}
+    if (isRecord(details) && details.error_code === OVER_LIMIT) return overLimit(message)
     const status = typeof type === 'string' && Object.hasOwn(STATUSES, type) ? STATUSES[type]! : 500
     return classify({ status, body: error }, endpoint)
   }
@@ -111,11 +114,21 @@ function resultOf({ status, body, error }: FoundResult, endpoint: EndpointPath):
     return classify({ status, body: Buffer.from(body) }, endpoint)
   const found: unknown = error === null ? null : JSON.parse(error.toString())
   const { code, type, message } = isRecord(found) ? found : {}
-  const words = typeof message === 'string' ? message.slice(0, 300) : ''
+  if (code === OVER_LIMIT) return overLimit(message)
   if (typeof code === 'string' && UNFINISHED.includes(code)) return endedBefore(code)
   if (error !== null && type === 'invalid_request_error')
     return classify({ status: 400, body: Buffer.from(`{"error":${error.toString()}}`) }, endpoint)
-  return unfinished(NO_ANSWER, words)
+  return unfinished(NO_ANSWER, wordsOf(message))
+}
+
+/** Another Offpeak has not sent the line: it may do so when the window of the limit ends, or the limit is raised. */
+function overLimit(message: unknown): BackendResult {
+  const reason = 'the batch API has reached a spending limit'
+  return { kind: 'throttled', status: 429, reason, words: wordsOf(message), isOverLimit: true }
+}
+
+function wordsOf(message: unknown): string {
+  return typeof message === 'string' ? message.slice(0, 300) : ''
 }
 
 function endedBefore(code: string): BackendResult {
