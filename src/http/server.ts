@@ -223,6 +223,8 @@ export function buildServer(deps: ServerDependencies): App {
     checkNoBody(request.headers, request.body)
   })
 
+  const unknownPlans = new Set<string>()
+
   /** `access` is null where there is no endpoint: then the key is read for the record only. */
   async function admit(request: FastifyRequest, reply: FastifyReply, access: Access | null): Promise<void> {
     const compat = compatOfHeader(request.headers)
@@ -230,6 +232,14 @@ export function buildServer(deps: ServerDependencies): App {
     try {
       request.caller = await callerFrom(request)
       if (compat === undefined) request.compat = request.caller.compat
+      const { plan, project_id } = request.caller
+      if (!deps.plans.has(plan) && !unknownPlans.has(plan)) {
+        unknownPlans.add(plan)
+        app.log.error(
+          { plan, project_id },
+          'the configuration lacks the plan of a project; some of its calls get 503',
+        )
+      }
     } catch (error) {
       if (access === null && error instanceof ApiError) return
       throw error

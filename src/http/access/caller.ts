@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { COMPAT_MODES, type CompatMode, isCompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
-import { invalidParam } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
 import { namesIn } from '../../domain/text.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
@@ -47,11 +47,18 @@ export function callerOf({ caller }: Pick<FastifyRequest, 'caller'>): Caller {
   return caller
 }
 
-/** Throws an internal error when the configuration no longer has the plan. */
+const PLAN_RETRY_S = 5
+
+/** Throws service_unavailable where this process does not know the plan: another one may, during a rollout. */
 export function planOf(plans: ReadonlyMap<string, Plan>, caller: Caller): Plan {
   const plan = plans.get(caller.plan)
   if (!plan)
-    throw new Error(`the project ${caller.project_id} has the plan "${caller.plan}", which is not configured`)
+    throw new ApiError(
+      'service_unavailable',
+      `This process of the service does not know the plan of the project, \`${caller.plan}\`.`,
+      {},
+      PLAN_RETRY_S,
+    )
   return plan
 }
 

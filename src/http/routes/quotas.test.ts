@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto'
 import { connect } from 'node:net'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { pino } from 'pino'
 import { uploadForm } from '../../../test/support/api.ts'
 import {
   type Answer,
@@ -49,6 +50,27 @@ test('any key may read the quotas of its project, and another project has its ow
   assert.deepEqual(object(object(theirs.json.quotas).stored_bytes).used, 0)
   assert.deepEqual(await shown(server, 'stored_bytes'), [2 ** 40, ONE_LINE.length])
   assert.deepEqual(await shown(server, 'entities_per_batch'), [5000, null])
+})
+
+test('a process that does not know the plan of a project says so, and logs it once', async () => {
+  const logged: string[] = []
+  const log = pino({ level: 'error' }, { write: (line: string) => void logged.push(line) })
+  await using server = await testServer({ log })
+  const file = await server.processedFile()
+  const { key } = await server.issue({ project: 'later', plan: 'platinum' })
+  for (const answer of [
+    await server.createBatch(file, { key }),
+    await server.call('GET', '/v1/quotas', { key }),
+  ]) {
+    assert.equal(answer.outcome, '503 service_unavailable', answer.text)
+    assert.match(String(answer.error.message), /does not know the plan of the project, `platinum`/)
+    assert.equal(answer.headers.get('retry-after'), '5')
+  }
+  assert.equal((await server.call('GET', '/v1/batches', { key })).status, 200)
+  assert.deepEqual(
+    logged.map((line) => JSON.parse(line).plan),
+    ['platinum'],
+  )
 })
 
 test('open batches: an ended one frees its place, and concurrent calls do not exceed the quota', async () => {
