@@ -7,6 +7,8 @@ import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { Store } from '../store/store.ts'
 import { addPromptStatistics, readPromptStatistics } from '../store/usage.ts'
 
+const SUMS = ['bytes', 'tokens', 'long_bytes', 'long_tokens'] as const
+
 export class PromptLearner {
   readonly #store: Store
   /** Changed in place; projections read it. */
@@ -39,7 +41,17 @@ export class PromptLearner {
   async share(): Promise<void> {
     const seen = this.#seen
     this.#seen = new Map()
-    if (seen.size > 0) await this.#store.writeAsyncCommit((tx) => addPromptStatistics(tx, seen))
+    try {
+      if (seen.size > 0) await this.#store.writeAsyncCommit((tx) => addPromptStatistics(tx, seen))
+    } catch (error) {
+      // Shared the next time. If the write took effect all the same they count twice, which changes no rate by much.
+      for (const [model, sums] of seen) {
+        const since = this.#seen.get(model)
+        if (since) for (const name of SUMS) sums[name] += since[name]
+        this.#seen.set(model, sums)
+      }
+      throw error
+    }
     const all = await readPromptStatistics(this.#store.read)
     for (const [id, model] of this.#models) this.#models.set(id, { ...model, seen: all.get(id) })
   }

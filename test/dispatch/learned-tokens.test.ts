@@ -1,9 +1,11 @@
 // Projections learn from what servers report, and what cannot fit into a context window is refused before it is sent.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { PromptLearner } from '../../src/dispatch/prompt-learner.ts'
 import type { BatchEstimate } from '../../src/wire/batch.ts'
 import { completion, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
+import { queuedBatch } from '../support/queued-batch.ts'
 
 const TEXT = 'word '.repeat(200)
 
@@ -68,4 +70,31 @@ test('a line that cannot fit its window ends unsent, one that may fit is sent', 
     ],
   )
   assert.equal(upstream.calls.length, 2)
+})
+
+test('sums that could not be stored are shared the next time', async () => {
+  await using world = await queuedBatch({ chunks: 1, lines: 2 })
+  const { store, models } = world
+  let fails = true
+  const learner = new PromptLearner(
+    {
+      ...store,
+      writeAsyncCommit: async (change) => {
+        if (fails) throw new Error('no connection')
+        return await store.writeAsyncCommit(change)
+      },
+    },
+    models,
+  )
+  const [run] = await world.open()
+  const [first, second] = run!.lines
+  learner.ended(first!, 10)
+  const failed = learner.share()
+  learner.ended(second!, 10)
+  await assert.rejects(failed)
+  fails = false
+  await learner.share()
+  await learner.share()
+  const { bytes, tokens } = models.get('m')!.seen!
+  assert.deepEqual([bytes, tokens], [first!.prompt_bytes! + second!.prompt_bytes!, 20])
 })
