@@ -41,7 +41,7 @@ import {
   releaseChunk,
   wakeParked,
 } from '../../src/store/chunks.ts'
-import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
+import { claimInterval, readProperty, writeProperty } from '../../src/store/database-properties.ts'
 import {
   listExpiredFiles,
   listFiles,
@@ -276,6 +276,7 @@ export function storeConformance(
       await store.migrate()
       const { name, not_run, run_failed, speed } = (await readOwn(store.read, 'batches', 'proj_a', batch.id))!
       assert.deepEqual([name, not_run, run_failed, speed], ['nightly', 3, 1, 0.25])
+      assert.equal(await readProperty(store.read, 'audit_ms'), String(730 * 86_400_000))
     })
 
     test('a batch that ends has the mean of its run as its speed', async (store) => {
