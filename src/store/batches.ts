@@ -12,7 +12,7 @@ import { firstIdAt } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
-import { cursorAt, cursorId, type Listed, listed, listedWhere, type Page } from './page.ts'
+import { cursorAt, cursorId, type Listed, listed, type Page } from './page.ts'
 import { exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import { type BatchRow, type BlobRow, MESSAGE_BATCHES, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -89,25 +89,21 @@ export async function listBatches(
   const [from, to] = [since, until].map((ms) => (ms === undefined ? undefined : firstIdAt('batch', ms)))
   // Within one status, that of the ID.
   const column = status !== undefined && sort === 'status' ? null : SORT_COLUMNS[sort]
-  const conditions = [
+  const filter = [
     // In a JSON array of strings only a whole element stands between quotes.
-    ...(model === undefined ? [] : [containsText('models', JSON.stringify(model))]),
+    model !== undefined && containsText('models', JSON.stringify(model)),
     // In a JSON object, quotes within a string are escaped.
-    ...(retry_of === undefined ? [] : [containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`)]),
+    retry_of !== undefined && containsText('metadata', `"retry_of":${JSON.stringify(retry_of)}`),
     ...wordsIn(['id', 'input_file_id', 'input_filename', 'metadata', 'models'], search),
   ]
-  const read = async (within: Page): Promise<Listed<BatchRow>> =>
-    conditions.length === 0
-      ? await listed(batches, 'id', within)
-      : await listedWhere(batches, 'id', within, (query) =>
-          conditions.reduce((some, condition) => some.where(condition), query),
-        )
   if (column !== null) {
-    if (status !== undefined) conditions.push(sql<boolean>`status = ${status}`)
-    if (from !== undefined) conditions.push(sql<boolean>`id >= ${from}`)
-    if (to !== undefined) conditions.push(sql<boolean>`id < ${to}`)
     const by = { column, value: await valueAt(db, column, cursor) }
-    return await read({ ...page, by })
+    return await listed(batches, 'id', { ...page, by }, [
+      ...filter,
+      status !== undefined && sql<boolean>`status = ${status}`,
+      from !== undefined && sql<boolean>`id >= ${from}`,
+      to !== undefined && sql<boolean>`id < ${to}`,
+    ])
   }
   if (status !== undefined) batches = batches.where('status', '=', status)
   // IDs begin with their time, and a retry comes later.
@@ -115,7 +111,7 @@ export async function listBatches(
   const isAscending = page.order === 'asc'
   const starts = [page.behind, isAscending ? from : to].filter((id) => id !== undefined).sort()
   const within = { ...page, behind: isAscending ? starts.at(-1) : starts[0] }
-  const { rows, lookedTo } = await read(within)
+  const { rows, lookedTo } = await listed(batches, 'id', within, filter)
   // With bounds on both sides SQLite takes an index that lacks the status.
   const isWithin = (id: string): boolean =>
     isAscending ? to === undefined || id < to : from === undefined || id >= from

@@ -2,7 +2,7 @@
 // left.
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
-import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import { deleteRows, insertOnce, NOW, selectRows, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -32,21 +32,16 @@ export async function listHttpRequests(
     ])
     .where('id', '>=', firstIdAt('request', since))
   const within = until === undefined ? calls : calls.where('id', '<', firstIdAt('request', until))
-  if ([method, withoutReads, status, path, key_id].every((wanted) => wanted === undefined))
-    return await listed(within, 'id', page)
-  return await listedWhere(within, 'id', page, (all) => {
-    let query = all
-    if (method !== undefined) query = query.where('method', '=', method)
-    if (withoutReads) query = query.where('method', 'not in', ['GET', 'HEAD'])
-    if (key_id !== undefined) query = query.where('key_id', '=', key_id)
-    if (path !== undefined)
-      query = query.where(sql<string>`substr(path, 1, ${sql.lit(path.length)})`, '=', path)
-    if (status?.endsWith('xx')) {
-      const from = Number(status[0]) * 100
-      query = query.where('status', '>=', from).where('status', '<', from + 100)
-    } else if (status !== undefined) query = query.where('status', '=', Number(status))
-    return query
-  })
+  return await listed(within, 'id', page, [
+    method !== undefined && sql<boolean>`method = ${method}`,
+    withoutReads !== undefined && sql<boolean>`method NOT IN ('GET', 'HEAD')`,
+    key_id !== undefined && sql<boolean>`key_id = ${key_id}`,
+    path !== undefined && sql<boolean>`substr(path, 1, ${sql.lit(path.length)}) = ${path}`,
+    status !== undefined &&
+      (status.endsWith('xx')
+        ? sql<boolean>`status / 100 = ${Number(status[0])}`
+        : sql<boolean>`status = ${Number(status)}`),
+  ])
 }
 
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */

@@ -3,7 +3,7 @@
 // or `readVisibleResults`, and maintenance only frees the space afterwards.
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
-import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -145,11 +145,7 @@ export async function listFiles(
 ): Promise<Listed<FileRow>> {
   const all = visibleFiles(db, project_id, now).selectAll()
   const files = purpose === undefined ? all : all.where('purpose', '=', purpose)
-  const words = wordsIn(['id', 'filename'], search)
-  if (words.length === 0) return await listed(files, 'id', page)
-  return await listedWhere(files, 'id', page, (query) =>
-    words.reduce((some, condition) => some.where(condition), query),
-  )
+  return await listed(files, 'id', page, wordsIn(['id', 'filename'], search))
 }
 
 /** pending → processed. False when the file was deleted or validated meanwhile. */

@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
-import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import {
   addRows,
   changesRow,
@@ -56,8 +56,7 @@ export async function listLimits(
   const { scope, entity } = page
   const all = selectRows(db, 'limits', { project_id }).selectAll()
   const limits = entity === undefined ? all : all.where('scope', '=', 'entity').where('subject', '=', entity)
-  if (scope === undefined) return await listed(limits, 'id', page)
-  return await listedWhere(limits, 'id', page, (query) => query.where('scope', '=', scope))
+  return await listed(limits, 'id', page, [scope !== undefined && sql<boolean>`scope = ${scope}`])
 }
 
 /** 0 for a project that never had a limit. */

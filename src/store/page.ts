@@ -31,22 +31,18 @@ export interface Listed<Row> {
   lookedTo: string | null
 }
 
-/** `query` has conditions that an index serves in the order of `id`, and no others. */
+/**
+ * `query` has conditions that an index serves in the order of `id`, and no others; those that none serves are in `filter`,
+ * where one that is false does not apply.
+ */
 export async function listed<DB, TB extends keyof DB, O>(
   query: SelectQueryBuilder<DB, TB, O>,
   id: ReferenceExpression<DB, TB> & string,
   page: Page,
+  filter: readonly (RawBuilder<boolean> | false)[] = [],
 ): Promise<Listed<O>> {
-  return { rows: await onPage(query, id, page).execute(), lookedTo: null }
-}
-
-/** The same for those rows of `query` that pass `filter`, which no index serves. */
-export async function listedWhere<DB, TB extends keyof DB, O>(
-  query: SelectQueryBuilder<DB, TB, O>,
-  id: ReferenceExpression<DB, TB> & string,
-  page: Page,
-  filter: (query: SelectQueryBuilder<DB, TB, O>) => SelectQueryBuilder<DB, TB, O>,
-): Promise<Listed<O>> {
+  const conditions = filter.filter((one) => one !== false)
+  if (conditions.length === 0) return { rows: await onPage(query, id, page).execute(), lookedTo: null }
   const { by } = page
   const places = query
     .clearSelect()
@@ -56,7 +52,8 @@ export async function listedWhere<DB, TB extends keyof DB, O>(
     .offset(ROWS_LOOKED_AT_MAX - 1)
     .execute()
   const some = end ? query.where(beside(id, page, page.order === 'asc' ? '<=' : '>=', end)) : query
-  const rows = await onPage(filter(some), id, page).execute()
+  const filtered = conditions.reduce((those, condition) => those.where(condition), some)
+  const rows = await onPage(filtered, id, page).execute()
   if (!end || rows.length === page.limit) return { rows, lookedTo: null }
   return { rows, lookedTo: by ? cursorAt(end.last, end.value) : end.last }
 }

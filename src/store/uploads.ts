@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import type { UploadStatus } from '../domain/file.ts'
 import { markForDeletion } from './blobs.ts'
-import { type Listed, listed, listedWhere, type Page } from './page.ts'
+import { type Listed, listed, type Page } from './page.ts'
 import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, slices, updateRows } from './rows.ts'
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -44,11 +44,8 @@ export async function listUploads(
   now: number,
 ): Promise<Listed<UploadRow>> {
   const { status } = page
-  const all = uploadsOf(db, project_id)
-  const found =
-    status === undefined
-      ? await listed(all, 'id', page)
-      : await listedWhere(all, 'id', page, (query) => query.where(statusAt(now), '=', status))
+  const is = status !== undefined && sql<boolean>`${statusAt(now)} = ${status}`
+  const found = await listed(uploadsOf(db, project_id), 'id', page, [is])
   return { ...found, rows: found.rows.map((upload) => at(upload, now)) }
 }
 
