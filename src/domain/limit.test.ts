@@ -21,19 +21,19 @@ describe('the window of a limit', () => {
 
 describe('whose spending a limit counts', () => {
   it('is the project’s, whoever the work is for', () => {
-    const limit = { scope: 'project', entity: null, entity_type: null } as const
+    const limit = { scope: 'project', subject: '' } as const
     assert.equal(spenderOf(limit, null), WHOLE_PROJECT)
     assert.equal(spenderOf(limit, 'user:1'), WHOLE_PROJECT)
   })
 
   it('is that of one entity, by its very name', () => {
-    const limit = { scope: 'entity', entity: 'user:1', entity_type: null } as const
+    const limit = { scope: 'entity', subject: 'user:1' } as const
     assert.equal(spenderOf(limit, 'user:1'), 'user:1')
     for (const other of ['user:2', 'user/1', 'User:1', null]) assert.equal(spenderOf(limit, other), null)
   })
 
   it('is that of each entity of a type on its own, however the type is set off', () => {
-    const limit = { scope: 'entity_type', entity: null, entity_type: 'user' } as const
+    const limit = { scope: 'entity_type', subject: 'user' } as const
     for (const entity of ['user:1', 'user/1', 'user_1']) assert.equal(spenderOf(limit, entity), entity)
     for (const other of ['team:1', 'user', 'user:', null]) assert.equal(spenderOf(limit, other), null)
   })

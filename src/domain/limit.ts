@@ -14,26 +14,6 @@ export type LimitWindow = (typeof LIMIT_WINDOWS)[number]
 export const LIMIT_ACTIONS = ['block', 'notify'] as const
 export type LimitAction = (typeof LIMIT_ACTIONS)[number]
 
-export interface Limit {
-  id: string
-  project_id: string
-  scope: LimitScope
-  /** With scope `entity`, else null. */
-  entity: string | null
-  /** With scope `entity_type`, else null. */
-  entity_type: string | null
-  metric: LimitMetric
-  /** The cap: nano-dollars, or tokens. */
-  amount: number
-  window: LimitWindow
-  action: LimitAction
-  description: string | null
-  /** Fractions of the cap, ascending, above 0 and at most 1. */
-  notify_at: readonly number[]
-  /** Unix ms. */
-  created: number
-}
-
 /** From `start` to just before `end`, Unix ms. */
 export interface Period {
   start: number
@@ -53,23 +33,27 @@ export function windowAt(window: LimitWindow, now: number): Period {
 /** The spender of a project limit; no entity is an empty text. */
 export const WHOLE_PROJECT = ''
 
-/** The spender that the limit counts for work of `entity`; null when the limit does not match. */
+/**
+ * The spender that the limit counts for work of `entity`; null when the limit does not match. `subject`: the entity or the
+ * entity type, as the scope says.
+ */
 export function spenderOf(
-  limit: Pick<Limit, 'scope' | 'entity' | 'entity_type'>,
+  { scope, subject }: { scope: LimitScope; subject: string },
   entity: string | null,
 ): string | null {
-  if (limit.scope === 'project') return WHOLE_PROJECT
+  if (scope === 'project') return WHOLE_PROJECT
   if (entity === null) return null
-  const matches =
-    limit.scope === 'entity' ? limit.entity === entity : limit.entity_type === entityType(entity)
-  return matches ? entity : null
+  return subject === (scope === 'entity' ? entity : entityType(entity)) ? entity : null
 }
 
 /** The threshold of the cap itself. */
 export const REACHED = 1
 
 /** The thresholds that `spent` has reached, ascending; 1 is the cap. */
-export function thresholdsMet(limit: Pick<Limit, 'amount' | 'notify_at'>, spent: number): number[] {
+export function thresholdsMet(
+  limit: { amount: number; notify_at: readonly number[] },
+  spent: number,
+): number[] {
   const fractions = [...limit.notify_at.filter((fraction) => fraction < REACHED), REACHED]
   return fractions.filter((fraction) => spent >= Math.round(fraction * limit.amount))
 }

@@ -4,7 +4,7 @@
 // time, the second is rejected. reserve.ts checks the caps again before lines are sent.
 import type { Reask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
-import { type Limit, WHOLE_PROJECT } from '../domain/limit.ts'
+import { WHOLE_PROJECT } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
 import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
@@ -17,6 +17,7 @@ import {
 } from '../jsonl/projection.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
+import type { LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import type { Language } from './limit-error.ts'
@@ -42,7 +43,7 @@ export async function admit(
 ): Promise<void> {
   if ((await readLimitVersion(tx, project_id)) === 0) return
   const wanted = { project_id, action: 'block' as const, ...limitSubjects(projection.byEntity.keys()) }
-  const check = async (limits: readonly Limit[]): Promise<void> => {
+  const check = async (limits: readonly LimitRow[]): Promise<void> => {
     const exceeded = (await limitProjections(tx, project_id, limits, projection, now)).filter(
       ({ exceeds }) => exceeds,
     )
@@ -82,7 +83,7 @@ export async function recordProjectedSpend(
 async function limitProjections(
   db: Reader,
   project_id: string,
-  limits: readonly Limit[],
+  limits: readonly LimitRow[],
   projection: BatchProjection,
   now: number,
 ): Promise<LimitProjection[]> {

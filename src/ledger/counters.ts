@@ -1,12 +1,13 @@
 // Counters: for each limit and each spender that it counts, the spend in its window.
 import { entityType } from '../domain/entity.ts'
-import { type Limit, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
+import { type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/money.ts'
+import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 
 export interface Counter {
-  limit: Limit
+  limit: LimitRow
   /** An entity, or the whole project. */
   spender: string
   window: Period
@@ -28,7 +29,7 @@ export function spendingOf(
 export async function readCounters(
   db: Reader,
   project_id: string,
-  limits: readonly Limit[],
+  limits: readonly LimitRow[],
   entities: Iterable<string>,
   at: number,
 ): Promise<Counter[]> {
@@ -64,7 +65,7 @@ export async function readSpending(
 }
 
 /** The spenders among these entities that the limit counts. */
-function spendersOf(limit: Limit, entities: readonly string[]): string[] {
+function spendersOf(limit: LimitRow, entities: readonly string[]): string[] {
   if (limit.scope === 'project') return [WHOLE_PROJECT]
   return entities.filter((entity) => spenderOf(limit, entity) !== null)
 }

@@ -1,27 +1,26 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import type { Limit } from '../domain/limit.ts'
+import type { LimitRow } from '../store/schema.ts'
 import { allocateLines, type Candidate, type LimitUsage } from './reserve.ts'
 
-function limit(part: Partial<Limit>): Limit {
+function limit(part: Partial<LimitRow>): LimitRow {
   return {
     id: 'lim_1',
     project_id: 'proj_1',
     scope: 'project',
-    entity: null,
-    entity_type: null,
+    subject: '',
     metric: 'tokens',
     amount: 100,
     window: 'day',
     action: 'block',
     description: null,
-    notify_at: [],
+    notify_at: '[]',
     created: 0,
     ...part,
   }
 }
 
-function meter(spender: string, spent: number, held: number, part: Partial<Limit> = {}): LimitUsage {
+function meter(spender: string, spent: number, held: number, part: Partial<LimitRow> = {}): LimitUsage {
   return { limit: limit(part), spender, spent, reserved: held, window: { start: 0, end: 1 } }
 }
 
@@ -54,7 +53,7 @@ describe('fitting lines under caps', () => {
   })
 
   it('stops the lines of the spender that has met its cap, and no others', () => {
-    const meters = [meter('user:a', 100, 0, { scope: 'entity', entity: 'user:a' }), meter('user:b', 0, 0)]
+    const meters = [meter('user:a', 100, 0, { scope: 'entity', subject: 'user:a' }), meter('user:b', 0, 0)]
     const fit = allocateLines(
       [line(0, 5, 'user:a'), line(1, 5, 'user:b'), line(2, 5), line(3, 5, 'user:c')],
       meters,
@@ -66,7 +65,7 @@ describe('fitting lines under caps', () => {
   it('asks every limit that matches', () => {
     const meters = [
       meter('', 0, 0, { amount: 1000 }),
-      meter('user:a', 0, 0, { scope: 'entity', entity: 'user:a', metric: 'cost_usd', amount: 90 }),
+      meter('user:a', 0, 0, { scope: 'entity', subject: 'user:a', metric: 'cost_usd', amount: 90 }),
     ]
     const fit = allocateLines([line(0, 5, 'user:a'), line(1, 5, 'user:a'), line(2, 500, 'user:b')], meters)
     assert.deepEqual(fit.allowed, [0, 2])

@@ -6,12 +6,12 @@
 // of other days count in every window, which can only make lines wait.
 
 import { dayOf } from '../domain/days.ts'
-import { type Limit, type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
+import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
 import { addInPlace, addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
 import { addReservations, amountsByEntity, reservedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
-import type { ChunkRow } from '../store/schema.ts'
+import type { ChunkRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import {
   type Counter,
@@ -67,7 +67,7 @@ export async function reserve(tx: Writer, order: ReserveRequest, now: number): P
 async function readLimitUsage(
   tx: Writer,
   { claim, lines }: ReserveRequest,
-  limits: readonly Limit[],
+  limits: readonly LimitRow[],
   entities: ReadonlySet<string>,
   now: number,
 ): Promise<LimitUsage[]> {
@@ -79,7 +79,7 @@ async function readLimitUsage(
 async function readReserved(
   db: Reader,
   project_id: string,
-  limits: readonly Limit[],
+  limits: readonly LimitRow[],
   entities: ReadonlySet<string>,
 ): Promise<Spending> {
   const hasProjectLimit = limits.some((limit) => limit.scope === 'project')

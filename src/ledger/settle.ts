@@ -165,9 +165,7 @@ async function crossings(
 // changed the spend.
 
 /** A threshold that was reached for the first time. */
-export interface Crossing extends Omit<Counter, 'spender'> {
-  /** Empty for the whole project. */
-  spender: string
+export interface Crossing extends Counter {
   /** A fraction of the cap; 1 when the cap is reached. */
   threshold: number
 }
@@ -176,7 +174,8 @@ export interface Crossing extends Omit<Counter, 'spender'> {
 async function recordThresholds(tx: Writer, counters: readonly Counter[], now: number): Promise<Crossing[]> {
   const crossed: Crossing[] = []
   for (const counter of counters) {
-    const met = thresholdsMet(counter.limit, counter.spent)
+    const { amount, notify_at } = counter.limit
+    const met = thresholdsMet({ amount, notify_at: JSON.parse(notify_at) }, counter.spent)
     if (met.length > 0) crossed.push(...(await recordCrossings(tx, counter, met, now)))
   }
   return crossed

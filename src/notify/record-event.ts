@@ -136,7 +136,7 @@ export function limitCrossed({ limit, spender, window, threshold, spent }: Cross
       limit_id: limit.id,
       scope: limit.scope,
       entity: spender === WHOLE_PROJECT ? null : spender,
-      entity_type: limit.entity_type,
+      entity_type: limit.scope === 'entity_type' ? limit.subject : null,
       metric: limit.metric,
       window: limit.window,
       action: limit.action,

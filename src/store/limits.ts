@@ -1,7 +1,7 @@
 // Limits. Each change of a limit raises the project's version, so that workers check their reservations again, and
 // makes the chunks ready that were parked under the limit.
 import { sql } from 'kysely'
-import type { Limit, LimitAction, LimitScope } from '../domain/limit.ts'
+import type { LimitAction, LimitScope } from '../domain/limit.ts'
 import { wakeOverLimit } from './chunks.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import {
@@ -95,7 +95,7 @@ interface LimitQuery {
 type Named = Pick<LimitRow, 'scope' | 'subject'>
 
 /** The limits that count work for any of these entities, or for the project, ordered by ID. */
-export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = false): Promise<Limit[]> {
+export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = false): Promise<LimitRow[]> {
   const names = [
     ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
     ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
@@ -106,14 +106,14 @@ export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = 
     const query = matching(db, wanted, some)
     for (const row of await (isLocked ? query.forUpdate() : query).execute()) byId.set(row.id, row)
   }
-  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1)).map(toLimit)
+  return [...byId.values()].sort((a, b) => (a.id < b.id ? -1 : 1))
 }
 
 /**
  * The same, locked until the transaction ends: of two transactions that check the same limit, the second sees the
  * reservations of the first. All transactions lock limits in the order of their IDs.
  */
-export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<Limit[]> {
+export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promise<LimitRow[]> {
   return await matchingLimits(tx, wanted, true)
 }
 
@@ -145,25 +145,6 @@ function matching(db: Reader, { project_id, action }: LimitQuery, names: readonl
 async function changed(tx: Writer, project_id: string): Promise<void> {
   await addRows(tx, 'limit_versions', [{ project_id, version: 1 }], ['version'])
   await wakeOverLimit(tx, project_id)
-}
-
-export function toLimit(row: LimitRow): Limit {
-  const { id, project_id, scope, subject, metric, amount, window, action, description, created } = row
-  const notify_at: number[] = JSON.parse(row.notify_at)
-  return {
-    id,
-    project_id,
-    scope,
-    entity: scope === 'entity' ? subject : null,
-    entity_type: scope === 'entity_type' ? subject : null,
-    metric,
-    amount,
-    window,
-    action,
-    description,
-    notify_at,
-    created,
-  }
 }
 
 // Thresholds of limits that were crossed: each is announced once per window, entity and amount.

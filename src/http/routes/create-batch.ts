@@ -9,7 +9,7 @@ import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
-import { type Limit, WHOLE_PROJECT } from '../../domain/limit.ts'
+import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { sumOf, usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
@@ -579,6 +579,6 @@ function showLimitProjection(limitProjection: LimitProjection): BatchEstimate['l
   }
 }
 
-function inMetric({ metric }: Limit, units: number): number {
+function inMetric({ metric }: LimitProjection['limit'], units: number): number {
   return metric === 'cost_usd' ? usd(units) : units
 }

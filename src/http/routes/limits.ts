@@ -3,18 +3,11 @@ import { Type } from 'typebox'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
-import type { Limit, LimitMetric } from '../../domain/limit.ts'
+import type { LimitMetric } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { NANOS_PER_USD, nanosFromUsd, usd } from '../../domain/money.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
-import {
-  deleteLimit,
-  insertLimit,
-  type LimitChange,
-  listLimits,
-  toLimit,
-  updateLimit,
-} from '../../store/limits.ts'
+import { deleteLimit, insertLimit, type LimitChange, listLimits, updateLimit } from '../../store/limits.ts'
 import { readOwn } from '../../store/rows.ts'
 import type { LimitRow } from '../../store/schema.ts'
 import {
@@ -52,7 +45,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
         const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
         await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
         await insertLimit(tx, row)
-        return JSON.stringify({ ...showLimit(toLimit(row)), ...unpricedModels(row.metric, models) })
+        return JSON.stringify({ ...showLimit(row), ...unpricedModels(row.metric, models) })
       })
       return sendOnce(reply, answer)
     },
@@ -70,7 +63,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     find: ({ project_id }, id) => readOwn(store.read, 'limits', project_id, id),
     rows: ({ project_id }, { entity, ...page }) =>
       listLimits(store.read, project_id, { ...page, entity: entity?.trim() }),
-    show: (row) => showLimit(toLimit(row)),
+    show: (row) => showLimit(row),
   })
 
   route(app, 'POST /v1/limits/:limit_id', {
@@ -88,7 +81,7 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
         return await updateLimit(tx, project_id, id, limitChange(body ?? {}, limit.metric))
       })
       wake()
-      return showLimit(toLimit(found(changed, 'limit_not_found')))
+      return showLimit(found(changed, 'limit_not_found'))
     },
   })
 
@@ -106,21 +99,21 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
 }
 
 /** Fields that do not apply are left out. */
-export function showLimit(limit: Limit): LimitObject {
-  const { id, scope, entity, entity_type, metric, amount, window, action, description, notify_at } = limit
+export function showLimit(row: LimitRow): LimitObject {
+  const { id, scope, subject, metric, amount, window, action, description, notify_at, created } = row
   return {
     id,
     object: 'limit',
     scope,
-    entity: entity ?? undefined,
-    entity_type: entity_type ?? undefined,
+    entity: scope === 'entity' ? subject : undefined,
+    entity_type: scope === 'entity_type' ? subject : undefined,
     metric,
     amount: metric === 'cost_usd' ? usd(amount) : amount,
     window,
     action,
     description: description ?? undefined,
-    notify_at: [...notify_at],
-    created: unixSeconds(limit.created),
+    notify_at: JSON.parse(notify_at),
+    created: unixSeconds(created),
   }
 }
 
