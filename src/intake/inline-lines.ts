@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
-import { hasByteOrderMark, LF } from '../jsonl/byte-lines.ts'
+import { hasByteOrderMark, inBlocks, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 
 export const INLINE_LINES_MAX = 10_000
@@ -17,6 +17,7 @@ const BLOCK_BYTES = 256 * 1024
 const FIELD = new Names('requests')
 const FILLED_IN = new Names('custom_id', 'method', 'url')
 const SPACE = 0x20
+const LINE_END = Buffer.of(LF)
 
 interface Request {
   start: number
@@ -85,7 +86,7 @@ async function scanArray(json: JsonScanner): Promise<InlineLines> {
     bytes: json.at - begin,
     sha256: hash.digest('hex'),
     content(endpoint) {
-      const content = contentOf(unread, requests, endpoint)
+      const content = inBlocks(linesOf(unread, requests, endpoint), BLOCK_BYTES)
       unread = Buffer.alloc(0)
       return content
     },
@@ -106,30 +107,15 @@ function scanRequest(json: JsonScanner): Request {
   return { start, end: json.at, has, isEmpty }
 }
 
-async function* contentOf(
-  bytes: Buffer,
-  requests: readonly Request[],
-  endpoint: EndpointPath,
-): AsyncGenerator<Buffer> {
-  let block: Buffer[] = []
-  let blockBytes = 0
+function* linesOf(bytes: Buffer, requests: readonly Request[], endpoint: EndpointPath): Generator<Buffer[]> {
   for (const [i, { start, end, has, isEmpty }] of requests.entries()) {
     const request = withoutLineBreaks(bytes.subarray(start, end))
     const given = { custom_id: `request-${i + 1}`, method: 'POST', url: endpoint }
     const missing = Object.entries(given).filter(([name]) => has?.has(name) === false)
-    if (missing.length === 0) block.push(request)
-    else {
-      const members = JSON.stringify(Object.fromEntries(missing)).slice(0, -1)
-      block.push(Buffer.from(isEmpty ? members : `${members},`), request.subarray(1))
-    }
-    block.push(Buffer.of(LF))
-    blockBytes += request.length
-    if (blockBytes < BLOCK_BYTES) continue
-    yield Buffer.concat(block)
-    block = []
-    blockBytes = 0
+    const members = JSON.stringify(Object.fromEntries(missing)).slice(0, -1)
+    if (missing.length === 0) yield [request, LINE_END]
+    else yield [Buffer.from(isEmpty ? members : `${members},`), request.subarray(1), LINE_END]
   }
-  if (block.length > 0) yield Buffer.concat(block)
 }
 
 /** The same JSON, changed where it is: a string holds no line break in JSON, so it stands between two tokens. */

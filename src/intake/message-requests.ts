@@ -3,6 +3,7 @@
 // Memory holds a piece of the body and one request.
 import { createHash } from 'node:crypto'
 import { ApiError, invalidParam } from '../domain/errors.ts'
+import { inBlocks } from '../jsonl/byte-lines.ts'
 import { JsonScanner, Names, type Span } from '../jsonl/json-scan.ts'
 import { withoutLineBreaks } from './inline-lines.ts'
 
@@ -59,27 +60,20 @@ export class MessageRequests {
   }
 
   /** To be read once. Throws invalid_json, invalid_request and payload_too_large. */
-  async *lines(): AsyncGenerator<Buffer> {
+  lines(): AsyncGenerator<Buffer> {
+    return inBlocks(this.#lines(), BLOCK_BYTES)
+  }
+
+  async *#lines(): AsyncGenerator<Buffer[]> {
     let bytes = 0
-    let block: Buffer[] = []
-    let blockBytes = 0
     for await (const piece of this.#body) {
       bytes += piece.length
       if (bytes > MESSAGE_BODY_BYTES_MAX) throw tooLarge('The request body', MESSAGE_BODY_BYTES_MAX)
       this.#hash.update(piece)
-      for (const request of this.#requestsIn(piece)) {
-        const line = this.#lineOf(request)
-        block.push(...line)
-        blockBytes += request.length
-      }
-      if (blockBytes < BLOCK_BYTES) continue
-      yield Buffer.concat(block)
-      block = []
-      blockBytes = 0
+      for (const request of this.#requestsIn(piece)) yield this.#lineOf(request)
     }
     if (!this.#isTail || !TAIL.test(this.#around?.toString('latin1') ?? '')) throw otherBody()
     if (this.#count === 0) throw notSoMany('none')
-    if (block.length > 0) yield Buffer.concat(block)
   }
 
   /** Those that end in `piece`. */

@@ -60,6 +60,24 @@ export async function* byteLines(
   if (bytes > 0) yield ended(Buffer.alloc(0))
 }
 
+/** Joins pieces to blocks of `bytesMin` or more; the last one may be smaller. */
+export async function* inBlocks(
+  pieces: AsyncIterable<readonly Buffer[]> | Iterable<readonly Buffer[]>,
+  bytesMin: number,
+): AsyncGenerator<Buffer> {
+  let block: Buffer[] = []
+  let bytes = 0
+  for await (const some of pieces) {
+    block.push(...some)
+    for (const { length } of some) bytes += length
+    if (bytes < bytesMin) continue
+    yield Buffer.concat(block, bytes)
+    block = []
+    bytes = 0
+  }
+  if (bytes > 0) yield Buffer.concat(block, bytes)
+}
+
 // `LineSplitter` splits an input for validation: a line within one block is not copied, and a line that is too long is not
 // buffered. Blank lines are counted and skipped; a byte order mark at the start of the file and the CR of a CRLF
 // are not part of a line.

@@ -4,6 +4,7 @@ import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal } from '../../domain/batch.ts'
 import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors.ts'
+import { inBlocks } from '../../jsonl/byte-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { cancelBatch } from '../../lifecycle/batch.ts'
 import { removeFile, removeUnsharedInput } from '../../lifecycle/remove-file.ts'
@@ -128,7 +129,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         throw new ApiError('invalid_request', `The batch has no results yet: it is ${batch.status}.`)
       const [shown] = await showMessageBatches(store.read, [batch], request, now)
       if (shown?.archived_at) throw new ApiError('file_not_found', NO_RESULTS)
-      const results = messageResults({ db: store.read, sealed, now }, batch)
+      const results = inBlocks(messageResults({ db: store.read, sealed, now }, batch), PIECE_BYTES)
       return reply.type('application/x-jsonl').send(read.stream(results))
     },
   })
@@ -232,19 +233,10 @@ const RESPONSE = new Names('body')
 async function* messageResults(
   ports: Parameters<typeof readResultLines>[0],
   batch: BatchRow,
-): AsyncGenerator<Buffer> {
+): AsyncGenerator<Buffer[]> {
   const json = new JsonScanner()
-  let block: Buffer[] = []
-  let bytes = 0
-  for await (const { line } of readResultLines(ports, batch, Number.POSITIVE_INFINITY)) {
-    block.push(...messageResult(json, line))
-    bytes += line.length
-    if (bytes < PIECE_BYTES) continue
-    yield Buffer.concat(block)
-    block = []
-    bytes = 0
-  }
-  if (block.length > 0) yield Buffer.concat(block)
+  for await (const { line } of readResultLines(ports, batch, Number.POSITIVE_INFINITY))
+    yield messageResult(json, line)
 }
 
 function messageResult(json: JsonScanner, line: Buffer): Buffer[] {
