@@ -93,8 +93,10 @@ export async function commitChunks(
       })
     }
     if (tallies.length > 0) {
-      const known = statistics.get(claim.batch_id) ?? []
-      statistics.set(claim.batch_id, [...known, { finished: sums, errors }])
+      const known = statistics.get(claim.batch_id)
+      const delta = { finished: sums, errors }
+      if (known) known.push(delta)
+      else statistics.set(claim.batch_id, [delta])
     }
     const { project_id, batch_id, idx } = claim
     settlements.push({
