@@ -31,7 +31,7 @@ import { batchesAtRisk } from '../progress/completion.ts'
 import { RemoteExecutor } from '../remote/executor.ts'
 import { Poller } from '../remote/poller.ts'
 import { Recorder, type RunEnd } from '../results/recorder.ts'
-import { readBatchStatuses } from '../store/batches.ts'
+import { moveBatch, readBatchStatuses } from '../store/batches.ts'
 import { parkChunk, releaseChunk, storeLineTries, wakeOverLimit } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
@@ -40,7 +40,6 @@ import type { BatchRow, TaskRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
 import { listLiveWorkers, reachableByOthers } from '../store/workers.ts'
-import { BatchStarts } from './batch-starts.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer, type ClaimerOptions } from './claimer.ts'
 import { BlockedRuns, demandOf, ModelsElsewhere } from './demand.ts'
@@ -72,6 +71,9 @@ const TRAFFIC_MS = 200
 const LEARN_MS = 5_000
 /** How often the batches at risk are determined. */
 const RISK_MS = 1_000
+/** How long to wait for a commit that says that a batch has begun, and after a failure to say so. */
+const BEGUN_MS = 50
+const BEGUN_AGAIN_MS = 1_000
 /** How often at most chunks that wait for a limit are woken because a chunk has released its reservation. */
 const RELEASED_MS = 1_000
 
@@ -120,7 +122,8 @@ export class Worker {
   readonly #learner: PromptLearner
   /** The open runs, by batch and index. */
   readonly #runs = new Map<string, Run>()
-  readonly #starts: BatchStarts
+  /** Batches of which a first line was sent, until that is stored. */
+  readonly #begun = new Set<string>()
   readonly #laneReporter: LaneReporter
   readonly #workerReporter: WorkerReporter
   readonly #liveTraffic: LiveTraffic
@@ -165,7 +168,6 @@ export class Worker {
     const pauses = new Pauses(store)
     const isPaused = (run: Run, model: string): boolean => pauses.covers(run, model)
     const learner = new PromptLearner(store, models)
-    const starts = new BatchStarts({ store, clock, log })
     const workerReporter = new WorkerReporter({
       ...{ store, clock, sessionId, lanes, onlyBatches },
       status: () => this.status,
@@ -186,7 +188,7 @@ export class Worker {
       onBroken: (run) => this.#giveUp(run),
       observe: { attempted, retried: (upstream) => observe?.retried(upstream) },
     })
-    const onBegun = (run: Run): void => starts.begun(run)
+    const onBegun = (run: Run): void => this.#begin(run)
     const sender = new Sender({
       ...{ clock, log, lanes, lines, turn, onBegun },
       maySend: () => answers.hasRoom && session.isCertain,
@@ -274,7 +276,6 @@ export class Worker {
     this.#session = session
     this.#pauses = pauses
     this.#learner = learner
-    this.#starts = starts
     this.#workerReporter = workerReporter
     this.#laneReporter = new LaneReporter({ store, clock, sessionId, lanes })
     this.#liveTraffic = new LiveTraffic({
@@ -407,7 +408,7 @@ export class Worker {
       this.#poller.close(),
       drained,
     ])
-    await Promise.all([this.#recorder.flush(), this.#starts.close()])
+    await this.#recorder.flush()
     await this.#learner.share().catch((error: unknown) => {
       log.warn({ err: error }, 'learned token sizes could not be stored')
     })
@@ -491,6 +492,28 @@ export class Worker {
     this.#gate.requeueUnderpriced([run])
     this.#executor.opened(run)
     this.#turn.touch(run)
+  }
+
+  /**
+   * The first line of a run was sent, and its batch was queued. Usually the commit of the first finished lines says that
+   * the batch has begun; this does where no line finishes soon. After a crash before that, the line is sent again.
+   */
+  #begin(run: Run, waitMs = BEGUN_MS): void {
+    const { store, clock } = this.#options
+    const { id } = run.batch
+    if (this.#begun.has(id)) return
+    this.#begun.add(id)
+    clock.after(waitMs, () => {
+      this.#begun.delete(id)
+      if (this.#stopping || run.unfinished === 0 || run.isClosed) return
+      const begunAt = run.results.begunAt ?? clock.now()
+      store
+        .writeAsyncCommit((tx) => moveBatch(tx, id, 'in_progress', begunAt))
+        .catch((error: unknown) => {
+          this.#tryAgain(error)
+          this.#begin(run, BEGUN_AGAIN_MS)
+        })
+    })
   }
 
   /** Lines in flight may finish; if their input was deleted, only for DELETED_MS, because it is destroyed after them. */
