@@ -3,7 +3,6 @@
 import { BASE32 } from '../domain/ids.ts'
 import { NANOS_PER_USD } from '../domain/money.ts'
 
-const ZERO = 0x30
 const POINT = 0x2e
 const NANO_DIGITS = 9
 const ASCII_MAX = 0x7f
@@ -52,14 +51,7 @@ export class ByteWriter {
 
   /** The last `digits` digits of a whole number in Crockford's base 32, as in IDs. */
   base32(value: number, digits: number): void {
-    const { bytes } = this
-    let rest = value
-    for (let at = this.at + digits - 1; at >= this.at; at--) {
-      const higher = Math.floor(rest / 32)
-      bytes[at] = BASE32.charCodeAt(rest - higher * 32)
-      rest = higher
-    }
-    this.at += digits
+    this.#digits(value, digits, 32)
   }
 
   /** Nano-dollars as a number of USD, without trailing zeros. */
@@ -70,14 +62,8 @@ export class ByteWriter {
     if (rest === 0) return
     let digits = NANO_DIGITS
     for (; rest % 10 === 0; digits--) rest /= 10
-    const { bytes } = this
-    bytes[this.at++] = POINT
-    for (let at = this.at + digits - 1; at >= this.at; at--) {
-      const tens = Math.floor(rest / 10)
-      bytes[at] = ZERO + rest - tens * 10
-      rest = tens
-    }
-    this.at += digits
+    this.bytes[this.at++] = POINT
+    this.#digits(rest, digits, 10)
   }
 
   /** A whole number that is not negative, in decimal. */
@@ -88,12 +74,17 @@ export class ByteWriter {
     }
     let digits = 1
     for (let power = 10; power <= value; power *= 10) digits++
+    this.#digits(value, digits, 10)
+  }
+
+  /** The last `digits` digits of a whole number. */
+  #digits(value: number, digits: number, base: 10 | 32): void {
     const { bytes } = this
     let rest = value
     for (let at = this.at + digits - 1; at >= this.at; at--) {
-      const tens = Math.floor(rest / 10)
-      bytes[at] = ZERO + rest - tens * 10
-      rest = tens
+      const higher = Math.floor(rest / base)
+      bytes[at] = BASE32.charCodeAt(rest - higher * base)
+      rest = higher
     }
     this.at += digits
   }

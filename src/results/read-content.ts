@@ -144,17 +144,12 @@ async function readWindow(sealed: SealedBlobs, window: readonly Bytes[]): Promis
     if (Buffer.isBuffer(bytes)) found[place] = bytes
     else toRead.push({ place, span: bytes })
   }
-  const stretches = stretchesOf(toRead)
-  let next = 0
-  const read = async (): Promise<void> => {
-    for (let stretch = stretches[next++]; stretch; stretch = stretches[next++]) {
-      const { project_id, blob, range, parts } = stretch
-      const bytes = await sealed.readAll(project_id, blob, range)
-      for (const { place, range: own } of parts)
-        found[place] = bytes.subarray(own.start - range.start, own.end - range.start)
-    }
+  const read = async ({ project_id, blob, range, parts }: Stretch): Promise<void> => {
+    const bytes = await sealed.readAll(project_id, blob, range)
+    for (const { place, range: own } of parts)
+      found[place] = bytes.subarray(own.start - range.start, own.end - range.start)
   }
-  await Promise.all(Array.from({ length: Math.min(READS_MAX, stretches.length) }, read))
+  for await (const _ of mapAhead(stretchesOf(toRead), READS_MAX - 1, read));
   return found
 }
 
