@@ -3,7 +3,7 @@ import type { Command } from 'commander'
 import type { Static, TObject, TSchema } from 'typebox'
 import type { Shell } from '../shell.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
-import { printFields, printJson, printTable, writeLine } from '../terminal/terminal.ts'
+import { type Columns, printFields, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 import { type ApiClient, DeletedObject, pathOf } from './client.ts'
 import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.ts'
 
@@ -18,8 +18,7 @@ interface ListOrder<T extends TSchema> {
   count?: number
   /** Options that the list is filtered by, by the names of the parameters: each with its description. */
   filters?: Readonly<Record<string, readonly [flags: string, description: string]>>
-  /** The cells of an object, by the headings of their columns. */
-  columns: Readonly<Record<string, (item: Static<T>) => string>>
+  columns: Columns<Static<T>>
 }
 
 /** `list`, or another command that shows objects, newest first. */
@@ -40,13 +39,8 @@ export function addList<T extends TSchema>(
     const query = Object.fromEntries(Object.keys(filters).map((name) => [name, given[name]]))
     return withApi(shell, flags, async ({ client }) => {
       const found = await client.list(shape, path(command.args[0] ?? ''), flags.limit, query)
-      if (flags.json) return printJson(stdout, found)
-      const cells = Object.values(columns)
-      printTable(
-        stdout,
-        Object.keys(columns),
-        found.map((item) => cells.map((cell) => cell(item))),
-      )
+      if (flags.json) printJson(stdout, found)
+      else printTable(stdout, found, columns)
     })
   })
 }

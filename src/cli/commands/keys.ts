@@ -69,20 +69,16 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
   await using keys = await keysOf(shell, flags)
   const all = await keys.list()
   if (flags.json) return printJson(stdout, all)
-  printTable(
-    stdout,
-    ['ID', 'PROJECT', 'PLAN', 'CREATED', 'REVOKED', 'NAME', 'COMPAT', 'SCOPES'],
-    all.map((key) => [
-      key.id,
-      key.project,
-      key.plan,
-      humanTime(key.created),
-      humanTime(key.revoked_at),
-      key.name ?? '-',
-      key.compat ?? '-',
-      key.scopes.join(' '),
-    ]),
-  )
+  printTable(stdout, all, {
+    ID: ({ id }) => id,
+    PROJECT: ({ project }) => project,
+    PLAN: ({ plan }) => plan,
+    CREATED: ({ created }) => humanTime(created),
+    REVOKED: ({ revoked_at }) => humanTime(revoked_at),
+    NAME: ({ name }) => name ?? '-',
+    COMPAT: ({ compat }) => compat ?? '-',
+    SCOPES: ({ scopes }) => scopes.join(' '),
+  })
 }
 
 async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<void> {

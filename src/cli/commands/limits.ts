@@ -81,7 +81,7 @@ export function addLimits(program: Command, shell: Shell): void {
     columns: {
       ID: ({ id }) => id,
       ENTITY: appliesTo,
-      CAP: capText,
+      CAP: (limit) => capText(limit),
       WINDOW: ({ window }) => window,
       ACTION: ({ action }) => action,
       'NOTIFY AT': ({ notify_at }) =>
@@ -110,11 +110,13 @@ export function addQuotas(program: Command, shell: Shell): void {
     description: 'show the quotas of the project and their use',
     call: () => (client) => client.get(QuotasObject, '/v1/quotas'),
     show: ({ terminal }, { quotas }) => {
-      const rows = Object.entries(quotas).map(([name, { limit, used }]) => {
-        const shown = name.endsWith('_bytes') ? humanBytes : humanCount
-        return [name, used === null ? '-' : shown(used), limit === null ? 'none' : shown(limit)]
+      const shown = (name: string, value: number | null, none: string): string =>
+        value === null ? none : name.endsWith('_bytes') ? humanBytes(value) : humanCount(value)
+      printTable(terminal.stdout, Object.entries(quotas), {
+        QUOTA: ([name]) => name,
+        USED: ([name, { used }]) => shown(name, used, '-'),
+        LIMIT: ([name, { limit }]) => shown(name, limit, 'none'),
       })
-      printTable(terminal.stdout, ['QUOTA', 'USED', 'LIMIT'], rows)
     },
   })
 }
@@ -151,8 +153,8 @@ export function appliesTo({ entity, entity_type }: Pick<LimitObject, 'entity' | 
   return entity_type === undefined ? 'the project' : `each ${entity_type}`
 }
 
-/** `$25.00`, `1,000,000 tokens`. */
-export function capText({ metric, amount }: Pick<LimitObject, 'metric' | 'amount'>): string {
+/** An amount, by itself the cap, in the metric of the limit: `$25.00`, `1,000,000 tokens`. */
+export function capText({ metric, amount: cap }: LimitObject, amount = cap): string {
   return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} tokens`
 }
 

@@ -87,11 +87,12 @@ function printPlan(output: Output, load: Load, plan: CapacityPlan): void {
       `${humanBytes(bucket.bytes_per_day)} a day; ${counted(Math.ceil(bucket.peak_requests_per_s), 'request')}/s`,
     ],
   ]
-  printTable(
-    output,
-    ['PART', 'RUN', 'BECAUSE', 'MEASURED BY'],
-    rows.map(([part, run, why]) => [NAMES[part], run, why, commandsOf(part)]),
-  )
+  printTable(output, rows, {
+    PART: ([part]) => NAMES[part],
+    RUN: ([, run]) => run,
+    BECAUSE: ([, , why]) => why,
+    'MEASURED BY': ([part]) => commandsOf(part),
+  })
   writeLine(output, '')
   writeLine(
     output,

@@ -532,42 +532,30 @@ function printEstimate(output: Output, estimate: BatchEstimate, names: string): 
       `There is no model ${unknown_models.join(', ')}: lines that name it fail. Models here: ${names}${HOW_TO_NAME_ONE}.`,
     )
   writeLine(output, '')
-  printTable(
-    output,
-    ['LINES', 'INPUT', 'OUTPUT', 'COST', 'MODEL', 'ENTITY'],
-    groups.map((group) => [
-      humanCount(group.lines),
-      humanCount(group.input_tokens),
-      humanCount(group.output_tokens_max),
-      group.priced ? humanUsd(group.cost_usd) : 'no price',
-      group.model ?? '-',
-      group.entity ?? '-',
-    ]),
-  )
+  printTable(output, groups, {
+    LINES: ({ lines }) => humanCount(lines),
+    INPUT: ({ input_tokens }) => humanCount(input_tokens),
+    OUTPUT: ({ output_tokens_max }) => humanCount(output_tokens_max),
+    COST: ({ priced, cost_usd }) => (priced ? humanUsd(cost_usd) : 'no price'),
+    MODEL: ({ model }) => model ?? '-',
+    ENTITY: ({ entity }) => entity ?? '-',
+  })
   if (limits.length > 0) {
     writeLine(output, '')
-    printTable(
-      output,
-      ['LIMIT', 'ENTITY', 'CAP', 'SPENT', 'PROJECTED', 'THIS FILE', 'ACTION', 'RESULT'],
-      limits.map(limitRow),
-    )
+    printTable(output, limits, {
+      LIMIT: ({ limit }) => limit.id,
+      ENTITY: ({ limit, entity }) => entity ?? appliesTo(limit),
+      CAP: ({ limit }) => capText(limit),
+      SPENT: ({ limit, spent }) => capText(limit, spent),
+      PROJECTED: ({ limit, open }) => capText(limit, open),
+      'THIS FILE': ({ limit, needed }) => capText(limit, needed),
+      ACTION: ({ limit }) => limit.action,
+      RESULT: ({ exceeds }) => (exceeds ? 'exceeded' : 'sufficient'),
+    })
   }
   const refused = limits.find(({ limit, exceeds }) => exceeds && limit.action === 'block')
   if (estimate.accepted || !refused) return
   const until = humanTime(refused.resets_at)
   const text = `The batch would be refused: it would exceed ${refused.limit.id}, whose window ends at ${until} UTC.`
   writeLine(output, paintFor(output)('red', text))
-}
-
-function limitRow({
-  limit,
-  entity,
-  spent,
-  open,
-  needed,
-  exceeds,
-}: BatchEstimate['limits'][number]): string[] {
-  const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
-  const parts = [amount(limit.amount), amount(spent), amount(open), amount(needed)]
-  return [limit.id, entity ?? appliesTo(limit), ...parts, limit.action, exceeds ? 'exceeded' : 'sufficient']
 }

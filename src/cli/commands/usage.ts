@@ -116,42 +116,36 @@ function printTotals(
   )
 }
 
-function printGroups(output: Output, rows: NonNullable<UsageObject['groups']>, by: readonly string[]): void {
+type Group = NonNullable<UsageObject['groups']>[number]
+
+function printGroups(output: Output, rows: readonly Group[], by: readonly string[]): void {
   const columns = USAGE_GROUPS.filter((name) => by.includes(name))
   writeLine(output, '')
-  printTable(
-    output,
-    [
-      'COST',
-      'LINES',
-      'FAILED',
-      'NOT RUN',
-      'TOKENS',
-      ...columns.map((name) => name.toUpperCase().replace('_', ' ')),
-    ],
-    rows.map((row) => [
-      humanUsd(row.cost_usd),
-      humanCount(row.lines),
-      humanCount(row.failed - row.not_run),
-      humanCount(row.not_run),
-      humanCount(row.total_tokens),
-      ...columns.map((name) => row[name] ?? '-'),
-    ]),
+  const names = columns.map(
+    (name) => [name.toUpperCase().replace('_', ' '), (row: Group) => row[name] ?? '-'] as const,
   )
+  printTable(output, rows, {
+    COST: ({ cost_usd }) => humanUsd(cost_usd),
+    LINES: ({ lines }) => humanCount(lines),
+    FAILED: ({ failed, not_run }) => humanCount(failed - not_run),
+    'NOT RUN': ({ not_run }) => humanCount(not_run),
+    TOKENS: ({ total_tokens }) => humanCount(total_tokens),
+    ...Object.fromEntries(names),
+  })
 }
 
 function printLimitSpend(output: Output, caps: readonly LimitSpend[]): void {
   writeLine(output, '')
-  printTable(
-    output,
-    ['LIMIT', 'USED', 'SPENT', 'CAP', 'WINDOW', 'ACTION', 'ENTITY'],
-    caps.map(({ limit, entity, spent }) => {
-      const share = limit.amount === 0 ? 1 : spent / limit.amount
-      const amount = (value: number): string => capText({ metric: limit.metric, amount: value })
-      const percent = `${Math.floor(share * 100)}%`.padStart(4)
-      return [bar(share), percent, amount(spent), amount(limit.amount), limit.window, limit.action, entity]
-    }),
-  )
+  const shareOf = ({ limit, spent }: LimitSpend): number => (limit.amount === 0 ? 1 : spent / limit.amount)
+  printTable(output, caps, {
+    LIMIT: (cap) => bar(shareOf(cap)),
+    USED: (cap) => `${Math.floor(shareOf(cap) * 100)}%`.padStart(4),
+    SPENT: ({ limit, spent }) => capText(limit, spent),
+    CAP: ({ limit }) => capText(limit),
+    WINDOW: ({ limit }) => limit.window,
+    ACTION: ({ limit }) => limit.action,
+    ENTITY: ({ entity }) => entity,
+  })
 }
 
 function day(text: string): string {

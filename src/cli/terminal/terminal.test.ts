@@ -28,12 +28,13 @@ test('a column is as wide as its widest cell, and no row ends with blanks', () =
 })
 
 test('on a terminal a row is cut at its width, in a pipe it is not', () => {
-  const rows = [['x'.repeat(50), 'y'.repeat(50)]]
+  const rows = ['x'.repeat(50)]
+  const columns = { A: (text: string) => text, B: () => 'y'.repeat(50) }
   const narrow = capturedTerminal(40)
-  printTable(narrow.stdout, ['A', 'B'], rows)
+  printTable(narrow.stdout, rows, columns)
   assert.equal(narrow.out().split('\n')[1], `${'x'.repeat(39)}…`)
   const pipe = capturedTerminal()
-  printTable(pipe.stdout, ['A', 'B'], rows)
+  printTable(pipe.stdout, rows, columns)
   assert.equal(pipe.out(), `A${' '.repeat(51)}B\n${'x'.repeat(50)}  ${'y'.repeat(50)}\n`)
 })
 

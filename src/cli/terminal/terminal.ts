@@ -112,13 +112,13 @@ export function tableLines(
   })
 }
 
-export function printTable(
-  output: Output,
-  head: readonly string[],
-  rows: readonly (readonly string[])[],
-): void {
-  const columns = output.isTTY === true ? (output.columns ?? 80) : undefined
-  const [first = '', ...rest] = tableLines(head, rows, columns)
+/** The cells of a row, by the headings of their columns. */
+export type Columns<T> = Readonly<Record<string, (row: T) => string>>
+
+export function printTable<T>(output: Output, rows: readonly T[], columns: Columns<T>): void {
+  const cells = rows.map((row) => Object.values(columns).map((cell) => cell(row)))
+  const width = output.isTTY === true ? (output.columns ?? 80) : undefined
+  const [first = '', ...rest] = tableLines(Object.keys(columns), cells, width)
   writeLine(output, paintFor(output)('bold', first))
   for (const line of rest) writeLine(output, line)
 }
