@@ -140,6 +140,11 @@ export function counted(spend: Spend, metric: LimitMetric): number {
   return metric === 'cost_usd' ? spend.cost_nanos : spend.tokens
 }
 
+/** An amount that a limit on `metric` counts as the API shows it: in USD, or tokens. */
+export function inMetric(metric: LimitMetric, amount: number): number {
+  return metric === 'cost_usd' ? usd(amount) : amount
+}
+
 /** Adds to the sum of `key`. */
 export function addSpend<K>(sums: Map<K, Spend>, key: K, spend: Spend): void {
   sums.set(key, plus(sums.get(key) ?? NO_SPEND, spend))

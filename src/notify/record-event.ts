@@ -4,8 +4,8 @@
 import { unixSeconds } from '../domain/clock.ts'
 import { EVENT_TYPES, type EventType, type SubscribedType, TEST_EVENT } from '../domain/event.ts'
 import { newId } from '../domain/ids.ts'
-import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
-import { usd } from '../domain/money.ts'
+import { REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
+import { inMetric, usd } from '../domain/money.ts'
 import { namesIn } from '../domain/text.ts'
 import type { Crossing } from '../ledger/settle.ts'
 import { insertRow } from '../store/rows.ts'
@@ -148,10 +148,6 @@ export function limitCrossed({ limit, spender, window, threshold, spent }: Cross
       resets_at: unixSeconds(window.end),
     },
   }
-}
-
-function inMetric(metric: LimitMetric, units: number): number {
-  return metric === 'cost_usd' ? usd(units) : units
 }
 
 // Deletes old events and their deliveries; they are kept as long as audit records.

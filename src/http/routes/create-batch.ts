@@ -11,7 +11,7 @@ import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
-import { sumOf, usd } from '../../domain/money.ts'
+import { inMetric, sumOf, usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
@@ -571,14 +571,10 @@ function showLimitProjection(limitProjection: LimitProjection): BatchEstimate['l
   return {
     limit: showLimit(limit),
     entity: spender === WHOLE_PROJECT ? null : spender,
-    spent: inMetric(limit, spent),
-    open: inMetric(limit, open),
-    needed: inMetric(limit, needed),
+    spent: inMetric(limit.metric, spent),
+    open: inMetric(limit.metric, open),
+    needed: inMetric(limit.metric, needed),
     exceeds,
     resets_at: unixSeconds(window.end),
   }
-}
-
-function inMetric({ metric }: LimitProjection['limit'], units: number): number {
-  return metric === 'cost_usd' ? usd(units) : units
 }

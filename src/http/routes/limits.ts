@@ -5,7 +5,7 @@ import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import type { LimitMetric } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
-import { NANOS_PER_USD, nanosFromUsd, usd } from '../../domain/money.ts'
+import { inMetric, NANOS_PER_USD, nanosFromUsd } from '../../domain/money.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { deleteLimit, insertLimit, type LimitChange, listLimits, updateLimit } from '../../store/limits.ts'
 import { readOwn } from '../../store/rows.ts'
@@ -108,7 +108,7 @@ export function showLimit(row: LimitRow): LimitObject {
     entity: scope === 'entity' ? subject : undefined,
     entity_type: scope === 'entity_type' ? subject : undefined,
     metric,
-    amount: metric === 'cost_usd' ? usd(amount) : amount,
+    amount: inMetric(metric, amount),
     window,
     action,
     description: description ?? undefined,
