@@ -1425,6 +1425,22 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await service.request('POST', `/v1/batches/${id}/cancel`)
   })
 
+  test('every key of a project is listed, however many there are', async () => {
+    const { store } = service.stores
+    const made: { id: string; key: string }[] = []
+    for (let i = 0; i < 110; i++)
+      made.push(await createKey(store, store.clock, service.config.region, { project: 'many', plan: 'payg' }))
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(made[0]!.key)
+    await visitor.open('/console/keys')
+    await page.getByText(made.at(-1)!.id).waitFor()
+    await page.evaluate(() => scrollTo(0, 1e6))
+    await page.locator('table[aria-rowcount="111"]').waitFor()
+    await page.evaluate(() => scrollTo(0, 1e6))
+    await page.getByText(made[0]!.id).waitFor()
+  })
+
   test('all that a page loads is at most 90 KB, compressed', async (t) => {
     for (const path of ['/overview', '/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
       await using visitor = await Visitor.arrive(browser, service.url)

@@ -1,6 +1,6 @@
 // The page of keys lists API keys, and the projects and plans that they belong to.
 import type { VNode } from 'preact'
-import { useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'
 import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
 import type { List } from '../../wire/shape.ts'
@@ -10,11 +10,12 @@ import { t } from '../i18n.ts'
 import { Button, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog, openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckField, CheckList, SelectField, TextField, useFields } from '../parts/field.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
 import { Loaded } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useGet } from '../resource.ts'
+import { useGet, usePages } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
 /** Kept back unless asked for: with them a key rules over others. */
@@ -22,25 +23,67 @@ const POWERS: readonly Scope[] = ['operator', 'keys:write']
 
 export function Keys(): VNode {
   const session = useSession()
-  const keys = useGet<List<ApiKeyObject>>('/v1/keys', { limit: 100 })
+  const keys = usePages<ApiKeyObject>('/v1/keys', {})
   const projects = useGet<List<ProjectObject>>(may('operator') ? '/v1/projects' : null, { limit: 100 })
-  const create = (): void =>
-    openDialog(<CreateKey projects={projects.data?.data ?? []} reload={keys.reload} />)
-  const columns: Column<ApiKeyObject>[] = [
+  const reload = (): void => keys.refresh()
+  const create = (): void => openDialog(<CreateKey projects={projects.data?.data ?? []} reload={reload} />)
+  const columns = useMemo(() => columnsOf(session?.api_key_id, reload), [keys])
+  return (
+    <Page
+      title={t('keys.title')}
+      lead={t('keys.lead')}
+      actions={
+        may('keys:write') ? <Button label={t('keys.new')} icon="new" kind="primary" onClick={create} /> : null
+      }
+    >
+      <PagedTable<ApiKeyObject>
+        pages={keys}
+        label={t('keys.title')}
+        columns={columns}
+        rowClass={({ revoked_at }) => (revoked_at === null ? '' : 'faded')}
+        cards
+      />
+      {may('operator') ? (
+        <Loaded resource={projects}>
+          {(list) => <Projects projects={list.data} reload={projects.reload} />}
+        </Loaded>
+      ) : null}
+    </Page>
+  )
+}
+
+function columnsOf(own: string | undefined, reload: () => void): Column<ApiKeyObject>[] {
+  return [
     {
       title: t('audit.key'),
       main: true,
+      grow: 1.6,
       cell: ({ id, name, project, compat }) => [
-        <strong>{name ?? project}</strong>,
-        compat === null ? null : [' ', <Badge tone="idle" text={compat} />],
+        <div class="clip" title={name ?? project}>
+          <strong>{name ?? project}</strong>
+          {compat === null ? null : [' ', <Badge tone="idle" text={compat} />]}
+        </div>,
         <div class="muted small mono">{id}</div>,
       ],
     },
-    { title: t('limits.project'), minor: true, cell: ({ project }) => project },
+    {
+      title: t('limits.project'),
+      minor: true,
+      cell: ({ project }) => (
+        <div class="clip" title={project}>
+          {project}
+        </div>
+      ),
+    },
     {
       title: t('keys.scopes'),
       minor: true,
-      cell: ({ scopes }) => <span class="small muted">{scopes.join(', ')}</span>,
+      grow: 3,
+      cell: ({ scopes }) => (
+        <div class="small muted" title={scopes.join(', ')}>
+          {scopes.join(', ')}
+        </div>
+      ),
     },
     {
       title: t('keys.lastUsed'),
@@ -53,38 +96,13 @@ export function Keys(): VNode {
       cell: (key) =>
         key.revoked_at !== null ? (
           <Badge tone="idle" text={t('keys.revoked')} />
-        ) : key.id === session?.api_key_id ? (
+        ) : key.id === own ? (
           <span class="muted">{t('keys.yours')}</span>
         ) : may('keys:write') ? (
-          <TextButton label={t('keys.revoke')} kind="danger" onClick={() => revoke(key, keys.reload)} />
+          <TextButton label={t('keys.revoke')} kind="danger" onClick={() => revoke(key, reload)} />
         ) : null,
     },
   ]
-  return (
-    <Page
-      title={t('keys.title')}
-      lead={t('keys.lead')}
-      actions={
-        may('keys:write') ? <Button label={t('keys.new')} icon="new" kind="primary" onClick={create} /> : null
-      }
-    >
-      <Loaded resource={keys}>
-        {({ data }) => (
-          <Table
-            label={t('keys.title')}
-            columns={columns}
-            rows={data}
-            rowClass={({ revoked_at }) => (revoked_at === null ? '' : 'faded')}
-          />
-        )}
-      </Loaded>
-      {may('operator') ? (
-        <Loaded resource={projects}>
-          {(list) => (list ? <Projects projects={list.data} reload={projects.reload} /> : null)}
-        </Loaded>
-      ) : null}
-    </Page>
-  )
 }
 
 function revoke({ id, name }: ApiKeyObject, reload: () => void): void {

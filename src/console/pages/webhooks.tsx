@@ -1,6 +1,6 @@
 // The page of webhooks lists them with their deliveries, and the project's events.
 import type { VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { EVENT_TYPES, type EventType } from '../../domain/event.ts'
 import type {
   DeliveryObject,
@@ -17,11 +17,12 @@ import { type MessageKey, t } from '../i18n.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog, openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckList, TextField, useFields } from '../parts/field.tsx'
+import { PagedTable } from '../parts/long-table.tsx'
 import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useAction, useGet } from '../resource.ts'
+import { useAction, useGet, usePages } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 
@@ -229,42 +230,42 @@ function CreateDialog({ reload }: { reload: () => void }): VNode {
 }
 
 function Events(): VNode {
-  const events = useGet<List<EventObject>>('/v1/events', { limit: 20 })
-  const columns: Column<EventObject>[] = [
-    {
-      title: t('webhooks.event'),
-      main: true,
-      cell: ({ type, id }) => [
-        <code class="code">{type}</code>,
-        <div class="muted small mono minor">{id}</div>,
-      ],
-    },
-    {
-      title: t('webhooks.about'),
-      cell: ({ data }) =>
-        typeof data.batch_id === 'string' ? (
-          <a class="mono" href={href(`/batches/${data.batch_id}`)} title={data.batch_id}>
-            {shortId(data.batch_id)}
-          </a>
-        ) : (
-          <span class="mono">
-            {typeof data.entity === 'string' ? <Entity name={data.entity} /> : String(data.limit_id ?? '')}
-          </span>
-        ),
-    },
-    { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
-  ]
+  const pages = usePages<EventObject>('/v1/events', {})
+  const columns = useMemo(EVENT_COLUMNS, [])
   return (
     <Section title={t('webhooks.events')}>
-      <Loaded resource={events}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <p class="muted">{t('webhooks.noEvents')}</p>
-          ) : (
-            <Table label={t('webhooks.events')} columns={columns} rows={data} />
-          )
-        }
-      </Loaded>
+      <PagedTable<EventObject>
+        pages={pages}
+        label={t('webhooks.events')}
+        columns={columns}
+        none={t('webhooks.noEvents')}
+        cards
+      />
     </Section>
   )
 }
+
+const EVENT_COLUMNS = (): Column<EventObject>[] => [
+  {
+    title: t('webhooks.event'),
+    main: true,
+    cell: ({ type, id }) => [
+      <code class="code">{type}</code>,
+      <div class="muted small mono minor">{id}</div>,
+    ],
+  },
+  {
+    title: t('webhooks.about'),
+    cell: ({ data }) =>
+      typeof data.batch_id === 'string' ? (
+        <a class="mono" href={href(`/batches/${data.batch_id}`)} title={data.batch_id}>
+          {shortId(data.batch_id)}
+        </a>
+      ) : (
+        <span class="mono">
+          {typeof data.entity === 'string' ? <Entity name={data.entity} /> : String(data.limit_id ?? '')}
+        </span>
+      ),
+  },
+  { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
+]

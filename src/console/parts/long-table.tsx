@@ -19,6 +19,7 @@ interface LongTableProps<T> {
   /** Whether rows may follow that are not known yet. */
   hasMore?: boolean
   order?: Order
+  rowClass?: (row: T) => string
   /** Whether a row has two lines of text, and is a card in a narrow window. */
   cards?: boolean
   /** Told which rows are in the page, `to` exclusive. */
@@ -31,6 +32,7 @@ export function LongTable<T>({
   rows,
   hasMore,
   order,
+  rowClass,
   cards,
   onSight,
 }: LongTableProps<T>): VNode {
@@ -78,7 +80,12 @@ export function LongTable<T>({
       known && known.row === row ? (
         known.node
       ) : (
-        <tr role="row" key={(first + i) % size} aria-rowindex={first + i + 2}>
+        <tr
+          role="row"
+          key={(first + i) % size}
+          aria-rowindex={first + i + 2}
+          class={row === undefined ? '' : rowClass?.(row)}
+        >
           <Cells columns={columns} row={row} />
         </tr>
       )
