@@ -1,6 +1,7 @@
 // Follows batches as they change: by one stream of events per tab, open while a page uses it, or by polling unfinished
 // batches every few seconds where streams do not work.
 import { useEffect, useRef } from 'preact/hooks'
+import { isTerminal } from '../domain/batch.ts'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/status.ts'
 import { get } from './api.ts'
@@ -126,7 +127,7 @@ function isNewer(a: BatchObject, b: BatchObject): boolean {
 }
 
 export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
-  return status === 'completed' || status === 'failed' || status === 'expired' || status === 'cancelled'
+  return isTerminal(status)
 }
 
 /** The rate of a batch and its estimated end; none of a paused batch. */

@@ -2,6 +2,15 @@
 // them.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
+import { dayOf, dayText } from '../../domain/days.ts'
+import {
+  LIMIT_ACTIONS,
+  LIMIT_METRICS,
+  LIMIT_SCOPES,
+  LIMIT_WINDOWS,
+  type LimitWindow,
+  windowAt,
+} from '../../domain/limit.ts'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'
 import type { List } from '../../wire/shape.ts'
 import type { UsageObject } from '../../wire/usage.ts'
@@ -18,25 +27,13 @@ import { useGet, useResource } from '../resource.ts'
 import { replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
-const SCOPES = ['entity', 'entity_type', 'project'] as const
-const METRICS = ['cost_usd', 'tokens'] as const
-const WINDOWS = ['day', 'month'] as const
-const ACTIONS = ['block', 'notify'] as const
-
-export type Spent = Readonly<Record<LimitObject['window'], UsageObject>>
-
-/** The first day of the window and the end of it, by the UTC calendar. */
-function windowOf(window: LimitObject['window']): { start: string; end: number } {
-  const date = new Date(now())
-  const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()]
-  const start = Date.UTC(year, month, window === 'month' ? 1 : day)
-  const end = window === 'month' ? Date.UTC(year, month + 1, 1) : Date.UTC(year, month, day + 1)
-  return { start: new Date(start).toISOString().slice(0, 10), end: end / 1000 }
-}
+export type Spent = Readonly<Record<LimitWindow, UsageObject>>
 
 export async function readSpent(signal: AbortSignal): Promise<Spent> {
-  const read = (window: LimitObject['window']): Promise<UsageObject> =>
-    get('/v1/usage/entities', { start: windowOf(window).start, group_by: 'entity,entity_type' }, { signal })
+  const read = (window: LimitWindow): Promise<UsageObject> => {
+    const start = dayText(dayOf(windowAt(window, now()).start))
+    return get('/v1/usage/entities', { start, group_by: 'entity,entity_type' }, { signal })
+  }
   const [day, month] = await Promise.all([read('day'), read('month')])
   return { day, month }
 }
@@ -166,7 +163,7 @@ function LimitCard({
       ))}
       {all.length > SHOWN ? <p class="muted small">{t('limits.more', { n: all.length - SHOWN })}</p> : null}
       <div class="muted small">
-        {t('limits.resets')} <Time at={windowOf(limit.window).end} short />
+        {t('limits.resets')} <Time at={windowAt(limit.window, now()).end / 1000} short />
       </div>
       {limit.description ? <p class="muted">{limit.description}</p> : null}
     </li>
@@ -258,7 +255,7 @@ function LimitDialog({
           <SelectField
             label={t('limits.scope')}
             {...bind('scope')}
-            options={optionsOf('limits.scope', SCOPES)}
+            options={optionsOf('limits.scope', LIMIT_SCOPES)}
           />
           {scope === 'project' ? null : (
             <TextField
@@ -271,12 +268,12 @@ function LimitDialog({
           <SelectField
             label={t('limits.metric')}
             {...bind('metric')}
-            options={optionsOf('limits.metric', METRICS)}
+            options={optionsOf('limits.metric', LIMIT_METRICS)}
           />
           <SelectField
             label={t('limits.window')}
             {...bind('window')}
-            options={optionsOf('limits.window', WINDOWS)}
+            options={optionsOf('limits.window', LIMIT_WINDOWS)}
           />
         </div>
       )}
@@ -285,7 +282,7 @@ function LimitDialog({
         <SelectField
           label={t('limits.action')}
           {...bind('action')}
-          options={optionsOf('limits.action', ACTIONS)}
+          options={optionsOf('limits.action', LIMIT_ACTIONS)}
         />
       </div>
       <TextField label={t('limits.notifyAt')} {...bind('notify')} hint={t('limits.notifyHint')} />

@@ -1,6 +1,7 @@
 // The page that creates a batch has three steps: choose a file, see its projected cost, create the batch.
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
+import { durationMs } from '../../domain/days.ts'
 import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { ModelObject } from '../../wire/model.ts'
@@ -282,7 +283,7 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
         : await post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
     [order, endpoint.data],
   )
-  const ends = windowMs(choices.window)
+  const ends = durationMs(choices.window)
   const create = (): void =>
     void action.run(async () => {
       const batch = await post<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
@@ -388,13 +389,6 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
 /** How answers of a batch are asked for again. */
 export function reaskText(reask: BatchObject['reask'] | null): string {
   return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
-}
-
-const UNITS_MS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000 }
-
-function windowMs(text: string): number | null {
-  const { 1: number, 2: unit = '' } = /^\s*(\d{1,6})([mhd])\s*$/.exec(text) ?? []
-  return number === undefined ? null : Number(number) * (UNITS_MS[unit] ?? 0)
 }
 
 type Group = BatchEstimate['groups'][number]

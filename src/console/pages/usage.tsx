@@ -1,5 +1,7 @@
 // The page of usage shows tokens and cost: by day, and by entity or model.
 import type { VNode } from 'preact'
+import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
+import { windowAt } from '../../domain/limit.ts'
 import type { UsageObject } from '../../wire/usage.ts'
 import { pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
@@ -19,7 +21,6 @@ import { useAddress } from '../router.ts'
 type Row = NonNullable<UsageObject['groups']>[number]
 
 const PATH = '/v1/usage/entities'
-const DAY_S = 86_400
 const GROUPS = ['entity', 'model', 'entity_type', 'day'] as const
 const METRICS = ['cost', 'tokens'] as const
 type Metric = (typeof METRICS)[number]
@@ -31,39 +32,25 @@ const SUMMED = ['lines', 'failed', 'not_run', 'total_tokens', 'cost_usd'] as con
 const COLORS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5']
 const OTHERS = '--series-6'
 
-const dayBefore = (day: string): string => dayText(Date.parse(day) / 1000 - DAY_S)
-const dayText = (seconds: number): string => new Date(seconds * 1000).toISOString().slice(0, 10)
-
-/** The first days of this month and of the last, and today, by the UTC calendar. */
-function months(): { last: string; current: string; sameDayOfLast: string; tomorrow: string } {
-  const date = new Date(now())
-  const day = (month: number, of: number): string =>
-    dayText(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + month, of) / 1000)
-  return {
-    last: day(-1, 1),
-    current: day(0, 1),
-    sameDayOfLast: day(-1, date.getUTCDate() + 1),
-    tomorrow: day(0, date.getUTCDate() + 1),
-  }
-}
-
 export function Usage(): VNode {
   const { query } = useAddress()
   const by = GROUPS.find((name) => name === query.get('by')) ?? 'entity'
   const metric = METRICS.find((name) => name === query.get('metric')) ?? 'cost'
   const range = RANGES.find((name) => name === query.get('range')) ?? 'month'
-  const { last, current, sameDayOfLast, tomorrow } = months()
+  const today = dayOf(now())
+  const month = windowAt('month', now()).start
+  const [first, firstOfLast] = [dayOf(month), dayOf(windowAt('month', month - 1).start)]
   const step = STEPS.find((name) => name === query.get('step')) ?? 'day'
   const entity = query.get('entity') ?? ''
-  const chosen = (name: string, other: string): string =>
-    /^\d{4}-\d\d-\d\d$/.test(query.get(name) ?? '') ? (query.get(name) ?? other) : other
-  const since = range === 'days' ? chosen('since', current) : current
-  const until = range === 'days' ? chosen('until', dayBefore(tomorrow)) : dayBefore(tomorrow)
-  const start =
-    range === 'month' || range === 'days' ? since : dayText(now() / 1000 - (Number(range) - 1) * DAY_S)
-  const end = dayText(Math.max(Date.parse(until), Date.parse(start)) / 1000 + DAY_S)
-  const usage = useGet<UsageObject>(PATH, { start, end, entity, group_by: by === 'day' ? by : `day,${by}` })
-  const before = useGet<UsageObject>(PATH, { start: last, end: sameDayOfLast, entity })
+  const chosen = (name: string, other: number): number =>
+    (range === 'days' ? parseDay(query.get(name) ?? '') : null) ?? other
+  const until = chosen('until', today)
+  const start = range === 'month' || range === 'days' ? chosen('since', first) : today - (Number(range) - 1)
+  const end = Math.max(until, start) + 1
+  const shown = { start: dayText(start), end: dayText(end), entity }
+  const usage = useGet<UsageObject>(PATH, { ...shown, group_by: by === 'day' ? by : `day,${by}` })
+  const sameDayOfLast = dayText(firstOfLast + today - first + 1)
+  const before = useGet<UsageObject>(PATH, { start: dayText(firstOfLast), end: sameDayOfLast, entity })
   return (
     <Page
       title={t('nav.usage')}
@@ -71,14 +58,8 @@ export function Usage(): VNode {
         <LinkButton
           label="CSV"
           icon="download"
-          href={pathWith(PATH, {
-            start,
-            end,
-            entity,
-            group_by: by === 'day' ? by : `${by},day`,
-            format: 'csv',
-          })}
-          download={`usage-${start}.csv`}
+          href={pathWith(PATH, { ...shown, group_by: by === 'day' ? by : `${by},day`, format: 'csv' })}
+          download={`usage-${shown.start}.csv`}
         />
       }
     >
@@ -86,7 +67,7 @@ export function Usage(): VNode {
         filters={[
           choice('range', 'usage.range', RANGES, range),
           ...(range === 'days'
-            ? days().map((filter) => ({ ...filter, value: filter.name === 'since' ? since : until }))
+            ? days().map((filter) => ({ ...filter, value: dayText(filter.name === 'since' ? start : until) }))
             : []),
           choice('step', 'usage.step', STEPS, step),
           choice('by', 'usage.by', GROUPS, by),
@@ -133,8 +114,8 @@ function Report({
   before: UsageObject | null
   by: (typeof GROUPS)[number]
   metric: Metric
-  start: string
-  end: string
+  start: number
+  end: number
   step: Step
 }): VNode {
   if (usage.lines === 0)
@@ -145,7 +126,7 @@ function Report({
     )
   const rows = usage.groups ?? []
   const nameOf = (row: Row): string =>
-    by === 'day' ? periodOf(row.day ?? '', step) : (row[by] ?? t('usage.unnamed'))
+    by === 'day' ? dayText(periodOf(row, step)) : (row[by] ?? t('usage.unnamed'))
   const totals = new Map<string, Row>()
   for (const row of rows) totals.set(nameOf(row), added(totals.get(nameOf(row)), row))
   const sorted = [...totals].sort(([nameA, a], [nameB, b]) =>
@@ -216,7 +197,7 @@ function Report({
           series={series}
           show={metric === 'cost' ? usd : compact}
           height={220}
-          barS={{ day: 1, week: 7, month: 28 }[step] * DAY_S}
+          barS={{ day: 1, week: 7, month: 28 }[step] * (DAY_MS / 1000)}
         />
       </div>
       <Section title={t(`usage.by.${by}` satisfies MessageKey)}>
@@ -227,10 +208,14 @@ function Report({
 }
 
 /** The first day of the week, from Monday on, or of the month that a day is of. */
-function periodOf(day: string, step: Step): string {
-  if (step === 'month') return `${day.slice(0, 8)}01`
-  const sinceMonday = (new Date(day).getUTCDay() + 6) % 7
-  return step === 'day' ? day : dayText(Date.parse(day) / 1000 - sinceMonday * DAY_S)
+function firstDay(day: number, step: Step): number {
+  if (step === 'month') return dayOf(windowAt('month', startOfDay(day)).start)
+  // The first of all days was a Thursday.
+  return step === 'day' ? day : day - ((day + 3) % 7)
+}
+
+function periodOf(row: Row, step: Step): number {
+  return firstDay(parseDay(row.day ?? '') ?? 0, step)
 }
 
 function added(a: Row | undefined, b: Row): Row {
@@ -245,19 +230,15 @@ function stacked(
   names: readonly string[],
   nameOf: (row: Row) => string,
   metric: Metric,
-  { start, end, step }: { start: string; end: string; step: Step },
+  { start, end, step }: { start: number; end: number; step: Step },
 ): { times: number[]; series: ChartSeries[] } {
-  const first = Date.parse(start) / 1000
-  const days = Math.round((Date.parse(end) / 1000 - first) / DAY_S)
-  const periods = [
-    ...new Set(Array.from({ length: days }, (_, i) => periodOf(dayText(first + i * DAY_S), step))),
-  ]
-  const times = periods.map((day) => Date.parse(day) / 1000)
+  const periods = [...new Set(Array.from({ length: end - start }, (_, i) => firstDay(start + i, step)))]
+  const times = periods.map((day) => startOfDay(day) / 1000)
   const shown = names.slice(0, COLORS.length)
   const layers = [...shown, ...(names.length > shown.length ? [t('usage.others')] : [])]
   const amounts = layers.map(() => times.map(() => 0))
   for (const row of rows) {
-    const period = periods.indexOf(periodOf(row.day ?? '', step))
+    const period = periods.indexOf(periodOf(row, step))
     const at = shown.indexOf(nameOf(row))
     const values = amounts[at < 0 ? layers.length - 1 : at]
     const amount = metric === 'cost' ? row.cost_usd : row.total_tokens
