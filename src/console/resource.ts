@@ -2,6 +2,7 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { List } from '../wire/shape.ts'
 import { type ApiFailure, connectionLost, get, pathWith, type Query } from './api.ts'
+import { every } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { ListPages, type ListSource } from './list-pages.ts'
 import { useSettled } from './parts/filters.tsx'
@@ -20,10 +21,14 @@ export interface Resource<T> {
   reload: () => void
 }
 
+/** After how long a resource is read again, by what was read last; null: it is not. */
+type PollMs<T> = (data: T | null) => number | null
+
 /** `dependencies` identify the resource; when they change, the last answer is dropped. */
 export function useResource<T>(
   read: (signal: AbortSignal) => Promise<T>,
   dependencies: readonly unknown[],
+  pollMs: PollMs<T> = () => null,
 ): Resource<T> {
   const name = JSON.stringify(dependencies)
   const [state, setState] = useState<{
@@ -56,6 +61,8 @@ export function useResource<T>(
   const reload = useCallback(() => setTurn((last) => last + 1), [])
   useReconnection(reload)
   const current = state.name === name ? state : { data: null, failure: null, loading: true }
+  const ms = pollMs(current.data)
+  useEffect(() => (ms === null ? undefined : every(ms, reload)), [ms])
   return { data: current.data, failure: current.failure, loading: current.loading, reload }
 }
 
@@ -70,10 +77,11 @@ function useReconnection(reload: () => void): void {
 }
 
 /** The service's answer at this path; none is read while it is null. */
-export function useGet<T>(path: string | null, query: Query = {}): Resource<T> {
+export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollMs<T>): Resource<T> {
   return useResource<T>(
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
     [path, query],
+    pollMs,
   )
 }
 

@@ -6,7 +6,7 @@ import type { BatchErrors } from '../../wire/batch-line.ts'
 import type { WebhookObject } from '../../wire/event.ts'
 import type { List } from '../../wire/shape.ts'
 import { getPage, post } from '../api.ts'
-import { every, now } from '../browser-clock.ts'
+import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
@@ -28,7 +28,9 @@ import { reaskText } from './new-batch.tsx'
 const WRITTEN_POLL_MS = 2_000
 
 export function Batch({ id }: PageParams): VNode {
-  const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`)
+  const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, (data) =>
+    data && ended(data) && data.output_url_status === 'pending' ? WRITTEN_POLL_MS : null,
+  )
   const { batches: pushed, state } = useLive()
   const batch = read.data && latest(read.data, pushed)
   useMissedEnds(batch ? [batch] : [], read.reload)
@@ -38,8 +40,6 @@ export function Batch({ id }: PageParams): VNode {
   useEffect(() => {
     if (hasEnded && read.data && !ended(read.data)) read.reload()
   }, [hasEnded])
-  const isWritten = hasEnded && batch.output_url_status === 'pending'
-  useEffect(() => (isWritten ? every(WRITTEN_POLL_MS, read.reload) : undefined), [isWritten])
   return (
     <Page
       title={batch?.name ?? shortId(id)}

@@ -1,6 +1,6 @@
 // The first page shows failures, at-risk batches, open work, and cost.
 import type { ComponentChildren, VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { DeliveryObject, WebhookObject } from '../../wire/event.ts'
 import type { LimitObject } from '../../wire/limit.ts'
@@ -8,7 +8,7 @@ import type { List } from '../../wire/shape.ts'
 import type { ServiceStatus } from '../../wire/status.ts'
 import type { UsageHours, UsageObject } from '../../wire/usage.ts'
 import { get } from '../api.ts'
-import { every, now } from '../browser-clock.ts'
+import { now } from '../browser-clock.ts'
 import { Chart } from '../chart.tsx'
 import { count, duration, perSecond, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -35,13 +35,11 @@ const CAPS_SHOWN = 4
 
 export function Overview(): VNode {
   const newest = useGet<List<BatchObject>>('/v1/batches', { limit: NEWEST })
-  const status = useGet<ServiceStatus>('/v1/status')
+  const status = useGet<ServiceStatus>('/v1/status', {}, () => POLL_MS)
   const limits = useResource(readCaps, [])
   const webhooks = useResource(readFailingWebhooks, [])
   const { batches: pushed, open } = useLive()
-  const lastDay = useResource(readHours, [])
-  useEffect(() => every(POLL_MS, status.reload), [])
-  useEffect(() => every(HOURS_POLL_MS, lastDay.reload), [])
+  const lastDay = useResource(readHours, [], () => HOURS_POLL_MS)
   const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
   const resources = [newest, status, limits, webhooks, lastDay]
   const failed = resources.find(({ failure }) => failure)

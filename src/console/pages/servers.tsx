@@ -1,8 +1,6 @@
 // The page for operators shows workers, model servers, stores and waiting reasons.
 import type { VNode } from 'preact'
-import { useEffect } from 'preact/hooks'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
-import { every } from '../browser-clock.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Loaded, Notice } from '../parts/notice.tsx'
@@ -17,8 +15,7 @@ import { type ServerState, serverState } from '../server-state.ts'
 const POLL_MS = 2_000
 
 export function Servers(): VNode {
-  const status = useGet<ServiceStatus>('/v1/status')
-  useEffect(() => every(POLL_MS, status.reload), [])
+  const status = useGet<ServiceStatus>('/v1/status', {}, () => POLL_MS)
   return (
     <Page title={t('nav.servers')} lead={t('servers.lead')}>
       <Loaded resource={status}>{(data) => <Whole status={data} />}</Loaded>

@@ -1,6 +1,6 @@
 // The page of webhooks lists them with their deliveries, and the project's events.
 import type { VNode } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useMemo, useState } from 'preact/hooks'
 import { EVENT_TYPES, type EventType } from '../../domain/event.ts'
 import type {
   DeliveryObject,
@@ -11,7 +11,6 @@ import type {
 } from '../../wire/event.ts'
 import type { List } from '../../wire/shape.ts'
 import { post } from '../api.ts'
-import { every } from '../browser-clock.ts'
 import { shortId } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
@@ -67,7 +66,9 @@ const TONES = { delivered: 'good', failed: 'bad', pending: 'idle' } as const
 
 function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => void }): VNode {
   const path = `/v1/webhooks/${webhook.id}`
-  const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 })
+  const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 }, (list) =>
+    list?.data.some(({ status }) => status === 'pending') ? PENDING_MS : null,
+  )
   const action = useAction()
   const [queued, setQueued] = useState<number | null>(null)
   const run = (act: () => Promise<void>): void => void action.run(act)
@@ -78,8 +79,6 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
     })
   const rows = deliveries.data?.data ?? []
   const failing = isFailing(rows)
-  const isPending = rows.some(({ status }) => status === 'pending')
-  useEffect(() => (isPending ? every(PENDING_MS, deliveries.reload) : undefined), [isPending])
   const columns: Column<DeliveryObject>[] = [
     {
       title: t('webhooks.event'),
