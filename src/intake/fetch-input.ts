@@ -61,6 +61,12 @@ interface Fetch {
   source: FileSource
 }
 
+/**
+ * Another worker may know the bucket while a configuration is rolled out: for about two minutes it is tried again, since
+ * the API has allowed it.
+ */
+const NOT_ALLOWED_MAX = 8
+
 interface Step {
   bytes: number
   source: FileSource
@@ -90,6 +96,7 @@ export async function fetchInput(deps: FetchDeps, task: TaskRow, signal: AbortSi
         ? failed(source, WHY[error.status ?? 0] ?? `${error.message}.`)
         : error
     if (!(final instanceof ApiError)) throw final
+    if (final.code === 'bucket_not_allowed' && task.attempts < NOT_ALLOWED_MAX) throw final
     await fail(deps, task, fetch, final)
   }
 }
