@@ -24,12 +24,14 @@ import type { Call, ModelServer, Observer } from './upstream.ts'
 interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
   /** By model; changed by reloads. */
   lanes: ReadonlyMap<string, Lane>
-  lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'stop' | 'broken'>
+  lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'broken'>
   turn: Turn
   /** Whether lines may be sent now. When it becomes true, a turn is scheduled. */
   maySend: () => boolean
   /** The first line of a run was sent, and its batch was queued. */
   onBegun: (run: Run) => void
+  /** The window of its batch has closed. */
+  expire: (run: Run) => void
   observe?: Pick<Observer, 'attempted'> | undefined
 }
 
@@ -101,11 +103,11 @@ export class Sender {
   }
 
   readonly #send = (run: Run, position: number, server: ModelServer, now: number): void => {
-    const { lines, log, onBegun } = this.#options
+    const { lines, log, onBegun, expire } = this.#options
     try {
       if (now >= run.claim.deadline) {
         // The deadline's alarm is late if the clock was set forward or the process was suspended.
-        lines.stop(run, 'batch_expired', true)
+        expire(run)
         return
       }
       if (!lines.begin(run, position, now)) return

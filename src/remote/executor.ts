@@ -49,6 +49,8 @@ interface ExecutorOptions
   /** The first line of a run was handed over, and its batch was queued. */
   onBegun: (run: Run) => void
   park: (run: Run, runAt: number) => void
+  /** Its window has closed. */
+  expire: (run: Run) => void
 }
 
 /** Lines of a run that are handed over together. */
@@ -125,6 +127,10 @@ export class RemoteExecutor {
 
   /** What could be handed over of a run; null if no batch API has room for any of it. */
   #next(run: Run, now: number): HandOver | null {
+    if (now >= run.claim.deadline) {
+      this.#options.expire(run)
+      return null
+    }
     const parts = this.#parts.get(run)
     const groups = Map.groupBy(
       run.positions(UNSUBMITTED),
@@ -165,10 +171,6 @@ export class RemoteExecutor {
 
   #handOver({ run, upstream, positions }: HandOver, now: number): void {
     const { lines, lanes, onBegun } = this.#options
-    if (now >= run.claim.deadline) {
-      lines.stop(run, 'batch_expired', true)
-      return
-    }
     const route = lanes.get(run.lines[positions[0]!]!.model!)?.route
     if (now >= recallAt(run.batch) && route?.mayReplace(upstream, now)) {
       // It would answer them too late, and servers are there that may not.

@@ -96,20 +96,25 @@ test('a worker notices that a batch is cancelled, and sends no further line of i
 })
 
 test('lines of a batch that is cancelled just before its window closes say so', async () => {
-  await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
-  await world.worker.start()
-  await world.until(() => world.server.inFlight.length === 1, 10)
-  const { id, expires_at } = await world.batch()
-  await world.clock.advance(expires_at - 1 - world.clock.now())
-  await world.store.write((tx) => moveBatch(tx, id, 'cancelling', world.clock.now()))
-  await world.until(() => world.ended.length > 0, 1)
-  assert.equal((await world.batch()).status, 'cancelled')
-  const ports = { db: world.store.read, sealed: world.sealed, now: world.clock.now() }
-  const { lines } = await listLines(ports, await world.batch(), { after: 0, limit: 2 })
-  assert.deepEqual(
-    lines.map(({ error }) => error?.code),
-    ['batch_cancelled', 'batch_cancelled'],
-  )
+  for (const isAnsweredThen of [false, true]) {
+    await using world = await workerWorld({ chunks: 1, lines: 2, concurrency: 1, windowMs: 2_000 })
+    const { store, sealed, clock, server } = world
+    const { id, expires_at } = await world.batch()
+    // Another line may be sent before the alarm of the window.
+    if (isAnsweredThen) clock.after(expires_at - clock.now(), () => void server.inFlight[0]?.answer())
+    await world.worker.start()
+    await world.until(() => server.inFlight.length === 1, 10)
+    await clock.advance(expires_at - 1 - clock.now())
+    await store.write((tx) => moveBatch(tx, id, 'cancelling', clock.now()))
+    await world.until(() => world.ended.length > 0, 1)
+    assert.deepEqual(world.ended, ['cancelled'])
+    const ports = { db: store.read, sealed, now: clock.now() }
+    const { lines } = await listLines(ports, await world.batch(), { after: 0, limit: 2 })
+    assert.deepEqual(
+      lines.map(({ error }) => error?.code),
+      [isAnsweredThen ? undefined : 'batch_cancelled', 'batch_cancelled'],
+    )
+  }
 })
 
 test('a worker whose lease was taken away drops its chunks, and claims again under a new session', async () => {
@@ -141,6 +146,21 @@ test('a worker that cannot reach a server leaves its chunks to a worker that can
   }
   await waitsFor(15_000)
   assert.equal((await world.chunks())[0]?.state, 'leased', 'no other worker runs')
+  const command = await store.write((tx) => openSession(tx, 3_600_000, clock.now()))
+  const server = {
+    upstream: 's',
+    in_flight: 0,
+    concurrency: 1,
+    concurrency_max: 1,
+    circuit: 'closed',
+  } as const
+  const upstreams = [
+    { model: 'm', ...server, lines_per_s: 0, latency_ms: null, errors_per_s: 0, last_error: null },
+  ]
+  const report = { open_chunks: 0, stores_failing: false, upstreams, only_batches: [] }
+  await store.write((tx) => setWorkerReport(tx, command, report, clock.now()))
+  await waitsFor(15_000)
+  assert.equal((await world.chunks())[0]?.state, 'leased', 'the worker of a command answers no other batch')
   await store.write((tx) => openSession(tx, 3_600_000, clock.now()))
   let parked = false
   for (let tries = 0; tries < 100 && !parked; tries++) {

@@ -146,6 +146,8 @@ export class Worker {
   readonly #wokenAt = new Map<string, number>()
   #stopping = false
   #ended: Promise<void> | null = null
+  /** A read of the statuses of batches for runs whose window has closed. */
+  #statuses: Promise<void> | null = null
   #onDrained: (() => void) | null = null
 
   constructor(options: WorkerOptions) {
@@ -189,8 +191,9 @@ export class Worker {
       observe: { attempted, retried: (upstream) => observe?.retried(upstream) },
     })
     const onBegun = (run: Run): void => this.#begin(run)
+    const expire = (run: Run): void => void this.#expire(run)
     const sender = new Sender({
-      ...{ clock, log, lanes, lines, turn, onBegun },
+      ...{ clock, log, lanes, lines, turn, onBegun, expire },
       maySend: () => answers.hasRoom && session.isCertain,
       observe: { attempted },
     })
@@ -223,7 +226,7 @@ export class Worker {
       onLost: (run) => this.#lose(run),
     })
     const executor = new RemoteExecutor({
-      ...{ store, clock, log, random, lanes, lines, turn, funds, answers, isPaused, onBegun, settle },
+      ...{ store, clock, log, random, lanes, lines, turn, funds, answers, isPaused, onBegun, settle, expire },
       isCertain: () => session.isCertain,
       isOverLimit: (run, day) => gate.isOver(run, day),
       isAtRisk: (batch_id) => this.#atRisk.includes(batch_id),
@@ -525,7 +528,12 @@ export class Worker {
 
   /** Its window has closed, so what is in flight is aborted; the batch may have been cancelled before that. */
   async #expire(run: Run): Promise<void> {
-    await this.#readBatchStatuses().catch((error: unknown) => this.#tryAgain(error))
+    this.#statuses ??= this.#readBatchStatuses()
+      .catch((error: unknown) => this.#tryAgain(error))
+      .finally(() => {
+        this.#statuses = null
+      })
+    await this.#statuses
     this.#lines.stop(run, run.stopped ?? 'batch_expired', true)
   }
 

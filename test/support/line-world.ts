@@ -119,6 +119,7 @@ export function linesIn(
     checks: answerChecks(clock),
   })
   const sender = new Sender({
+    expire: (run) => lines.stop(run, 'batch_expired', true),
     ...{ clock, lanes, lines, turn },
     log: logs,
     maySend: () => world.maySend,
