@@ -4,6 +4,7 @@ import { queuedBatch, SILENT } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { newId } from '../domain/ids.ts'
 import { changeRemoteBatch, intendRemoteBatch, settleRemoteBatch } from '../store/remote-batches.ts'
+import { openSession, setWorkerReport } from '../store/workers.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Poller } from './poller.ts'
 
@@ -69,6 +70,27 @@ test('the worker of one command looks at no batch but its own, and gives none up
   assert.deepEqual(new Set(await world.states()), new Set(['ended']))
 })
 
+test('a batch of an unknown batch API is left to a worker that knows it, and not to that of a command', async () => {
+  await using world = await makeWorld({ knows: false })
+  const { store, clock } = world
+  const at = { in_flight: 0, concurrency: 1, concurrency_max: 1, lines_per_s: 0, errors_per_s: 0 }
+  const upstream = {
+    model: 'm',
+    upstream: 'cell',
+    circuit: 'closed',
+    latency_ms: null,
+    last_error: null,
+  } as const
+  const report = { open_chunks: 0, stores_failing: false, upstreams: [{ ...upstream, ...at }] }
+  const other = await store.write((tx) => openSession(tx, 60 * MINUTE_MS, clock.now()))
+  await store.write((tx) => setWorkerReport(tx, other, report, clock.now()))
+  await world.pollFor(2 * MINUTE_MS)
+  assert.deepEqual(new Set(await world.states()), new Set(['open']))
+  await store.write((tx) => setWorkerReport(tx, other, { ...report, only_batches: [] }, clock.now()))
+  await world.pollFor(2 * MINUTE_MS)
+  assert.deepEqual(new Set(await world.states()), new Set(['ended']))
+})
+
 /** Chunks that are all at one batch API, which answers no batch but those in `ended`. */
 async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<string>; knows?: boolean } = {}) {
   const world = await queuedBatch({ chunks: CHUNKS, lines: 1 })
@@ -129,7 +151,7 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
     clock,
     log: SILENT,
     rows: {
-      hasBatchApi: () => true,
+      hasBatchApi: () => knows,
       upstreamOf: () => (knows ? upstream : undefined),
       mayGiveUp: () => !knows,
       sawOpen() {},
@@ -140,6 +162,7 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
   })
   return {
     clock,
+    store,
     set findsFrom(at: number) {
       findsFrom = at
     },

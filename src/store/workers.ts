@@ -197,20 +197,24 @@ export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   }))
 }
 
+function isOfCommand(report: WorkerReport | null): report is WorkerReport & { only_batches: string[] } {
+  return report?.only_batches !== undefined
+}
+
 /** A batch that is younger may be missing in the report of the worker that answers it. */
 const REPORTED_MS = 10_000
 
 /**
- * The models of each running worker but `own`, each with the names of its upstreams, as it reported last. `now` (Unix ms)
- * and `batch`: without the workers of commands that do not answer this batch.
+ * The models of each running worker but `own`, each with the names of its upstreams, as it reported last. Without the
+ * workers of commands, unless they answer `batch` at `now` (Unix ms).
  */
 export async function modelsOfWorkers(
   db: Reader,
   { own, batch, now = 0 }: { own?: string; batch?: Pick<BatchRow, 'id' | 'created'>; now?: number } = {},
 ): Promise<Map<string, Set<string>>[]> {
-  const isOld = batch !== undefined && Math.abs(now - batch.created) > REPORTED_MS
+  const isNew = batch !== undefined && Math.abs(now - batch.created) <= REPORTED_MS
   const answers = (report: WorkerReport | null): boolean =>
-    !isOld || (report?.only_batches?.includes(batch.id) ?? true)
+    isNew || !isOfCommand(report) || (batch !== undefined && report.only_batches.includes(batch.id))
   const others = (await listLiveWorkers(db)).filter(({ id, report }) => id !== own && answers(report))
   return others.map(({ report }) => {
     const models = Map.groupBy(report?.upstreams ?? [], ({ model }) => model)
@@ -267,13 +271,15 @@ export async function listLaneReports(db: Reader): Promise<LaneReport[]> {
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** Those of these models that another worker with a valid lease has, and does not report as unavailable. */
+/** Those of these models that another worker with a valid lease has, of no command, and does not report as unavailable. */
 export async function reachableByOthers(
   db: Reader,
   worker_id: string,
   models: readonly string[],
 ): Promise<string[]> {
-  const others = (await listLiveWorkers(db)).filter(({ id }) => id !== worker_id)
+  const others = (await listLiveWorkers(db)).filter(
+    ({ id, report }) => id !== worker_id && !isOfCommand(report),
+  )
   const reports = await selectRows(db, 'lane_reports', { state: 'unavailable', model: models })
     .select(['worker_id', 'model'])
     .execute()

@@ -259,6 +259,8 @@ test('lines of a model that one worker does not know are left to the one that kn
   }
 })
 
+const anyNew = { batch: { id: 'new', created: 0 }, now: 0 }
+
 test('lines of a model that only the worker of a command knows are left to it if it answers their batch', async () => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))
@@ -266,7 +268,7 @@ test('lines of a model that only the worker of a command knows are left to it if
   const onlyBatches = new Set<string>()
   const other = await service.addWorker({ ...service.config, models }, onlyBatches)
   const { store } = service.stores
-  await until(async () => (await modelsOfWorkers(store.read)).some((known) => known.has('n')))
+  await until(async () => (await modelsOfWorkers(store.read, anyNew)).some((known) => known.has('n')))
   const { id: file } = await service.upload(ofModels(['n']))
   try {
     for (const [isOwn, failed] of [
