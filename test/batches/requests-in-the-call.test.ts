@@ -102,6 +102,21 @@ test('results that are large, or that the key may not read, do not come with the
   assert.deepEqual([writer.status, writer.results], ['completed', undefined])
 })
 
+test('results that were deleted do not come with the answer to a call that is repeated later', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const order = { ...ORDER, requests: [request('a'), { body: { model: 'none' } }], wait: '60s' }
+  const create = async (): Promise<WithResults> => {
+    const answer = await service.request('POST', '/v1/batches', order, { 'idempotency-key': 'k' })
+    return JSON.parse(await answer.text())
+  }
+  const { results, output_file_id } = await create()
+  assert.equal(results?.length, 2)
+  await service.request('DELETE', `/v1/files/${output_file_id}`)
+  const again = await create()
+  assert.deepEqual([again.status, again.results], ['completed', undefined])
+})
+
 test('results that come with the answer are a large read like any other', async (t) => {
   await using upstream = await testUpstream(echo)
   await using service = await TestService.start(configFor(upstream.base_url))

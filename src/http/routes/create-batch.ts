@@ -391,7 +391,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     return indexBytes > INDEX_BYTES_AT_ONCE_MAX ? await projectQueue.run(project_id, act) : await act()
   }
 
-  /** The result lines of a batch that has ended; null where they are too many, or not for the caller. */
+  /** The result lines of a batch that has ended; null where they are too many, gone, or not for the caller. */
   async function readResults(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -401,10 +401,18 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     if (!scopes.has('batches:read')) return null
     const now = clock.now()
     let bytes = 0
+    // Of a call that is repeated later, they may have been deleted.
     for (const id of [batch.output_file_id, batch.error_file_id])
-      if (id !== null) bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? 0
+      if (id !== null)
+        bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? Number.POSITIVE_INFINITY
     if (bytes > RESULTS_BYTES_MAX) return null
-    const order = { after: 0, limit: Number.POSITIVE_INFINITY, part: 'all', contiguous: false } as const
+    const order = {
+      after: 0,
+      limit: Number.POSITIVE_INFINITY,
+      part: 'all',
+      contiguous: false,
+      gone: [],
+    } as const
     const read = await reads.open(project_id, reply.raw)
     const page = await read.turn(() =>
       readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order),
