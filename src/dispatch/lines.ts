@@ -557,7 +557,8 @@ export class Lines {
       this.#failAll(run, position, rejection ?? exhausted(tries, result), now)
       return
     }
-    if (result.kind === 'failed' || result.isOverLimit) tries.avoid = attempt.mayStay ? null : upstream
+    if (result.kind === 'failed') tries.avoid = attempt.mayStay ? null : upstream
+    else if (result.isOverLimit) tries.avoid = upstream
     observe?.retried(upstream)
     const waitMs = backoffMs(retry, tries.count, result, attempt.draw ?? random(), windowMs)
     if (result.kind === 'throttled') tries.count.throttledMs += waitMs

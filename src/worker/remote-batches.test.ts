@@ -477,7 +477,13 @@ test('lines that a limit of one batch API keeps from being answered go to anothe
   await world.until(() => spent.batches.length === 1, 20)
   spent.complete(spent.batches[0]!, () => OVER_LIMIT)
   await world.until(() => other.batches.length === 1, 100)
-  other.complete(other.batches[0]!)
+  // Nor do they come back to one that does not even take them.
+  other.complete(other.batches[0]!, () => OVER_LIMIT)
+  spent.onCall = ({ kind }) => {
+    if (kind === 'create') throw errorAnswer(429, { message: 'no', code: 'usage_limit_exceeded' })
+  }
+  await world.until(() => other.batches.length === 2, 100)
+  other.complete(other.batches[1]!)
   await world.until(() => world.ended.length === 1, 100)
   assert.deepEqual([(await world.batch()).completed, spent.batches.length], [2, 1])
 })

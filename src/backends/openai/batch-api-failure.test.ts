@@ -76,3 +76,17 @@ test('what a batch API quotes of a line holds no secret, and is bounded', () => 
   assert.equal(said('the key sk-1')?.message, 'the key …')
   assert.equal(said('x'.repeat(1e6))?.message.length, 600)
 })
+
+test('a spending limit of another Offpeak is not waited for until its window ends', () => {
+  const text = JSON.stringify({
+    error: { message: 'no', type: 'rate_limit_error', code: 'usage_limit_exceeded' },
+  })
+  const { hadNoEffect, result } = refusedCall(
+    { statusCode: 429, headers: { 'retry-after': '86400' } },
+    text,
+    same,
+    0,
+  )
+  const { kind, retry_after_ms } = result
+  assert.deepEqual([kind, retry_after_ms, hadNoEffect], ['throttled', undefined, true])
+})

@@ -4,6 +4,7 @@ import { isRecord } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { unanswered } from '../backend.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
+import { OVER_LIMIT } from '../batch-api/result-line.ts'
 import { MESSAGE_LENGTH_MAX, readUpstreamError, saysNoFunds } from '../verdict/upstream-error.ts'
 
 const NOT_CONNECTED = [
@@ -34,6 +35,9 @@ export function refusedCall(
   const hadNoEffect = REFUSED.includes(status)
   const retry_after_ms = retryAfterMs(headers, now)
   const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
+  // The end of the limit's window, until which it may be raised.
+  if (status === 429 && codes.includes(OVER_LIMIT))
+    return new BatchApiError({ kind: 'throttled', status, reason, ...words, isOverLimit: true }, hadNoEffect)
   if (status === 429)
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, ...wait }, hadNoEffect)
   const hasNoFunds = saysNoFunds(message)
