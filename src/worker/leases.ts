@@ -1,6 +1,7 @@
 // A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
 // heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
 import { type Clock, steadyClock } from '../domain/clock.ts'
+import { Slots } from '../domain/project-queue.ts'
 import { type Fenced, releaseChunk } from '../store/chunks.ts'
 import type { ChunkRow, SessionRole, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
@@ -145,7 +146,7 @@ export class Leases {
   readonly #tasks: (() => Iterable<TaskRow>)[] = []
   /** Null: every claim of this process was answered. */
   #releaseAt: number | null = null
-  #last: Promise<unknown> = Promise.resolve()
+  readonly #turns = new Slots(1)
 
   constructor(options: LeasesOptions) {
     this.#options = options
@@ -186,7 +187,7 @@ export class Leases {
     choose: (tx: Writer, worker_id: string) => Promise<T>,
     onClaimed: (claimed: T) => void,
   ): Promise<T | undefined> {
-    const claimed = this.#last.then(async () => {
+    return this.#turns.run(async () => {
       const { store, sessionId } = this.#options
       const id = sessionId()
       try {
@@ -201,8 +202,6 @@ export class Leases {
         throw error
       }
     })
-    this.#last = claimed.catch(() => {})
-    return claimed
   }
 
   /** Where nothing else may be claimed for long: looks for strays, if they are to be looked for. */

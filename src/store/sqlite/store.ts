@@ -18,6 +18,7 @@ import {
 } from 'kysely'
 import { makeFolder } from '../../blobs/folders.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
+import { Slots } from '../../domain/project-queue.ts'
 import { forgetHttpRequests } from '../calls.ts'
 import { migrate } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
@@ -53,13 +54,15 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
   const reader = connect(path, leaseNow)
   // Kysely opens the connection at its first use: most processes never write asynchronously.
   const asyncWriter = connect(path, leaseNow, UNHURRIED)
-  const oneAtATime = queue()
+  // One transaction of this thread at a time: a connection that waits for SQLite's lock blocks the thread, so another
+  // connection of the thread that has the lock could never release it.
+  const turns = new Slots(1)
   const writes = new Writes(asRejected)
   return {
     read: reader,
-    write: (change) => writes.watch(oneAtATime(() => writer.transaction().execute(change))),
+    write: (change) => writes.watch(turns.run(() => writer.transaction().execute(change))),
     writeAsyncCommit: (change) =>
-      writes.watch(whenFree(() => oneAtATime(() => asyncWriter.transaction().execute(change)))),
+      writes.watch(whenFree(() => turns.run(() => asyncWriter.transaction().execute(change)))),
     get failing() {
       return writes.failing
     },
@@ -67,7 +70,7 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
     migrate: () => migrate(writer, { partitioned: false }),
     async maintainHttpRequests(_now, keep_from) {
       await untilFewer(REQUESTS_AT_ONCE, () =>
-        oneAtATime(() =>
+        turns.run(() =>
           writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),
         ),
       )
@@ -100,19 +103,6 @@ async function problemsOf(db: Kysely<Schema>): Promise<string[]> {
   for (const { table, parent } of keys.rows)
     problems.push(`a row of ${table} refers to a row of ${parent} that is not there`)
   return problems
-}
-
-/**
- * Runs transactions of this thread one after the other: a connection that waits for SQLite's lock blocks the thread, so
- * another connection of the thread that has the lock could never release it.
- */
-function queue(): <T>(work: () => Promise<T>) => Promise<T> {
-  let last: Promise<unknown> = Promise.resolve()
-  return (work) => {
-    const result = last.then(work, work)
-    last = result
-    return result
-  }
 }
 
 /** Retries while the lock is taken instead of blocking the thread for it, so that the event loop continues. */
