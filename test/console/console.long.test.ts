@@ -13,6 +13,7 @@ import { openSession, setWorkerReport } from '../../src/store/workers.ts'
 import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
 import type { BatchLine } from '../../src/wire/batch-line.ts'
 import type { FileObject } from '../../src/wire/file.ts'
+import type { LimitObject } from '../../src/wire/limit.ts'
 import type { ApiKeyObject, QuotasObject } from '../../src/wire/project.ts'
 import type { List } from '../../src/wire/shape.ts'
 import type { ServiceStatus, Settings } from '../../src/wire/status.ts'
@@ -1442,6 +1443,33 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.locator('table[aria-rowcount="111"]').waitFor()
     await page.evaluate(() => scrollTo(0, 1e6))
     await page.getByText(made[0]!.id).waitFor()
+  })
+
+  test('every limit of a project can be seen and changed, however many there are', async () => {
+    const { store } = service.stores
+    const order = { project: 'capped', plan: 'payg' }
+    const { key } = await createKey(store, store.clock, service.config.region, order)
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' }
+    const call = async (method: string, path: string, body?: object): Promise<LimitObject> => {
+      const response = await fetch(service.url + path, { method, headers, body: JSON.stringify(body) })
+      return (await response.json()) as LimitObject
+    }
+    const made: string[] = []
+    for (let i = 0; i <= 100; i++) {
+      const cap = { scope: 'entity', entity: `user:${i}`, metric: 'cost_usd', window: 'month', amount: 1 }
+      made.push((await call('POST', '/v1/limits', cap)).id)
+    }
+    await using visitor = await Visitor.arrive(browser, service.url)
+    const { page } = visitor
+    await visitor.signIn(key)
+    await visitor.open('/console/limits')
+    await page.getByRole('button', { name: 'Show more' }).click()
+    const oldest = page.getByRole('listitem').filter({ has: page.getByText('user:0', { exact: true }) })
+    await oldest.getByRole('button', { name: 'Change' }).click()
+    await page.getByLabel('Amount').fill('7')
+    await page.getByRole('button', { name: 'Save' }).click()
+    await oldest.getByText('$7.00').first().waitFor()
+    assert.equal((await call('GET', `/v1/limits/${made[0]}`)).amount, 7)
   })
 
   test('all that a page loads is at most 90 KB, compressed', async (t) => {

@@ -393,6 +393,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'limits.action.notify': 'meldet nur',
   'limits.nobody': 'Noch nichts ausgegeben.',
   'limits.more': 'und {n} weitere',
+  'limits.next': 'Mehr zeigen',
   'limits.spent': 'Ausgegeben von {name}',
   'limits.unpriced': 'Modelle ohne Preis kosten nichts, daher hält dieses Limit sie nicht auf: {models}',
   'limits.scope': 'Für',

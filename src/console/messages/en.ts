@@ -387,6 +387,7 @@ export const messages = {
   'limits.action.notify': 'only notifies',
   'limits.nobody': 'Nothing spent yet.',
   'limits.more': 'and {n} more',
+  'limits.next': 'Show more',
   'limits.spent': 'Spent by {name}',
   'limits.unpriced': 'Models without a price cost nothing, so this limit does not hold them back: {models}',
   'limits.scope': 'For',

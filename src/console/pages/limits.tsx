@@ -12,7 +12,6 @@ import {
   windowAt,
 } from '../../domain/limit.ts'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'
-import type { List } from '../../wire/shape.ts'
 import type { UsageObject } from '../../wire/usage.ts'
 import { get, post } from '../api.ts'
 import { now } from '../browser-clock.ts'
@@ -21,9 +20,10 @@ import { type MessageKey, t } from '../i18n.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog } from '../parts/dialog.tsx'
 import { optionsOf, SelectField, TextField, useFields } from '../parts/field.tsx'
-import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
+import { LoadedPages } from '../parts/long-table.tsx'
+import { Empty, FailureNotice, Notice } from '../parts/notice.tsx'
 import { Page, Time } from '../parts/page.tsx'
-import { useGet, useResource } from '../resource.ts'
+import { useGet, usePages, useResource } from '../resource.ts'
 import { replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
@@ -39,11 +39,15 @@ export async function readSpent(signal: AbortSignal): Promise<Spent> {
 }
 
 export function Limits(): VNode {
-  const limits = useGet<List<LimitObject>>('/v1/limits', { limit: 100 })
+  const limits = usePages<LimitObject>('/v1/limits', {})
+  const shown = limits.rows.filter((limit) => limit !== undefined)
+  const reload = (): void => limits.refresh()
   const spent = useResource(readSpent, [])
   const { query } = useAddress()
   const edited = may('limits:write') ? query.get('change') : null
-  const changed = limits.data?.data.find(({ id }) => id === edited) ?? null
+  const { data: changed } = useGet<LimitObject>(
+    edited === null || edited === 'new' ? null : `/v1/limits/${encodeURIComponent(edited)}`,
+  )
   const edit = (change: string | null): void => replaceQuery({ change })
   const [unpriced, setUnpriced] = useState<readonly string[]>([])
   const create = may('limits:write') ? (
@@ -55,34 +59,36 @@ export function Limits(): VNode {
       {unpriced.length === 0 ? null : (
         <Notice tone="warn">{t('limits.unpriced', { models: unpriced.join(', ') })}</Notice>
       )}
-      <Loaded resource={limits}>
-        {({ data }) =>
-          data.length === 0 ? (
-            <Empty title={t('limits.none')}>
-              <p>{t('limits.noneText')}</p>
-            </Empty>
-          ) : (
-            <ul class="limits">
-              {data.map((limit) => (
-                <LimitCard
-                  limit={limit}
-                  spent={spent.data}
-                  edit={() => edit(limit.id)}
-                  reload={limits.reload}
-                  key={limit.id}
-                />
-              ))}
-            </ul>
-          )
+      <LoadedPages
+        pages={limits}
+        none={
+          <Empty title={t('limits.none')}>
+            <p>{t('limits.noneText')}</p>
+          </Empty>
         }
-      </Loaded>
+      >
+        <ul class="limits">
+          {shown.map((limit) => (
+            <LimitCard
+              limit={limit}
+              spent={spent.data}
+              edit={() => edit(limit.id)}
+              reload={reload}
+              key={limit.id}
+            />
+          ))}
+        </ul>
+        {limits.hasMore ? (
+          <Button label={t('limits.next')} onClick={() => limits.show(0, shown.length + 1)} />
+        ) : null}
+      </LoadedPages>
       {edited === 'new' || changed ? (
         <LimitDialog
           limit={changed}
           onClose={() => edit(null)}
           onDone={(saved) => {
             setUnpriced(saved.unpriced_models ?? [])
-            limits.reload()
+            reload()
           }}
         />
       ) : null}

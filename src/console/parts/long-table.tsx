@@ -1,6 +1,6 @@
 // A table of any length, of which only the rows in sight and a few around them are in the page. Where the table would be
 // higher than a browser can lay out, scrolling by a pixel stands for more of its rows.
-import type { VNode } from 'preact'
+import type { ComponentChildren, VNode } from 'preact'
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { t } from '../i18n.ts'
 import type { ListPages } from '../list-pages.ts'
@@ -132,12 +132,36 @@ export function PagedTable<T>({
 }): VNode {
   const onSight = useCallback((from: number, to: number) => pages.show(from, to), [pages])
   return (
+    <LoadedPages
+      pages={pages}
+      isEmpty={rows.length === 0}
+      none={<Empty title={t('nothingFound')}>{none ? <p>{none}</p> : null}</Empty>}
+    >
+      <LongTable<T> {...table} rows={rows} hasMore={pages.hasMore} onSight={onSight} />
+    </LoadedPages>
+  )
+}
+
+/** What shows rows of a list of the service, why they could not be read, or a placeholder until they have been. */
+export function LoadedPages<T>({
+  pages,
+  isEmpty = pages.rows.length === 0,
+  none,
+  children,
+}: {
+  pages: ListPages<T>
+  isEmpty?: boolean
+  /** In place of a list without rows. */
+  none: VNode
+  children: ComponentChildren
+}): VNode {
+  return (
     <>
       <FailureNotice failure={pages.failure} retry={() => pages.need()} />
-      {rows.length > 0 ? (
-        <LongTable<T> {...table} rows={rows} hasMore={pages.hasMore} onSight={onSight} />
+      {!isEmpty ? (
+        children
       ) : !pages.hasMore ? (
-        <Empty title={t('nothingFound')}>{none ? <p>{none}</p> : null}</Empty>
+        none
       ) : pages.failure && pages.failure.status !== 0 ? null : (
         <Loading rows={6} />
       )}
