@@ -55,6 +55,18 @@ test('a limit is made, listed, shown, changed and deleted', async () => {
   assert.match((await offpeak(service, 'limits', 'get', id)).err, /There is no such limit/)
 })
 
+test('usage of an entity shows its limit, however many others were made since', async () => {
+  await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
+  for (let i = 0; i <= 100; i++) {
+    const cap = { scope: 'entity', entity: `user:${i}`, metric: 'tokens', window: 'day', amount: 1000 + i }
+    await service.json('POST', '/v1/limits', cap)
+  }
+  assert.match(
+    (await offpeak(service, 'usage', '--entity', 'user:0')).out,
+    / 1,000 tokens +day +block +user:0$/m,
+  )
+})
+
 test('a limit that says too little or too much is refused before it is sent', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
   for (const [args, said] of [

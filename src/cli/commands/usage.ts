@@ -90,11 +90,12 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
 /** The spend under the limits that match the flags; empty when the key may not read limits. */
 async function readLimitSpend(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
   try {
-    const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX)
-    const concerned = limits.filter(({ entity, entity_type }) => {
-      if (flags.entity !== undefined) return entity === flags.entity
-      return flags.entityType === undefined || entity_type === flags.entityType
-    })
+    const { entity, entityType: type } = flags
+    const query = entity !== undefined ? { entity } : type !== undefined ? { scope: 'entity_type' } : {}
+    const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX, query)
+    const concerned = limits.filter(
+      ({ entity_type }) => entity !== undefined || type === undefined || entity_type === type,
+    )
     return await spendByLimit(concerned, now, (query) => client.get(UsageObject, PATH, query))
   } catch (error) {
     if (error instanceof ApiError && error.status === 403) return []
