@@ -414,7 +414,8 @@ test('results that were not written are written again when asked, also to anothe
 test('a batch gets an output_url later, under a prefix of its project and with the scopes for it', async () => {
   await using world = await BucketTest.start({ worker: false })
   const { service } = world
-  const batch = await world.create({ ...ORDER, requests: [line('a')] })
+  world.object('team-a/in.jsonl', JSON.stringify(line('a')))
+  const batch = await world.create(IN)
   const again = async (order?: object): Promise<string> => {
     const answer = await service.request('POST', `/v1/batches/${batch.id}/export`, order)
     const { error } = (await answer.json()) as { error?: { code: string; param?: string } }
