@@ -3,6 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import test from 'node:test'
+import { childrenOf, until } from '../../test/support/offpeak-process.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load.ts'
 import { forkWorkers, shareOf, workerCount } from './fork-worker.ts'
@@ -60,4 +61,14 @@ test('a reload reaches a worker process that is starting', async (t) => {
   } finally {
     await workers.stop()
   }
+})
+
+test('a worker process that has exited before it gets its configuration is told, and not waited for', async () => {
+  const others = new Set(childrenOf(process))
+  const workers = forkWorkers(1)
+  const own = childrenOf(process).filter((pid) => !others.has(pid))
+  for (const pid of own) process.kill(pid, 'SIGKILL')
+  await until(() => childrenOf(process).every((pid) => !own.includes(pid)))
+  const begun = workers.begin(configOf(two), { info() {}, warn() {}, error() {} })
+  await assert.rejects(begun, /the worker process exited with SIGKILL during its start/)
 })

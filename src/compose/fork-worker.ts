@@ -106,7 +106,7 @@ function forkWorker(startOf: () => Start | null, early: EarlyStart | null): Work
     const ended = exited
     const order = { ...start, ...(inheritance && { engine: inheritance }) }
     inheritance = undefined
-    await ready(child, order)
+    await ready(child, ended, order)
     void ended.then(([code, signal]) => {
       if (!stopping) replace(log, `the worker process exited with ${signal ?? code}`)
     }, failed.reject)
@@ -179,9 +179,9 @@ function askMetrics(child: ChildProcess): Promise<Metrics | null> {
   })
 }
 
-/** Resolves when the process is ready; rejects when it exits before. */
-async function ready(child: ChildProcess, start: ToWorker): Promise<void> {
-  const exited = once(child, 'exit').then(([code, signal]) => {
+/** Resolves when the process is ready; rejects when it exits before. `ended`: it may have done so already. */
+async function ready(child: ChildProcess, ended: Promise<unknown[]>, start: ToWorker): Promise<void> {
+  const exited = ended.then(([code, signal]) => {
     throw new Failure(`the worker process exited with ${signal ?? code} during its start`)
   })
   exited.catch(() => {})

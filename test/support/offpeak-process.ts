@@ -121,7 +121,7 @@ export function killIfThere(pid: number, signal: NodeJS.Signals = 'SIGKILL'): vo
 }
 
 /** The processes that `child` has started. */
-export function childrenOf(child: ChildProcess): number[] {
+export function childrenOf(child: Pick<ChildProcess, 'pid'>): number[] {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .filter((pid) => parentOf(pid) === child.pid)
