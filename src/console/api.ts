@@ -136,6 +136,20 @@ export async function get<T>(path: string, query: Query = {}, options: CallOptio
   return (await response.json()) as T
 }
 
+const PAGE_MAX = 100
+
+/** A whole list. */
+export async function getAll<T>(path: string, options: CallOptions = {}): Promise<T[]> {
+  const all: T[] = []
+  let cursor: string | null = null
+  do {
+    const page: List<T> = await get(path, { limit: PAGE_MAX, starting_after: cursor }, options)
+    all.push(...page.data)
+    cursor = page.next_cursor
+  } while (cursor !== null)
+  return all
+}
+
 /** Of a list in which a search found nothing so far. */
 const EMPTY_PAGES_MAX = 20
 

@@ -1,7 +1,7 @@
 // Reads an answer or a list of the service for a page. The last answer stays until the next one has arrived.
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { List } from '../wire/shape.ts'
-import { type ApiFailure, connectionLost, get, pathWith, type Query } from './api.ts'
+import { type ApiFailure, connectionLost, get, getAll, pathWith, type Query } from './api.ts'
 import { every } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { ListPages, type ListSource } from './list-pages.ts'
@@ -82,6 +82,14 @@ export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollM
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
     [path, query],
     pollMs,
+  )
+}
+
+/** A whole list of the service, which is short; none is read while the path is null. */
+export function useAll<T>(path: string | null): Resource<T[]> {
+  return useResource(
+    (signal) => (path === null ? new Promise(() => {}) : getAll<T>(path, { signal })),
+    [path],
   )
 }
 

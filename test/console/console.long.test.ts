@@ -1472,6 +1472,19 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal((await call('GET', `/v1/limits/${made[0]}`)).amount, 7)
   })
 
+  test('every model can be chosen, however many there are', async () => {
+    const ids = Array.from({ length: 120 }, (_, i) => `m${i}`)
+    const models = ids.map((id) => `  - {id: ${id}, upstreams: [{type: sim}]}`).join('\n')
+    const config = configFor(upstream.base_url).replace('models:', `models:\n${models}`)
+    await using many = await TestService.start(config, { worker: false })
+    await using visitor = await Visitor.arrive(browser, many.url)
+    await visitor.signIn(many.key)
+    await visitor.open('/console/new')
+    await visitor.page.getByRole('button', { name: 'Table' }).click()
+    const options = visitor.page.getByLabel('Model', { exact: true }).locator('option')
+    assert.deepEqual((await options.allInnerTexts()).sort(), [...ids, 'm'].sort())
+  })
+
   test('all that a page loads is at most 90 KB, compressed', async (t) => {
     for (const path of ['/overview', '/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
       await using visitor = await Visitor.arrive(browser, service.url)

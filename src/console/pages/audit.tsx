@@ -3,7 +3,6 @@ import type { VNode } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
 import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord, LineRecord } from '../../wire/request-record.ts'
-import type { List } from '../../wire/shape.ts'
 import { fetchApi } from '../api.ts'
 import { duration, shortId } from '../format.ts'
 import { t } from '../i18n.ts'
@@ -17,7 +16,7 @@ import { Facts, Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
-import { useGet, usePages, useResource } from '../resource.ts'
+import { useAll, usePages, useResource } from '../resource.ts'
 import { href, navigate, type PageParams, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
@@ -35,8 +34,8 @@ export function Audit(): VNode {
     path: query.get('path') ?? '',
     api_key_id: query.get('api_key_id') ?? '',
   }
-  const keys = useGet<List<ApiKeyObject>>(may('keys:read') ? '/v1/keys' : null, { limit: 100 })
-  const known = (keys.data?.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
+  const keys = useAll<ApiKeyObject>(may('keys:read') ? '/v1/keys' : null)
+  const known = (keys.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
   const pages = usePages<HttpRequestRecord>('/v1/requests', filter)
   const columns = useMemo(COLUMNS, [])

@@ -4,7 +4,6 @@ import type { VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import type { List } from '../../wire/shape.ts'
 import { pathWith } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
@@ -18,7 +17,7 @@ import { Page, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
-import { useGet, usePages } from '../resource.ts'
+import { useAll, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { SIMULATOR } from './new-batch-source.tsx'
 
@@ -47,14 +46,14 @@ export function Batches(): VNode {
   const order = useOrder('created', ['name', 'status'])
   const sorted = { sort: order.by, order: order.isAscending ? 'asc' : 'desc' }
   const isByTime = order.by === 'created' && !order.isAscending
-  const models = useGet<List<ModelObject>>('/v1/models')
+  const models = useAll<ModelObject>('/v1/models')
   const { batches: pushed } = useLive()
   const pages = usePages<BatchObject>(PATH, { ...filter, ...sorted })
   const columns = useMemo(COLUMNS, [])
   const read = pages.rows.filter((batch) => batch !== undefined)
   const rows = pushed.size === 0 ? read : merged(read, pushed, filter, isByTime)
   useMissedEnds(rows, () => pages.refresh())
-  const offered = [...new Set([...(models.data?.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
+  const offered = [...new Set([...(models.data ?? []).map(({ id }) => id), ...(model ? [model] : [])])]
   const isFiltered = Object.values(filter).some((value) => value !== '' && value !== null)
   const untouched = pages.rows.length === 0 && !pages.hasMore && pushed.size === 0 && !isFiltered
   return (
@@ -272,8 +271,8 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
 
 export function FirstBatch(): VNode {
   const calls = fiveCalls(location.origin)
-  const models = useGet<List<ModelObject>>('/v1/models')
-  const simulated = models.data?.data.some(({ id }) => id === SIMULATOR)
+  const models = useAll<ModelObject>('/v1/models')
+  const simulated = models.data?.some(({ id }) => id === SIMULATOR)
   return (
     <div class="empty wide">
       <h2>{t('first.title')}</h2>

@@ -3,7 +3,6 @@ import type { VNode } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
 import type { Scope } from '../../domain/api-key.ts'
 import type { ApiKeyObject, ProjectObject } from '../../wire/project.ts'
-import type { List } from '../../wire/shape.ts'
 import { post } from '../api.ts'
 import { quotaText } from '../format.ts'
 import { t } from '../i18n.ts'
@@ -15,7 +14,7 @@ import { Loaded } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useGet, usePages } from '../resource.ts'
+import { useAll, usePages } from '../resource.ts'
 import { may, useSession } from '../session.ts'
 
 /** Kept back unless asked for: with them a key rules over others. */
@@ -24,9 +23,9 @@ const POWERS: readonly Scope[] = ['operator', 'keys:write']
 export function Keys(): VNode {
   const session = useSession()
   const keys = usePages<ApiKeyObject>('/v1/keys', {})
-  const projects = useGet<List<ProjectObject>>(may('operator') ? '/v1/projects' : null, { limit: 100 })
+  const projects = useAll<ProjectObject>(may('operator') ? '/v1/projects' : null)
   const reload = (): void => keys.refresh()
-  const create = (): void => openDialog(<CreateKey projects={projects.data?.data ?? []} reload={reload} />)
+  const create = (): void => openDialog(<CreateKey projects={projects.data ?? []} reload={reload} />)
   const columns = useMemo(() => columnsOf(session?.api_key_id, reload), [keys])
   return (
     <Page
@@ -44,9 +43,7 @@ export function Keys(): VNode {
         cards
       />
       {may('operator') ? (
-        <Loaded resource={projects}>
-          {(list) => <Projects projects={list.data} reload={projects.reload} />}
-        </Loaded>
+        <Loaded resource={projects}>{(list) => <Projects projects={list} reload={projects.reload} />}</Loaded>
       ) : null}
     </Page>
   )

@@ -6,7 +6,6 @@ import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.t
 import type { FileObject } from '../../wire/file.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import type { QuotasObject } from '../../wire/project.ts'
-import type { List } from '../../wire/shape.ts'
 import { fetchApi, get, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
 import { bytes, compact, count, duration, percent, usd, usdExact } from '../format.ts'
@@ -17,7 +16,7 @@ import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { costFigure, Figures, Page, Section, Time } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useAction, useGet, useResource } from '../resource.ts'
+import { useAction, useAll, useGet, useResource } from '../resource.ts'
 import { currentAddress, navigate, replaceQuery } from '../router.ts'
 import { may } from '../session.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
@@ -30,7 +29,7 @@ const EXAMPLE = '/console/gsm8k.jsonl'
 const SHOWN_BYTES_MAX = 64 * 1024 * 1024
 
 export function NewBatch(): VNode {
-  const models = useGet<List<ModelObject>>('/v1/models')
+  const models = useAll<ModelObject>('/v1/models')
   const [local, setLocal] = useState<File | null>(null)
   const [file, setFile] = useState<FileObject | null>(null)
   const [share, setShare] = useState(0)
@@ -63,7 +62,7 @@ export function NewBatch(): VNode {
       }
     })
   }
-  const offered = models.data?.data ?? []
+  const offered = models.data ?? []
   useEffect(() => {
     if (currentAddress().query.get('example') === null || offered.length === 0) return
     const simulator = offered.find(({ id }) => id === SIMULATOR)

@@ -21,12 +21,12 @@ import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { useAction, useGet, usePages } from '../resource.ts'
+import { useAction, useAll, useGet, usePages } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 
 export function Webhooks(): VNode {
-  const webhooks = useGet<List<WebhookObject>>('/v1/webhooks', { limit: 100 })
+  const webhooks = useAll<WebhookObject>('/v1/webhooks')
   const create = (): void => openDialog(<CreateDialog reload={webhooks.reload} />)
   return (
     <Page
@@ -39,13 +39,13 @@ export function Webhooks(): VNode {
       }
     >
       <Loaded resource={webhooks}>
-        {({ data }) =>
-          data.length === 0 ? (
+        {(list) =>
+          list.length === 0 ? (
             <Empty title={t('webhooks.none')}>
               <p>{t('webhooks.noneText')}</p>
             </Empty>
           ) : (
-            data.map((webhook) => <Webhook webhook={webhook} reload={webhooks.reload} key={webhook.id} />)
+            list.map((webhook) => <Webhook webhook={webhook} reload={webhooks.reload} key={webhook.id} />)
           )
         }
       </Loaded>
