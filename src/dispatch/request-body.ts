@@ -13,7 +13,7 @@ interface BodySource {
 }
 
 /** The changes that an upstream makes to bodies. */
-export interface BodyForm {
+interface BodyForm {
   /** The JSON string that replaces `model`; null to leave it. */
   readonly modelJson: Buffer | null
   /** Null to leave all other fields. */

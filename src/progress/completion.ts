@@ -53,7 +53,7 @@ export function modelsOf({ models }: Pick<BatchRow, 'models'>): string[] {
 }
 
 /** A batch that is not created yet, as it would be. */
-export interface PlannedBatch {
+interface PlannedBatch {
   project_id: string
   /** Unix ms. */
   start_after: number | null

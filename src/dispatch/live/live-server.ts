@@ -13,7 +13,7 @@ const READ_MS = 500
 const TAKEN_MS = 5_000
 
 /** The lines that other workers have in flight at the server. */
-export interface Others {
+interface Others {
   inFlight: number
   /** Those workers that have any. */
   workers: number

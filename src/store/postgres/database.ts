@@ -266,12 +266,12 @@ export function isConflict(error: unknown): boolean {
 }
 
 /** The driver waited for an answer until `query_timeout`, and the server may still be working on it. */
-export function isUnanswered(error: unknown): error is Error {
+function isUnanswered(error: unknown): error is Error {
   return error instanceof Error && error.message === 'Query read timeout'
 }
 
 /** Whether the server takes no changes on this connection; another connection may lead to a server that does. */
-export function isReadOnly(error: unknown): error is Error {
+function isReadOnly(error: unknown): error is Error {
   return error instanceof Error && codeOf(error) === READ_ONLY
 }
 

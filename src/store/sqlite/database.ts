@@ -181,7 +181,7 @@ const FAILURES = new Map<number, { what: string; advice: string }>([
 ])
 
 /** Runs `work` on the database at `path`. */
-export function withFailureMessage<T>(path: string, work: () => T): T {
+function withFailureMessage<T>(path: string, work: () => T): T {
   try {
     return work()
   } catch (error) {
