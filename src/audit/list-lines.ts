@@ -11,13 +11,8 @@ import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/id
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { linesInIndex } from '../jsonl/custom-ids.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
-import {
-  type FinishedLine,
-  finishedLines,
-  type InputLine,
-  inputLines,
-  type ReadPorts,
-} from '../results/finished-lines.ts'
+import { finishedLines, type InputLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import type { FinishedLine } from '../results/line-index.ts'
 import { readSpans } from '../results/read-content.ts'
 import { listBatches } from '../store/batches.ts'
 import { chunksOf, readChunkOfLine } from '../store/chunks.ts'

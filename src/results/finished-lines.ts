@@ -12,21 +12,13 @@ import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
 import { readChunkJournal } from './journal.ts'
-import { placesInBlobs, readLineIndex } from './line-index.ts'
+import { type FinishedLine, placesInBlobs, readLineIndex } from './line-index.ts'
 import { bytesIn, type Ports, readSpans, type Span } from './read-content.ts'
 
 /** The ports for reading results and inputs for users, at a time. */
 export interface ReadPorts extends Ports {
   /** Results and inputs whose file has expired by then are not read (Unix ms). */
   now: number
-}
-
-export interface FinishedLine {
-  line: number
-  part: 'output' | 'error'
-  audit: Span
-  /** Null once its result file has been deleted or has expired. */
-  result: Span | null
 }
 
 /** A line as the input file has it. */
@@ -72,18 +64,11 @@ async function inBlobs({ db, sealed, now }: ReadPorts, chunk: ChunkRow): Promise
   const blob = chunk.audit_blob === null ? undefined : await readBlobRow(db, chunk.audit_blob)
   if (!blob) return []
   const { project_id } = blob
-  const results = {
+  return placesInBlobs(await readLineIndex(sealed, project_id, blob), {
+    project_id,
+    audit: blob,
     output: await readVisibleResults(db, chunk, 'output', now),
     error: await readVisibleResults(db, chunk, 'error', now),
-  }
-  return placesInBlobs(await readLineIndex(sealed, project_id, blob)).map(({ line, part, audit, result }) => {
-    const of = results[part]
-    return {
-      line,
-      part,
-      audit: { project_id, blob, range: audit },
-      result: of ? { project_id, blob: of, range: result } : null,
-    }
   })
 }
 

@@ -1,20 +1,17 @@
 // The journal: finished lines of open chunks, written together so that a crash loses none. An entry is three rows of
 // text: `LINE PART`, the result line, the audit line. After the last entry comes an index (line-index.ts).
 
-import { type ByteRange, isDamaged } from '../blobs/blobs.ts'
+import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { ChunkRow, JournalPartRow } from '../store/schema.ts'
-import { type LinePlace, placesInJournal, readLineIndex } from './line-index.ts'
+import { type FinishedLine, readLineIndex } from './line-index.ts'
 import type { Ports, Span } from './read-content.ts'
 
-/** The place of a finished line that is in a journal and not in memory. */
-export interface Journalled {
-  line: number
-  part: 'output' | 'error'
+/** A finished line that is in a journal and not in memory. */
+export interface Journalled extends FinishedLine {
   result: Span
-  audit: Span
 }
 
 /** In place of a project: a journal has lines of several projects. */
@@ -26,17 +23,28 @@ interface Part {
 }
 
 /** Finds the entries of a part by the journal's index. */
-export async function findJournalled(sealed: SealedBlobs, { part, blob }: Part): Promise<Journalled[]> {
-  const places = placesInJournal(await readLineIndex(sealed, JOURNAL_OWNER, blob))
-  const isInPart = ({ result, audit }: LinePlace): boolean =>
-    result.start > part.byte_start && audit.end <= part.byte_end
-  return journalled(blob, places.filter(isInPart))
+export async function findJournalled(sealed: SealedBlobs, { part, blob: row }: Part): Promise<Journalled[]> {
+  const { key, wrapped_key, bytes } = row
+  const blob = { key, wrapped_key, bytes }
+  let at = 0
+  const next = (bytes: number): Span => {
+    const start = at
+    at += bytes
+    return { project_id: JOURNAL_OWNER, blob, range: { start, end: at } }
+  }
+  const all = (await readLineIndex(sealed, JOURNAL_OWNER, blob)).map((sizes) => {
+    const { line, part, resultBytes, auditBytes } = sizes
+    at += entryHead(line, part).length
+    return { line, part, result: next(resultBytes), audit: next(auditBytes) }
+  })
+  return all.filter(
+    ({ result, audit }) => result.range.start > part.byte_start && audit.range.end <= part.byte_end,
+  )
 }
 
-function journalled({ key, wrapped_key, bytes }: SealedBlob, places: readonly LinePlace[]): Journalled[] {
-  const blob = { key, wrapped_key, bytes }
-  const spanOf = (range: ByteRange): Span => ({ project_id: JOURNAL_OWNER, blob, range })
-  return places.map((place) => ({ ...place, result: spanOf(place.result), audit: spanOf(place.audit) }))
+/** The first row of an entry; ASCII. */
+export function entryHead(line: number, part: 'output' | 'error'): string {
+  return `${line} ${part}\n`
 }
 
 // The journals of one chunk: the places of its finished lines, and the parts that cannot be used.

@@ -7,6 +7,7 @@
 // before it.
 import { BlobDamaged, type ByteRange } from '../blobs/blobs.ts'
 import type { SealedBlob, SealedBlobs } from '../blobs/sealed.ts'
+import type { Span } from './read-content.ts'
 
 export interface LineSizes {
   /** Its physical line number in the input file. */
@@ -16,11 +17,13 @@ export interface LineSizes {
   auditBytes: number
 }
 
-export interface LinePlace {
+/** A finished line, and where it is. */
+export interface FinishedLine {
   line: number
   part: 'output' | 'error'
-  result: ByteRange
-  audit: ByteRange
+  audit: Span
+  /** Null once its result file has been deleted or has expired. */
+  result: Span | null
 }
 
 const ENTRY_BYTES = 13
@@ -76,31 +79,32 @@ function base64Bytes(bytes: number): number {
   return Math.ceil(bytes / 3) * 4
 }
 
-/** In the output, error and audit blobs of a sealed chunk. */
-export function placesInBlobs(lines: readonly LineSizes[]): LinePlace[] {
+/** The lines in the blobs of a sealed chunk, as far as these can still be read. */
+export function placesInBlobs(
+  lines: readonly LineSizes[],
+  {
+    project_id,
+    audit,
+    ...results
+  }: Record<'output' | 'error', SealedBlob | undefined> & {
+    project_id: string
+    audit: SealedBlob
+  },
+): FinishedLine[] {
   const at = { output: 0, error: 0, audit: 0 }
+  const next = (name: keyof typeof at, bytes: number): ByteRange => {
+    const start = at[name]
+    at[name] += bytes
+    return { start, end: at[name] }
+  }
   return lines.map(({ line, part, resultBytes, auditBytes }) => {
-    const result = { start: at[part], end: at[part] + resultBytes }
-    const audit = { start: at.audit, end: at.audit + auditBytes }
-    at[part] = result.end
-    at.audit = audit.end
-    return { line, part, result, audit }
+    const range = next(part, resultBytes)
+    const blob = results[part]
+    return {
+      line,
+      part,
+      audit: { project_id, blob: audit, range: next('audit', auditBytes) },
+      result: blob ? { project_id, blob, range } : null,
+    }
   })
-}
-
-/** In a journal: each line is an entry of three rows (journal.ts). */
-export function placesInJournal(lines: readonly LineSizes[]): LinePlace[] {
-  let at = 0
-  return lines.map(({ line, part, resultBytes, auditBytes }) => {
-    at += entryHead(line, part).length
-    const result = { start: at, end: at + resultBytes }
-    const audit = { start: result.end, end: result.end + auditBytes }
-    at = audit.end
-    return { line, part, result, audit }
-  })
-}
-
-/** The first row of an entry in a journal; ASCII. */
-export function entryHead(line: number, part: 'output' | 'error'): string {
-  return `${line} ${part}\n`
 }

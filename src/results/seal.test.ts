@@ -10,6 +10,7 @@ import { type SealedBlob, type SealedBlobs, sealBlobs } from '../blobs/sealed.ts
 import { ChunkResults } from './chunk-results.ts'
 import { findJournalled, JOURNAL_OWNER, type Journalled } from './journal.ts'
 import { encodeLineIndex, placesInBlobs, readLineIndex } from './line-index.ts'
+import type { Span } from './read-content.ts'
 import { sealChunk } from './seal.ts'
 
 const master = masterKeyFromText(randomBytes(32).toString('base64'), 'a test')
@@ -120,10 +121,13 @@ describe('sealing', () => {
         const audit = blobs.find((one) => one.key === seal.audit_blob)
         const index = audit && (await readLineIndex(sealed, CHUNK.project_id, audit))
         assert.ok(index)
-        for (const [i, place] of placesInBlobs(index).entries()) {
-          const { start, end } = place.result
-          assert.ok(texts[place.part].subarray(start, end).equals(lines[i]!.result))
-          assert.ok(texts.audit.subarray(place.audit.start, place.audit.end).equals(lines[i]!.audit))
+        const blobOf = (key: string | null) => blobs.find((one) => one.key === key)
+        const ofParts = { output: blobOf(seal.output_blob), error: blobOf(seal.error_blob) }
+        const places = placesInBlobs(index, { project_id: CHUNK.project_id, audit, ...ofParts })
+        const read = (span: Span | null) => span && sealed.readAll(span.project_id, span.blob, span.range)
+        for (const [i, place] of places.entries()) {
+          assert.ok((await read(place.result))?.equals(lines[i]!.result))
+          assert.ok((await read(place.audit))?.equals(lines[i]!.audit))
         }
       }),
       { numRuns: 25 },
