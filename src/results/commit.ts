@@ -59,54 +59,34 @@ export async function commitChunks(
 ): Promise<Committed> {
   const lost: ChunkCommit[] = []
   const repeated: ChunkCommit[] = []
-  const accepted: ChunkCommit[] = []
+  const accepted: (StatisticsDelta & { commit: ChunkCommit })[] = []
   const statistics = new Map<string, StatisticsDelta[]>()
   const settlements: Settlement[] = []
   const blobs = new Map<string, { project_id: string; blob: SealedBlob }>()
   const parts: JournalPartRow[] = []
   for (const commit of commits) {
-    const { claim, record, fresh } = commit
+    const { claim, record, fresh, hasReservations } = commit
+    const { batch_id, idx, project_id } = claim
+    const { errors, expired_lines } = fresh
     const tallies = fresh.tallies.all
-    const sums = sumOfTallies(tallies)
-    const { errors } = fresh
+    const finished = sumOfTallies(tallies)
     const sealed = 'sealed' in record ? record.sealed : null
-    const fenced = await commitChunk(tx, claim, sums, sealed?.seal ?? null)
+    const fenced = await commitChunk(tx, claim, finished, sealed?.seal ?? null)
     if (fenced === 'lost') lost.push(commit)
     if (fenced === 'repeated') repeated.push(commit)
     if (fenced !== 'accepted') continue
-    accepted.push(commit)
+    accepted.push({ commit, finished, errors })
     if ('sealed' in record) {
-      for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id: claim.project_id, blob })
-      if (record.journalled) await dropJournal(tx, claim.batch_id, claim.idx, now)
+      for (const blob of record.sealed.blobs) blobs.set(blob.key, { project_id, blob })
+      if (record.journalled) await dropJournal(tx, batch_id, idx, now)
       if (claim.remote_batches) await giveUpRemoteBatches(tx, claim, now)
     } else {
       const { journal, byte_start, byte_end } = record
       blobs.set(journal.key, { project_id: JOURNAL_OWNER, blob: journal })
-      const { batch_id, idx } = claim
-      parts.push({
-        batch_id,
-        idx,
-        journal_blob: journal.key,
-        byte_start,
-        byte_end,
-        sums: journalSums(tallies, errors, fresh.expired_lines),
-      })
+      const sums = journalSums(tallies, errors, expired_lines)
+      parts.push({ batch_id, idx, journal_blob: journal.key, byte_start, byte_end, sums })
     }
-    if (tallies.length > 0) {
-      const known = statistics.get(claim.batch_id)
-      const delta = { finished: sums, errors }
-      if (known) known.push(delta)
-      else statistics.set(claim.batch_id, [delta])
-    }
-    const { project_id, batch_id, idx } = claim
-    settlements.push({
-      project_id,
-      batch_id,
-      idx,
-      tallies,
-      last: sealed !== null,
-      hasReservations: commit.hasReservations,
-    })
+    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null, hasReservations })
   }
   await insertOwnedBlobs(tx, [...blobs.values()], now)
   await insertRows(tx, 'journal_parts', parts)
@@ -115,10 +95,13 @@ export async function commitChunks(
 
   const ended: BatchRow[] = []
   // In a fixed order, which prevents deadlocks between workers that share batches.
-  const byBatch = Map.groupBy(accepted, ({ claim }) => claim.batch_id)
-  for (const [batch_id, group] of [...byBatch].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    const begunAt = Math.min(...group.map((commit) => commit.begunAt ?? Number.POSITIVE_INFINITY))
-    if (Number.isFinite(begunAt)) await moveBatch(tx, batch_id, 'in_progress', begunAt)
+  const byBatch = Map.groupBy(accepted, ({ commit }) => commit.claim.batch_id)
+  for (const [batch_id, all] of [...byBatch].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    const counted = all.filter(({ commit }) => commit.fresh.tallies.all.length > 0)
+    if (counted.length > 0) statistics.set(batch_id, counted)
+    const group = all.map(({ commit }) => commit)
+    const begun = group.flatMap(({ begunAt }) => begunAt ?? []).sort((a, b) => a - b)
+    if (begun[0] !== undefined) await moveBatch(tx, batch_id, 'in_progress', begun[0])
     const delta = deltaOf(
       group.flatMap(({ fresh }) => fresh.tallies.all),
       group.reduce((sum, { fresh }) => sum + fresh.expired_lines, 0),
