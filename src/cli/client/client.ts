@@ -84,24 +84,19 @@ export class ApiClient {
     return await this.#object(shape, { method: 'DELETE', path })
   }
 
-  /** Up to `count` objects of a list, newest first, from as many pages as needed; none from the first `last` on. */
+  /** Up to `count` objects of a list, newest first, from as many pages as needed. */
   async list<T extends TSchema>(
     shape: T,
     path: string,
     count: number,
     query: Call['query'] = {},
-    last: (item: Static<T>) => boolean = () => false,
   ): Promise<Static<T>[]> {
     const found: Static<T>[] = []
     let cursor: string | undefined
     while (found.length < count) {
       const limit = Math.min(PAGE_MAX, count - found.length)
       const page = await this.get(ListPage, path, { ...query, limit, starting_after: cursor })
-      for (const data of page.data) {
-        const item = checked(shape, data, `GET ${path}`)
-        if (last(item)) return found
-        found.push(item)
-      }
+      for (const data of page.data) found.push(checked(shape, data, `GET ${path}`))
       if (!page.has_more || page.next_cursor === null) break
       cursor = page.next_cursor
     }

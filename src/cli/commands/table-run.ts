@@ -177,16 +177,10 @@ export async function withRetries(client: ApiClient, id: string): Promise<[Batch
       throw error
     }
   }
-  const { created } = batch
-  const isOlder = (one: BatchObject): boolean => one.created < created
-  const later = await client.list(BatchObject, '/v1/batches', Number.POSITIVE_INFINITY, {}, isOlder)
-  const found = new Set([batch.id])
-  const retries = later.reverse().filter(({ id: own, metadata: { retry_of } }) => {
-    const isRetry = retry_of !== undefined && found.has(retry_of) && !found.has(own)
-    if (isRetry) found.add(own)
-    return isRetry
-  })
-  return [batch, ...retries]
+  const found = [batch]
+  for (const { id: retry_of } of found)
+    found.push(...(await client.list(BatchObject, '/v1/batches', Number.POSITIVE_INFINITY, { retry_of })))
+  return [batch, ...found.slice(1).sort((a, b) => (a.id < b.id ? -1 : 1))]
 }
 
 /** The results of each batch, in files in the folder. */
