@@ -17,9 +17,10 @@ import { claimClosable, claimPlan, listEnding } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import { type Ports, StatementRejected } from '../store/store.ts'
-import { postponeTask } from '../store/tasks.ts'
+import type { TaskHandler } from '../store/tasks.ts'
 import type { ChunkReader } from './chunk-reader.ts'
 import { type Leases, Looking } from './leases.ts'
+import { runTask } from './task-runner.ts'
 
 /** Batches per look. */
 const BATCHES_MAX = 100
@@ -36,7 +37,7 @@ interface EndingBatchesOptions extends Ports {
   /** If given, no other batch is closed. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** Makes the chunks of a batch that ends before it was planned. */
-  plan: (task: TaskRow, signal: AbortSignal) => Promise<void>
+  plan: TaskHandler
   onEnded: (batch: BatchRow) => void
   /** Gives a run what is known of how its lines were tried. */
   restoreTries: (run: Run) => void
@@ -86,22 +87,15 @@ export class EndingBatches {
   }
 
   async #plan(ids: readonly string[]): Promise<void> {
-    const { store, clock, log, plan, leases } = this.#options
-    for (;;) {
+    const { plan, leases } = this.#options
+    while (!this.#abort.signal.aborted) {
       const task = await leases.claim(
         (tx, id) => claimPlan(tx, id, ids),
         (claimed) => void (claimed && this.#planning.add(claimed)),
       )
       if (!task) return
-      try {
-        await plan(task, this.#abort.signal)
-      } catch (error) {
-        log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
-        const text = error instanceof Error ? error.message : String(error)
-        await store.write((tx) => postponeTask(tx, task, clock.now() + RETRY_MS, text))
-      } finally {
-        this.#planning.delete(task)
-      }
+      await runTask(this.#options, task, plan, this.#abort.signal, RETRY_MS)
+      this.#planning.delete(task)
     }
   }
 

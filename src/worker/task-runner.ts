@@ -3,7 +3,14 @@
 
 import type { TaskKind, TaskRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
-import { claimTask, hasDueTask, postponeTask, type TaskChoice, type TaskHandlers } from '../store/tasks.ts'
+import {
+  claimTask,
+  hasDueTask,
+  postponeTask,
+  type TaskChoice,
+  type TaskHandler,
+  type TaskHandlers,
+} from '../store/tasks.ts'
 import { type Leases, Looking } from './leases.ts'
 
 interface TaskPool {
@@ -112,7 +119,8 @@ export class TaskRunner {
 
   #start(task: TaskRow, pool: TaskPool): void {
     this.#lastProject.set(pool, task.project_id)
-    const run = this.#run(task).finally(() => {
+    const handler = this.#options.handlers[task.kind]!
+    const run = runTask(this.#options, task, handler, this.#abort.signal).finally(() => {
       this.#running.delete(run)
       this.#leased.delete(task)
       this.#options.onDone(task)
@@ -120,23 +128,27 @@ export class TaskRunner {
     })
     this.#running.set(run, { pool, project_id: task.project_id })
   }
+}
 
-  async #run(task: TaskRow): Promise<void> {
-    const { store, clock, log, handlers } = this.#options
-    const { signal } = this.#abort
-    try {
-      await handlers[task.kind]!(task, signal)
-    } catch (error) {
-      if (signal.aborted) return
-      log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
-      const waitMs = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(task.attempts - 1, 10))
-      const text = error instanceof Error ? error.message : String(error)
-      await store
-        .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
-        .catch((failure: unknown) => {
-          this.#options.leases.suspect()
-          log.error({ err: failure }, 'a failed task could not be postponed yet')
-        })
-    }
+/** A task whose handler throws is tried again after `waitMs`. */
+export async function runTask(
+  { store, clock, log, leases }: Pick<TaskRunnerOptions, 'store' | 'clock' | 'log' | 'leases'>,
+  task: TaskRow,
+  handler: TaskHandler,
+  signal: AbortSignal,
+  waitMs = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(task.attempts - 1, 10)),
+): Promise<void> {
+  try {
+    await handler(task, signal)
+  } catch (error) {
+    if (signal.aborted) return
+    log.error({ err: error, task: task.kind, subject: task.subject }, 'a task failed; it is tried again')
+    const text = error instanceof Error ? error.message : String(error)
+    await store
+      .write((tx) => postponeTask(tx, task, clock.now() + waitMs, text))
+      .catch((failure: unknown) => {
+        leases.suspect()
+        log.error({ err: failure }, 'a failed task could not be postponed yet')
+      })
   }
 }
