@@ -99,16 +99,16 @@ export class AnonymousRecords {
   }
 }
 
-/**
- * Rows that are written along the way, by the group: while one commit is on its way the next rows gather, and go
- * together. They are written with an
- * asynchronous commit, so a power failure may lose the last of them.
- */
 interface Waiting<Row> {
   row: Row
-  settle: { resolve: () => void; reject: (error: unknown) => void }
+  resolve: () => void
+  reject: (error: unknown) => void
 }
 
+/**
+ * Writes rows by the group: those that come while one commit is on its way go together with the next. Commits are
+ * asynchronous, so a power failure may lose the last rows.
+ */
 export class GroupedWrites<Row> {
   readonly #store: Pick<Store, 'writeAsyncCommit'>
   readonly #insert: (tx: Writer, rows: readonly Row[]) => Promise<void>
@@ -125,10 +125,10 @@ export class GroupedWrites<Row> {
 
   /** Resolves once the row can be read. */
   add(row: Row): Promise<void> {
-    const { promise, ...settle } = Promise.withResolvers<void>()
-    this.#waiting.push({ row, settle })
-    if (!this.#writing) void this.#flush()
-    return promise
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ row, resolve, reject })
+      if (!this.#writing) void this.#flush()
+    })
   }
 
   async #flush(): Promise<void> {
@@ -136,16 +136,12 @@ export class GroupedWrites<Row> {
     while (this.#waiting.length > 0) {
       const group = this.#waiting
       this.#waiting = []
+      const rows = group.map(({ row }) => row)
       try {
-        await this.#store.writeAsyncCommit((tx) =>
-          this.#insert(
-            tx,
-            group.map(({ row }) => row),
-          ),
-        )
-        for (const { settle } of group) settle.resolve()
+        await this.#store.writeAsyncCommit((tx) => this.#insert(tx, rows))
+        for (const { resolve } of group) resolve()
       } catch (error) {
-        for (const { settle } of group) settle.reject(error)
+        for (const { reject } of group) reject(error)
       }
     }
     this.#writing = false
