@@ -2,6 +2,7 @@
 // every database, except that PostgreSQL partitions the records of HTTP calls by month. In a new database the first one
 // creates everything: adding 70 columns one by one takes several times as long.
 
+import { isDeepStrictEqual } from 'node:util'
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
 import { type Migration, Migrator } from 'kysely/migration'
 import { isNotRun } from '../domain/batch.ts'
@@ -11,6 +12,9 @@ import { SchemaMismatch } from './store.ts'
 
 /** The first migration of the schema that was used before any version was released. */
 const UNRELEASED = '0001-start'
+
+/** Error code of PostgreSQL. */
+const UNDEFINED_TABLE = '42P01'
 
 /** In their order, from number 1. Version 0.1.0 has those up to `calls`, and 0.2.0 those up to `traces`. */
 const MIGRATIONS = [
@@ -176,9 +180,26 @@ async function makeIndex(db: Kysely<unknown>, name: string, { table, on, where }
   await sql`CREATE INDEX ${sql.id(name)} ON ${sql.table(table)} (${sql.raw(on)})${condition}`.execute(db)
 }
 
+/** The names of the migrations that were run; none in a new database. */
+async function migrationsRun(db: Kysely<Schema>): Promise<string[]> {
+  try {
+    const { rows } = await sql<{ name: string }>`SELECT name FROM kysely_migration ORDER BY name`.execute(db)
+    return rows.map(({ name }) => name)
+  } catch (error) {
+    const isMissing =
+      error instanceof Error &&
+      (error.message.includes('no such table') || Reflect.get(error, 'code') === UNDEFINED_TABLE)
+    if (isMissing) return []
+    throw error
+  }
+}
+
 /** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */
 export async function migrate(db: Kysely<Schema>, options: MigrationOptions): Promise<void> {
-  const migrator = new Migrator({ db, provider: { getMigrations: async () => migrations(options) } })
+  const all = migrations(options)
+  // The migrator first reads the columns of every table, which most starts need not wait for.
+  if (isDeepStrictEqual(await migrationsRun(db), Object.keys(all))) return
+  const migrator = new Migrator({ db, provider: { getMigrations: async () => all } })
   const { error } = await migrator.migrateToLatest()
   if (error === undefined) return
   const text = error instanceof Error ? error.message : String(error)
