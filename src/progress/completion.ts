@@ -22,19 +22,18 @@ export async function batchesAtRisk(
   now: number,
   models: ReadonlyMap<string, Model>,
 ): Promise<string[]> {
-  const [paces, paused] = await Promise.all([listPaces(db, BATCHES_MAX), listPausedModels(db)])
+  const [paces, pausedModels] = await Promise.all([listPaces(db, BATCHES_MAX), listPausedModels(db)])
   // The first answers of a batch say little: until its rate was sampled, it counts for no other.
   const sampled = paces.filter((pace) => pace.lines_per_s !== null)
   const rates = sampled.map((pace) => progressOf(pace, now).lines_per_s ?? 0)
   const together = rates.length > 0 ? rates.reduce((sum, rate) => sum + rate, 0) : null
   const late = paces.filter((pace) => progressOf(pace, now, together, hoursOf(pace, models)).at_risk)
-  const isPaused = (project_id: string, id: string): boolean =>
-    paused.some((one) => one.model === id && one.project_id === project_id)
+  const paused = new Set(pausedModels.map(({ project_id, model }) => `${project_id} ${model}`))
   const isClosed = ({ hours }: Model): boolean => hours !== undefined && !openingOf(hours.atRisk, now).open
   const mayRun = (pace: (typeof paces)[number]): boolean => {
     const needed = modelsOf(pace).flatMap((id) => models.get(id) ?? [])
     const waits =
-      needed.length > 0 && needed.every((one) => isPaused(pace.project_id, one.id) || isClosed(one))
+      needed.length > 0 && needed.every((one) => paused.has(`${pace.project_id} ${one.id}`) || isClosed(one))
     return !waits && (pace.start_after ?? now) <= now
   }
   const { first = [], last = [] } = Object.groupBy(late, (pace) => (mayRun(pace) ? 'first' : 'last'))
