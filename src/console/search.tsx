@@ -114,7 +114,7 @@ async function find(text: string, signal: AbortSignal): Promise<Found[]> {
     may('batches:read') ? findBatches(text, signal) : [],
     may('batches:read') ? findLines(text, signal) : [],
     may('files:read') ? findFiles(text, signal) : [],
-    may('usage:read') || may('limits:read') ? findEntities(words, signal) : [],
+    may('usage:read') || may('limits:read') ? findEntities(text, signal) : [],
   ])
   return [...pages, ...some.flat()]
 }
@@ -146,10 +146,13 @@ async function findFiles(search: string, signal: AbortSignal): Promise<Found[]> 
   })
 }
 
-async function findEntities(words: string, signal: AbortSignal): Promise<Found[]> {
-  const { groups } = await get<UsageObject>('/v1/usage/entities', { group_by: 'entity' }, { signal })
+/** Those that contain the text; where there are more than a report has, the one of this name. */
+async function findEntities(text: string, signal: AbortSignal): Promise<Found[]> {
+  const read = (entity?: string): Promise<UsageObject> =>
+    get('/v1/usage/entities', { entity, group_by: 'entity' }, { signal })
+  const { groups } = await read().catch(() => read(text))
   return (groups ?? [])
-    .flatMap(({ entity }) => (entity?.toLowerCase().includes(words) ? [entity] : []))
+    .flatMap(({ entity }) => (entity?.toLowerCase().includes(text.toLowerCase()) ? [entity] : []))
     .slice(0, SHOWN)
     .map((entity) => ({ kind: 'line.entity', to: pathWith('/usage', { entity }), text: entity }))
 }

@@ -7,8 +7,9 @@ import { after, before, describe, test } from 'node:test'
 import type { Browser, Locator } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
-import { startOfHour } from '../../src/domain/days.ts'
+import { dayOf, startOfHour } from '../../src/domain/days.ts'
 import { newId } from '../../src/domain/ids.ts'
+import { addUsage } from '../../src/store/usage.ts'
 import { openSession, setWorkerReport } from '../../src/store/workers.ts'
 import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
 import type { BatchLine } from '../../src/wire/batch-line.ts'
@@ -1483,6 +1484,36 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.page.getByRole('button', { name: 'Table' }).click()
     const options = visitor.page.getByLabel('Model', { exact: true }).locator('option')
     assert.deepEqual((await options.allInnerTexts()).sort(), [...ids, 'm'].sort())
+  })
+
+  test('a project with more entities than a report has is searched, and told what is broken', async (t) => {
+    const { store } = service.stores
+    const order = { project: 'crowded', plan: 'payg' }
+    const { key, project_id } = await createKey(store, store.clock, service.config.region, order)
+    // In the end the books of the service are to balance.
+    t.after(() =>
+      store.write((tx) => tx.deleteFrom('usage_days').where('project_id', '=', project_id).execute()),
+    )
+    const counts = { succeeded: 1, failed: 0, not_run: 0, cost_nanos: 1 }
+    const tokens = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }
+    const day = dayOf(store.clock.now())
+    for (let first = 0; first <= 10_000; first += 500) {
+      const rows = Array.from({ length: 500 }, (_, i) => ({
+        ...{ project_id, entity: `user:${first + i}`, entity_type: 'user', day, model: 'm' },
+        ...{ ...counts, ...tokens },
+      }))
+      await store.write((tx) => addUsage(tx, rows))
+    }
+    await using visitor = await Visitor.arrive(browser, service.url)
+    visitor.expected = [400]
+    const { page } = visitor
+    await visitor.signIn(key)
+    await visitor.open('/console/overview')
+    await page.getByText('too many groups').waitFor()
+    await page.getByText('Everything that is known of here works.').waitFor()
+    await page.keyboard.press('Control+k')
+    await page.getByRole('dialog').getByRole('searchbox').fill('user:7777')
+    await page.getByRole('link', { name: 'user:7777' }).waitFor()
   })
 
   test('all that a page loads is at most 90 KB, compressed', async (t) => {

@@ -43,7 +43,8 @@ export function Overview(): VNode {
   const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
   const resources = [newest, status, limits, webhooks, lastDay]
   const failed = resources.find(({ failure }) => failure)
-  const mayBeBroken = status.data && limits.data && webhooks.data
+  // Where one cannot be read, the others are shown all the same.
+  const mayBeBroken = [status, limits, webhooks].every(({ data, failure }) => data || failure)
   return (
     <Page title={t('nav.overview')} actions={<NewBatchButton />}>
       <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
