@@ -45,15 +45,16 @@ export function noTries(): TryCount {
 /** Counts a miss. `answeredAt`: when the upstream last answered anything (Unix ms). */
 export function countMiss(
   tries: TryCount,
-  { kind }: MissedResult,
+  result: MissedResult,
   blame: Blame,
   answeredAt: number,
   now: number,
 ): void {
   if (blame === 'line') tries.own++
-  if (kind === 'throttled') {
+  if (result.kind === 'throttled') {
     tries.throttles++
-    tries.weightedThrottles += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
+    // A spending limit holds until its window ends, however often the line is sent.
+    if (!result.isOverLimit) tries.weightedThrottles += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
     return
   }
   tries.failures++

@@ -450,8 +450,14 @@ const OVER_LIMIT: FakeResult = [
 ]
 
 test('lines that a limit of a batch API keeps from being answered wait there, ever longer, without using up attempts', async () => {
-  await using world = await remoteWorld({ chunks: 1, lines: 2 })
+  await using world = await remoteWorld({ chunks: 1, lines: 2, retry: { throttled_attempts_max: 4 } })
   const { api, clock } = world
+  let refused = 0
+  api.onCall = ({ kind }) => {
+    if (kind !== 'create' || refused === 5) return
+    refused++
+    throw errorAnswer(429, { message: 'no', code: 'usage_limit_exceeded' })
+  }
   await world.worker.start()
   const madeAt: number[] = []
   while (madeAt.length < 4 * RETRY.attempts_max) {
