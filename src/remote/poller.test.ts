@@ -70,7 +70,7 @@ test('the worker of one command looks at no batch but its own, and gives none up
   assert.deepEqual(new Set(await world.states()), new Set(['ended']))
 })
 
-test('a batch of an unknown batch API is left to a worker that knows it, and not to that of a command', async () => {
+test('a batch of an unknown batch API is left to a worker that knows it, and to that of a command if it answers the batch', async () => {
   await using world = await makeWorld({ knows: false })
   const { store, clock } = world
   const at = { in_flight: 0, concurrency: 1, concurrency_max: 1, lines_per_s: 0, errors_per_s: 0 }
@@ -86,9 +86,16 @@ test('a batch of an unknown batch API is left to a worker that knows it, and not
   await store.write((tx) => setWorkerReport(tx, other, report, clock.now()))
   await world.pollFor(2 * MINUTE_MS)
   assert.deepEqual(new Set(await world.states()), new Set(['open']))
-  await store.write((tx) => setWorkerReport(tx, other, { ...report, only_batches: [] }, clock.now()))
-  await world.pollFor(2 * MINUTE_MS)
-  assert.deepEqual(new Set(await world.states()), new Set(['ended']))
+  const { id } = await world.batch()
+  for (const [only_batches, state] of [
+    [[id], 'open'],
+    [[], 'ended'],
+  ] as const) {
+    const ofCommand = { ...report, only_batches: [...only_batches] }
+    await store.write((tx) => setWorkerReport(tx, other, ofCommand, clock.now()))
+    await world.pollFor(2 * MINUTE_MS)
+    assert.deepEqual(new Set(await world.states()), new Set([state]))
+  }
 })
 
 /** Chunks that are all at one batch API, which answers no batch but those in `ended`. */

@@ -21,7 +21,7 @@ import {
 import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
-import { modelsOfWorkers } from '../store/workers.ts'
+import { listLiveWorkers } from '../store/workers.ts'
 import { wantedBatch } from './creation.ts'
 import { cancelMs, isOnTime, recallAt } from './recall.ts'
 import type { RemoteRows } from './rows.ts'
@@ -86,8 +86,10 @@ export class Poller {
     if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
     this.#lookAt = now + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
     for (const upstream of await dueUpstreams(store.read, now, onlyBatches && [...onlyBatches])) {
-      if (this.#looking.has(upstream) || (await this.#isOfOthers(upstream))) continue
-      const looking = this.#lookAtUpstream(upstream)
+      if (this.#looking.has(upstream)) continue
+      const ofCommands = await this.#leftToCommands(upstream)
+      if (ofCommands === null) continue
+      const looking = this.#lookAtUpstream(upstream, ofCommands)
         .catch((error: unknown) => {
           if (!this.#abort.signal.aborted)
             log.error({ err: error, upstream }, 'looking at remote batches failed; it is tried again')
@@ -97,12 +99,20 @@ export class Poller {
     }
   }
 
-  /** Whether a running worker knows this batch API, and this one does not: another configuration is being rolled out. */
-  async #isOfOthers(upstream: string): Promise<boolean> {
+  /**
+   * Of a batch API that this worker does not know, the batches that running commands answer which know it; null where
+   * another worker knows it, since another configuration is being rolled out.
+   */
+  async #leftToCommands(upstream: string): Promise<string[] | null> {
     const { store, rows } = this.#options
-    if (rows.hasBatchApi(upstream)) return false
-    const workers = await modelsOfWorkers(store.read)
-    return workers.some((models) => [...models.values()].some((upstreams) => upstreams.has(upstream)))
+    if (rows.hasBatchApi(upstream)) return []
+    const ofCommands: string[] = []
+    for (const { report } of await listLiveWorkers(store.read)) {
+      if (!report?.upstreams.some((one) => one.upstream === upstream)) continue
+      if (report.only_batches === undefined) return null
+      ofCommands.push(...report.only_batches)
+    }
+    return ofCommands
   }
 
   async close(): Promise<void> {
@@ -110,14 +120,15 @@ export class Poller {
     await Promise.all(this.#looking.values())
   }
 
-  async #lookAtUpstream(upstream: string): Promise<void> {
+  async #lookAtUpstream(upstream: string, exceptBatches: readonly string[]): Promise<void> {
     const { store, rows, onlyBatches } = this.#options
+    const of = { upstream, onlyBatches: onlyBatches && [...onlyBatches], exceptBatches }
     while (!this.#abort.signal.aborted) {
       const open = await openAtBatchApis(store.read)
       rows.sawOpen(open)
       this.#sawFirsts(open)
       const due = await store.writeAsyncCommit((tx) =>
-        takeDueBatches(tx, upstream, (row) => this.#nextIn(row), AT_ONCE, onlyBatches && [...onlyBatches]),
+        takeDueBatches(tx, of, (row) => this.#nextIn(row), AT_ONCE),
       )
       if (due.length === 0) return
       await Promise.all(due.map((row) => this.#lookAtOne(row)))

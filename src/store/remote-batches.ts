@@ -365,21 +365,28 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
 
 // When remote batches are polled.
 
+interface DueOrder {
+  upstream: string
+  /** If given, those of no other batch. */
+  onlyBatches?: readonly string[] | undefined
+  exceptBatches: readonly string[]
+}
+
 /**
  * Takes up to `limit` due batches of an upstream, and sets when each is due again: `nextIn`, in ms from now. No
- * other worker takes them before. `onlyBatches`: those of these batches alone.
+ * other worker takes them before.
  */
 export async function takeDueBatches(
   tx: Writer,
-  upstream: string,
+  { upstream, onlyBatches, exceptBatches }: DueOrder,
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
-  onlyBatches?: readonly string[],
 ): Promise<RemoteBatchRow[]> {
   const due = await selectRows(tx, 'remote_batches', {
     upstream,
     ...(onlyBatches && { batch_id: onlyBatches }),
   })
+    .$if(exceptBatches.length > 0, (query) => query.where('batch_id', 'not in', exceptBatches))
     .selectAll()
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', NOW)
