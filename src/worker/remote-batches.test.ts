@@ -32,6 +32,13 @@ test('what a batch API has answered is recorded while more than 1,000 lines of i
   assert.deepEqual(world.server.sent.length, 1)
 })
 
+test('a batch has begun once a batch API has its lines, however soon its chunk is parked', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 2 })
+  await world.handedOver()
+  await world.clock.advance(2_000)
+  assert.equal((await world.batch()).status, 'in_progress')
+})
+
 test('eight identical lines that a batch API refuses take one batch there, and each of them fails', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 8, dedupe: 'all', content: () => 'the same' })
   const { api } = world

@@ -508,7 +508,8 @@ export class Worker {
     this.#begun.add(id)
     clock.after(waitMs, () => {
       this.#begun.delete(id)
-      if (this.#stopping || run.unfinished === 0 || run.isClosed) return
+      // The commit that seals a chunk has said so; one that is parked, since a batch API has its lines, has not.
+      if (this.#stopping || run.unfinished === 0) return
       const begunAt = run.results.begunAt ?? clock.now()
       store
         .writeAsyncCommit((tx) => moveBatch(tx, id, 'in_progress', begunAt))
