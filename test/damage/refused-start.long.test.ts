@@ -59,7 +59,7 @@ describe('a start without what it needs', () => {
   })
 
   test('a database that cannot be read: it says so, and what to do', async () => {
-    await rot(inData('offpeak.db'), 'kysely_migration')
+    await rot(inData('offpeak.db'), 'workers')
     await assert.rejects(
       crash.start('serve'),
       /offpeak: the database \S+ is damaged \(.*\)\. Stop the service and restore the database from a backup/,
