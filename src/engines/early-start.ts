@@ -1,4 +1,4 @@
-// Starts an engine before the worker that owns it, because the start of an engine takes longest of a run. The worker
+// Starts an engine before the worker that owns it, because nothing else in a run takes as long. The worker
 // gets the engine's pipes when it is started, and owns it from then on. Until then the engine ends with this process.
 import type { Readable } from 'node:stream'
 import type { EngineConfig } from '../config/config.ts'

@@ -1,4 +1,4 @@
-// Reads the metadata at the beginning of a GGUF file that determine its memory:
+// Reads from the beginning of a GGUF file what determines the memory that its model takes:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 import { open } from 'node:fs/promises'
 

@@ -1,4 +1,4 @@
-// Signatures of webhook requests (https://www.standardwebhooks.com) and the secrets that make them. Signing needs
+// Signs webhook requests (https://www.standardwebhooks.com), and makes the secrets for that. Signing needs
 // the secret itself, so the database keeps it wrapped by the master key, bound to its project and webhook.
 import { randomBytes } from 'node:crypto'
 import { Webhook, WebhookVerificationError } from 'standardwebhooks'

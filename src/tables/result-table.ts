@@ -1,4 +1,4 @@
-// The results of a batch as a table of their own, with what each line used and cost.
+// Makes a table of the results of a batch, with what each line used and cost.
 import Type from 'typebox'
 import { Compile } from 'typebox/compile'
 import { type AnswerColumns, type ResultRow, withCells } from './answer-cells.ts'
