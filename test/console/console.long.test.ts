@@ -26,7 +26,12 @@ import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
 
 /** What runs in the page sees the page's. */
-declare const document: { cookie: string; documentElement: { scrollWidth: number } }
+declare const document: {
+  cookie: string
+  documentElement: { scrollWidth: number }
+  activeElement: unknown
+  body: unknown
+}
 declare const innerWidth: number
 declare const scrollY: number
 declare const scrollTo: (x: number, y: number) => void
@@ -1229,7 +1234,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       const place = 15_000
       await rows.last().locator('.row-link').focus()
       await page.evaluate((place) => scrollTo(0, place), place)
-      await page.waitForFunction('document.activeElement === document.body')
+      await page.waitForFunction(() => document.activeElement === document.body)
       const chosen = page.locator(`.row-link[href$="${ids.toReversed()[250]}"]`)
       await chosen.click()
       await page.waitForURL((url) => url.pathname.includes('/batches/'))
