@@ -109,14 +109,15 @@ export class ApiClient {
   }
 
   /** The body as it arrives, of what cannot be read on where its connection breaks: then it throws a Failure. */
-  async *whole(path: string): AsyncGenerator<Buffer, void> {
-    const { body } = await this.stream(path)
+  async *whole(path: string, query: Call['query']): AsyncGenerator<Buffer, void> {
+    const asked = withQuery(path, query)
+    const { body } = await this.stream(asked)
     try {
       yield* body
     } catch (error) {
       if (this.#options.signal?.aborted) throw new Interrupted()
       throw new Failure(
-        `the connection broke (${reasonOf(error)}, GET ${path}), so what was printed is not complete; run the command again`,
+        `the connection broke (${reasonOf(error)}, GET ${asked}), so what was printed is not complete; run the command again`,
         undefined,
         { cause: error },
       )
@@ -180,10 +181,7 @@ export class ApiClient {
   }
 
   async #request(call: Call): Promise<Dispatcher.ResponseData> {
-    const url = new URL(`${this.baseUrl}${call.path}`)
-    for (const [name, value] of Object.entries(call.query ?? {})) {
-      if (value !== undefined) url.searchParams.set(name, String(value))
-    }
+    const url = new URL(`${this.baseUrl}${withQuery(call.path, call.query)}`)
     const body = await call.body?.()
     this.#agent ??= openAgent()
     const agent = await this.#agent
@@ -210,6 +208,14 @@ export class ApiClient {
       { cause: error },
     )
   }
+}
+
+/** Without the parameters that are undefined. */
+function withQuery(path: string, query: Call['query'] = {}): string {
+  const given = Object.entries(query).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, String(value)]],
+  )
+  return given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`
 }
 
 function reasonOf(error: unknown): string {

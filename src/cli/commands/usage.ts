@@ -65,15 +65,7 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     group_by: by.join(','),
   }
   await withApi(shell, flags, async ({ client }) => {
-    if (flags.csv) {
-      const given = Object.entries(query).flatMap(([name, value]) =>
-        value === undefined ? [] : [[name, value]],
-      )
-      return await writeData(
-        stdout,
-        client.whole(`${PATH}?${new URLSearchParams([...given, ['format', 'csv']])}`),
-      )
-    }
+    if (flags.csv) return await writeData(stdout, client.whole(PATH, { ...query, format: 'csv' }))
     const usage = await client.get(UsageObject, PATH, query)
     const caps = await readLimitSpend(client, flags, now)
     if (flags.json)
