@@ -1,6 +1,6 @@
-// Describes the simulated model server: the faults that it can make, its options and their defaults. `429`, `500`, `503`: that status.
-// `hang`: never answers. `reset`: breaks the connection. `garbage`: a 200 without a completion. `missing_usage`: no
-// token counts. `off_schema`: an object without the fields that the JSON Schema of the request has.
+// Describes the simulated model server: the faults that it can make, its options and their defaults. `429`, `500`, `503`:
+// that status. `hang`: never answers. `reset`: breaks the connection. `garbage`: a 200 without a completion.
+// `missing_usage`: no token counts. `off_schema`: an object without the fields that the JSON Schema of the request has.
 
 export const SIMULATED_FAULTS = [
   '429',
