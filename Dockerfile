@@ -36,9 +36,10 @@ COPY docs/offpeak.schema.json docs/
 RUN ln -s /app/bin/offpeak.js /usr/local/bin/offpeak \
  && chmod 755 /app/bin/offpeak.js \
  && install -d -o 1000 -g 1000 -m 0700 /data
+# Defaults of the image: flags, variables and the configuration file set others. `::` is every address, IPv4 included.
 ENV NODE_ENV=production \
-    OFFPEAK_DATA_DIR=/data \
-    OFFPEAK_LISTEN_HOST=0.0.0.0
+    OFFPEAK_DEFAULT_DATA_DIR=/data \
+    OFFPEAK_DEFAULT_LISTEN_HOST=::
 # A number, so that an orchestrator can see that it is not root.
 USER 1000:1000
 VOLUME /data
@@ -46,7 +47,7 @@ VOLUME /data
 EXPOSE 8080 9464
 # 8080 answers for serve and api, 9464 for a worker.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["node", "-e", "\
-  const ready = (port) => fetch(`http://127.0.0.1:${port}/readyz`).then((r) => r.ok); \
+  const ready = (port) => fetch(`http://localhost:${port}/readyz`).then((r) => r.ok); \
   ready(8080).catch(() => ready(9464)).then((ok) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
 # Node is the process that is told to stop, and drains; it starts its worker itself and waits for it.
 ENTRYPOINT ["node", "/app/bin/offpeak.js"]

@@ -120,7 +120,9 @@ async function loopDelay(url: string, key: string): Promise<Record<string, numbe
     rounded(
       1000 *
         Number(
-          new RegExp(`^nodejs_eventloop_lag_${name}_seconds\\{process="api"\\} (.+)$`, 'm').exec(page)?.[1],
+          new RegExp(`^nodejs_eventloop_lag_${name}_seconds\\{process="api"[^}]*\\} (.+)$`, 'm').exec(
+            page,
+          )?.[1],
         ),
     )
   return { 'loop p50, ms': ms('p50'), 'loop p99, ms': ms('p99') }

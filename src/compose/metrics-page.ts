@@ -32,7 +32,7 @@ export interface MetricsOf {
  * for `api` and `worker`, and the API's for `serve`.
  */
 export function metricsPlace(
-  { metrics, listen }: Pick<Config, 'metrics' | 'listen'>,
+  { metrics, listen }: { metrics: Pick<Config['metrics'], 'port'>; listen: Pick<Config['listen'], 'port'> },
   role: Role,
 ): 'api' | number | 'auto' | null {
   const { port } = metrics

@@ -1,4 +1,5 @@
 // Starts the service in the role that the command names, and shuts it down gracefully.
+import { networkInterfaces } from 'node:os'
 import { readLineRecord } from '../audit/read-line.ts'
 import { listUpstreamModels, ServerDown } from '../backends/openai/server-facts.ts'
 import type { Running, ServeOptions } from '../cli/shell.ts'
@@ -214,9 +215,10 @@ interface ApiOptions {
 async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   const { config, stores, session, workers, models, tracing, log } = options
   const { prepareConsole, current, batchApiSecrets, onlyBatches } = options
-  const { store, sealed, master } = stores
+  const { store, sealed, master, installation } = stores
   declareEndpoints(config.endpoints)
   const metrics = new ProcessRegistry('api', async () => (await workers?.metrics()) ?? [])
+  metrics.setDefaultLabels({ installation })
   workGauges(metrics, store, store.clock, models)
   const shutdown = new GracefulShutdown({
     clock: systemClock,
@@ -274,12 +276,13 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     noWorkerSince: () => maintenance.noWorkerSince,
     log,
     tracing,
+    timeouts: { keepAliveMs: config.listen.keep_alive_ms },
     metrics,
     metrics_elsewhere: place !== 'api',
   })
   shutdown.watch(server)
   await options.firstKeys
-  const url = await server.listen({ host: config.listen.host, port: config.listen.port })
+  const url = await server.listen({ host: listenHost(config), port: config.listen.port })
   const page = await showMetrics(config, place, log, {
     notReadyReason: async () => ((await ready()) ? null : 'stopping'),
     registry: metrics,
@@ -297,15 +300,22 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
   }
 }
 
+/** The address to listen on. `::` stands for every address also where the machine has none of IPv6. */
+function listenHost({ listen: { host } }: Config): string {
+  if (host !== '::') return host
+  const addresses = Object.values(networkInterfaces()).flat()
+  return addresses.some((address) => address?.family === 'IPv6') ? host : '0.0.0.0'
+}
+
 /** Null where this process has no metrics page of its own. */
 async function showMetrics(
-  { listen }: Config,
+  config: Config,
   place: ReturnType<typeof metricsPlace>,
   log: Log,
   of: MetricsOf,
 ): Promise<MetricsPage | null> {
   if (place === null || place === 'api') return null
-  const page = await serveMetricsPage({ host: listen.host, port: place }, of)
+  const page = await serveMetricsPage({ host: listenHost(config), port: place }, of)
   log.info({ url: page.url }, 'metrics page started')
   return page
 }

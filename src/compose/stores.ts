@@ -1,5 +1,6 @@
 // Opens the database and the blob store that the configuration names, and closes them to other users of the machine.
 // Adapters are chosen here and in upstreams.ts.
+import { randomBytes } from 'node:crypto'
 import { chmodSync, existsSync, readdirSync, type Stats, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { assertNotFrozen, bindMasterKey } from '../admin/database-freeze.ts'
@@ -18,6 +19,7 @@ import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
 import { anyWrappedKey } from '../store/blobs.ts'
+import { readProperty, writePropertyOnce } from '../store/database-properties.ts'
 import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
@@ -35,6 +37,8 @@ export interface Stores {
   blobs: Blobs
   sealed: SealedBlobs
   master: MasterKey
+  /** The name that metrics have for the service of this database, among others in one Prometheus. */
+  installation: string
   /** Removes partial uploads that crashed writers began before `before` (Unix ms). */
   sweepTemporary: (before: number) => Promise<number>
 }
@@ -49,11 +53,21 @@ export async function openStores(config: Config): Promise<Stores> {
     const master = await masterKey(config, store)
     await bindMasterKey(store, master.id)
     const { blobs, sweepTemporary } = await openBlobs(config.blobs)
-    return { store, blobs, sealed: sealBlobs(blobs, master), master, sweepTemporary }
+    const installation = config.metrics.installation ?? `${config.region}-${await installationId(store)}`
+    return { store, blobs, sealed: sealBlobs(blobs, master), master, installation, sweepTemporary }
   } catch (error) {
     await store.close()
     throw error
   }
+}
+
+/** Six characters that are drawn once for a database. */
+async function installationId(store: Store): Promise<string> {
+  const found = await readProperty(store.read, 'installation')
+  if (found !== null) return found
+  // Another process may write its own first.
+  await store.write((tx) => writePropertyOnce(tx, 'installation', randomBytes(3).toString('hex')))
+  return await installationId(store)
 }
 
 /** Opens the database without the blob store. */

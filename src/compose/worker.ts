@@ -198,6 +198,7 @@ export function makeReloadable(
     observe: metrics && dispatchMetrics(metrics, upstreams),
     tracing: hooks.tracing,
   })
+  metrics?.setDefaultLabels({ installation: stores.installation })
   if (metrics) workerGauges(metrics, worker)
   const take = (next: Config): void => {
     current = next

@@ -54,7 +54,7 @@ describe('without a file', () => {
     const config = loadConfig({ env: {}, cwd: empty, now: NOW })
     assert.deepEqual(config, {
       region: 'local',
-      listen: { host: '127.0.0.1', port: 8080, stop_delay_ms: 5000 },
+      listen: { host: '127.0.0.1', port: 8080, stop_delay_ms: 5000, keep_alive_ms: 75_000 },
       data_dir: join(empty, 'offpeak-data'),
       database: { kind: 'sqlite', path: join(empty, 'offpeak-data', 'offpeak.db') },
       blobs: { kind: 'disk', root: join(empty, 'offpeak-data', 'blobs') },
@@ -124,7 +124,7 @@ describe('without a file', () => {
         processes: 'auto',
       },
       engines: config.engines,
-      metrics: { port: 'auto' },
+      metrics: { port: 'auto', installation: null },
       retry: {
         attempts_max: 5,
         backoff_min_ms: 500,
@@ -719,6 +719,45 @@ describe('what is refused', () => {
       problems('', { OFFPEAK_TEST_POSTGRES: 'x', OFFPEAK_API_KEY: 'x', OFFPEAK_BASE_URL: 'x' }),
       [],
     )
+  })
+
+  test('variables that Kubernetes sets for a Service are ignored, also where they have the name of a setting', () => {
+    const links = (prefix: string, host: string) => ({
+      [`${prefix}_SERVICE_HOST`]: host,
+      [`${prefix}_SERVICE_PORT`]: '80',
+      [`${prefix}_SERVICE_PORT_HTTP`]: '80',
+      [`${prefix}_PORT`]: `tcp://${host}:80`,
+      [`${prefix}_PORT_80_TCP`]: `tcp://${host}:80`,
+      [`${prefix}_PORT_80_TCP_PROTO`]: 'tcp',
+      [`${prefix}_PORT_80_TCP_PORT`]: '80',
+      [`${prefix}_PORT_80_TCP_ADDR`]: host,
+    })
+    for (const host of ['10.96.0.7', 'fd00::7'])
+      for (const prefix of ['OFFPEAK', 'OFFPEAK_METRICS', 'OFFPEAK_LISTEN', 'OFFPEAK_DATABASE'])
+        assert.deepEqual(problems('', links(prefix, host)), [], prefix)
+    assert.equal(load('listen: {port: 9}', links('OFFPEAK_LISTEN', '10.96.0.7')).listen.port, 9)
+    const wrong = { OFFPEAK_LISTN_PORT: '80', OFFPEAK_SERVICE_HOST: 'db', OFFPEAK_METRICS_PORT: 'http://h:1' }
+    assert.equal(problems('', wrong).length, 3)
+  })
+
+  test('a default of the image is weaker than everything that an operator writes', () => {
+    const env = { OFFPEAK_DEFAULT_LISTEN_HOST: '::', OFFPEAK_DEFAULT_DATA_DIR: '/data' }
+    assert.deepEqual(
+      [load('', env), load('listen: {host: "[::1]"}\ndata_dir: /file', env)].map(({ listen, data_dir }) => [
+        listen.host,
+        data_dir,
+      ]),
+      [
+        ['::', '/data'],
+        ['::1', '/file'],
+      ],
+    )
+    assert.equal(load('', { ...env, OFFPEAK_LISTEN_HOST: '0.0.0.0' }).listen.host, '0.0.0.0')
+    assert.equal(load('', env, { host: '127.0.0.1' }).listen.host, '127.0.0.1')
+    assert.deepEqual(problems('', { OFFPEAK_DEFAULT_LISTEN_PORT: 'http' }), [
+      'OFFPEAK_DEFAULT_LISTEN_PORT: expected a whole number from 0 to 65535, found "http"',
+    ])
+    assert.match(problems('', { OFFPEAK_DEFAULT_DATADIR: '/' })[0] ?? '', /^OFFPEAK_DEFAULT_DATADIR: unknown/)
   })
 
   test('a bad variable is named, and so is the key in one that holds YAML', () => {

@@ -67,6 +67,10 @@ const OTHER_VARIABLES = [
   'OFFPEAK_MLX',
 ]
 
+/** OFFPEAK_DEFAULT_DATA_DIR is what the image has instead of the default of OFFPEAK_DATA_DIR: the file beats it. */
+const OWN = 'OFFPEAK_'
+const DEFAULTS = /^OFFPEAK_DEFAULT_/
+
 /** Read by tests alone; may be set while they start a service. */
 const TEST_VARIABLES = 'OFFPEAK_TEST_'
 
@@ -119,7 +123,7 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
   const known = new Set<string>(OTHER_VARIABLES)
   for (const variable of keysOf(CONFIG_FILE).values()) if (variable !== null) known.add(variable)
   for (const name of variables.keys()) {
-    if (known.has(name) || name.startsWith(TEST_VARIABLES)) continue
+    if (known.has(name.replace(DEFAULTS, OWN)) || name.startsWith(TEST_VARIABLES)) continue
     const close = nearest(name, known)
     problems.push(
       `${name}: unknown variable${close === null ? '; docs/configuration.md lists them all' : `; did you mean ${close}?`}`,
@@ -155,14 +159,21 @@ class ShapeReader {
   read(shape: Shape, at: Place, found: unknown): unknown {
     const rules = shape[RULES]
     const flag = this.#sources.flags.get(pathText(at.path))
-    const text = at.variable === null ? undefined : this.#sources.variables.get(at.variable)
+    const variable = this.#variableOf(at, found)
+    const text = variable === null ? undefined : this.#sources.variables.get(variable)
     if (flag !== undefined) return this.#parse(rules, flag.text, `${flag.name}: `)
-    if (text !== undefined && rules.parse) return this.#parse(rules, text, `${at.variable}: `)
-    if (text !== undefined && at.variable !== null && shape.properties === undefined) {
-      const tree = variableTree(at.variable, text)
+    if (text !== undefined && rules.parse) return this.#parse(rules, text, `${variable}: `)
+    if (text !== undefined && variable !== null && shape.properties === undefined) {
+      const tree = variableTree(variable, text)
       return this.#readFound(shape, { tree, path: at.path, variable: null }, tree.root ?? null)
     }
     return this.#readFound(shape, at, found ?? shape.default ?? null)
+  }
+
+  /** The variable that sets the value, if one does: the operator's, or what stands for the built-in default. */
+  #variableOf({ variable }: Place, found: unknown): string | null {
+    if (variable === null || found !== null || this.#sources.variables.has(variable)) return variable
+    return variable.replace(OWN, `${OWN}DEFAULT_`)
   }
 
   #readFound(shape: Shape, at: Place, found: unknown): unknown {

@@ -19,6 +19,13 @@ export function text(
 
 export const anyText: Shape<string> = text(/^[^\n\r]*\S[^\n\r]*$/, 'text on one line')
 
+/** An address to listen on; IPv6 as in a URL or without its brackets. */
+export const HOST: Shape<string> = text(
+  /^([^\s/[\]]+|\[[\da-fA-F:.]+\])$/,
+  'an address to listen on such as 127.0.0.1, 0.0.0.0, :: or a name of this machine',
+  (found) => found.replace(/^\[(.*)\]$/, '$1'),
+)
+
 export function oneOf<T extends string>(values: readonly T[]): Shape<T> {
   return scalar(Type.Enum([...values]), `one of ${values.join(', ')}`, ['string'], (found) =>
     values.find((value) => value === found),

@@ -21,6 +21,7 @@ import {
   duration,
   endpointPath,
   fraction,
+  HOST,
   HOURS_WINDOW,
   integer,
   milliseconds,
@@ -173,6 +174,8 @@ export function metricsUrl(metrics: string, base_url: string): string | null {
 }
 
 /** No underscore: in an API key, it ends the region. */
+const INSTALLATION = text(/^[\w.-]{1,128}$/, 'up to 128 letters, digits, dots, dashes and underscores')
+
 const REGION = text(
   /^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$/,
   'up to 32 lower-case letters, digits and dashes, such as eu-central',
@@ -600,11 +603,13 @@ const DECLARED_ENDPOINTS = checked(listOf(DECLARED_ENDPOINT, 'a list of endpoint
 const KEYS = section({
   region: byDefault('local', REGION),
   listen: section({
-    host: byDefault('127.0.0.1', anyText),
+    host: byDefault('127.0.0.1', HOST),
     /** Port 0 lets the system pick one. */
     port: byDefault(8080, integer(0, 65_535)),
     /** How long an API that is asked to stop goes on answering, no longer ready, so that load balancers stop using it. */
     stop_delay: named('stop_delay_ms', byDefault('5s', duration(0))),
+    /** How long a connection is kept between two calls: longer than a load balancer in front keeps it. */
+    keep_alive: named('keep_alive_ms', byDefault('75s', duration(1))),
   }),
   data_dir: byDefault('./offpeak-data', anyText),
   database: byDefault('sqlite', DATABASE),
@@ -658,7 +663,11 @@ const KEYS = section({
       byDefault('auto', orWord(duration(1), { auto: 'auto' } as const, 'a duration such as 250ms, or auto')),
     ),
   }),
-  metrics: section({ port: byDefault('auto', METRICS_PORT) }),
+  metrics: section({
+    port: byDefault('auto', METRICS_PORT),
+    /** The label of every series; by default it is made with the database. */
+    installation: optional(INSTALLATION),
+  }),
   retry: section({
     /** Attempts that may fail through the line's own fault, the first included. */
     attempts_max: byDefault(5, integer(1, 1000)),

@@ -1,5 +1,6 @@
 // Reads the values of the configuration from their sources. A flag beats a variable, a variable beats the file, the file
-// beats the default. No other part of the service reads the configuration file.
+// beats OFFPEAK_DEFAULT_ variables (which the image sets), and these beat the built-in defaults. No other part of the
+// service reads the configuration file.
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { isMap, isNode, isScalar, isSeq, LineCounter, type ParsedNode, parseDocument } from 'yaml'
@@ -18,7 +19,7 @@ export interface Tree {
 
 export interface Sources {
   file: Tree
-  /** The OFFPEAK_ variables; an empty one counts as not set. */
+  /** The OFFPEAK_ variables of the operator; an empty one counts as not set. */
   variables: ReadonlyMap<string, string>
   /** By path (`listen.port`): the flag's name and what was given to it. */
   flags: ReadonlyMap<string, { name: string; text: string }>
@@ -52,9 +53,27 @@ export function variableTree(name: string, source: string): Tree {
 export function offpeakVariables(env: NodeJS.ProcessEnv): Map<string, string> {
   const variables = new Map<string, string>()
   for (const [name, value] of Object.entries(env)) {
-    if (name.startsWith('OFFPEAK_') && value !== undefined && value !== '') variables.set(name, value)
+    if (name.startsWith('OFFPEAK_') && value !== undefined && value !== '' && !isServiceLink(name, value))
+      variables.set(name, value)
   }
   return variables
+}
+
+/**
+ * The variables that Kubernetes sets in every pod of a namespace for a Service, and Docker for a link, by the ends of
+ * their names: OFFPEAK_PORT=tcp://10.0.0.1:80 is of a Service that is called `offpeak`.
+ */
+const SERVICE_LINKS: readonly (readonly [name: RegExp, value: RegExp])[] = [
+  [/_SERVICE_HOST$/, /^[\d.]+$|^[\da-f:.]*:[\da-f:.]*$/i],
+  [/_SERVICE_PORT(?:_[A-Z\d_]+)?$/, /^\d+$/],
+  [/_PORT(?:_\d+_(?:TCP|UDP|SCTP))?$/, /^(?:tcp|udp|sctp):\/\//],
+  [/_PORT_\d+_(?:TCP|UDP|SCTP)_PROTO$/, /^(?:tcp|udp|sctp)$/],
+  [/_PORT_\d+_(?:TCP|UDP|SCTP)_PORT$/, /^\d+$/],
+  [/_PORT_\d+_(?:TCP|UDP|SCTP)_ADDR$/, /^[\d.]+$|^[\da-f:.]*:[\da-f:.]*$/i],
+]
+
+function isServiceLink(name: string, value: string): boolean {
+  return SERVICE_LINKS.some(([names, values]) => names.test(name) && values.test(value))
 }
 
 /** `withLines`: whether places in it are worth naming by line and column. */

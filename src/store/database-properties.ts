@@ -4,11 +4,11 @@ import { deleteRows, insertOnce, NOW, putRows, selectRows } from './rows.ts'
 import type { Reader, Writer } from './store.ts'
 
 /**
- * `audit_ms`: how long its service keeps audit records. `frozen`: why no service may run on it. `master_key`: the ID of
- * the key that wraps its keys and secrets. `move_progress`: how far `migrate-data` has come. `swept_at`: when a worker
+ * `audit_ms`: how long its service keeps audit records. `frozen`: why no service may run on it. `installation`: what
+ * tells its metrics from those of other databases. `master_key`: the ID of the key that wraps its keys and secrets. `move_progress`: how far `migrate-data` has come. `swept_at`: when a worker
  * last started a sweep (Unix ms).
  */
-type PropertyName = 'audit_ms' | 'frozen' | 'master_key' | 'move_progress' | 'swept_at'
+type PropertyName = 'audit_ms' | 'frozen' | 'installation' | 'master_key' | 'move_progress' | 'swept_at'
 
 export async function readProperty(db: Reader, name: PropertyName): Promise<string | null> {
   const row = await selectRows(db, 'database_properties', { name }).select('value').executeTakeFirst()

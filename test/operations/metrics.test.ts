@@ -60,6 +60,7 @@ test('the page of a running service shows lines, money, servers, stores and what
       },
     ]),
     OFFPEAK_RETRY_BACKOFF_MIN: '1ms',
+    OFFPEAK_METRICS_INSTALLATION: 'test',
   }
   const overrides = { data: folder, port: '0', log_level: 'silent' }
   const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'all' })
@@ -81,7 +82,15 @@ test('the page of a running service shows lines, money, servers, stores and what
     await refused.text()
     const response = await fetch(`${running.url}/metrics`, { headers: { authorization: `Bearer ${key}` } })
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/)
-    const families = parse(await response.text())
+    const labelled = await response.text()
+    const installations = labelled.split('\n').filter((row) => /^[a-z]/.test(row))
+    assert.match(installations[0] ?? '', /installation="test"/)
+    assert.deepEqual(
+      installations.filter((row) => !row.includes('installation="test"')),
+      [],
+      'each series says which installation it is of',
+    )
+    const families = parse(labelled.replaceAll(/\{installation="test"\}|,?installation="test"/g, ''))
     const samples = (name: string) => Object.fromEntries(families.get(name)?.samples ?? [])
     const value = (name: string, labels = '') => families.get(name)?.samples.get(labels)
 
@@ -235,7 +244,7 @@ test('two processes of one machine that choose for themselves get a port each', 
 
 test('metrics have a port of their own in api and worker, and the port of the API only where it is told so', () => {
   const place = (port: number | 'auto' | 'off', role: 'api' | 'worker' | 'all') =>
-    metricsPlace({ metrics: { port }, listen: { host: 'h', port: 8080, stop_delay_ms: 0 } }, role)
+    metricsPlace({ metrics: { port }, listen: { port: 8080 } }, role)
   assert.deepEqual(
     [place('auto', 'api'), place('auto', 'worker'), place('auto', 'all')],
     ['auto', 'auto', 'api'],

@@ -29,7 +29,8 @@ test('a Prometheus that scrapes the service has a result for every query of the 
 }, async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-prometheus-'))
   const data = join(folder, 'data')
-  const config = loadConfig({ env: {}, overrides: { data, port: '0', log_level: 'silent' }, cwd: folder })
+  const env = { OFFPEAK_METRICS_INSTALLATION: 'test' }
+  const config = loadConfig({ env, overrides: { data, port: '0', log_level: 'silent' }, cwd: folder })
   const service = await serve(config, { role: 'all' })
   const prometheus = await startPrometheus(folder, [new URL(service.url ?? '').host], join(data, 'api-key'))
   try {
@@ -83,5 +84,5 @@ async function dashboardQueries(): Promise<string[]> {
   }
   return panels
     .flatMap(({ targets = [] }) => targets)
-    .map(({ expr }) => expr.replaceAll('$__rate_interval', '1m'))
+    .map(({ expr }) => expr.replaceAll('$__rate_interval', '1m').replaceAll('$installation', 'test'))
 }

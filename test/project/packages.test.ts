@@ -35,6 +35,16 @@ test('no package but the pinned Node runs a script when it is installed', () => 
   )
 })
 
+test('every pod is without the variables that Kubernetes sets for Services', () => {
+  const pods = ['helm/offpeak/templates/_helpers.tpl', 'kubernetes/api.yaml', 'kubernetes/worker.yaml']
+  for (const path of pods) assert.match(text(`deploy/${path}`), /^ +enableServiceLinks: false$/m, path)
+})
+
+test('the image sets defaults alone, so that flags, variables and the file of an operator win', () => {
+  const set = [...text('Dockerfile').matchAll(/OFFPEAK_\w+(?==)/g)].map(([name]) => name)
+  assert.ok(set.length > 0 && set.every((name) => name.startsWith('OFFPEAK_DEFAULT_')), set.join())
+})
+
 test('chart, manifests and changelog have the version of the package', () => {
   const { version }: { version: string } = JSON.parse(text('package.json'))
   assert.equal(lock.packages['']?.version, version)

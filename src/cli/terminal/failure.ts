@@ -46,8 +46,8 @@ function sentence(error: unknown): string {
   if (hasCode(error, 'EADDRINUSE')) {
     return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
   }
-  if (hasCode(error, 'EADDRNOTAVAIL'))
-    return `this machine does not have this address (${message(error)}); choose another --host`
+  if (['EADDRNOTAVAIL', 'EAFNOSUPPORT', 'ENOTFOUND', 'EAI_AGAIN'].some((code) => hasCode(error, code)))
+    return `this machine does not have this address (${message(error)}); choose another one, with --host for the service`
   return `unexpected error: ${message(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
 }
 

@@ -8,8 +8,14 @@ app.kubernetes.io/component: {{ .component }}
 {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
+{{/* The label of every metric: what autoscaling, alerts and dashboard go by. */}}
+{{- define "offpeak.installation" -}}
+{{ dig "metrics" "installation" (printf "%s-%s" .Release.Namespace .Release.Name) .Values.config }}
+{{- end }}
+
 {{- define "offpeak.config" -}}
-{{ toYaml (mergeOverwrite (deepCopy .Values.config) (dict "metrics" (dict "port" 9464))) }}
+{{- $installation := dict "installation" (include "offpeak.installation" .) }}
+{{ toYaml (mergeOverwrite (deepCopy .Values.config) (dict "metrics" (mergeOverwrite $installation (dict "port" 9464)))) }}
 {{- end }}
 
 {{/* The pod of a role: root, component, args, resources, probe (a port), ready (bool), restart, hook (bool). */}}
@@ -20,6 +26,7 @@ metadata:
     checksum/config: {{ include "offpeak.config" .root | sha256sum }}
 spec:
   automountServiceAccountToken: false
+  enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .root.Values.terminationGracePeriodSeconds }}
   {{- with .restart }}
   restartPolicy: {{ . }}
@@ -75,6 +82,9 @@ spec:
       envFrom: [{secretRef: {name: {{ .root.Values.existingSecret }}}}]
       env:
         - {name: OFFPEAK_CONFIG, value: /etc/offpeak/offpeak.yaml}
+        {{- if .root.Values.caBundle.configMap }}
+        - {name: NODE_EXTRA_CA_CERTS, value: /etc/offpeak-ca/{{ .root.Values.caBundle.key }}}
+        {{- end }}
       securityContext:
         readOnlyRootFilesystem: true
         allowPrivilegeEscalation: false
@@ -84,8 +94,14 @@ spec:
         - {name: config, mountPath: /etc/offpeak, readOnly: true}
         - {name: data, mountPath: /data}
         - {name: tmp, mountPath: /tmp}
+        {{- if .root.Values.caBundle.configMap }}
+        - {name: ca, mountPath: /etc/offpeak-ca, readOnly: true}
+        {{- end }}
   volumes:
     - {name: config, configMap: {name: {{ .root.Release.Name }}{{ if .hook }}-migration{{ end }}}}
     - {name: data, emptyDir: {}}
     - {name: tmp, emptyDir: {}}
+    {{- with .root.Values.caBundle.configMap }}
+    - {name: ca, configMap: {name: {{ . }}}}
+    {{- end }}
 {{- end }}
