@@ -48,6 +48,14 @@ interface CallOptions {
   headers?: Record<string, string>
 }
 
+/** The path that a proxy has for the service, without a slash at its end: scripts are at BASE/console/assets/VERSION/. */
+const BASE = new URL('../../..', import.meta.url).pathname.replace(/\/$/, '')
+
+/** The address of a path of the service, such as `/v1/batches`. */
+export function serviceUrl(path: string): string {
+  return BASE + path
+}
+
 let onSignedOut: () => void = () => {}
 
 /** Unix milliseconds of the last answer, while the service cannot be reached; otherwise null. */
@@ -66,7 +74,7 @@ function onUnreachable(): ApiFailure {
     connectionLost.set(answeredAt)
     const end = every(CONNECT_MS, () => {
       if (connectionLost.value === null) end()
-      else void fetch('/healthz').then(onAnswer, () => {})
+      else void fetch(serviceUrl('/healthz')).then(onAnswer, () => {})
     })
   }
   return new ApiFailure(0, 'unreachable', t('error.unreachable'))
@@ -85,7 +93,7 @@ export async function fetchApi(
 ): Promise<Response> {
   let response: Response
   try {
-    response = await fetch(path, {
+    response = await fetch(serviceUrl(path), {
       method,
       credentials: 'same-origin',
       headers: {
@@ -193,7 +201,7 @@ export function upload<T>(
 ): Promise<T> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest()
-    request.open('POST', path)
+    request.open('POST', serviceUrl(path))
     for (const [name, value] of Object.entries(CONSOLE_HEADER)) request.setRequestHeader(name, value)
     request.upload.onprogress = ({ loaded, total }) => onProgress(total > 0 ? loaded / total : 0)
     request.onload = () => {

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks'
 import { isTerminal } from '../domain/batch.ts'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/status.ts'
-import { get } from './api.ts'
+import { get, serviceUrl } from './api.ts'
 import { every, later } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'
 
@@ -40,7 +40,7 @@ function takeSnapshot(update: LiveUpdate): void {
 }
 
 function open(): () => void {
-  const source = new EventSource(PATH)
+  const source = new EventSource(serviceUrl(PATH))
   const poll = (): void => void get<LiveUpdate>(PATH).then(takeSnapshot, () => {})
   // A proxy may hold a stream back without an error: polling goes on until the first event.
   let endPolling: (() => void) | null = every(POLL_MS, poll)

@@ -2,10 +2,11 @@
 // reload, and the address contains everything that a reader may want to return to. The place to which a page is scrolled
 // is in the state of its entry in the browser's history.
 import { isRecord } from '../domain/json-record.ts'
+import { serviceUrl } from './api.ts'
 import { later } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'
 
-const ROOT = '/console'
+const ROOT = serviceUrl('/console')
 /** After so long without scrolling, the place is kept. */
 const SCROLLED_MS = 150
 
@@ -104,6 +105,9 @@ export function replaceQuery(changes: Readonly<Record<string, string | null>>): 
 /** Makes links and the back button change the page. */
 export function watchAddress(): void {
   watchScroll()
+  // Browsers resolve a relative address of the icon again whenever the page's own changes.
+  const icon = document.querySelector<HTMLLinkElement>('link[rel=icon]')
+  if (icon) icon.href = new URL(icon.href).href
   addEventListener('popstate', ({ state }) => {
     beginReturn(state)
     address.set(read(address.value.visit + 1, true))

@@ -1,7 +1,7 @@
 // The session of the reader. The key is sent once and not kept: a cookie that scripts cannot read takes its place.
 import type { Scope } from '../domain/api-key.ts'
 import type { ConsoleSession } from '../wire/project.ts'
-import { ApiFailure, connectionLost, get, post, remove, whenSignedOut } from './api.ts'
+import { ApiFailure, connectionLost, get, post, remove, serviceUrl, whenSignedOut } from './api.ts'
 import { Cell, useCell } from './cell.ts'
 
 const PATH = '/console/session'
@@ -87,7 +87,7 @@ export async function signOut(): Promise<void> {
   const { person, sign_out } = session.value ?? {}
   await remove(PATH)
   // The next call would sign the person in again: the proxy has to end it.
-  if (person !== undefined) return location.assign(sign_out ?? '/')
+  if (person !== undefined) return location.assign(sign_out ?? serviceUrl('/'))
   hasEnded.set(false)
   session.set(null)
 }

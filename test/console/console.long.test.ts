@@ -1,5 +1,6 @@
 // The console in a real Chromium before a whole service.
 import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -9,6 +10,7 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
 import { dayOf, startOfHour } from '../../src/domain/days.ts'
 import { newId } from '../../src/domain/ids.ts'
+import { freePort } from '../../src/engines/engine-access.ts'
 import { addUsage } from '../../src/store/usage.ts'
 import { openSession, setWorkerReport } from '../../src/store/workers.ts'
 import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
@@ -20,6 +22,7 @@ import type { List } from '../../src/wire/shape.ts'
 import type { ServiceStatus, Settings } from '../../src/wire/status.ts'
 import type { UsageHours, UsageObject } from '../../src/wire/usage.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
+import { folderOf, NGINX, startNginx } from '../fakes/programs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
 import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
@@ -128,6 +131,31 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.deepEqual(await visitor.accessibilityProblems(), [])
     await page.setViewportSize({ width: 390, height: 800 })
     assert.deepEqual(await visitor.tooSmallOrHigh(), [])
+  })
+
+  test('behind a proxy that has the service below a path, every address stays below it', {
+    skip: existsSync(NGINX) ? false : 'nginx is not installed',
+  }, async (t) => {
+    const port = await freePort()
+    const below = `location /tools/offpeak/ { proxy_pass ${service.url}/; proxy_buffering off; }`
+    await startNginx(t, await folderOf(t), `server { listen 127.0.0.1:${port}; ${below} }`, port)
+    await using visitor = await Visitor.arrive(browser, `http://127.0.0.1:${port}/tools/offpeak`)
+    const { page } = visitor
+    await visitor.open('/')
+    assert.equal(new URL(page.url()).pathname, '/tools/offpeak/console')
+    await visitor.signIn(operator)
+    for (const to of PAGES) await visitor.open(`/console${to}`)
+    await visitor.open(`/console/batches/${batch.id}/lines/1`)
+    await page.getByRole('link', { name: 'Batches' }).first().click()
+    await page
+      .getByRole('link', { name: String(batch.name) })
+      .first()
+      .click()
+    assert.equal(new URL(page.url()).pathname, `/tools/offpeak/console/batches/${batch.id}`)
+    const download = page.waitForEvent('download')
+    await page.getByText('Download').click()
+    await page.getByRole('link', { name: /CSV/ }).first().click()
+    assert.match((await download).url(), /\/tools\/offpeak\/v1\/batches\//)
   })
 
   test('a link asks before it signs in, and ends the session that there was', async () => {

@@ -61,6 +61,7 @@ test('the page of a running service shows lines, money, servers, stores and what
     ]),
     OFFPEAK_RETRY_BACKOFF_MIN: '1ms',
     OFFPEAK_METRICS_INSTALLATION: 'test',
+    OFFPEAK_LISTEN_KEEP_ALIVE: '600s',
   }
   const overrides = { data: folder, port: '0', log_level: 'silent' }
   const running = await serve(loadConfig({ env, overrides, cwd: folder }), { role: 'all' })
@@ -79,6 +80,7 @@ test('the page of a running service shows lines, money, servers, stores and what
 
     const refused = await fetch(`${running.url}/metrics`)
     assert.equal(refused.status, 401, 'it names servers and costs')
+    assert.equal(refused.headers.get('keep-alive'), 'timeout=600')
     await refused.text()
     const response = await fetch(`${running.url}/metrics`, { headers: { authorization: `Bearer ${key}` } })
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/)

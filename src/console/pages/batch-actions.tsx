@@ -2,7 +2,7 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
-import { pathWith, post } from '../api.ts'
+import { pathWith, post, serviceUrl } from '../api.ts'
 import { count } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
@@ -119,8 +119,8 @@ function CancelButton({ batch, reload }: { batch: BatchObject; reload: () => voi
 function Downloads({ batch, reload }: { batch: BatchObject; reload: () => void }): VNode {
   const { completed, failed } = batch.request_counts
   const done = completed + failed
-  const link = (href: string, name: string, title: string): VNode => (
-    <a class="menu-item" href={href} download={name}>
+  const link = (path: string, name: string, title: string): VNode => (
+    <a class="menu-item" href={serviceUrl(path)} download={name}>
       {title}
     </a>
   )

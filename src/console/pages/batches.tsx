@@ -4,7 +4,7 @@ import type { VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import { pathWith } from '../api.ts'
+import { pathWith, serviceUrl } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -63,7 +63,7 @@ export function Batches(): VNode {
         <LinkButton
           label="CSV"
           icon="download"
-          href={pathWith(PATH, { ...filter, ...sorted, format: 'csv' })}
+          href={serviceUrl(pathWith(PATH, { ...filter, ...sorted, format: 'csv' }))}
           download="batches.csv"
         />,
         <NewBatchButton />,
@@ -270,7 +270,7 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
 }
 
 export function FirstBatch(): VNode {
-  const calls = fiveCalls(location.origin)
+  const calls = fiveCalls(location.origin + serviceUrl(''))
   const models = useAll<ModelObject>('/v1/models')
   const simulated = models.data?.some(({ id }) => id === SIMULATOR)
   return (

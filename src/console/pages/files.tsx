@@ -2,6 +2,7 @@
 import type { VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
 import type { FileObject } from '../../wire/file.ts'
+import { serviceUrl } from '../api.ts'
 import { bytes, count } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import type { ListPages } from '../list-pages.ts'
@@ -57,7 +58,7 @@ const columns = (pages: ListPages<FileObject>): Column<FileObject>[] => [
     grow: 2.2,
     cell: ({ id, filename }) => [
       <div class="clip" title={filename}>
-        <a href={`${PATH}/${id}/content`} download={filename}>
+        <a href={serviceUrl(`${PATH}/${id}/content`)} download={filename}>
           {filename}
         </a>
       </div>,

@@ -3,7 +3,7 @@ import type { VNode } from 'preact'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { windowAt } from '../../domain/limit.ts'
 import type { UsageObject } from '../../wire/usage.ts'
-import { pathWith } from '../api.ts'
+import { pathWith, serviceUrl } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
 import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
@@ -58,7 +58,9 @@ export function Usage(): VNode {
         <LinkButton
           label="CSV"
           icon="download"
-          href={pathWith(PATH, { ...shown, group_by: by === 'day' ? by : `${by},day`, format: 'csv' })}
+          href={serviceUrl(
+            pathWith(PATH, { ...shown, group_by: by === 'day' ? by : `${by},day`, format: 'csv' }),
+          )}
           download={`usage-${shown.start}.csv`}
         />
       }

@@ -49,7 +49,7 @@ export function consoleRoutes(app: App, deps: RouteDependencies): void {
         return reply
           .headers(PAGE_HEADERS)
           .type('text/html; charset=utf-8')
-          .send(consolePage(await consoleAssets(), signedIn, await sessionOf(headers.cookie, raw)))
+          .send(consolePage(pathname, await consoleAssets(), signedIn, await sessionOf(headers.cookie, raw)))
       },
     })
 
@@ -82,15 +82,17 @@ export function consoleRoutes(app: App, deps: RouteDependencies): void {
 }
 
 /**
- * The page that loads them. `signedIn`: whether the browser sent a cookie, or the proxy names a person;
+ * The page that loads them, by addresses relative to its own: a proxy may have the service below a path. `signedIn`: whether the browser sent a cookie, or the proxy names a person;
  * `session`: who that is, where it is known, so that the page need not ask.
  */
 function consolePage(
+  pathname: string,
   { version, imported }: ConsoleAssets,
   signedIn: boolean,
   session: ConsoleSession | null,
 ): string {
-  const at = (path: string): string => `/console/assets/${version}/${path}`
+  const root = '../'.repeat(pathname.split('/').length - 2)
+  const at = (path: string): string => `${root}console/assets/${version}/${path}`
   const preloads = imported.map((path) => `<link rel="modulepreload" href="${at(path)}">\n`).join('')
   const known =
     session &&
@@ -107,7 +109,7 @@ function consolePage(
 ${preloads}<script type="module" src="${at('app.js')}"></script>
 ${known ?? ''}</head>
 <body>
-<div id="app"><noscript>The console needs JavaScript. The same can be done with the command line and the API: <a href="/docs">/docs</a></noscript></div>
+<div id="app"><noscript>The console needs JavaScript. The same can be done with the command line and the API: <a href="${root}docs">/docs</a></noscript></div>
 </body>
 </html>
 `
@@ -118,7 +120,7 @@ export function rootRoute(app: App): void {
   publicRoute(app, 'GET /', {
     async handler({ headers }, reply) {
       reply.header('vary', 'accept')
-      if (headers.accept?.includes('text/html')) return reply.redirect('/console')
+      if (headers.accept?.includes('text/html')) return reply.redirect('console')
       return {
         service: 'offpeak',
         api: '/v1',

@@ -162,7 +162,7 @@ describe('signing in to the console', () => {
     for (const other of ['', `${cookie}x`])
       assert.doesNotMatch(await pageFor({ cookie: other }), /id="session"/)
     const [, script = ''] = /<script type="module" src="(.*?)"/.exec(page) ?? []
-    const { text } = await server.call('GET', script, { key: null })
+    const { text } = await server.call('GET', `/${script}`, { key: null })
     const imported = [...text.matchAll(/(?:from|import)"\.\/(.*?)"/g)].map(([, path]) => path)
     const preloaded = [...page.matchAll(/<link rel="modulepreload" href="(.*?)">/g)].map(
       ([, path = '']) => path,
@@ -172,7 +172,8 @@ describe('signing in to the console', () => {
       preloaded.map((path) => path.split('/').at(-1)),
       imported,
     )
-    for (const path of preloaded) assert.equal((await server.call('GET', path, { key: null })).status, 200)
+    for (const path of preloaded)
+      assert.equal((await server.call('GET', `/${path}`, { key: null })).status, 200)
   })
 
   test('a one-time link signs in once, within a minute, and only a key makes one', async () => {
@@ -282,7 +283,7 @@ describe('signing in to the console', () => {
     await using server = await testServer()
     const browser = await fetch(server.url, { redirect: 'manual', headers: { accept: 'text/html,*/*' } })
     assert.equal(browser.status, 302)
-    assert.equal(browser.headers.get('location'), '/console')
+    assert.equal(browser.headers.get('location'), 'console')
     const { json } = await server.call('GET', '/', { key: null })
     for (const path of ['reference', 'openapi', 'console'].map((name) => String(json[name])))
       assert.equal((await server.call('GET', path, { key: null })).status, 200, path)
