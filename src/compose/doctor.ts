@@ -116,7 +116,7 @@ async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
 }
 
 async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {
-  const api = batchApiOf(upstream, systemClock)
+  const api = batchApiOf(upstream, systemClock, { warn() {} })
   const { api_key, api_key_file } = upstream
   const hasKey = api_key !== null || api_key_file !== null
   try {

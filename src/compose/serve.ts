@@ -8,6 +8,7 @@ import type { Config } from '../config/config.ts'
 import { shownConfig } from '../config/shown-config.ts'
 import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
+import { keyProblem } from '../domain/credentials.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model } from '../domain/model.ts'
@@ -56,6 +57,8 @@ export async function serve(
     throw new Failure('--upstream-key-env names the key of the server that --upstream names; give both')
   if (key === undefined || key === '')
     throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
+  const why = key === null ? null : keyProblem(key)
+  if (why !== null) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} ${why}`)
   const complete = async (config: Config): Promise<Config> =>
     options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
   const load = reload && (async () => await complete(await reload()))

@@ -8,7 +8,8 @@ import { makeFolder } from '../blobs/folders.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
-import { certificatesOf } from './upstreams.ts'
+import type { Log } from '../domain/log.ts'
+import { secretsOf } from './upstreams.ts'
 
 const FILE = 'served-models.json'
 /** How long the start waits for servers that have not been asked before. */
@@ -90,10 +91,13 @@ export class ServedListings {
   }
 }
 
+/** Whatever sends lines warns of secrets that are not usable. */
+const QUIET: Pick<Log, 'warn'> = { warn() {} }
+
 function optionsOf(upstream: OpenAiUpstream, timeout_ms: number): ListOptions {
-  const { api_key, api_key_file, headers, proxy } = upstream
-  const key = api_key_file === null ? api_key : readFileSync(api_key_file, 'utf8').trim()
-  return { api_key: key, headers, proxy, certificates: certificatesOf(upstream), timeout_ms }
+  const { api_key, headers, proxy } = upstream
+  const { keyFile, certificates } = secretsOf(upstream, QUIET)
+  return { api_key: keyFile ? keyFile.read() : api_key, headers, proxy, certificates, timeout_ms }
 }
 
 function readListings(file: string): [string, ListedModel[]][] {

@@ -6,6 +6,7 @@ import { AnthropicBatchApi } from '../backends/openai/anthropic-batch-api.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
+import { certificateFiles, keyFile, type SecretFiles } from '../backends/secret-files.ts'
 import { simBackend } from '../backends/sim/sim-backend.ts'
 import {
   addressOf,
@@ -21,6 +22,7 @@ import { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Spill } from '../dispatch/routes.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import type { Clock } from '../domain/clock.ts'
+import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
@@ -180,7 +182,7 @@ export class ConfiguredUpstreams {
     else {
       const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
       if (config.type === 'openai-batch' || config.type === 'anthropic-batch') {
-        const api = batchApiOf(config, this.#clock)
+        const api = batchApiOf(config, this.#clock, this.#log)
         upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias })
       } else {
         const live = config.type === 'openai' ? config.live : null
@@ -222,11 +224,15 @@ export function discoveredHost(config: UpstreamConfig): string | null {
   return new URL(config.base_url).hostname
 }
 
-export function batchApiOf(upstream: BatchApiConfig, clock: Clock): HttpBatchApi | AnthropicBatchApi {
-  const { base_url, api_key, api_key_file, proxy, headers, timeout_ms } = upstream
+export function batchApiOf(
+  upstream: BatchApiConfig,
+  clock: Clock,
+  log: Pick<Log, 'warn'>,
+): HttpBatchApi | AnthropicBatchApi {
+  const { base_url, api_key, proxy, headers, timeout_ms } = upstream
   const calls = {
-    ...{ base_url, api_key, api_key_file, proxy, headers, timeout_ms },
-    certificates: certificatesOf(upstream),
+    ...{ base_url, api_key, proxy, headers, timeout_ms },
+    ...secretsOf(upstream, log),
     keepFiles: upstream.keep_files,
     resultsFrom: upstream.results_from,
     now: () => clock.now(),
@@ -247,7 +253,7 @@ function backendMaker(
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
-      const { name, timeout_ms, concurrency_max, headers, api_key_file, proxy, fairness_header } = upstream
+      const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header } = upstream
       return openaiBackend({
         name: address === null ? name : `${name}@${address}`,
         base_url: access.base_url,
@@ -260,10 +266,9 @@ function backendMaker(
         sharesConnections: upstream.connections === 'shared',
         budget,
         headers,
-        api_key_file,
         proxy,
         fairness_header,
-        certificates: certificatesOf(upstream),
+        ...secretsOf(upstream, log),
         metrics_url: upstream.live?.metrics_url ?? null,
       })
     }
@@ -303,18 +308,20 @@ function backendMaker(
   }
 }
 
-// The certificates that an upstream's configuration names, as the connections to it want them.
-
-type CertificateFiles = Pick<OpenAiUpstream, 'ca_file' | 'client_cert_file' | 'client_key_file'>
-
-export function certificatesOf({ ca_file, client_cert_file, client_key_file }: CertificateFiles): {
-  ca?: Buffer
-  cert?: Buffer
-  key?: Buffer
-} {
+/** The secrets that its configuration has in files. */
+export function secretsOf(
+  {
+    name,
+    api_key_file,
+    ...files
+  }: Pick<OpenAiUpstream, 'name' | 'api_key_file' | 'ca_file' | 'client_cert_file' | 'client_key_file'>,
+  log: Pick<Log, 'warn'>,
+): { keyFile: SecretFiles<string> | null; certificates: () => Certificates } {
+  const onProblem = (problem: string): void =>
+    log.warn({ upstream: name, problem }, 'a secret in a file is not usable; the last good one stays in use')
+  const certificates = certificateFiles(files, onProblem)
   return {
-    ...(ca_file === null ? {} : { ca: readFileSync(ca_file) }),
-    ...(client_cert_file === null ? {} : { cert: readFileSync(client_cert_file) }),
-    ...(client_key_file === null ? {} : { key: readFileSync(client_key_file) }),
+    keyFile: api_key_file === null ? null : keyFile(api_key_file, onProblem),
+    certificates: () => certificates.read() ?? NO_CERTIFICATES,
   }
 }

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { cert } from '../../test/fakes/certificate.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { QUOTAS_DEFAULT } from '../domain/plan.ts'
 import type { Config } from './config.ts'
@@ -31,6 +32,21 @@ function problems(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFl
     return error.problems
   }
   return []
+}
+
+/** The path of a file with a secret that cannot be used, or with a certificate. */
+function secretFile(name: keyof typeof SECRETS): string {
+  const path = join(folder, name)
+  writeFileSync(path, SECRETS[name])
+  return path
+}
+
+const SECRETS = {
+  'two keys': 'sk-one\nsk-two\n',
+  JSON: '{"key": "sk-one"}',
+  assignment: 'KEY=sk-one',
+  nothing: '\n',
+  certificate: cert,
 }
 
 const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
@@ -669,6 +685,28 @@ describe('what is refused', () => {
       upstream('type: openai, base_url: "http://h/v1", api_key_env: NOT_SET'),
       'the variable NOT_SET is not set',
     ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", proxy: "http://me:%ZZ@proxy:3128"'),
+      'proxy: expected the address of a proxy such as',
+    ],
+    ...(['two keys', 'JSON', 'assignment', 'nothing'] as const).map((name): [string, string] => [
+      upstream(`type: openai, base_url: "http://h/v1", api_key_file: "${secretFile(name)}"`),
+      `api_key_file: the file ${secretFile(name)} `,
+    ]),
+    [
+      upstream(`type: openai-batch, base_url: "http://h/v1", api_key_file: "${secretFile('two keys')}"`),
+      'more than one line',
+    ],
+    [
+      upstream(`type: openai, base_url: "http://h/v1", ca_file: "${secretFile('JSON')}"`),
+      'models[0].upstreams[0]: ca_file holds no certificate in PEM',
+    ],
+    [
+      upstream(
+        `type: openai, base_url: "http://h/v1", client_cert_file: "${secretFile('certificate')}", client_key_file: "${secretFile('JSON')}"`,
+      ),
+      'client_key_file holds no private key in PEM',
+    ],
   ]
 
   for (const [yaml, expected] of table) {
@@ -792,6 +830,17 @@ describe('what is refused', () => {
       'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_ACCESS_KEY_ID',
       'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_SECRET_ACCESS_KEY',
     ])
+  })
+
+  test('a secret in a variable that no header can carry is refused with the name of its variable', () => {
+    const server = upstream('type: openai, base_url: "http://h/v1", api_key_env: THE_KEY')
+    for (const value of ['sk-a\nsk-b', '{"key": "sk-a"}', 'KEY=sk-a', 'sk-ä'])
+      assert.match(problems(server, { THE_KEY: value }).join('|'), /^[^|]*the variable THE_KEY holds[^|]*$/)
+    assert.match(
+      problems('blobs: s3://b', { AWS_ACCESS_KEY_ID: 'a b', AWS_SECRET_ACCESS_KEY: 's' }).join('|'),
+      /^[^|]*the variable AWS_ACCESS_KEY_ID holds[^|]*$/,
+    )
+    load(server, { THE_KEY: ' sk-a==\n' })
   })
 
   test('no message shows a secret', () => {

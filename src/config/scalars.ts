@@ -1,5 +1,6 @@
 // Declares the kinds of single values: durations, sizes, prices, choices, opening hours, addresses of stores.
 import { Type } from 'typebox'
+import { keyProblem } from '../domain/credentials.ts'
 import { durationMs, durationText } from '../domain/days.ts'
 import { type EndpointPath, isEndpointPath } from '../domain/endpoint.ts'
 import { type HoursWindow, isTimeZone } from '../domain/hours.ts'
@@ -291,9 +292,14 @@ export const BLOBS: Shape<BlobsAddress> = checked(
   ),
   (blobs, problem, env) => {
     if (blobs.kind === 'disk') return
-    for (const name of ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY'])
-      if (present(env[name]) === undefined)
+    for (const name of ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN']) {
+      const value = present(env[name])
+      // The secret signs requests and is in none.
+      const why = value === undefined || name === 'AWS_SECRET_ACCESS_KEY' ? null : keyProblem(value)
+      if (why !== null) problem([], `the variable ${name} ${why}`)
+      if (value === undefined && name !== 'AWS_SESSION_TOKEN')
         problem([], `the bucket ${blobs.bucket} needs the variable ${name}`)
+    }
   },
 )
 

@@ -1,11 +1,12 @@
 // Declares every key of the configuration: its type, its limits and its default.
 
-import { readdirSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
 import { BUCKET_USES } from '../domain/bucket-url.ts'
+import { certificateProblem, HEADER_NAME, keyProblem, OWN_HEADER } from '../domain/credentials.ts'
 import { ENDPOINT_PATHS, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
@@ -63,8 +64,22 @@ export function parseBaseUrl(found: string): string | undefined {
 
 const BASE_URL = text(ADDRESS, BASE_URL_EXPECTED, parseBaseUrl)
 
+/** Whether it is an http or https URL whose user and password can be decoded. */
+export function isProxyAddress(found: string): boolean {
+  try {
+    const { protocol, username, password } = new URL(found)
+    return /^https?:$/.test(protocol) && decodeURIComponent(username + password) !== null
+  } catch {
+    return false
+  }
+}
+
 const PROXY = orWord(
-  text(/^https?:\/\/[^\s/?#]+\/?$/, 'the address of a proxy such as http://proxy.internal:3128, or off'),
+  text(
+    /^https?:\/\/[^\s/?#]+\/?$/,
+    'the address of a proxy such as http://proxy.internal:3128, or off',
+    (found) => (isProxyAddress(found) ? found : undefined),
+  ),
   { off: 'off', false: 'off' } as const,
   'the address of a proxy such as http://proxy.internal:3128, or off',
 )
@@ -274,25 +289,31 @@ const PLANS = checked(
 )
 
 /** Headers that delimit a request or control its connection. */
-const FRAMING = /^(connection|content-length|transfer-encoding)$/i
-
 function headerProblem(name: string): string | null {
-  if (!/^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/.test(name)) return 'is no name of a header'
-  return FRAMING.test(name) ? 'is a header that the service sets itself' : null
+  if (!HEADER_NAME.test(name)) return 'is no name of a header'
+  return OWN_HEADER.test(name) ? 'is a header that the service sets itself' : null
 }
 
 /** Other names are not repeated in messages: they may be keys that were written in place of a name. */
 const USUAL_NAME = /^[A-Z][A-Z0-9_]*$/
 
-const API_KEY_ENV = checked(
-  // Only while it is read: the name itself is no secret.
-  secret(text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not the key itself')),
-  (name, problem, env) => {
-    const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
-    if (present(env[name]) === undefined)
-      problem([], `${variable} is not set; export it, or remove the key if the server asks for none`)
-  },
-)
+/** The name of a variable, with a check of its value. */
+function secretVariable(problemOf: (value: string) => string | null): Shape<string> {
+  return checked(
+    // Only while it is read: the name itself is no secret.
+    secret(text(/^[A-Za-z_][A-Za-z0-9_]*$/, 'the name of an environment variable, not the key itself')),
+    (name, problem, env) => {
+      const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
+      const value = present(env[name])
+      if (value === undefined)
+        problem([], `${variable} is not set; export it, or remove the key if the server asks for none`)
+      const why = value === undefined ? null : problemOf(value)
+      if (why !== null) problem([], `${variable} ${why}`)
+    },
+  )
+}
+
+const API_KEY_ENV = secretVariable(keyProblem)
 
 const HEADERS = mapOf(
   secret(text(/^[\t\x20-\x7e]*$/, 'the value of a header, printable ASCII')),
@@ -309,6 +330,11 @@ const FAIRNESS_HEADER = text(
 const READABLE_FILE = checked(anyText, (path, problem) => {
   const why = unreadable(path)
   if (why !== null) problem([], `the file ${path} cannot be read (${why})`)
+})
+
+const API_KEY_FILE = checked(READABLE_FILE, (path, problem) => {
+  const why = unreadable(path) === null ? keyProblem(readFileSync(path, 'utf8').trim()) : null
+  if (why !== null) problem([], `the file ${path} ${why}`)
 })
 
 const FAULTS = checked(
@@ -363,7 +389,7 @@ const SIM = section({
 /** Of every upstream that is reached by HTTP. */
 const CONNECTION = {
   api_key_env: optional(API_KEY_ENV),
-  api_key_file: optional(READABLE_FILE),
+  api_key_file: optional(API_KEY_FILE),
   ca_file: optional(READABLE_FILE),
   client_cert_file: optional(READABLE_FILE),
   client_key_file: optional(READABLE_FILE),
@@ -391,21 +417,28 @@ const OPENAI_KEYS = section({
 interface Credentials {
   api_key_env: string | null
   api_key_file: string | null
+  ca_file: string | null
   client_cert_file: string | null
   client_key_file: string | null
 }
 
 function credentialProblems(
-  { api_key_env, api_key_file, client_cert_file, client_key_file }: Credentials,
+  { api_key_env, api_key_file, ca_file, client_cert_file, client_key_file }: Credentials,
   problem: (path: string[], text: string) => void,
 ): void {
   if (api_key_env !== null && api_key_file !== null)
     problem(['api_key_file'], 'excludes api_key_env: keep one of them')
-  if ((client_cert_file === null) !== (client_key_file === null))
+  if ((client_cert_file === null) !== (client_key_file === null)) {
     problem(
       [client_cert_file === null ? 'client_key_file' : 'client_cert_file'],
       'needs the other: a client certificate has client_cert_file and client_key_file',
     )
+    return
+  }
+  const contentOf = (path: string | null) => (path === null ? undefined : readFileSync(path))
+  const [ca, cert, key] = [ca_file, client_cert_file, client_key_file].map(contentOf)
+  const why = certificateProblem({ ca, cert, key })
+  if (why !== null) problem([], why)
 }
 
 const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
@@ -465,11 +498,9 @@ const OPENAI_BATCH = checked(
     line_metadata: byDefault(false, boolean),
     webhook_secret: optional(secret(text(WEBHOOK_SECRET, WEBHOOK_SECRET_EXPECTED))),
     webhook_secret_env: optional(
-      checked(API_KEY_ENV, (name, problem, env) => {
-        const value = present(env[name])
-        if (value !== undefined && !WEBHOOK_SECRET.test(value))
-          problem([], `the variable ${name} does not hold ${WEBHOOK_SECRET_EXPECTED}`)
-      }),
+      secretVariable((value) =>
+        WEBHOOK_SECRET.test(value) ? null : `does not hold ${WEBHOOK_SECRET_EXPECTED}`,
+      ),
     ),
   }),
   (found, problem) => {
@@ -535,10 +566,14 @@ const BUCKETS = listOf(
     (found, problem, env) => {
       for (const key of ['access_key_id_env', 'secret_access_key_env', 'session_token_env'] as const) {
         const name = found[key]
-        if (name === null || present(env[name]) !== undefined) continue
+        const value = name === null ? undefined : present(env[name])
         // A key may have been written in place of the name of its variable: no message quotes it.
-        const variable = USUAL_NAME.test(name) ? `the variable ${name}` : 'the variable that it names'
-        problem([key], `${variable} is not set; the bucket ${found.url.bucket} needs it`)
+        const variable = USUAL_NAME.test(name ?? '') ? `the variable ${name}` : 'the variable that it names'
+        // The secret signs requests and is in none.
+        const why = value === undefined || key === 'secret_access_key_env' ? null : keyProblem(value)
+        if (why !== null) problem([key], `${variable} ${why}`)
+        if (name !== null && value === undefined)
+          problem([key], `${variable} is not set; the bucket ${found.url.bucket} needs it`)
       }
     },
   ),

@@ -16,7 +16,7 @@ import {
   type UpstreamConfig,
 } from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
-import { BUILT_IN_PLANS, type ConfigFile, MESSAGES, machineOf, metricsUrl } from './schema.ts'
+import { BUILT_IN_PLANS, type ConfigFile, isProxyAddress, MESSAGES, machineOf, metricsUrl } from './schema.ts'
 import { present } from './sources.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -288,7 +288,7 @@ export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string |
   if (proxy === undefined || isLoopback(url.hostname)) return null
   if (isExcepted(url, either('no_proxy') ?? '')) return null
   const address = proxy.includes('://') ? proxy : `http://${proxy}`
-  return URL.canParse(address) && /^https?:/.test(address) ? address : null
+  return isProxyAddress(address) ? address : null
 }
 
 function isLoopback(hostname: string): boolean {

@@ -92,7 +92,7 @@ test(
     upstream.models = { data: [{ id: 'm', max_model_len: 77 }] }
     const { port } = await nginx(t, new URL(upstream.base_url).origin)
     const base_url = `https://localhost:${port}/v1?api-version=2026-01-01`
-    const certificates = { ca: CA }
+    const certificates = () => ({ ca: CA })
     assert.equal((await ask({ base_url, certificates })).kind, 'answered')
     assert.equal(upstream.calls[0]?.path, '/v1/chat/completions?api-version=2026-01-01')
     assert.equal(upstream.calls[0]?.bytes.toString(), BODY)
@@ -114,9 +114,9 @@ test('nginx that asks for a client certificate gets the configured one', withNgi
   upstream.models = { data: [{ id: 'm' }] }
   const { strictPort } = await nginx(t, new URL(upstream.base_url).origin)
   const base_url = `https://localhost:${strictPort}/v1`
-  const without = await ask({ base_url, certificates: { ca: CA } })
+  const without = await ask({ base_url, certificates: () => ({ ca: CA }) })
   assert.notEqual(without.kind, 'answered')
-  const certificates = { ca: CA, cert: CA, key: Buffer.from(key) }
+  const certificates = () => ({ ca: CA, cert: CA, key: Buffer.from(key) })
   assert.equal((await ask({ base_url, certificates })).kind, 'answered')
   assert.equal((await listUpstreamModels(base_url, { certificates }))[0]?.id, 'm')
   assert.equal(upstream.calls.length, 1)
@@ -133,7 +133,7 @@ test(
     const { user, password } = PEOPLE
     const proxy = `http://${user}:${encodeURIComponent(password)}@127.0.0.1:${proxyPort}`
     const base_url = `https://localhost:${port}/v1?a=b`
-    const certificates = { ca: CA }
+    const certificates = () => ({ ca: CA })
     assert.equal((await ask({ base_url, certificates, proxy })).kind, 'answered')
     assert.equal((await ask({ base_url: upstream.base_url, proxy })).kind, 'answered')
     assert.deepEqual(

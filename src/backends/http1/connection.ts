@@ -4,6 +4,7 @@
 // It uses plain sockets instead of an HTTP library because it carries every line: bytes are read into one reused
 // buffer, and a request is one write.
 import { connect as connectTcp, type Socket } from 'node:net'
+import type { Certificates } from '../../domain/credentials.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import type { FailureCode } from '../backend.ts'
 import type { FailureReason } from '../failure-reason.ts'
@@ -29,8 +30,8 @@ export interface Target {
   /** `host:port`, or `host` where the port is the usual one. */
   authority: string
   proxy: HttpProxy | null
-  /** PEM; beside them the authorities of Node apply where `ca` is absent. */
-  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  /** Those of the next connection; the authorities of Node apply where `ca` is absent. */
+  certificates: () => Certificates
   /** From the moment the request has a connection to the last byte of the answer. */
   timeout_ms: number
   connectTimeoutMs: number
@@ -50,8 +51,8 @@ export interface ConnectionHooks {
   onEnded(connection: Connection): void
   /** The connection ended before anything of this went out: another may carry it. */
   onUnsent(exchange: Exchange): void
-  /** What lets the next connection skip most of its TLS handshake. */
-  tlsSession: Buffer | undefined
+  /** What lets the next connection with the same certificates skip most of its TLS handshake. */
+  tlsSession: { certificates: Certificates; session: Buffer } | undefined
 }
 
 /** What a socket has received, until it is read: before the next one is served. So all sockets share it. */
@@ -202,15 +203,17 @@ export class Connection implements Receiving {
   }
 
   #connectTls(to: { host: string; port: number } | { socket: Socket }, onConnected: () => void): Socket {
-    const { host, certificates } = this.#target
+    const { host } = this.#target
+    const certificates = this.#target.certificates()
     const servername = isAddress(host) ? {} : { servername: host }
-    const session = this.#hooks.tlsSession
+    const last = this.#hooks.tlsSession
+    const session = last?.certificates === certificates ? last.session : undefined
     const ALPNProtocols = ['http/1.1']
     // Certificates are checked against the name, also behind a tunnel.
     const options = { ...SOCKET_OPTIONS, host, ...to, ...servername, ...certificates, session, ALPNProtocols }
     const socket = tlsModule().connect(options, onConnected)
     socket.on('session', (latest: Buffer) => {
-      this.#hooks.tlsSession = latest
+      this.#hooks.tlsSession = { certificates, session: latest }
     })
     return socket.on('data', (bytes: Buffer) => this.#onBytes(bytes, bytes.length))
   }

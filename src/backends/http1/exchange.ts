@@ -1,4 +1,5 @@
 // One request and its result: a complete answer, or a failure. It settles once.
+import { HEADER_NAME, OWN_HEADER } from '../../domain/credentials.ts'
 import type { FailureCode } from '../backend.ts'
 import type { FailureReason } from '../failure-reason.ts'
 
@@ -60,16 +61,28 @@ export class Exchange {
 
 // Every request to a server begins with the same head; only its length differs.
 
-const NAME = /^[!#$%&'*+.^_`|~0-9a-z-]+$/
+/** The configuration of an upstream makes requests that HTTP cannot carry. */
+class Unsendable extends TypeError {}
+
+/** The result of a request that was not sent because of an Unsendable; throws any other error again. */
+export function unsendable(error: unknown): Extract<Exchanged, { kind: 'broken' }> {
+  if (!(error instanceof Unsendable)) throw error
+  return {
+    kind: 'broken',
+    code: 'upstream_unavailable',
+    reason: 'requests to the server cannot be sent as it is configured',
+    operatorReason: `${error.message}: correct the key or the headers of the upstream`,
+    unreachable: true,
+  }
+}
+
 const VALUE = /^[\t\x20-\x7e\x80-\xff]*$/
-/** They say where a request ends and what becomes of its connection, which is not for others to decide. */
-const OURS: ReadonlySet<string> = new Set(['connection', 'content-length', 'transfer-encoding'])
 
 const END = 'connection: keep-alive\r\ncontent-length: '
 
 /**
  * The head of a request up to its length, which is to be added with the blank line behind it. `headers` by names in
- * lower case. Throws a TypeError, which quotes no value, for one that cannot be sent.
+ * lower case. Throws an Unsendable, which quotes no value, for one that cannot be sent.
  */
 export function requestHead(
   authority: string,
@@ -80,9 +93,10 @@ export function requestHead(
   let head = `${method} ${path} HTTP/1.1\r\n`
   if (!headers.has('host')) head += `host: ${authority}\r\n`
   for (const [name, value] of headers) {
-    if (!NAME.test(name)) throw new TypeError(`the header name ${JSON.stringify(name)} cannot be sent`)
-    if (OURS.has(name)) throw new TypeError(`the header ${name} is set by the service itself`)
-    if (!VALUE.test(value)) throw new TypeError(`the value of the header ${name} cannot be sent`)
+    if (!HEADER_NAME.test(name))
+      throw new Unsendable(`the header name ${JSON.stringify(name)} cannot be sent`)
+    if (OWN_HEADER.test(name)) throw new Unsendable(`the header ${name} is set by the service itself`)
+    if (!VALUE.test(value)) throw new Unsendable(`the value of the header ${name} cannot be sent`)
     head += `${name}: ${value}\r\n`
   }
   return Buffer.from(head + END, 'latin1')

@@ -34,7 +34,7 @@ export class HttpPool implements ConnectionHooks {
   #sweeper: NodeJS.Timeout | null = null
   #closed = false
   readonly #reachability: Reachability
-  tlsSession: Buffer | undefined
+  tlsSession: ConnectionHooks['tlsSession']
 
   constructor(
     target: Target,

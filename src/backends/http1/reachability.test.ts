@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createServer, type Socket } from 'node:net'
 import test, { type TestContext } from 'node:test'
 import { listen } from '../../../test/support/listen.ts'
+import { NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { ResponseMemory } from '../response-memory.ts'
 import { Exchange, type Exchanged } from './exchange.ts'
 import { HttpPool, tryTcp } from './http-pool.ts'
@@ -52,7 +53,7 @@ async function silentServer(t: TestContext, tryConnection: () => Promise<boolean
     port,
     authority: `127.0.0.1:${port}`,
     proxy: null,
-    certificates: {},
+    certificates: () => NO_CERTIFICATES,
     timeout_ms: 600_000,
     connectTimeoutMs: 5_000,
     answerBytesMax: 1_000_000,

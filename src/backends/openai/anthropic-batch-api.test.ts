@@ -3,6 +3,7 @@ import { createServer, type IncomingHttpHeaders } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { after, before, beforeEach, test } from 'node:test'
 import { type Listening, listen } from '../../../test/support/listen.ts'
+import { NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { lineRequestId, newId } from '../../domain/ids.ts'
 import { UndecidedBatch, type WantedBatch } from '../batch-api/batch-api.ts'
 import { idInBatch, readResultLine } from '../batch-api/result-line.ts'
@@ -38,8 +39,8 @@ before(async () => {
   api = new AnthropicBatchApi({
     base_url: `${at.url}/v1`,
     api_key: 'the-key',
-    api_key_file: null,
-    certificates: {},
+    keyFile: null,
+    certificates: () => NO_CERTIFICATES,
     proxy: null,
     headers: { 'Anthropic-Version': '2099-01-01' },
     timeout_ms: 10_000,

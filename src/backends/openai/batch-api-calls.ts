@@ -3,19 +3,22 @@
 import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
 import { steadyClock } from '../../domain/clock.ts'
+import type { Certificates } from '../../domain/credentials.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { byteLines, hasByteOrderMark, isBlank, withoutCr } from '../../jsonl/byte-lines.ts'
 import type { BatchApiError, SeenBatch } from '../batch-api/batch-api.ts'
+import type { SecretFiles } from '../secret-files.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { brokenCall, notUnderstood, refusedCall, tooSlow } from './batch-api-failure.ts'
 import { createdMs, seenBatch } from './seen-batch.ts'
-import { KeyFile, type ServerAddress, serverAddressOf } from './server-address.ts'
+import { type ServerAddress, serverAddressOf } from './server-address.ts'
 
 export interface BatchApiCallsOptions {
   base_url: string
   api_key: string | null
-  api_key_file: string | null
-  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  /** Reads the key from a file instead. */
+  keyFile: SecretFiles<string> | null
+  certificates: () => Certificates
   proxy: string | null
   headers: Readonly<Record<string, string>>
   /** The longest a call may take; of a download, the longest wait for its next bytes. */
@@ -68,10 +71,9 @@ export abstract class BatchApiCalls {
   readonly #form: CallForm
   readonly #address: ServerAddress
   /** Loaded for the first call: the client takes 20 MiB. */
-  #dispatcher: Promise<Dispatcher> | null = null
+  #opened: { certificates: Certificates; dispatcher: Promise<Dispatcher> } | null = null
   /** For the other origins that results are read from: without the client certificate. */
   #elsewhere: Promise<Dispatcher> | null = null
-  readonly #keyFile: KeyFile | null
 
   readonly listPath: string
   readonly settleMs: number
@@ -84,11 +86,10 @@ export abstract class BatchApiCalls {
     this.settleMs = 2 * options.timeout_ms
     this.dialect = dialectOf(options.base_url)
     this.#address = serverAddressOf(options.base_url)
-    this.#keyFile = options.api_key_file === null ? null : new KeyFile(options.api_key_file)
   }
 
   async close(): Promise<void> {
-    await (await this.#dispatcher)?.destroy()
+    await (await this.#opened?.dispatcher)?.destroy()
     await (await this.#elsewhere)?.destroy()
   }
 
@@ -183,19 +184,15 @@ export abstract class BatchApiCalls {
         Promise.reject(this.#broken(error)),
       )
       const to = URL.parse(location, from)
-      const { certificates, resultsFrom } = this.#options
       const isOwn = to?.origin === this.#address.origin
-      if (to === null || !(isOwn || resultsFrom.includes(to.origin)))
+      if (to === null || !(isOwn || this.#options.resultsFrom.includes(to.origin)))
         throw notUnderstood(
           'a redirect that is not followed',
           to === null ? '' : ` to ${to.origin}: where results may be there, name it in results_from`,
         )
-      if (!isOwn)
-        this.#elsewhere ??= dispatcherOf({
-          ...this.#options,
-          certificates: certificates.ca ? { ca: certificates.ca } : {},
-        })
-      const dispatcher = await (isOwn ? this.#dispatcher : this.#elsewhere)
+      const { ca } = this.#options.certificates()
+      if (!isOwn) this.#elsewhere ??= dispatcherOf(this.#options, ca ? { ca } : {})
+      const dispatcher = await (isOwn ? this.#dispatcher() : this.#elsewhere)
       const { request } = await import('undici')
       try {
         answer = await request(to, {
@@ -262,10 +259,9 @@ export abstract class BatchApiCalls {
   ): Promise<Dispatcher.ResponseData> {
     const url = new URL(this.#address.origin + this.#address.path(path))
     for (const [key, value] of search ?? []) url.searchParams.set(key, value)
-    this.#dispatcher ??= dispatcherOf(this.#options)
-    const dispatcher = await this.#dispatcher
     const { request } = await import('undici')
     try {
+      const dispatcher = await this.#dispatcher()
       return await request(url, {
         method,
         dispatcher,
@@ -282,13 +278,24 @@ export abstract class BatchApiCalls {
     return secretsOf([this.#key(), ...Object.values(this.#options.headers)]).redact(text)
   }
 
+  /** A new one when the certificates were replaced; the calls of the one before end first. */
+  #dispatcher(): Promise<Dispatcher> {
+    const before = this.#opened
+    const certificates = this.#options.certificates()
+    if (before?.certificates === certificates) return before.dispatcher
+    void before?.dispatcher.then((old) => old.close())
+    this.#opened = { certificates, dispatcher: dispatcherOf(this.#options, certificates) }
+    return this.#opened.dispatcher
+  }
+
   #headers(): Record<string, string> {
     const own = Object.entries(this.#options.headers).map(([name, value]) => [name.toLowerCase(), value])
     return { accept: '*/*', ...this.#form.headers(this.#key()), ...Object.fromEntries(own) }
   }
 
   #key(): string | null {
-    return this.#keyFile ? this.#keyFile.read() : this.#options.api_key
+    const { keyFile, api_key } = this.#options
+    return keyFile ? keyFile.read() : api_key
   }
 
   async #refused(answer: Dispatcher.ResponseData): Promise<BatchApiError> {
@@ -302,7 +309,10 @@ export abstract class BatchApiCalls {
   }
 }
 
-async function dispatcherOf({ timeout_ms, certificates, proxy }: BatchApiCallsOptions): Promise<Dispatcher> {
+async function dispatcherOf(
+  { timeout_ms, proxy }: BatchApiCallsOptions,
+  certificates: Certificates,
+): Promise<Dispatcher> {
   const { Agent, ProxyAgent } = await import('undici')
   const connect = { ...certificates, timeout: Math.min(timeout_ms, 10_000) }
   const timeouts = { headersTimeout: timeout_ms, bodyTimeout: timeout_ms }

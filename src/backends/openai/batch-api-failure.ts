@@ -69,11 +69,13 @@ export function brokenCall(error: unknown, redact: Redact): BatchApiError {
   if (error instanceof BatchApiError) return error
   const code = error instanceof Error && 'code' in error ? String(error.code) : ''
   const words = error instanceof Error ? error.message || code || error.name : String(error)
-  const unreachable = NOT_CONNECTED.includes(code)
+  const isUnsendable = code === 'UND_ERR_INVALID_ARG'
+  const unreachable = isUnsendable || NOT_CONNECTED.includes(code)
+  const reason = unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection'
   return new BatchApiError(
     unanswered(
       code.includes('TIMEOUT') ? 'upstream_timeout' : 'upstream_unavailable',
-      unreachable ? 'the batch API cannot be reached' : 'the batch API broke the connection',
+      isUnsendable ? 'calls to the batch API cannot be sent as it is configured' : reason,
       { operatorReason: redact(words), ...(unreachable ? { unreachable } : {}) },
     ),
     unreachable,

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { after, before, beforeEach, test } from 'node:test'
 import { type Listening, listen } from '../../../test/support/listen.ts'
+import { NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { BatchApiError } from '../batch-api/batch-api.ts'
 import { dialectOf } from './batch-api-calls.ts'
 import { HttpBatchApi } from './http-batch-api.ts'
@@ -44,14 +45,15 @@ after(() => Promise.all(servers.map((server) => server.close())))
 interface Options {
   resultsFrom?: readonly string[]
   timeout_ms?: number
+  api_key?: string
 }
 
-function batchApi({ resultsFrom = [], timeout_ms = 10_000 }: Options): HttpBatchApi {
+function batchApi({ resultsFrom = [], timeout_ms = 10_000, api_key = 'the-key' }: Options): HttpBatchApi {
   return new HttpBatchApi({
     base_url: `${api}/v1`,
-    api_key: 'the-key',
-    api_key_file: null,
-    certificates: {},
+    api_key,
+    keyFile: null,
+    certificates: () => NO_CERTIFICATES,
     proxy: null,
     headers: {},
     timeout_ms,
@@ -188,4 +190,15 @@ test('Together takes uploads at a path and with fields of its own; whatever is n
   assert.deepEqual(together.upload_fields('a.jsonl'), { file_name: 'a.jsonl', file_type: 'jsonl' })
   const cell = dialectOf('http://cell:8080/v1')
   assert.deepEqual([cell.upload_path, cell.file_purpose, cell.pollMsMin], ['/files', 'batch', 0])
+})
+
+test('a call that cannot be sent as the batch API is configured reaches nobody, and its reason says so', async () => {
+  const one = batchApi({ api_key: 'sk-one\nsk-two' })
+  const error: unknown = await one.read('batch_1').catch((failure: unknown) => failure)
+  await one.close()
+  assert.ok(error instanceof BatchApiError && error.result.kind === 'failed')
+  assert.ok(error.hadNoEffect && error.result.unreachable)
+  assert.match(error.result.reason, /cannot be sent as it is configured/)
+  assert.doesNotMatch(JSON.stringify(error.result), /sk-one/)
+  assert.deepEqual(asked, [])
 })

@@ -1,15 +1,17 @@
 // A server that speaks OpenAI's API: vLLM, SGLang, llama.cpp, Ollama or a hosted provider. The body of a request is
 // sent byte for byte. HTTP/1.1 with keep-alive carries one request per connection at a time, so a slow answer delays no
 // other.
-import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
+import { type Certificates, NO_CERTIFICATES } from '../../domain/credentials.ts'
+import { type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import { AbortWatch, type Backend, type BackendCall, type BackendResult, unanswered } from '../backend.ts'
-import { Exchange, type Exchanged, withHeader } from '../http1/exchange.ts'
+import { Exchange, type Exchanged, unsendable, withHeader } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { proxyOf } from '../http1/proxy.ts'
 import { ResponseMemory } from '../response-memory.ts'
+import type { SecretFiles } from '../secret-files.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
-import { headersOf, headOf, KeyFile, serverAddressOf } from './server-address.ts'
+import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 import { SideReader, trafficOf } from './server-facts.ts'
 
 export interface OpenAiBackendOptions {
@@ -27,10 +29,10 @@ export interface OpenAiBackendOptions {
   sharesConnections?: boolean
   /** What answers may take in memory, those of other backends of this process included. */
   budget?: ResponseMemory
-  /** A file that holds the key instead; read again when it changes. */
-  api_key_file?: string | null
-  /** PEM: authorities that vouch for the server, and the certificate and key that it asks for. */
-  certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  /** Reads the key from a file instead. */
+  keyFile?: SecretFiles<string> | null
+  /** The authorities that vouch for the server, and the certificate and key that it asks for, as they are now. */
+  certificates?: (() => Certificates) | undefined
   /** Where the server is, in place of what its name resolves to. */
   address?: string | null
   /** A Unix socket to connect to instead. */
@@ -59,10 +61,9 @@ const NOT_ALLOWED: ReadonlySet<number> = new Set([401, 403])
 
 /** Throws a TypeError for a base_url that cannot be used. */
 export function openaiBackend(options: OpenAiBackendOptions): Backend {
-  const { name, timeout_ms, connections_max, fairness_header = null } = options
+  const { name, timeout_ms, connections_max, fairness_header = null, keyFile = null } = options
   const address = serverAddressOf(options.base_url)
   const proxy = options.proxy ? proxyOf(options.proxy) : null
-  const keyFile = options.api_key_file ? new KeyFile(options.api_key_file) : null
   const headOfEndpoint = (path: EndpointPath, api_key: string | null): Buffer => {
     const own = Object.entries(endpointOf(path).headers ?? {})
     const known = headersOf({ ...options, api_key })
@@ -72,7 +73,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
   // An answer under way may quote the key that it was asked with.
   const prepare = (api_key: string | null, previous: string | null): Prepared => ({
     api_key,
-    heads: new Map([[DEFAULT_ENDPOINT, headOfEndpoint(DEFAULT_ENDPOINT, api_key)]]),
+    heads: new Map(),
     secrets: secretsOf([
       api_key,
       previous,
@@ -98,7 +99,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       answerBytesMax: ANSWER_BYTES_MAX,
       redact: (text) => prepared.secrets.redact(text),
       proxy,
-      certificates: options.certificates ?? {},
+      certificates: options.certificates ?? (() => NO_CERTIFICATES),
       budget: options.budget ?? new ResponseMemory(ANSWER_BYTES_MAX),
     },
     connections_max,
@@ -146,7 +147,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       resource,
       timeout_ms,
       connectHostOf: (origin) => (origin === address.origin ? (options.address ?? null) : null),
-      certificates: options.certificates ?? {},
+      certificates: options.certificates,
       proxy,
       headers: (origin) => {
         // No key goes to another address than the one that it is configured for.
@@ -187,7 +188,14 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
       const project_id = options.sharesConnections ? '' : call.project_id
       if (signal?.aborted) return Promise.resolve(unanswered('upstream_unavailable', 'aborted'))
       return new Promise((resolve, reject) => {
-        const exchange = new Exchange(headFor(call), body, project_id, (outcome) => {
+        let head: Buffer
+        try {
+          head = headFor(call)
+        } catch (error) {
+          resolve(resultOf(unsendable(error), endpoint))
+          return
+        }
+        const exchange = new Exchange(head, body, project_id, (outcome) => {
           if (signal !== undefined) watch.leave(signal, exchange)
           try {
             resolve(resultOf(outcome, endpoint))

@@ -1,6 +1,5 @@
 // The address of a server: its base URL and its key. A base URL may end in a slash or not, and may have a query, as
 // Azure's has.
-import { readFileSync, statSync } from 'node:fs'
 import type { Target } from '../http1/connection.ts'
 import { requestHead } from '../http1/exchange.ts'
 import type { HttpProxy } from '../http1/proxy.ts'
@@ -64,36 +63,4 @@ export function headOf(
   if (isForwarded && proxy.authorization !== null) all.set('proxy-authorization', proxy.authorization)
   const path = `${isForwarded ? address.origin : ''}${address.path(resource)}`
   return requestHead(address.authority, path, all, method)
-}
-
-// An API key in a file that may be replaced while the service runs. It is looked at about once a second at most; while
-// it cannot be read, or is empty, the key that was known last is used.
-
-const LOOK_MS = 1_000
-
-export class KeyFile {
-  readonly #path: string
-  #key: string | null = null
-  #changed = Number.NaN
-  #lookedAt = Number.NEGATIVE_INFINITY
-
-  constructor(path: string) {
-    this.#path = path
-  }
-
-  /** `now` in ms of any clock; null before a key could be read. */
-  read(now: number = performance.now()): string | null {
-    if (now - this.#lookedAt < LOOK_MS) return this.#key
-    this.#lookedAt = now
-    try {
-      const { mtimeMs } = statSync(this.#path)
-      if (mtimeMs === this.#changed) return this.#key
-      const key = readFileSync(this.#path, 'utf8').trim()
-      if (key !== '') this.#key = key
-      this.#changed = mtimeMs
-    } catch {
-      // It may just be replaced.
-    }
-    return this.#key
-  }
 }

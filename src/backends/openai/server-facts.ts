@@ -1,10 +1,11 @@
 // Reads what a server says of itself: the models that it offers, with their endpoints, context windows and base models,
 // and its traffic.
 
+import { type Certificates, NO_CERTIFICATES } from '../../domain/credentials.ts'
 import { type EndpointPath, endpointPathOf } from '../../domain/endpoint.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import type { ServerTraffic } from '../backend.ts'
-import { Exchange, type Exchanged } from '../http1/exchange.ts'
+import { Exchange, type Exchanged, unsendable } from '../http1/exchange.ts'
 import { HttpPool } from '../http1/http-pool.ts'
 import { type HttpProxy, proxyOf } from '../http1/proxy.ts'
 import { ResponseMemory } from '../response-memory.ts'
@@ -29,7 +30,7 @@ export interface ListedModel extends ServedFacts {
 export interface ListOptions {
   api_key?: string | null
   headers?: Readonly<Record<string, string>>
-  certificates?: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  certificates?: (() => Certificates) | undefined
   proxy?: string | null
   timeout_ms?: number
 }
@@ -51,7 +52,7 @@ export async function listUpstreamModels(
     resource: '/models',
     timeout_ms,
     answerBytesMax: LIST_BYTES_MAX,
-    certificates: options.certificates ?? {},
+    certificates: options.certificates,
     proxy: options.proxy ? proxyOf(options.proxy) : null,
     headers: () => headersOf({ api_key, headers }),
   })
@@ -193,7 +194,7 @@ interface SideReaderOptions {
   resource: '' | '/models'
   timeout_ms: number
   answerBytesMax?: number
-  certificates: { ca?: Buffer; cert?: Buffer; key?: Buffer }
+  certificates: (() => Certificates) | undefined
   proxy: HttpProxy | null
   /** The address to connect to instead of that of the URL's name; null: that one. */
   connectHostOf?: (origin: string) => string | null
@@ -224,7 +225,7 @@ export class SideReader {
         answerBytesMax,
         redact: (text) => text,
         proxy: options.proxy,
-        certificates: options.certificates,
+        certificates: options.certificates ?? (() => NO_CERTIFICATES),
         budget: new ResponseMemory(answerBytesMax),
       },
       1,
@@ -233,8 +234,14 @@ export class SideReader {
 
   read(): Promise<Exchanged> {
     const { proxy, headers, resource } = this.#options
-    const head = headOf(this.#address, resource, headers(this.#address.origin), proxy, 'GET')
-    return new Promise((resolve) => this.#pool.dispatch(new Exchange(head, new Uint8Array(), '', resolve)))
+    return new Promise((resolve) => {
+      try {
+        const head = headOf(this.#address, resource, headers(this.#address.origin), proxy, 'GET')
+        this.#pool.dispatch(new Exchange(head, new Uint8Array(), '', resolve))
+      } catch (error) {
+        resolve(unsendable(error))
+      }
+    })
   }
 
   close(): void {

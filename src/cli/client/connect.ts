@@ -5,6 +5,7 @@ import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
 import { apiKeyPath, type Config } from '../../config/config.ts'
 import { isTerminal } from '../../domain/batch.ts'
+import { keyProblem } from '../../domain/credentials.ts'
 import { sentence } from '../../domain/text.ts'
 import type { EarlyStart } from '../../engines/early-start.ts'
 import { BatchObject } from '../../wire/batch.ts'
@@ -158,7 +159,10 @@ export async function embed(
 export function readApiKey(config: Config): string {
   const path = apiKeyPath(config)
   try {
-    return readFileSync(path, 'utf8').trim()
+    const key = readFileSync(path, 'utf8').trim()
+    const why = keyProblem(key)
+    if (why !== null) throw new Failure(`the file ${path} ${why}`)
+    return key
   } catch (error) {
     if (!hasCode(error, 'ENOENT')) throw error
     throw new Failure(
@@ -206,6 +210,8 @@ function remoteConnection(shell: Shell, signal: AbortSignal, view?: ProgressView
   if (!/^https?:\/\//.test(baseUrl) || !URL.canParse(baseUrl)) {
     throw new Failure(`OFFPEAK_BASE_URL is ${baseUrl}; expected an address such as http://127.0.0.1:8080`)
   }
+  const why = keyProblem(apiKey)
+  if (why !== null) throw new Failure(`the variable OFFPEAK_API_KEY ${why}`)
   return connection(shell, baseUrl, apiKey, REMOTE_PACE, signal, view)
 }
 

@@ -1,0 +1,62 @@
+// Checks API keys, headers and certificates before they are sent. A problem says what is wrong and how to fix it, and
+// quotes nothing: a file or a variable that does not hold what it should may hold another secret.
+
+/** The name of a header in HTTP (RFC 9110, section 5.6.2). */
+export const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
+/** Headers that say where a request ends and whether its connection stays open: the service sets them itself. */
+export const OWN_HEADER = /^(connection|content-length|transfer-encoding)$/i
+
+const KEY = /^[\x21-\x7e]+$/
+/** A whole assignment, `NAME=value`; the padding of base64 is none. */
+const ASSIGNMENT = /^[A-Za-z_]\w*=[^=]/
+/** JSON, or a key in quotes. */
+const QUOTING = /^[{["']/
+
+/** Why `text` is no API key; null where it is one. */
+export function keyProblem(text: string): string | null {
+  if (text === '') return 'is empty; expected the API key alone'
+  if (!KEY.test(text))
+    return 'holds more than one line, spaces, or other characters than printable ASCII; expected the API key alone, as UTF-8'
+  if (ASSIGNMENT.test(text)) return 'holds NAME=value; expected the API key alone'
+  return QUOTING.test(text) ? 'holds JSON or quotes; expected the API key alone' : null
+}
+
+/** PEM. `ca`: authorities that vouch for a server; `cert` and `key`: what a server asks of its clients. */
+export interface Certificates {
+  ca?: Buffer | undefined
+  cert?: Buffer | undefined
+  key?: Buffer | undefined
+}
+
+/** The same object each time, so that a comparison shows that nothing was replaced. */
+export const NO_CERTIFICATES: Certificates = {}
+
+const PEM_CERTIFICATE =
+  /-----BEGIN (?:TRUSTED )?CERTIFICATE-----[\s\S]+?-----END (?:TRUSTED )?CERTIFICATE-----/g
+
+/** Why a connection cannot be made with them; null where it can. */
+export function certificateProblem({ ca, cert, key }: Certificates): string | null {
+  // Loaded with the first certificate.
+  const { X509Certificate, createPrivateKey } = process.getBuiltinModule('node:crypto')
+  for (const [name, pem] of [['ca_file', ca] as const, ['client_cert_file', cert] as const]) {
+    if (pem === undefined) continue
+    const found = pem.toString('latin1').match(PEM_CERTIFICATE) ?? []
+    if (found.length === 0 || !found.every((one) => isRead(() => new X509Certificate(one))))
+      return `${name} holds no certificate in PEM, or a damaged one`
+  }
+  if (cert === undefined) return null
+  if (!isRead(() => createPrivateKey(key ?? '')))
+    return 'client_key_file holds no private key in PEM without a passphrase'
+  return isRead(() => process.getBuiltinModule('node:tls').createSecureContext({ cert, key }))
+    ? null
+    : 'client_key_file does not hold the key of the certificate in client_cert_file'
+}
+
+function isRead(read: () => unknown): boolean {
+  try {
+    read()
+    return true
+  } catch {
+    return false
+  }
+}
