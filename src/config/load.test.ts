@@ -450,6 +450,10 @@ describe('what is refused', () => {
     ['limits: {line_bytes_max: 8 Megs}', 'limits.line_bytes_max: expected a size such as 8MiB or 10GiB'],
     ['limits: {line_bytes_max: 1GiB, file_bytes_max: 1MiB}', 'limits.line_bytes_max: 1GiB is more than'],
     ['database: mysql://root:pw@h/db', 'found "mysql://(hidden)@h/db"'],
+    ...['p#w', 'p@w', 'p%w', 'p/w', '12/w', 'p?w', '12?w', '12#w'].map((password): [string, string] => [
+      `database: "postgres://me:${password}@db/x"`,
+      'is not a URL that can be read',
+    ]),
     ['database: "sqlite:"', 'database: expected sqlite, sqlite:PATH or postgres://user@host/database'],
     ['blobs: gs://b', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],
     ['blobs: s3://b?endpont=http://h', 'blobs: expected disk, disk:PATH or s3://bucket/prefix'],

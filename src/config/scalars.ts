@@ -263,19 +263,40 @@ export interface S3Address
 
 type BlobsAddress = { kind: 'disk'; root: string | null } | S3Address
 
-export const DATABASE: Shape<DatabaseAddress> = scalar(
-  Type.String({ pattern: '^(sqlite$|sqlite:.|postgres(ql)?://.)' }),
-  'sqlite, sqlite:PATH or postgres://user@host/database',
-  ['string'],
-  (found) => {
-    if (found === 'sqlite') return { kind: 'sqlite', path: null }
-    const path = after(found, 'sqlite:')
-    if (path !== null) return { kind: 'sqlite', path }
-    return /^postgres(ql)?:\/\/./.test(found) && URL.canParse(found)
-      ? { kind: 'postgres', url: found }
-      : undefined
+export const DATABASE: Shape<DatabaseAddress> = checked(
+  scalar<DatabaseAddress>(
+    Type.String({ pattern: '^(sqlite$|sqlite:.|postgres(ql)?://.)' }),
+    'sqlite, sqlite:PATH or postgres://user@host/database',
+    ['string'],
+    (found) => {
+      if (found === 'sqlite') return { kind: 'sqlite', path: null }
+      const path = after(found, 'sqlite:')
+      if (path !== null) return { kind: 'sqlite', path }
+      return /^postgres(ql)?:\/\/./.test(found) ? { kind: 'postgres', url: found } : undefined
+    },
+  ),
+  (database, problem) => {
+    if (database.kind === 'postgres' && !isDatabaseUrl(database.url))
+      problem(
+        [],
+        'is not a URL that can be read; expected postgres://user:password@host:port/database, with # @ % / and ? of a password as %23 %40 %25 %2F and %3F',
+      )
   },
 )
+
+/** Whether no character of a password can be taken for another part of the URL. */
+function isDatabaseUrl(text: string): boolean {
+  if (!URL.canParse(text)) return false
+  const { hash, pathname, searchParams, username, password } = new URL(text)
+  const [authority = ''] = text.slice(text.indexOf('://') + 3).split(/[/?#]/, 1)
+  const isAmbiguous = pathname.includes('@') || [...searchParams.keys()].some((name) => name.includes('@'))
+  try {
+    decodeURIComponent(username + password)
+  } catch {
+    return false
+  }
+  return hash === '' && !isAmbiguous && authority.split('@').length <= 2
+}
 
 const BUCKET_EXPECTED = 's3://bucket/prefix?endpoint=URL&region=NAME&path_style=true'
 

@@ -2,7 +2,15 @@
 // programs are not installed there is none, and tests that need one say so and are skipped.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFileSync, chownSync, existsSync, globSync, mkdtempSync, readFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  chownSync,
+  existsSync,
+  globSync,
+  mkdtempSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { delimiter, join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -33,6 +41,8 @@ export interface PostgresServerOptions {
   fsync?: boolean
   /** Lines of its configuration. */
   settings?: readonly string[]
+  /** What it speaks TLS with to those who ask for it, in PEM. */
+  tls?: { cert: string; key: string }
   /** The address it listens on; every other host may then connect to it. */
   host?: string
 }
@@ -55,6 +65,7 @@ export async function postgresServer({
   parent = '/tmp',
   fsync = false,
   settings = [],
+  tls,
   host = '127.0.0.1',
 }: PostgresServerOptions = {}): Promise<PostgresServer> {
   const programs = postgresPrograms()
@@ -68,8 +79,14 @@ export async function postgresServer({
   const setup = ['-D', data, '-U', 'offpeak', '-A', 'trust', '--no-sync', ...locale]
   execFileSync(join(programs, 'initdb'), setup, { ...user, cwd: folder, stdio: 'ignore' })
   if (host !== '127.0.0.1') appendFileSync(join(data, 'pg_hba.conf'), 'host all all 0.0.0.0/0 trust\n')
+  const files = tls ? { 'server.crt': tls.cert, 'server.key': tls.key } : {}
+  for (const [name, content] of Object.entries(files)) {
+    writeFileSync(join(data, name), content, { mode: 0o600 })
+    if (user) chownSync(join(data, name), user.uid, user.gid)
+  }
   const port = await freePort()
   const flags = [`fsync=${fsync ? 'on' : 'off'}`, 'max_connections=60', 'shared_buffers=32MB', ...settings]
+  if (tls) flags.push('ssl=on')
   const args = ['-D', data, '-h', host, '-p', String(port), '-k', folder]
   for (const flag of flags) args.push('-c', flag)
   let server: ChildProcess | null = null

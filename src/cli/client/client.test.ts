@@ -66,7 +66,12 @@ describe('a call of the API', () => {
     api.script = { fault: (): Reply => ({ status: 404, body: Buffer.from('<html>nginx') }) }
     await assert.rejects(
       client.get(AnyObject, '/v1/files'),
-      /does not come from an Offpeak server \(404, GET \/v1\/files.*OFFPEAK_BASE_URL/,
+      /a proxy or another server answered instead of Offpeak \(404, GET \/v1\/files.*OFFPEAK_BASE_URL/,
+    )
+    api.script = { fault: (): Reply => ({ status: 413, body: Buffer.from('<html>nginx') }) }
+    await assert.rejects(
+      client.post(AnyObject, '/v1/files', {}),
+      /a proxy or another server .* \(413, POST \/v1\/files.* client_max_body_size/,
     )
     api.script = { fault: (): Reply => ({ status: 200, body: Buffer.from('<html>') }) }
     await assert.rejects(

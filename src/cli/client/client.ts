@@ -308,13 +308,25 @@ export class ApiError extends Failure {
       ...(error?.param ? [`parameter ${error.param}`] : []),
       ...(answer.requestId === null ? [] : [`request ${answer.requestId}`]),
     ]
-    const what = error === null ? 'the answer does not come from an Offpeak server' : error.message
-    const advice = error === null ? 'Check OFFPEAK_BASE_URL.' : adviceFor(error.code)
+    const what = error === null ? 'a proxy or another server answered instead of Offpeak' : error.message
+    const advice = error === null ? (PROXY_ADVICE[answer.status] ?? CHECK_ADDRESS) : adviceFor(error.code)
     super(visible(`${what.replace(/\.$/, '')} (${place.join(', ')}).${advice === null ? '' : ` ${advice}`}`))
     this.name = 'ApiError'
     this.status = answer.status
     this.code = error?.code ?? null
   }
+}
+
+const CHECK_ADDRESS = 'Check OFFPEAK_BASE_URL.'
+const UNANSWERED =
+  'A proxy before the service has no answer from it: see whether the service runs, and try again.'
+/** By status, for answers that are not of the API. */
+const PROXY_ADVICE: Partial<Record<number, string>> = {
+  413: 'A proxy before the service takes no body of this size: raise its limit (nginx: client_max_body_size).',
+  429: 'A proxy before the service takes no more calls now: try again later.',
+  502: UNANSWERED,
+  503: UNANSWERED,
+  504: UNANSWERED,
 }
 
 /** Null when `text` is not an error object. */
@@ -326,7 +338,7 @@ function readError(text: string) {
 /** Where the table's advice names calls and fields of the API. Null: the message says it all. */
 const ADVICE: Partial<Record<ErrorCode, string | null>> = {
   invalid_request: null,
-  method_not_allowed: 'Check OFFPEAK_BASE_URL.',
+  method_not_allowed: CHECK_ADDRESS,
   range_not_satisfiable: null,
   context_length_exceeded: null,
   request_not_found: 'Check the ID; each line of a result file has one.',

@@ -27,7 +27,13 @@ export function connectingPool(
   }
   return {
     options: pool.options,
-    connect: () => withRetries(patience, () => pool.connect(), remedyOf),
+    async connect() {
+      try {
+        return await withRetries(patience, () => pool.connect(), remedyOf)
+      } catch (error) {
+        throw connectFailure(error)
+      }
+    },
     end: () => pool.end(),
   }
 }
@@ -307,13 +313,39 @@ export function outageFailure(error: unknown): unknown {
       'Raise its `max_connections`, or lower `pool_max` in the URL (docs/scaling.md).',
       error,
     )
-  if (!isUnavailable(error)) return error
-  return new DatabaseFailure(
-    `cannot be reached (${error.message || codeOf(error)})`,
-    'Start it, or fix `database` in the configuration.',
-    error,
-  )
+  const tls = TLS_ADVICE.find(([pattern]) => pattern.test(`${codeOf(error)} ${error.message}`))
+  if (tls) return unreachable(error, tls[1])
+  return isUnavailable(error)
+    ? unreachable(error, 'Start it, or fix `database` in the configuration.')
+    : error
 }
+
+function unreachable(error: Error, advice: string): DatabaseFailure {
+  return new DatabaseFailure(`cannot be reached (${error.message || codeOf(error)})`, advice, error)
+}
+
+/** Whatever keeps a connection from being opened, named as of the database. */
+function connectFailure(error: unknown): unknown {
+  const failure = startupFailure(error)
+  return failure === error && error instanceof Error
+    ? unreachable(error, 'Fix `database` in the configuration.')
+    : failure
+}
+
+/** By code and message of Node's TLS and of the driver. */
+const TLS_ADVICE: readonly (readonly [RegExp, string])[] = [
+  [
+    /SELF_SIGNED|UNABLE_TO_(?:GET_ISSUER|VERIFY)|CERT_UNTRUSTED/,
+    'Name the certificate of its authority with `sslrootcert=FILE` in the URL of `database`, or in NODE_EXTRA_CA_CERTS.',
+  ],
+  [/CERT_HAS_EXPIRED|CERT_NOT_YET_VALID/, 'Renew its certificate, and compare the clocks of both machines.'],
+  [
+    /ERR_TLS_CERT_ALTNAME_INVALID/,
+    'Use the name that its certificate has as the host in the URL of `database`, or `sslmode=verify-ca`.',
+  ],
+  [/does not support SSL/, 'Turn TLS on there, or set `sslmode=disable` in the URL of `database`.'],
+  [/pg_hba\.conf entry .* no encryption/, 'It wants TLS: set `sslmode=require` in the URL of `database`.'],
+]
 
 /** Turns an error at startup into a message if the server or its address is the cause. */
 export function startupFailure(error: unknown): unknown {
@@ -329,7 +361,7 @@ export function startupFailure(error: unknown): unknown {
   if (REJECTIONS.has(codeOf(error)))
     return new DatabaseFailure(
       `rejects the connection (${error.message})`,
-      'Fix `database` in the configuration, or create the role and the database that it names.',
+      'Fix `database` in the configuration, or create the role and the database that it names. In its URL a password has # @ % / and ? as %23 %40 %25 %2F and %3F.',
       error,
     )
   return error

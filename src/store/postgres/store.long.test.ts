@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { after, before, describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { storeConformance } from '../../../test/conformance/store.ts'
+import * as certificate from '../../../test/fakes/certificate.ts'
 import { testClock } from '../../../test/fakes/clock.ts'
 import { emptyPostgres } from '../../../test/fakes/empty-postgres.ts'
 import { type PostgresServer, postgresServer, withoutPostgres } from '../../../test/fakes/postgres-server.ts'
@@ -52,6 +56,27 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     await store.migrate()
     assert.match(String(told[0]), /the database cannot be reached \(.*\)\. Start it, or fix `database`/)
     assert.equal(told.length, 1)
+  })
+
+  it('what keeps a start from reaching the database names the database and the parameter', async () => {
+    await using secure = await postgresServer({ tls: certificate })
+    const url = (await secure.database('empty')).replace('127.0.0.1', 'localhost')
+    const reached = async (parameters: string, at = url): Promise<string> => {
+      await using store = postgresStore({ url: `${at}?${parameters}` })
+      return await store.migrate().then(() => 'reached', String)
+    }
+    const database = /the database cannot be reached \(/
+    assert.match(await reached('sslmode=verify-full'), /cannot be reached \(self-signed .*`sslrootcert=FILE`/)
+    assert.match(await reached('sslmode=verify-full&sslrootcert=/none.pem'), database)
+    const folder = mkdtempSync(join(tmpdir(), 'offpeak-ca-'))
+    writeFileSync(join(folder, 'ca.pem'), certificate.cert)
+    const trusted = `sslmode=verify-full&sslrootcert=${folder}/ca.pem`
+    assert.equal(await reached(trusted), 'reached')
+    const elsewhere = await reached(trusted, url.replace('localhost', '127.0.0.1'))
+    assert.match(elsewhere, /cannot be reached \(.*the name that its certificate has/)
+    rmSync(folder, { recursive: true })
+    const plain = await server.database('empty')
+    assert.match(await reached('sslmode=require', plain), /does not support SSL.*`sslmode=disable`/)
   })
 
   it('the timeouts of the role do not end a migration', async () => {
