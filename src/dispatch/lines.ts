@@ -7,13 +7,14 @@ import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { repairMessages } from '../jsonl/ask-again.ts'
+import { isRepairable, repairMessages } from '../jsonl/ask-again.ts'
 import { type LineAttempts, NO_ATTEMPTS, type SharedFrom } from '../results/line-record.ts'
 import {
   type Answered,
   type Answerer,
   billAnswer,
   type Earlier,
+  isWithinProjection,
   NO_EARLIER,
   recordAnswer,
   recordFailure,
@@ -409,16 +410,22 @@ export class Lines {
     else this.#askAgain(checked, fault)
   }
 
-  /** Keeps the answer, which stands if no other one comes, and asks again. */
+  /** Keeps the answer, which stands if no other one comes, and asks again, unless that may cost more than was projected. */
   #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
     const { upstream, at, now } = attempt
     const earlier = this.#earlierThan(run, position)
+    const to = run.recorded(position)
     const tries = ensureTries(run, position)
     addAttempt(tries, { ...attemptOf(upstream, ANSWERED, at, now), reason: fault.code })
-    const messages = run.reask?.mode === 'repair' ? repairMessages(fault.text, fault.message) : null
+    const isRepair = run.reask?.mode === 'repair'
+    const mayGo = !isRepair || isRepairable(fault.text, to.line.output_tokens_max)
+    const messages = isRepair && mayGo ? repairMessages(fault.text, fault.message) : null
+    const spent = billAnswer(to, answer, by, earlier, messages?.length ?? 0)
     const asked = (tries.kept?.asked ?? 0) + 1
-    tries.kept = { body: Buffer.from(body), answer, by, earlier, asked, messages }
-    this.place(run, position, `its answer is asked for again: ${fault.code}`)
+    tries.kept = { body: Buffer.from(body), answer, by, earlier, spent, asked, messages }
+    if (mayGo && isWithinProjection(to, spent))
+      this.place(run, position, `its answer is asked for again: ${fault.code}`)
+    else this.#standIn(run, position, now)
   }
 
   #modelOf(run: Run, position: number): Model | undefined {
@@ -428,11 +435,7 @@ export class Lines {
 
   /** What the answers before the next one have used. */
   #earlierThan(run: Run, position: number): Earlier {
-    const kept = run.triesOf(position)?.kept
-    if (!kept) return NO_EARLIER
-    const { answer, by, earlier, messages } = kept
-    const billed = billAnswer(run.recorded(position), answer, by, earlier)
-    return { ...billed, more_bytes: messages?.length ?? 0 }
+    return run.triesOf(position)?.kept?.spent ?? NO_EARLIER
   }
 
   /** Ends the line with the answer that it has, if it is asked again. */

@@ -159,6 +159,58 @@ test('a prompt is billed with the messages that a repair adds, and with no more'
   }
 })
 
+/** Answers each attempt with a report of so many tokens, until the line ends; returns its record, and the attempts. */
+async function reporting(
+  here: Awaited<ReturnType<typeof world>>,
+  tokens: readonly number[],
+  content = MISSED,
+) {
+  for (const prompt_tokens of tokens) {
+    const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }]
+    const usage = { prompt_tokens, completion_tokens: 2, total_tokens: prompt_tokens + 2 }
+    await here.server.inFlight[0]?.respond(200, { ...ANSWER, choices, usage })
+    await here.advance(20)
+  }
+  const { record } = here.outcomes[0] ?? assert.fail('it has not ended')
+  return { record, sent: here.server.sent.length, tokens: record.usage?.total_tokens ?? 0 }
+}
+
+test('a repair does not carry an answer that is longer than its line allows: the answer stands with its verdict', async () => {
+  // Ten tokens of sixteen bytes.
+  for (const [length, asked] of [
+    [160, 2],
+    [161, 1],
+    [1_000_000, 1],
+  ] as const) {
+    await using here = await world({ mode: 'repair', max: 1 })
+    const { record, sent } = await reporting(here, asked === 2 ? [3, 3] : [3], 'x'.repeat(length))
+    assert.equal(sent, asked, `${length} bytes`)
+    assert.equal(Object(record.attempts[0]).reason, 'not_json')
+    assert.equal(record.cost_usd, asked * USD)
+  }
+  await using here = await world({ max: 1 })
+  assert.equal((await reporting(here, [3, 3], 'x'.repeat(1_000_000))).sent, 2, 'another seed carries nothing')
+})
+
+test('what is reserved for a line bounds the prompts of its further attempts, whatever a server reports', async () => {
+  for (const mode of ['repair', 'repeat'] as const) {
+    await using here = await world({ mode, max: 5 })
+    here.run.setReserved(0, true)
+    const { projected } = here.run.lines[0] ?? assert.fail()
+    const { tokens, record } = await reporting(here, [30, ...Array(5).fill(1_000_000)])
+    assert.ok(tokens <= projected.tokens + 5 * 30, `${tokens} of ${projected.tokens}`)
+    assert.ok(record.cost_usd <= (projected.cost_nanos + 5 * 30_000) / 1e9)
+  }
+})
+
+test('a line that cost more than is reserved for it is not asked for again', async () => {
+  await using here = await world({ max: 5 })
+  here.run.setReserved(0, true)
+  const { projected } = here.run.lines[0] ?? assert.fail()
+  const { sent, tokens } = await reporting(here, [projected.tokens + 1])
+  assert.deepEqual([sent, tokens], [1, projected.tokens + 3])
+})
+
 test('every answer costs what it did when it came, whatever a reload changes before the line ends', async () => {
   const dear = { input_picos: 100_000_000, output_picos: 100_000_000 }
   const changes: ((here: Awaited<ReturnType<typeof world>>) => unknown)[] = [

@@ -36,8 +36,9 @@ export type RunStop = StopReason | 'lost' | 'drained'
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
 interface KeptAnswer extends Answered {
   by: Answerer
-  /** What the answers before it used. */
+  /** What the answers before it used, and what they used with it. */
   earlier: Earlier
+  spent: Earlier
   /** How often the line is asked again, the attempt to come included. */
   asked: number
   /** Messages that go along with the next attempt; null: it has another seed. */

@@ -26,6 +26,7 @@ export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
  * - `texts`: a text, texts, token IDs, or lists of token IDs
  * - `documents`: a text, texts, or objects that hold a text or media
  * - `prompt`: anything else that becomes part of the prompt
+ * - `reference`: stands for context that the body does not hold
  * - `tools`, `format`: the tools and the response format of a chat, which become part of the prompt as well
  * - `limit`: the most output tokens, a positive integer
  * - `choices`: how many answers are generated, a positive integer
@@ -42,6 +43,7 @@ export type FieldRole =
   | 'texts'
   | 'documents'
   | 'prompt'
+  | 'reference'
   | 'tools'
   | 'format'
   | 'limit'
@@ -111,6 +113,14 @@ const FOREIGN = {
   num_predict: 'foreign limit',
   num_return_sequences: 'foreign choices',
 } as const
+/** Fields of any endpoint that chats; some providers read more of them than their documentation says. */
+const REFERENCES = {
+  previous_response_id: 'reference',
+  conversation: 'reference',
+  web_search_options: 'reference',
+  container: 'reference',
+  mcp_servers: 'reference',
+} as const
 /** Some templates begin with a page of instructions where the line has none. */
 const CHAT_TEMPLATE_TOKENS = 4_096
 const ONE_ANSWER = 'one line for each answer'
@@ -145,6 +155,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
       seed: 'number',
       tools: 'tools',
       response_format: 'format',
+      ...REFERENCES,
       ...STREAM,
       ...FOREIGN,
       best_of: 'foreign choices',
@@ -194,13 +205,14 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
       model: 'model',
       input: 'items',
       instructions: 'prompt',
-      prompt: 'prompt',
+      prompt: 'reference',
       tools: 'prompt',
       text: 'prompt',
       max_output_tokens: 'limit',
       temperature: 'number',
       seed: 'number',
       background: 'background',
+      ...REFERENCES,
       ...STREAM,
       ...FOREIGN,
       max_tokens: 'foreign limit',
@@ -223,6 +235,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
       tools: 'prompt',
       output_config: 'prompt',
       temperature: 'number',
+      ...REFERENCES,
       ...STREAM,
       ...FOREIGN,
       max_completion_tokens: 'foreign limit',

@@ -89,6 +89,11 @@ export function countedCharacters(text: string): number {
 /** The assumed context window of a model whose configuration names none. */
 const CONTEXT_WINDOW_MAX = 2 ** 20
 
+/** The most tokens of one prompt. */
+export function windowOf(context_window: number | null): number {
+  return context_window ?? CONTEXT_WINDOW_MAX
+}
+
 export interface LineBounds {
   context_window: number | null
   inputs: number
@@ -101,8 +106,8 @@ export interface LineBounds {
 
 /** The reported object itself where it is possible. */
 export function boundUsage(reported: TokenUsage, bounds: LineBounds): TokenUsage {
-  const { context_window, inputs, choices, output_tokens_max } = bounds
-  const window = context_window ?? CONTEXT_WINDOW_MAX
+  const { inputs, choices, output_tokens_max } = bounds
+  const window = windowOf(bounds.context_window)
   const completionMax = atMost(Math.min(window * choices, output_tokens_max || Number.POSITIVE_INFINITY))
   const promptReported = Math.max(reported.prompt_tokens, reported.total_tokens - completionMax)
   const promptMax = atMost(Math.min(window * inputs, bounds.promptTokensMax(promptReported)))

@@ -9,6 +9,8 @@ const SEED_MAX = 2 ** 31 - 1
 const FAULT_CHARACTERS_MAX = 1_000
 /** More than that text and the messages around it have. */
 export const REPAIR_TOKENS_MAX = 512
+/** No language has more bytes per token on average. */
+const BYTES_PER_TOKEN_MAX = 16
 
 const json = new JsonScanner()
 
@@ -38,6 +40,11 @@ export function withOtherSeed(body: Buffer, asked: number): Buffer {
 export function withMessages(body: Buffer, messages: Buffer): Buffer {
   const at = (membersOf(body).messages?.end ?? 0) - 1
   return at < 0 ? body : spliced(body, at, at, messages)
+}
+
+/** Whether an answer is as long as its line allows, so that sending it along costs what was projected for that. */
+export function isRepairable(answer: string, output_tokens_max: number): boolean {
+  return Buffer.byteLength(answer) <= BYTES_PER_TOKEN_MAX * (output_tokens_max || REPAIR_TOKENS_MAX)
 }
 
 /** The answer, and what is wrong with it; to come behind other messages. */

@@ -12,7 +12,14 @@ import { checkLine } from './check-line.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
-import { choicesOf, projectedSpend, projectTokens, promptOf, withReasks } from './projection.ts'
+import {
+  choicesOf,
+  projectedSpend,
+  projectPrompt,
+  projectTokens,
+  promptOf,
+  withReasks,
+} from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -31,10 +38,12 @@ export interface ChunkLine {
   /** Its prompt, or the part of it that lines are most likely to share. */
   prompt: Span
   endpoint: EndpointPath
-  /** Estimated; what is projected and, where the server reports no usage, billed. */
+  /** Estimated; what is billed where the server reports no usage. */
   input_tokens: number
+  /** What is projected for the prompts of all its attempts. */
+  input_tokens_max: number
   output_tokens_max: number
-  /** Of its prompt, as written; null with media, whose tokens do not follow from their bytes. */
+  /** Of its prompt, as written; null with media and unseen parts, whose tokens do not follow from their bytes. */
   prompt_bytes: number | null
   /** Whether its answer does not depend on chance. */
   isRepeatable: boolean
@@ -118,7 +127,8 @@ function chunkLine(
 ): ChunkLine {
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)
-  const tokens = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const once = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
+  const all = withReasks(once, defaults.reask, 1)
   const prompt = promptOf(body)
   const own = scanned.metadata
   const entity = entityOf(own, defaults.metadata, defaults.header_entity)
@@ -134,13 +144,14 @@ function chunkLine(
     model_spans: body.model_spans,
     prompt: promptSpan(body),
     endpoint: scanned.url,
-    input_tokens: tokens.input_tokens,
-    output_tokens_max: tokens.output_tokens_max,
-    prompt_bytes: prompt.exact_tokens > 0 ? null : prompt.bytes,
+    input_tokens: model ? projectPrompt(body, model) : 0,
+    input_tokens_max: all.input_tokens,
+    output_tokens_max: once.output_tokens_max,
+    prompt_bytes: prompt.exact_tokens > 0 || body.unseen ? null : prompt.bytes,
     isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
-    projected: projectedSpend(withReasks(tokens, defaults.reask, 1), model),
+    projected: projectedSpend(all, model),
     fault: checkLine(scanned, models, defaults.endpoint),
   }
 }

@@ -198,6 +198,8 @@ export class BodyFacts {
   encoding: string | null = null
   /** Which of the keys that speak of a stream the body has, whatever its value. */
   streams: string | null = null
+  /** Whether its prompt has parts that only the server sees, such as earlier responses and files by ID (prompt-bound.ts). */
+  unseen = false
   /** A field that only some model servers read as an output limit or a number of choices, whatever its value. */
   foreign: Field | null = null
   /** The first key among those read here that a model server may read differently, and the top-level key it lies in or is. */
@@ -233,8 +235,17 @@ export class BodyFacts {
     this.#resetFormat()
     this.encoding = null
     this.streams = null
+    this.unseen = false
     this.foreign = null
     this.ambiguous = null
+  }
+
+  /** Whether `unseen` may be true, as far as that shows without parsing the body. */
+  get mayBeUnseen(): boolean {
+    const { messages, found, tools_problem_index } = this
+    const isSuspect = ({ name, role, isGiven }: Field): boolean =>
+      isGiven && (role === 'reference' || (name === 'tools' && role === 'prompt'))
+    return messages.hasOthers || tools_problem_index >= 0 || found.some(isSuspect)
   }
 
   /** Reads the object that `json` stands at, as a body for this endpoint. */
@@ -309,6 +320,7 @@ export class BodyFacts {
         json.skipValue()
         break
       case 'prompt':
+      case 'reference':
       case 'background':
         json.skipValue()
     }

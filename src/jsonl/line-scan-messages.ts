@@ -1,6 +1,7 @@
 // Examines `messages` without parsing it: whether every message has the right form, how much of it is text, and how
 // much is media (a picture in base64 is megabytes long and few tokens).
 import { type JsonKind, type JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
+import { ITEMS, PARTS } from './prompt-bound.ts'
 
 export type MessageProblem =
   | 'not_an_object'
@@ -14,8 +15,10 @@ export const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'funct
 type Role = (typeof ROLES)[number]
 
 const ROLE_NAMES = new Names<Role>(...ROLES)
-const KEYS = new Names('role', 'content', 'tool_call_id')
-const PART_KEYS = new Names('text', 'refusal', 'thinking', 'input', 'content', 'source')
+const KEYS = new Names('role', 'content', 'tool_call_id', 'type')
+const PART_KEYS = new Names('type', 'text', 'refusal', 'thinking', 'input', 'content', 'source')
+const PART_NAMES = new Names(...PARTS)
+const ITEM_NAMES = new Names(...ITEMS)
 const SOURCE_KEYS = new Names('type')
 const TEXT_SOURCES = new Names('text', 'content')
 /** A result of a tool holds parts, which may hold a document. */
@@ -35,6 +38,8 @@ export class MessageFacts implements Span {
   /** Parts of `content` that are media (images, audio, files): how many, and their bytes. */
   media_parts = 0
   media_bytes = 0
+  /** Whether it has parts or items of other kinds than prompt-bound.ts knows: they may refer to content that is not here. */
+  hasOthers = false
 
   // The content of the message being read; added up at its end, since a second `content` replaces the first.
   #text_bytes = 0
@@ -50,6 +55,7 @@ export class MessageFacts implements Span {
     this.text_bytes = 0
     this.media_parts = 0
     this.media_bytes = 0
+    this.hasOthers = false
   }
 
   /** Reads the value that `json` stands at: the messages of a chat, or items, of which not all are messages. */
@@ -59,7 +65,7 @@ export class MessageFacts implements Span {
     this.kind = json.kind()
     for (let more = json.beginArray(); more; more = json.nextElement()) {
       const isObject = json.kind() === 'object'
-      const found = this.#scanMessage(json)
+      const found = this.#scanMessage(json, role)
       const problem = isObject ? (role === 'items' ? null : found) : 'not_an_object'
       if (problem !== null && this.problem === null) {
         this.problem = problem
@@ -70,7 +76,7 @@ export class MessageFacts implements Span {
     setSpan(this, start, json.at)
   }
 
-  #scanMessage(json: JsonScanner): MessageProblem | null {
+  #scanMessage(json: JsonScanner, of: 'messages' | 'items'): MessageProblem | null {
     let role: Role | 'unknown' | null = null
     let content: JsonKind | null = null
     let has_call_id = false
@@ -87,6 +93,9 @@ export class MessageFacts implements Span {
         case 'tool_call_id':
           has_call_id = json.kind() === 'string'
           json.skipValue()
+          break
+        case 'type':
+          if (!isKnown(json, ITEM_NAMES) && of === 'items') this.hasOthers = true
           break
         default:
           json.skipValue()
@@ -115,27 +124,40 @@ export class MessageFacts implements Span {
   #scanPart(json: JsonScanner, depth = 1): void {
     const start = json.at
     let text_bytes = -1
-    if (json.kind() === 'string') {
+    let isOther = json.kind() !== 'string'
+    if (!isOther) {
       json.skipValue()
       text_bytes = json.at - start
     } else
       for (let more = json.beginObject(); more; more = json.nextMember()) {
         const key = json.key(PART_KEYS)
         if (key === null) json.skipValue()
+        else if (key === 'type') isOther = !isKnown(json, PART_NAMES)
         else if (key === 'input' || (key === 'source' && isTextSource(json))) {
           if (key === 'input') json.skipValue()
           text_bytes = Math.max(text_bytes, 0)
-        } else if (key === 'content' && json.kind() === 'array' && depth < PART_DEPTH_MAX) {
+        } else if (key === 'content' && json.kind() === 'array') {
+          if (depth === PART_DEPTH_MAX) {
+            this.hasOthers = true
+            json.skipValue()
+            continue
+          }
           for (let part = json.beginArray(); part; part = json.nextElement()) this.#scanPart(json, depth + 1)
           text_bytes = Math.max(text_bytes, 0)
         } else if (key !== 'source' && json.readString()) text_bytes = json.text_end - json.text_start
       }
+    this.hasOthers ||= isOther
     if (text_bytes >= 0) this.#text_bytes += text_bytes
     else {
       this.#media_parts++
       this.#media_bytes += json.at - start
     }
   }
+}
+
+/** Whether the value ahead is one of these words; steps over it. */
+function isKnown(json: JsonScanner, names: Names<string>): boolean {
+  return json.readString() && json.text(names) !== null
 }
 
 /** Whether the source of a document is text; steps over it. */

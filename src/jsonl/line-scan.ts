@@ -15,6 +15,7 @@ import type { ErrorCode } from '../domain/errors.ts'
 import { unstorable } from '../domain/text.ts'
 import { type JsonKind, JsonScanner, Names, RepeatedText, type Span, setSpan } from './json-scan.ts'
 import { BodyFacts } from './line-scan-body.ts'
+import { hasUnseen } from './prompt-bound.ts'
 
 const CUSTOM_ID_CHARACTERS_MAX = 512
 
@@ -120,8 +121,11 @@ export class LineScanner {
       return { ok: false, code, message: `Column ${column}: ${what}.` }
     }
     const fault = this.#judge()
-    if (fault === null) this.#matchBody(bytes)
-    return fault ?? this.#line
+    if (fault !== null) return fault
+    this.#matchBody(bytes)
+    const { body } = this.#line
+    body.unseen = body.mayBeUnseen && hasUnseen(bytes, body.span, body.endpoint.path)
+    return this.#line
   }
 
   #urlOrLast(): EndpointPath {

@@ -83,12 +83,11 @@ test('of the parts of a message, pictures and files count by the piece, and all 
 })
 
 test('the sums of a group project as its lines do, on any model', () => {
-  const lines = [{}, { n: 2 }, { max_tokens: 7 }, { max_tokens: 7, n: 4 }, { max_completion_tokens: 9 }].map(
-    lineOf,
-  )
+  const bodies = [{}, { n: 2 }, { max_tokens: 7 }, { max_tokens: 7, n: 4 }, { max_completion_tokens: 9 }]
+  const lines = [...bodies, { web_search_options: {} }].map(lineOf)
   const sums = emptySums('m', null)
   for (const line of lines) addLine(sums, line.body)
-  assert.equal(sums.lines, 5)
+  assert.equal(sums.lines, 6)
   for (const on of [model, unbounded]) {
     const each = lines.map((line) => projectTokens(line, on))
     assert.deepEqual(projectSums(sums, on), {
@@ -96,6 +95,57 @@ test('the sums of a group project as its lines do, on any model', () => {
       output_tokens_max: each.reduce((sum, tokens) => sum + tokens.output_tokens_max, 0),
     })
   }
+})
+
+test('a prompt with parts that only the server sees has the whole window of its model', () => {
+  const input = (url: string, body: object, on: Partial<Model> = { context_window: 9_000 }): number =>
+    projectTokens(lineFor(url, { ...body }), { ...model, ...on }).input_tokens
+  const part = (...content: object[]) => ({ input: [{ role: 'user', content }] })
+  const ask = { messages, max_tokens: 5 }
+  const within = (one: object) => ({ messages: [{ role: 'user', content: [one] }], max_tokens: 5 })
+  const unseen: [string, object][] = [
+    ['/v1/responses', { input: 'hi', previous_response_id: 'r' }],
+    ['/v1/responses', { input: 'hi', conversation: { id: 'c' } }],
+    ['/v1/responses', { prompt: { id: 'p' } }],
+    ['/v1/responses', { input: 'hi', tools: [{ type: 'file_search', vector_store_ids: ['v'] }] }],
+    ['/v1/responses', { input: [{ type: 'item_reference', id: 'i' }] }],
+    ['/v1/responses', part({ type: 'input_file', file_id: 'f' })],
+    ['/v1/responses', part({ type: 'input_file', file_url: 'https://example.com/f.pdf' })],
+    ['/v1/responses', part({ type: 'input_file', file_id: 'f', file_data: 'data:text/plain,x' })],
+    ['/v1/chat/completions', { messages, web_search_options: {} }],
+    ['/v1/chat/completions', within({ type: 'file', file: { file_id: 'f' } })],
+    ['/v1/chat/completions', within({ type: 'file', file: { file_data: 'gs://bucket/film' } })],
+    ['/v1/chat/completions', within({ type: 'video_url', video_url: { url: 'https://example.com/film' } })],
+    ['/v1/messages', within({ type: 'document', source: { type: 'url', url: 'https://example.com/f' } })],
+    ['/v1/messages', within({ type: 'document', source: { type: 'file', file_id: 'f', data: 'x' } })],
+    [
+      '/v1/messages',
+      within({
+        type: 'tool_result',
+        content: [{ type: 'document', source: { type: 'file', file_id: 'f' } }],
+      }),
+    ],
+    ['/v1/messages', within({ type: 'container_upload', file_id: 'f' })],
+    ['/v1/messages', { ...ask, container: 'c' }],
+    ['/v1/messages', { ...ask, mcp_servers: [{}] }],
+    ['/v1/messages', { ...ask, tools: [{ type: 'web_search_20250305', name: 'w' }] }],
+  ]
+  for (const [url, body] of unseen) {
+    assert.equal(input(url, body), 9_000, JSON.stringify(body))
+    assert.equal(input(url, body, {}), 2 ** 20, 'a window that nobody knows')
+  }
+  const seen: [string, object][] = [
+    ['/v1/responses', { input: 'hi', previous_response_id: null, tools: [{ type: 'function', name: 'f' }] }],
+    [
+      '/v1/responses',
+      part({ type: 'input_file', filename: 'f.pdf', file_data: 'data:application/pdf;base64,AA' }),
+    ],
+    ['/v1/responses', part({ type: 'input_image', file_id: 'f' })],
+    ['/v1/chat/completions', within({ type: 'video_url', video_url: { url: 'data:video/mp4;base64,AA' } })],
+    ['/v1/messages', within({ type: 'document', source: { type: 'base64', media_type: 'a/b', data: 'AA' } })],
+    ['/v1/messages', { ...ask, tools: [{ name: 'f', input_schema: {} }] }],
+  ]
+  for (const [url, body] of seen) assert.ok(input(url, body) < 1_100, JSON.stringify(body))
 })
 
 test('absurd and wrong numbers leave the sums exact integers', () => {
@@ -120,7 +170,12 @@ test('other endpoints have the tokens of their own prompts, and no output where 
     ['/v1/completions', { prompt: [text, text], n: 3, max_tokens: 5 }, 20, 30],
     ['/v1/completions', { prompt: [1, 2, 3] }, 3, 50],
     ['/v1/responses', { input: text, max_output_tokens: 7 }, 11, 7],
-    ['/v1/responses', { input: [{ role: 'user', content: [{ image_url: 'A'.repeat(100_000) }] }] }, 1008, 50],
+    [
+      '/v1/responses',
+      { input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'A'.repeat(100_000) }] }] },
+      1008,
+      50,
+    ],
     ['/v1/messages', { messages, system: 'x'.repeat(38), max_tokens: 7 }, 110, 7],
   ]
   for (const [url, body, input_tokens, output_tokens_max] of cases) {

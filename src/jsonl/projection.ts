@@ -5,13 +5,13 @@ import type { ChunkSpan, Reask } from '../domain/batch.ts'
 import type { FieldRole } from '../domain/endpoint.ts'
 import { type Model, projectedPrice } from '../domain/model.ts'
 import { atMost, costNanos, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
-import { estimateTokens, projectedTokens } from '../domain/tokens.ts'
+import { estimateTokens, projectedTokens, windowOf } from '../domain/tokens.ts'
 import { REPAIR_TOKENS_MAX } from './ask-again.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, Field } from './line-scan-body.ts'
 
 interface ProjectedTokens {
-  /** Estimated. */
+  /** Estimated; of a prompt with unseen parts, a whole window. */
   input_tokens: number
   output_tokens_max: number
 }
@@ -28,6 +28,8 @@ export interface TokenSums {
   /** Of `input_tokens`, those of media and token IDs; absent in indexes of earlier versions, as these may be. */
   exact_tokens?: number
   media_parts?: number
+  /** Lines whose prompts have unseen parts, beside those estimated; absent in indexes of earlier versions. */
+  unseen_lines?: number
   /** Over the lines that set max_tokens (or max_completion_tokens), times their `n`. */
   output_tokens_max_given: number
   /** Over the lines that set neither: the sum of their `n`, to be multiplied by the model's max_output_tokens. */
@@ -44,11 +46,16 @@ const TOKENS_MAX = 2 ** 31
 export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   const { body } = line
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
-  const prompt = promptOf(body)
   return {
-    input_tokens: projectedInput(estimateInput(prompt), prompt.exact_tokens, model),
+    input_tokens: body.unseen ? windowOf(model.context_window) : projectPrompt(body, model),
     output_tokens_max: atMost(output * choicesOf(body)),
   }
+}
+
+/** Estimated tokens of a prompt, as far as the body has it. */
+export function projectPrompt(body: BodyFacts, model: Model): number {
+  const prompt = promptOf(body)
+  return projectedInput(estimateInput(prompt), prompt.exact_tokens, model)
 }
 
 export function emptySums(model: string | null, entity: string | null): TokenSums {
@@ -66,20 +73,26 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
 /** Adds one line to the sums of its group. */
 export function addLine(sums: TokenSums, body: BodyFacts): void {
   const output = outputTokensGiven(body)
-  const prompt = promptOf(body)
   sums.lines++
-  sums.exact_tokens = atMost((sums.exact_tokens ?? 0) + prompt.exact_tokens)
-  sums.input_tokens = atMost(sums.input_tokens + estimateInput(prompt))
+  if (body.unseen) sums.unseen_lines = (sums.unseen_lines ?? 0) + 1
+  else {
+    const prompt = promptOf(body)
+    sums.exact_tokens = atMost((sums.exact_tokens ?? 0) + prompt.exact_tokens)
+    sums.input_tokens = atMost(sums.input_tokens + estimateInput(prompt))
+  }
   if (output === null) sums.open_choices = atMost(sums.open_choices + choicesOf(body))
   else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choicesOf(body))
 }
 
 /** What the lines of one group may use at most on `model`. */
 export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
+  const { unseen_lines = 0 } = sums
   const open = sums.open_choices * (model.max_output_tokens ?? 0)
+  // Each line is rounded up on its own.
+  const rounding = Math.max(0, sums.lines - unseen_lines - 1)
+  const seen = projectedInput(sums.input_tokens, exactTokensOf(sums), model, rounding)
   return {
-    // Each line is rounded up on its own.
-    input_tokens: projectedInput(sums.input_tokens, exactTokensOf(sums), model, sums.lines - 1),
+    input_tokens: atMost(seen + unseen_lines * windowOf(model.context_window)),
     output_tokens_max: atMost(sums.output_tokens_max_given + open),
   }
 }
@@ -89,11 +102,16 @@ export function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: 
   if (reask === null) return tokens
   const { max, mode } = reask
   const { input_tokens, output_tokens_max } = tokens
-  const repair = mode === 'repair' ? output_tokens_max + lines * REPAIR_TOKENS_MAX : 0
+  const repair = mode === 'repair' ? repairTokensMax(output_tokens_max, lines) : 0
   return {
     input_tokens: atMost(input_tokens + max * (input_tokens + repair)),
     output_tokens_max: atMost(output_tokens_max + max * output_tokens_max),
   }
+}
+
+/** Tokens that a repair of each of these lines may add to their prompts: the answer, and what is wrong with it. */
+export function repairTokensMax(output_tokens_max: number, lines = 1): number {
+  return output_tokens_max + lines * REPAIR_TOKENS_MAX
 }
 
 /** The projected spend of such tokens; nothing where the model is unknown, since the line then fails alone. */
@@ -136,7 +154,9 @@ export function promptOf({ endpoint, found, messages }: BodyFacts): Prompt {
   return { bytes: atMost(bytes), exact_tokens: atMost(exact_tokens), inputs }
 }
 
-const PROMPT_ROLES: ReadonlySet<FieldRole> = new Set(['messages', 'items', 'prompt', 'tools', 'format'])
+const PROMPT_ROLES: ReadonlySet<FieldRole> = new Set([
+  ...['messages', 'items', 'prompt', 'reference', 'tools', 'format'],
+] as const)
 
 function estimateInput({ bytes, exact_tokens }: Prompt): number {
   return atMost(estimateTokens(bytes) + exact_tokens)

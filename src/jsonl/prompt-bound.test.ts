@@ -136,7 +136,8 @@ function messageCases(): [string, EndpointPath, object, number][] {
   return [
     ['a message that calls tools', url, of(call, text), 4_096],
     ['a picture in the result of a tool', url, of(result), 4_096 + IMAGE],
-    ['a file of a message', url, of(file), Number.POSITIVE_INFINITY],
+    ['a file in a message', url, of(file), 4_096 + 2 ** 40],
+    ['a file of a message', url, of({ ...file, file_id: 'f' }), Number.POSITIVE_INFINITY],
     ['tools of a message', url, { ...of(), tools: own }, 4_096 + JSON.stringify(own).length],
     ['a server tool', url, { ...of(), tools: [{ type: 'web_search_20250305' }] }, Number.POSITIVE_INFINITY],
     ['servers of tools', url, { ...of(), mcp_servers: [{}] }, Number.POSITIVE_INFINITY],

@@ -8,33 +8,39 @@
 // - tools and schemas, which templates write anew, indented or escaped: they count twice;
 // - the shorter side of pairs, which goes with each text of the other one;
 // - pictures, however few bytes they have: IMAGE_TOKENS each;
-// - what the body only refers to: films and files, stored prompts, earlier responses, the findings of a provider's own
-//   tools. No number of bytes bounds that; the model's window does.
+// - films and files, however few bytes they have: FILE_TOKENS, which is more than any window;
+// - what the body only refers to: films and files by address or ID, stored prompts, earlier responses, the findings of a
+//   provider's own tools. Nobody here sees that: the model's window bounds it, and is what is projected.
 //
-// Few servers report more than the bytes of a body, so only those bodies are parsed.
+// Few servers report more than the bytes of a body, and few bodies refer to anything: only those are parsed.
 
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { Span } from './json-scan.ts'
 
 /** The most that is known of is 48,000. */
 const IMAGE_TOKENS = 65_536
-const IMAGES: readonly unknown[] = ['image_url', 'input_image', 'image']
+const FILE_TOKENS = 2 ** 40
+const UNSEEN = Number.POSITIVE_INFINITY
+const IMAGES = ['image_url', 'input_image', 'image']
 /** Parts of which every token is in the body. */
-const WHOLE: readonly unknown[] = [
+const WHOLE = [
   ...['text', 'input_text', 'output_text', 'refusal', 'input_audio'],
   ...['thinking', 'redacted_thinking', 'tool_use'],
 ]
 /** Parts that hold others. */
-const HOLDERS: readonly unknown[] = ['tool_result', 'search_result']
+const HOLDERS = ['tool_result', 'search_result']
+/** The kinds of parts that refer to nothing that counts. */
+export const PARTS: readonly string[] = [...IMAGES, ...WHOLE, ...HOLDERS]
+/** Members of a file's part that have its content, and those that only describe it. */
+const CONTENT = ['data', 'file_data']
+const DESCRIPTION = [
+  ...['type', 'format', 'media_type', 'mime_type', 'detail', 'ttl'],
+  ...['filename', 'name', 'title', 'context'],
+]
 /** Tools that the caller describes, and no provider has. */
 const OWN_TOOLS: readonly unknown[] = [undefined, null, 'function', 'custom']
 /** Items of a response that are in the body as a whole. */
-const ITEMS: readonly unknown[] = [undefined, 'message', 'function_call', 'function_call_output', 'reasoning']
-/** Fields that stand for more than they say. */
-const REFERENCES = [
-  ...['previous_response_id', 'conversation', 'prompt', 'web_search_options'],
-  ...['container', 'mcp_servers'],
-]
+export const ITEMS: readonly string[] = ['message', 'function_call', 'function_call_output', 'reasoning']
 
 /** A bound that is no less than `reported` where that is possible; Infinity where only the window of the model is one. */
 export function promptTokensMax(
@@ -45,9 +51,16 @@ export function promptTokensMax(
   reported: number,
 ): number {
   const least = end - start + endpointOf(path).templateTokensMax * inputs
-  if (reported <= least) return least
-  const parsed: unknown = JSON.parse(bytes.toString('utf8', start, end))
-  return least + beyondBytes(record(parsed), path, inputs)
+  return reported <= least ? least : least + beyondBytes(parsed(bytes, start, end), path, inputs)
+}
+
+/** Whether a valid body has parts in its prompt that only the server sees. */
+export function hasUnseen(bytes: Buffer, { start, end }: Span, path: EndpointPath): boolean {
+  return beyondBytes(parsed(bytes, start, end), path, 1) === UNSEEN
+}
+
+function parsed(bytes: Buffer, start: number, end: number): Record<string, unknown> {
+  return record(JSON.parse(bytes.toString('utf8', start, end)))
 }
 
 function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: number): number {
@@ -55,16 +68,14 @@ function beyondBytes(body: Record<string, unknown>, path: EndpointPath, inputs: 
   for (const [name, role] of Object.entries(endpointOf(path).fields)) {
     const value = body[name]
     if (value === undefined || value === null) continue
+    if (role === 'reference') return UNSEEN
     if (role === 'messages') tokens += ofMessages(list(value))
     else if (role === 'items') tokens += ofItems(list(value))
     else if (role === 'documents') tokens += ofDocuments(list(value), inputs)
-    else if (role === 'tools' || role === 'format') tokens += bytesOf(value)
     else if (name === 'tools') tokens += ofProviderTools(list(value)) + bytesOf(value)
-    else if (name === 'text' || name === 'output_config') tokens += bytesOf(value)
+    else if (role === 'format' || name === 'text' || name === 'output_config') tokens += bytesOf(value)
   }
-  const isReference = (name: string): boolean =>
-    (body[name] ?? null) !== null && !(name === 'prompt' && path === '/v1/completions')
-  return REFERENCES.some(isReference) ? Number.POSITIVE_INFINITY : tokens
+  return tokens
 }
 
 function ofMessages(messages: readonly unknown[]): number {
@@ -74,9 +85,8 @@ function ofMessages(messages: readonly unknown[]): number {
 function ofItems(items: readonly unknown[]): number {
   return sumOver(items, (item) => {
     const { type, content } = record(item)
-    return typeof item === 'string' || ITEMS.includes(type)
-      ? sumOver(list(content), ofPart)
-      : Number.POSITIVE_INFINITY
+    const isWhole = typeof item === 'string' || type === undefined || isOne(ITEMS, type)
+    return isWhole ? sumOver(list(content), ofPart) : UNSEEN
   })
 }
 
@@ -93,18 +103,37 @@ function ofDocuments(documents: readonly unknown[], inputs: number): number {
 }
 
 function ofProviderTools(tools: readonly unknown[]): number {
-  return tools.every((tool) => OWN_TOOLS.includes(record(tool).type)) ? 0 : Number.POSITIVE_INFINITY
+  return tools.every((tool) => OWN_TOOLS.includes(record(tool).type)) ? 0 : UNSEEN
 }
 
 function ofPart(part: unknown): number {
   const { type, text, content, source } = record(part)
-  if (typeof part === 'string' || typeof text === 'string' || WHOLE.includes(type)) return 0
-  if (HOLDERS.includes(type)) return sumOver(list(content), ofPart)
+  if (typeof part === 'string' || typeof text === 'string' || isOne(WHOLE, type)) return 0
+  if (isOne(HOLDERS, type)) return sumOver(list(content), ofPart)
   if (type === 'document') {
     const { type: kind, content: parts } = record(source)
     if (kind === 'text' || kind === 'content') return sumOver(list(parts), ofPart)
   }
-  return IMAGES.includes(type) ? IMAGE_TOKENS : Number.POSITIVE_INFINITY
+  return isOne(IMAGES, type) ? IMAGE_TOKENS : isInBody(part) ? FILE_TOKENS : UNSEEN
+}
+
+/** Whether a part has its content, and no text that may be an address or an ID. */
+function isInBody(part: unknown): boolean {
+  let hasContent = false
+  let isElsewhere = false
+  // Visits every member, however deep.
+  JSON.stringify(part, (name, value: unknown) => {
+    if (typeof value !== 'string') return value
+    const isContent = isOne(CONTENT, name) ? !/^[\w+.-]+:\/\//.test(value) : value.startsWith('data:')
+    hasContent ||= isContent
+    isElsewhere ||= !isContent && !isOne(DESCRIPTION, name)
+    return undefined
+  })
+  return hasContent && !isElsewhere
+}
+
+function isOne(words: readonly string[], word: unknown): boolean {
+  return typeof word === 'string' && words.includes(word)
 }
 
 function sumOver(values: readonly unknown[], tokensOf: (value: unknown) => number): number {

@@ -9,6 +9,7 @@ import { addTokens, costNanos, FREE, NO_TOKENS, type Price, type TokenUsage } fr
 import { boundUsage, estimateTokens, type LineBounds } from '../domain/tokens.ts'
 import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import { repairTokensMax } from '../jsonl/projection.ts'
 import { promptTokensMax } from '../jsonl/prompt-bound.ts'
 import type { ChunkResults, Ended } from './chunk-results.ts'
 import {
@@ -68,17 +69,25 @@ export interface Answerer {
   model: BilledModel
 }
 
-/** The usage of earlier answers that do not count. */
+/** What the answers before the next one have used. */
 export interface Earlier {
   usage: TokenUsage
   /** Whether a server reported no usage, so that it was estimated. */
   isEstimated: boolean
   cost_nanos: number
-  /** Bytes that the request of the answer that stands had beyond those of its line. */
-  more_bytes: number
+  /** What the prompt of the first of them had. */
+  first_prompt_tokens: number
+  /** Tokens that the next request has beyond those of its line, at most. */
+  more_tokens: number
 }
 
-export const NO_EARLIER: Earlier = { usage: NO_TOKENS, isEstimated: false, cost_nanos: 0, more_bytes: 0 }
+export const NO_EARLIER: Earlier = {
+  usage: NO_TOKENS,
+  isEstimated: false,
+  cost_nanos: 0,
+  first_prompt_tokens: Number.POSITIVE_INFINITY,
+  more_tokens: 0,
+}
 
 /** Of a line that was answered itself: what it used. */
 interface AnsweredLine {
@@ -90,21 +99,36 @@ interface AnsweredLine {
 
 type BilledModel = Pick<Model, 'price' | 'context_window'> | undefined
 
-/** The usage and the cost of an answer, with the answers before it. */
+/** The usage and the cost of an answer, with the answers before it. `more_bytes`: what goes along with the next request. */
 export function billAnswer(
   to: SentLine,
   answer: Answer,
   { upstream, model }: Answerer,
   earlier: Earlier,
-): Omit<Earlier, 'more_bytes'> {
-  const usage = boundedUsage(to, countedUsage(to, answer), model, earlier)
-  const cost_nanos = earlier.cost_nanos + costOf(usage, upstream, model)
-  const isEstimated = earlier.isEstimated || answer.usage === null
-  return { usage: addTokens(earlier.usage, usage), isEstimated, cost_nanos }
+  more_bytes: number,
+): Earlier {
+  const usage = boundedUsage(to, countedUsage(to, answer, earlier), model, earlier)
+  return {
+    usage: addTokens(earlier.usage, usage),
+    isEstimated: earlier.isEstimated || answer.usage === null,
+    cost_nanos: earlier.cost_nanos + costOf(usage, upstream, model),
+    first_prompt_tokens: earlier === NO_EARLIER ? usage.prompt_tokens : earlier.first_prompt_tokens,
+    // A token has no less than a byte.
+    more_tokens: Math.min(more_bytes, repairTokensMax(to.line.output_tokens_max)),
+  }
 }
 
-function countedUsage({ line }: SentLine, { usage, generated_bytes }: Answer): TokenUsage {
-  return usage ?? estimateUsage(line.input_tokens, generated_bytes)
+/** Whether the answers so far cost no more than was projected for the line, where that is reserved. */
+export function isWithinProjection(
+  { line, isReserved }: RecordedLine,
+  { usage, cost_nanos }: Earlier,
+): boolean {
+  const { projected } = line
+  return !isReserved || (cost_nanos <= projected.cost_nanos && usage.total_tokens <= projected.tokens)
+}
+
+function countedUsage({ line }: SentLine, { usage, generated_bytes }: Answer, earlier: Earlier): TokenUsage {
+  return usage ?? estimateUsage(line.input_tokens + estimateTokens(earlier.more_tokens), generated_bytes)
 }
 
 function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, earlier: Earlier): TokenUsage {
@@ -112,7 +136,7 @@ function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, ear
   // A window is one of tokens.
   const countsTokens = endpointOf(to.line.endpoint).usage.unit === undefined
   bound.context_window = countsTokens ? (model?.context_window ?? null) : null
-  bound.more_bytes = earlier.more_bytes
+  bound.earlier = earlier
   return boundUsage(counted, bound)
 }
 
@@ -132,7 +156,7 @@ export function recordAnswer(
   now: number,
   earlier = NO_EARLIER,
 ): AnsweredLine {
-  const counted = countedUsage(to, answer)
+  const counted = countedUsage(to, answer, earlier)
   const usage = boundedUsage(to, counted, model, earlier)
   const isCorrected = usage !== counted
   const billed = earlier === NO_EARLIER ? usage : addTokens(earlier.usage, usage)
@@ -254,7 +278,7 @@ function maxBytes(text: string): number {
 class Bound implements LineBounds {
   line: SentLine | null = null
   context_window: number | null = null
-  more_bytes = 0
+  earlier = NO_EARLIER
 
   get inputs(): number {
     return this.line!.line.inputs
@@ -269,9 +293,13 @@ class Bound implements LineBounds {
   }
 
   promptTokensMax(reported: number): number {
-    const { bytes, line } = this.line!
-    const { more_bytes } = this
-    return promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported - more_bytes) + more_bytes
+    const { bytes, line, isReserved } = this.line!
+    const { usage, first_prompt_tokens, more_tokens } = this.earlier
+    const most =
+      promptTokensMax(bytes, line.body, line.endpoint, line.inputs, reported - more_tokens) + more_tokens
+    if (!isReserved) return most
+    // The first attempt is as long as it is, and another one no longer than what is left of the reservation, or than that.
+    return Math.min(most, Math.max(line.input_tokens_max - usage.prompt_tokens, first_prompt_tokens))
   }
 }
 

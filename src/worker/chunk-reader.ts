@@ -133,6 +133,7 @@ function unreadableLines(
       prompt: { start: 0, end: 0 },
       endpoint: DEFAULT_ENDPOINT,
       input_tokens: 0,
+      input_tokens_max: 0,
       output_tokens_max: 0,
       prompt_bytes: null,
       isRepeatable: false,

@@ -161,6 +161,37 @@ test('what all attempts may cost is projected, and a batch without room for them
   await service.json('POST', '/v1/batches', { ...order, reask: { max: 1, mode: 'repeat' } })
 })
 
+/** Cost at USD 1,000 per million tokens; every answer misses its schema, and each further one is reported to be enormous. */
+async function spentUnderCap(reask: object, content: string, max_tokens: number): Promise<[number, number]> {
+  await using upstream = await testUpstream(({ body, response }) => {
+    const isFirst = upstream.calls.filter(
+      (call) => call.body.messages[0]?.content === body.messages[0]?.content,
+    )
+    const prompt_tokens = isFirst.length <= 1 ? 60 : 1_000_000
+    const usage = { prompt_tokens, completion_tokens: 5, total_tokens: prompt_tokens + 5 }
+    const choice = { index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }
+    send(response, 200, JSON.stringify({ id: 'c', object: 'chat.completion', choices: [choice], usage }))
+  })
+  const prices = 'price: {input_per_mtok: 1000, output_per_mtok: 1000}'
+  await using service = await TestService.start(`
+models:
+  - {id: m, ${prices}, upstreams: [{type: openai, base_url: "${upstream.base_url}"}]}
+worker: {flush_interval: 20ms}`)
+  const limit = { scope: 'project', metric: 'cost_usd', amount: 25, window: 'day', action: 'block' }
+  await service.json('POST', '/v1/limits', limit)
+  const some = lines(3).map((one) => ({ ...one, body: { ...one.body, max_tokens } }))
+  const { cost_usd } = await service.run(some, { reask })
+  return [Number(cost_usd), upstream.calls.length]
+}
+
+test('a server whose answers are enormous, or said to be, passes no cap, however often it is asked again', async () => {
+  assert.deepEqual(await spentUnderCap({ max: 5, mode: 'repair' }, 'x'.repeat(1_000_000), 5), [0.195, 3])
+  for (const mode of ['repair', 'repeat']) {
+    const [cost, calls] = await spentUnderCap({ max: 2, mode }, '{"name":1}', 5)
+    assert.ok(calls >= 6 && cost > 0.2 && cost <= 25, `${mode}: ${calls} calls, $${cost}`)
+  }
+})
+
 test('a retry asks again as its batch did', async () => {
   await using upstream = await testUpstream(({ response }) =>
     send(response, 400, '{"error":{"message":"no"}}'),

@@ -458,8 +458,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a line that is asked again is billed for its last answer alone',
     file: 'src/dispatch/lines.ts',
-    find: '    if (!kept) return NO_EARLIER\n',
-    replace: '    if (!kept || kept.asked > 0) return NO_EARLIER\n',
+    find: '?.kept?.spent ?? NO_EARLIER',
+    replace: '?.kept?.earlier ?? NO_EARLIER',
   },
   {
     bug: 'a line is asked again once more than its batch allows',
@@ -484,8 +484,29 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the messages that a repair adds to a prompt do not count when its usage is bounded',
     file: 'src/dispatch/lines.ts',
-    find: 'more_bytes: messages?.length ?? 0',
-    replace: 'more_bytes: 0',
+    find: 'messages?.length ?? 0)',
+    replace: '0)',
+    test: 'src/dispatch/reasks.test.ts',
+  },
+  {
+    bug: 'a repair carries an answer that is longer than its line allows',
+    file: 'src/dispatch/lines.ts',
+    find: '!isRepair || isRepairable(fault.text, to.line.output_tokens_max)',
+    replace: 'true',
+    test: 'src/dispatch/reasks.test.ts',
+  },
+  {
+    bug: 'a line that cost more than is reserved for it is asked again',
+    file: 'src/dispatch/lines.ts',
+    find: 'mayGo && isWithinProjection(to, spent)',
+    replace: 'mayGo',
+    test: 'src/dispatch/reasks.test.ts',
+  },
+  {
+    bug: 'the prompts of further attempts are not bounded by what is reserved for the line',
+    file: 'src/results/record-line.ts',
+    find: '    if (!isReserved) return most\n',
+    replace: '    if (isReserved || !isReserved) return most\n',
     test: 'src/dispatch/reasks.test.ts',
   },
   {

@@ -32,6 +32,7 @@ function chunkLine(line: number): ChunkLine {
     prompt: span,
     endpoint: '/v1/chat/completions',
     input_tokens: TOKENS,
+    input_tokens_max: 0,
     output_tokens_max: 0,
     prompt_bytes: null,
     isRepeatable: false,
