@@ -25,7 +25,8 @@ export interface BackendCall {
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
  *
  * `isOfGateway`: as a proxy answers for a server that it cannot reach. `isOverLimit`: a limit on what this service may spend
- * there; another upstream may answer the line meanwhile.
+ * there; another upstream may answer the line meanwhile. `refusesService`: for its key, account or address, whatever the
+ * request.
  *
  * The caller of the line reads `message`; who reads what of a failure is in failure-reason.ts.
  */
@@ -47,6 +48,7 @@ export type BackendResult =
       /** The request reached no server: there was no connection. */
       unreachable?: boolean
       isOfGateway?: boolean
+      refusesService?: boolean
     } & FailureReason)
 
 /**

@@ -175,7 +175,11 @@ export abstract class Upstream {
     const isLast = limit.inFlight === 1
     const miss = missOf(result, isLast)
     // As known before this miss, which is no evidence itself. Where a proxy answers for a server, so is no earlier one.
-    const isUp = circuit.isUp(now, call.line) && (miss !== 'unavailable' || circuit.missStreak === null)
+    // A server that refuses this service is to blame, unless it has answered others since this line missed.
+    const isUp =
+      circuit.isUp(now, call.line) &&
+      (miss !== 'unavailable' || circuit.missStreak === null) &&
+      (call.missedBefore || !refusesService(result))
     const pauseMs =
       result.kind === 'throttled' && isLast
         ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
@@ -203,7 +207,11 @@ export abstract class Upstream {
 function missOf(result: MissedResult, isLast: boolean): Miss {
   if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'
   if (result.unreachable === true) return 'unreachable'
-  return result.isOfGateway ? 'unavailable' : 'failed'
+  return result.isOfGateway || result.refusesService ? 'unavailable' : 'failed'
+}
+
+function refusesService(result: MissedResult): boolean {
+  return result.kind === 'failed' && result.refusesService === true
 }
 
 /** Whether the connection broke. */

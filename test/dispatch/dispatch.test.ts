@@ -46,6 +46,44 @@ test('a line that fails as often as the policy allows goes to the error file, un
   assert.equal(upstream.calls.length, 3)
 })
 
+/** Waits as long for a server that takes no line as for one that is down. */
+const patient = (base_url: string): string =>
+  configFor(base_url).replace('outage_patience: 0ms', 'outage_patience: 10m')
+
+test('a batch waits while its server finds fault with the key, says so, and goes on when the key is right', async () => {
+  await using upstream = await testUpstream(({ response }) =>
+    send(
+      response,
+      400,
+      '{"code":"Client specified an invalid argument","error":"Incorrect API key provided: sk***A."}',
+    ),
+  )
+  await using service = await TestService.start(patient(upstream.base_url))
+  const { id: input } = await service.upload([line('a'), line('b')])
+  const { id } = await service.create(input)
+  let message = ''
+  await until(async () => {
+    const { waiting_reason } = await service.get(id)
+    message = (waiting_reason as { message: string } | null)?.message ?? ''
+    return message.includes('the server does not admit this service (400)')
+  })
+  upstream.reply = echo
+  const batch = await service.ended(id)
+  assert.deepEqual(batch.request_counts, { total: 2, completed: 2, failed: 0 })
+})
+
+test('a line that alone is refused while others are answered fails alone', async () => {
+  await using upstream = await testUpstream((call) => {
+    if (call.body.messages[0]?.content === 'bad') send(call.response, 403, '<h1>403 Forbidden</h1>')
+    else echo(call)
+  })
+  await using service = await TestService.start(
+    patient(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, concurrency_max: 1'),
+  )
+  const batch = await service.run([line('bad'), ...Array.from({ length: 400 }, (_, i) => line(`l${i}`))])
+  assert.deepEqual(batch.request_counts, { total: 401, completed: 400, failed: 1 })
+})
+
 test('a connection that breaks off is another attempt', async () => {
   await using upstream = await testUpstream((call) => {
     if (call.index === 0) call.response.destroy()

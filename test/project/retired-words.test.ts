@@ -95,6 +95,8 @@ const RETIRED: readonly RetiredWord[] = [
   {
     word: /\b(?:standing)\b/i,
     use: 'progress, status, spend by limit',
+    // A provider's message.
+    except: ['src/backends/verdict/access-errors.test.ts'],
   },
   { word: /\b(?:doubtful)\b/i, use: 'ambiguous' },
   { word: /\b(?:piles?)\b(?! up)/i, use: 'queue, lines' },

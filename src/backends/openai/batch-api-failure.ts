@@ -5,7 +5,8 @@ import { retryAfterMs } from '../../domain/retry-after.ts'
 import { unanswered } from '../backend.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
 import { OVER_LIMIT } from '../batch-api/result-line.ts'
-import { MESSAGE_LENGTH_MAX, readUpstreamError, saysNoFunds } from '../verdict/upstream-error.ts'
+import { accessError } from '../verdict/access-errors.ts'
+import { MESSAGE_LENGTH_MAX, readUpstreamError } from '../verdict/upstream-error.ts'
 
 const NOT_CONNECTED = [
   'ECONNREFUSED',
@@ -29,7 +30,8 @@ export function refusedCall(
   redact: Redact,
   now: number,
 ): BatchApiError {
-  const { message, codes } = readUpstreamError(Buffer.from(text), redact)
+  const error = readUpstreamError(Buffer.from(text), redact)
+  const { message, codes } = error
   const reason = `the batch API answered ${status}`
   const words = message === '' ? {} : { words: message }
   const hadNoEffect = REFUSED.includes(status)
@@ -40,16 +42,15 @@ export function refusedCall(
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, isOverLimit: true }, hadNoEffect)
   if (status === 429)
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, ...wait }, hadNoEffect)
-  const hasNoFunds = saysNoFunds(message)
-  const unusable = hasNoFunds
-    ? `the batch API has no quota left for this service (${status})`
+  const denied = accessError(status, error)
+  const unusable = denied
+    ? `${denied.reason.replace('the server', 'the batch API')} (${status})`
     : NOT_ADMITTED.includes(status)
       ? `the batch API does not admit this service (${status})`
       : NOT_THERE.includes(status)
         ? `the batch API has nothing there (${status})`
         : null
-  const toCheck = hasNoFunds ? 'quota and budget of the account behind the' : 'base_url and'
-  const operatorReason = `${reason}; check ${toCheck} API key of the upstream`
+  const operatorReason = `${reason}; ${denied?.advice ?? 'check base_url and API key of the upstream'}`
   return new BatchApiError(
     {
       kind: 'failed',
@@ -60,7 +61,7 @@ export function refusedCall(
       ...wait,
     },
     hadNoEffect,
-    blamedByCall(status, codes, message),
+    denied ? null : blamedByCall(status, codes, message),
   )
 }
 
@@ -118,7 +119,7 @@ export function blamedByCall(
   codes: readonly string[],
   message: string,
 ): readonly BlamedLine[] | null {
-  if (!BLAMES_REQUEST.includes(status) || codes.some(passes) || saysNoFunds(message)) return null
+  if (!BLAMES_REQUEST.includes(status) || codes.some(passes)) return null
   return namedIn(message, message)
 }
 

@@ -221,6 +221,36 @@ rows('too long for', [
     'messages',
   ],
   [
+    'vLLM 0.32, max_tokens',
+    400,
+    {
+      error: {
+        message:
+          'max_tokens=8888 cannot be greater than max_model_len=max_total_tokens=3072. Please request fewer output tokens.',
+        type: 'BadRequestError',
+        param: 'max_tokens',
+        code: 400,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
+    'vLLM 0.32, the input',
+    400,
+    {
+      error: {
+        message:
+          "You passed 3001 input tokens and requested 100 output tokens. However, the model's context length is only 3072 tokens, resulting in a maximum input length of 2972 tokens. Please reduce the length of the input prompt.",
+        type: 'BadRequestError',
+        param: 'input_tokens',
+        code: 400,
+      },
+    },
+    'refused context_length_exceeded',
+    'messages',
+  ],
+  [
     'the engine of vLLM',
     400,
     {
@@ -846,6 +876,64 @@ test("what is refused with a 500 quotes the server's own words", () => {
     result.kind === 'refused' && result.message,
     'The model server refused the request with status 500: "image input is not supported".',
   )
+})
+
+const SHAPES: [name: string, body: unknown][] = [
+  ['a list, as Gemini', [{ error: { code: 400, message: 'too hot', status: 'INVALID_ARGUMENT' } }]],
+  ['an object as the detail', { detail: { message: 'too hot', code: 'x' } }],
+  ['an error within the detail', { detail: { error: { msg: 'too hot' } } }],
+  ['a list of errors', { errors: [{ message: 'too hot' }] }],
+  ['a list of texts', { errors: ['too hot'] }],
+  ['a capital letter', { Message: 'too hot' }],
+  ['msg', { code: 1, msg: 'too hot' }],
+  ['a title', { type: 'about:blank', title: 'too hot', status: 400 }],
+  ['a title and a detail', { title: 'Bad Request', detail: 'too hot', status: 400 }],
+  [
+    'the whole error of a provider behind the server',
+    { error: { message: '{"error":{"message":"too hot"}}', code: 400 } },
+  ],
+  [
+    'what OpenRouter passes on',
+    {
+      error: {
+        message: 'Provider returned error',
+        code: 400,
+        metadata: { raw: '{"error":{"message":"too hot"}}' },
+      },
+    },
+  ],
+]
+for (const [name, body] of SHAPES)
+  test(`the words of an error are read in the form of ${name}`, () => {
+    const result = verdict(400, body)
+    assert.ok(result.kind === 'refused')
+    assert.equal(result.message, 'The model server refused the request with status 400: "too hot".')
+  })
+
+const atResponses = (body: object): string =>
+  summary(classifyAnswer({ status: 404, body: Buffer.from(JSON.stringify(body)) }, '/v1/responses'))
+
+test('a 404 that names a parameter or an object of the request is about the request, whatever the endpoint', () => {
+  for (const body of [
+    {
+      error: {
+        message: "Response with id 'resp_1' not found.",
+        type: 'invalid_request_error',
+        param: 'response_id',
+        code: 404,
+      },
+    },
+    openAi("Previous response with id 'resp_1' not found.", null),
+    openAi('not here', null, 'invalid_request_error', 'previous_response_id'),
+    openAi('No such File object: file-1', null),
+    openAi("Conversation with id 'conv_1' not found.", null),
+    openAi('The prompt pmpt_1 was not found', null),
+  ]) {
+    assert.equal(atResponses(body), 'refused upstream_rejected', JSON.stringify(body))
+    assert.equal(summary(verdict(404, body)), 'refused upstream_rejected', JSON.stringify(body))
+  }
+  for (const body of [{ detail: 'Not Found' }, openAi('Invalid URL (POST /v1/responses)', null)])
+    assert.equal(atResponses(body), 'refused endpoint_not_supported', JSON.stringify(body))
 })
 
 rows('filtered content', [

@@ -9,11 +9,11 @@ import type { ErrorCode } from '../../domain/errors.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
+import { accessError } from './access-errors.ts'
 import {
   parseBody,
   type Redact,
   readUpstreamError,
-  saysNoFunds,
   type UpstreamError,
   upstreamErrorOf,
 } from './upstream-error.ts'
@@ -60,14 +60,6 @@ const REQUEST_CODES = [
   'unprocessableentityerror',
   'validation',
 ]
-const QUOTA_CODES = [
-  'insufficient_quota',
-  'billing_hard_limit_reached',
-  'billing_not_active',
-  'budget_exceeded',
-]
-/** LiteLLM's router, of a budget that it keeps itself. */
-const OVER_BUDGET = /\bcrossed budget: |^Budget has been exceeded!/
 const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
 /** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts word it. */
@@ -82,8 +74,9 @@ const TOO_LONG = [
   /exceeds the maximum allowed input length/i,
   /`inputs`.{0,60}must (be <=|have less than)/i,
   /input (token count|tokens)( \(\d+\))? exceeds?\b/i,
-  /maximum input length is \d+/i,
+  /maximum input length (is|of) \d+/i,
   /exceeds? (the )?context limit/i,
+  /greater than [`']?(max_model_len|max_total_tokens)/i,
 ]
 const FILTERED = [
   /\bContentPolicyViolationError\b/,
@@ -138,6 +131,10 @@ const GATEWAY_WORDS = /\b(\w+Exception - Connection error\.|Cannot connect to ho
 /** The server's own router has no such path, or the server says that it was started without it. */
 const NOT_OFFERED = [404, 405, 501]
 
+/** An object that the request names, and not its path: a stored response, conversation, prompt, file, … */
+const MISSING_OBJECT =
+  /\b(with|for) (the )?id\b|\bno such (?!model|url|path|route|endpoint)\w+|\b(response|conversation|prompt|file|item|image|container|vector store|document)\b(?: \S{1,200})? (was |is )?(not found|does not exist|could not be found|has expired)/i
+
 /** How a gzip file begins (RFC 1952). */
 const GZIP = [0x1f, 0x8b]
 /** How much of a body is read to describe it. */
@@ -184,7 +181,8 @@ function classifySuccess(
   // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
   const meant = error.status ?? statusOfCodes(error)
-  if (meant !== null) return classifyError(meant, error, endpoint, retry_after_ms)
+  if (meant !== null || accessError(status, error) !== null)
+    return classifyError(meant ?? status, error, endpoint, retry_after_ms)
   return failed(status, 'upstream_invalid_response', {
     reason: `${status}, but ${scanner.fault}`,
     ...(error.message === '' ? {} : { words: error.message }),
@@ -243,7 +241,7 @@ function kindOfBody(body: Buffer): string {
 function statusOfCodes(error: UpstreamError): number | null {
   if (has(error, TOO_LONG_CODES) || has(error, FILTER_CODES)) return 400
   if (has(error, MODEL_CODES)) return 404
-  if (has(error, THROTTLE_CODES) || has(error, QUOTA_CODES)) return 429
+  if (has(error, THROTTLE_CODES)) return 429
   return null
 }
 
@@ -253,23 +251,20 @@ function classifyError(
   path: EndpointPath,
   retry_after_ms?: number,
 ): BackendResult {
+  const denied = accessError(status, error)
+  if (denied !== null) {
+    const { reason, advice, quotesKey } = denied
+    return unusable(status, reason, `${status}: ${advice}`, quotesKey ? '' : error.message, retry_after_ms)
+  }
   const apiError = apiErrorOf(status, error)
   if (apiError !== null) return apiError
+  if (status === 404 && error.isJson && isAboutRequest(error)) return rejected(status, error)
   // Every server has chat completions: without them the address is wrong.
   if (path !== DEFAULT_ENDPOINT && error.isJson && NOT_OFFERED.includes(status))
     return refused(status, 'endpoint_not_supported', `does not offer ${path} for this model`, error.message)
 
   const said = { reason: `${status}`, ...(error.message === '' ? {} : { words: error.message }) }
   const gateway = gatewayOf(status, error)
-  const isOverQuota = status === 429 && (has(error, QUOTA_CODES) || OVER_BUDGET.test(error.message))
-  if (isOverQuota || saysNoFunds(error.message))
-    return unusable(
-      status,
-      'the server has no quota left for this service',
-      `${status}: check quota and budget of the account behind the API key of the upstream`,
-      error.message,
-      retry_after_ms,
-    )
   switch (status) {
     case 429:
       return { kind: 'throttled', status, ...said, retry_after_ms, ...gateway }
@@ -290,6 +285,8 @@ function classifyError(
     case 402:
     case 403:
     case 407:
+    case 412:
+    case 511:
       return unusable(
         status,
         'the server does not admit this service',
@@ -302,6 +299,17 @@ function classifyError(
         status,
         `the server does not offer ${path}`,
         `nothing at this address offers ${path} (${status}): check base_url`,
+        error.message,
+      )
+    case 421:
+    case 426:
+    case 495:
+    case 496:
+    case 497:
+      return unusable(
+        status,
+        'the server does not take requests as they are sent',
+        `${status}: check the protocol and the port of base_url, and the client certificate`,
         error.message,
       )
     case 409:
@@ -335,7 +343,7 @@ function unusable(
   retry_after_ms?: number,
 ): BackendResult {
   const why = { reason: `${reason} (${status})`, operatorReason, ...(words === '' ? {} : { words }) }
-  return failed(status, 'upstream_unavailable', why, retry_after_ms)
+  return { ...failed(status, 'upstream_unavailable', why, retry_after_ms), refusesService: true }
 }
 
 /** Errors of the request: any status may carry them as a code; where the status blames the request, the text counts too. */
@@ -359,6 +367,11 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
     return refused(status, 'model_not_found', 'does not know the model', message, 'model')
   if (disguised && (has(error, REQUEST_CODES) || says(REFUSED))) return rejected(status, error)
   return status === 429 && NEVER_FITS.test(message) ? rejected(status, error) : null
+}
+
+/** Whether a 404 is about what the request names; the model is told apart before. */
+function isAboutRequest({ param, message }: UpstreamError): boolean {
+  return (param !== null && param !== 'model') || MISSING_OBJECT.test(message)
 }
 
 function rejected(status: number, { message, param }: UpstreamError): BackendResult {

@@ -1,11 +1,14 @@
 // Reads the error of a model server, in each of the formats in use:
-// - `{"error": {"message", "type", "code", …}}`: OpenAI, vLLM since 0.10, llama.cpp, Ollama, hosted providers
+// - `{"error": {"message", "type", "code", …}}`: OpenAI, vLLM since 0.10, llama.cpp, Ollama, hosted providers; Gemini puts
+//   it into a list
 // - `{"object": "error", "message", "type", "code"}`: SGLang, older vLLM
-// - `{"error": "text", "error_type"}`: TGI
-// - `{"error": "text"}`, `{"message": "text"}`, `{"detail": "text" | [{"msg"}]}`: Ollama, proxies, FastAPI
+// - `{"error": "text", "error_type"}`: TGI; `{"error": "text", "code"}`: xAI
+// - `{"error": "text"}`, `{"message": "text"}`, `{"Message": "text"}`, `{"msg": "text"}`: Ollama, proxies, AWS
+// - `{"detail": "text" | {…} | [{"loc", "msg"}]}`: FastAPI; `{"title", "detail"}`: RFC 9457; `{"errors": […]}`
+// - an error of these formats as the text of another one's message: LiteLLM, OpenRouter
 // - no JSON at all: the error page of a proxy
 //
-// The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses into
+// The caller of the API reads the message, so secrets are removed before the text is cut. Nothing here recurses deeply into
 // the body: it may be nested without limit.
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 
@@ -24,14 +27,6 @@ export interface UpstreamError {
 
 /** Removes secrets from a text. */
 export type Redact = (text: string) => string
-
-/** Anthropic's words for an account without money, and for one that has reached its own limit: it sends them as a fault of the request. */
-const NO_FUNDS = /\bYour credit balance is too low\b|\bYou have reached your specified API usage limits\b/
-
-/** Whether the account behind the API key has nothing left to spend, whatever the status says. */
-export function saysNoFunds(message: string): boolean {
-  return NO_FUNDS.test(message)
-}
 
 /** Validation errors may quote the whole request back; this much of a message is kept. */
 export const MESSAGE_LENGTH_MAX = 600
@@ -59,44 +54,96 @@ export function readUpstreamError(body: Buffer, redact: Redact): UpstreamError {
 
 /** The same from a body that is already parsed. */
 export function upstreamErrorOf(body: unknown, redact: Redact): UpstreamError {
-  const messageIn = (text: string): string => oneLine(redact(text), MESSAGE_LENGTH_MAX)
-  if (!isRecord(body)) {
-    return {
-      message: typeof body === 'string' ? messageIn(body) : '',
-      codes: [],
-      status: null,
-      param: null,
-      isJson: true,
-    }
-  }
-  const error = isRecord(body.error) ? body.error : body
-  const inner = isRecord(error.innererror) ? error.innererror : {}
-  const codes = [error.code, error.type, error.error_type, inner.code].flatMap((code) =>
-    typeof code === 'string' && code !== '' ? [code.slice(0, CODE_LENGTH_MAX).toLowerCase()] : [],
-  )
-  const param = typeof error.param === 'string' ? oneLine(redact(error.param), PARAM_LENGTH_MAX) : ''
+  const records = recordsOf(body)
+  const given = records.flatMap((one) => CODE_KEYS.flatMap((key) => textsOf(one[key])))
+  const param = records.flatMap(paramsOf).map((one) => oneLine(redact(one), PARAM_LENGTH_MAX))
   return {
-    message: messageIn(messageOf(error, body)),
-    codes,
-    status: statusOf(error.code),
-    param: param === '' ? null : param,
+    message: oneLine(redact(wordsOf(body)), MESSAGE_LENGTH_MAX),
+    codes: given.map((code) => code.slice(0, CODE_LENGTH_MAX).toLowerCase()),
+    status: records.map((one) => statusOf(one.code ?? one.status)).find((status) => status !== null) ?? null,
+    param: param.find((one) => one !== '') ?? null,
     isJson: true,
   }
 }
 
-function messageOf(error: Record<string, unknown>, body: Record<string, unknown>): string {
-  for (const said of [error.message, body.error, body.message, error.detail]) {
-    if (typeof said === 'string') return said
-    if (Array.isArray(said)) return said.slice(0, COMPLAINTS_MAX).map(complaint).filter(Boolean).join('; ')
-  }
-  return ''
+/** Where an error is within an error, and how deep it is looked for. */
+const INNER_KEYS = ['error', 'errors', 'detail', 'details', 'innererror']
+const DEPTH_MAX_OF_ERRORS = 5
+const RECORDS_MAX = 40
+const CODE_KEYS = [
+  'code',
+  'type',
+  'error_type',
+  'error_code',
+  'errorCode',
+  'status',
+  'reason',
+  'Code',
+  '__type',
+]
+
+/** The records that an error is made of, the outermost first. */
+function recordsOf(body: unknown, depth = 0): Record<string, unknown>[] {
+  if (depth > DEPTH_MAX_OF_ERRORS) return []
+  if (Array.isArray(body)) return body.slice(0, COMPLAINTS_MAX).flatMap((one) => recordsOf(one, depth + 1))
+  const passedOn = typeof body === 'string' ? errorWithin(body) : undefined
+  if (passedOn !== undefined) return recordsOf(passedOn, depth + 1)
+  if (!isRecord(body)) return []
+  // What is said of a parameter may quote it.
+  const passedOnIn = paramsOf(body).length > 0 ? [] : MESSAGE_KEYS.map((key) => errorWithin(body[key]))
+  const inner = [...INNER_KEYS.map((key) => body[key]), ...passedOnIn]
+  return [body, ...inner.flatMap((one) => recordsOf(one, depth + 1))].slice(0, RECORDS_MAX)
 }
 
-/** One entry of FastAPI's list of validation errors: where, and what. */
-function complaint(entry: unknown): string {
-  if (!isRecord(entry) || typeof entry.msg !== 'string') return ''
-  const where = Array.isArray(entry.loc) ? entry.loc.slice(0, STEPS_MAX).filter(isStep).join('.') : ''
-  return where === '' ? entry.msg : `${where}: ${entry.msg}`
+/** Texts of an error, the first that is there. */
+const MESSAGE_KEYS = ['message', 'Message', 'msg', 'error_message', 'errorMessage', 'error_description']
+
+function wordsOf(body: unknown, depth = 0): string {
+  if (typeof body === 'string') {
+    const passedOn = depth > DEPTH_MAX_OF_ERRORS ? undefined : errorWithin(body)
+    return (passedOn === undefined ? '' : wordsOf(passedOn, depth + 1)) || body
+  }
+  if (depth > DEPTH_MAX_OF_ERRORS) return ''
+  if (Array.isArray(body))
+    return body
+      .slice(0, COMPLAINTS_MAX)
+      .map((one) => wordsOf(one, depth + 1))
+      .filter(Boolean)
+      .join('; ')
+  if (!isRecord(body)) return ''
+  const { error, errors, detail, title, description, metadata, loc } = body
+  const raw = isRecord(metadata) ? metadata.raw : undefined
+  const said = [isRecord(error) ? error : raw, ...MESSAGE_KEYS.map((key) => body[key])]
+  const words = [...said, error, detail, errors, title, description]
+    .map((one) => wordsOf(one, depth + 1))
+    .find(Boolean)
+  const where = Array.isArray(loc) ? loc.slice(0, STEPS_MAX).filter(isStep).join('.') : ''
+  return where === '' || words === undefined ? (words ?? '') : `${where}: ${words}`
+}
+
+/** What LiteLLM writes before and behind the error of the server behind it. */
+const PASSED_ON =
+  /^(?:litellm\.\w+: )?(?:\w+(?:Error|Exception)(?:: | - ))*(?:Error code: \d+ - )?b?['"]?([[{][\s\S]*[\]}])['"]?[\s.]*(?:Received Model Group=[\s\S]*)?$/
+const PASSED_ON_LENGTH_MAX = 8_192
+
+/** The error that is the text of a message, and all of it; undefined where there is none. */
+function errorWithin(message: unknown): unknown {
+  if (typeof message !== 'string' || message.length > PASSED_ON_LENGTH_MAX) return undefined
+  const [, text] = PASSED_ON.exec(message) ?? []
+  if (text === undefined) return undefined
+  // Python writes what it has parsed with other quotes.
+  const asJson = text.replace(/'(?=[\w{[:,}\] ]|$)|(?<=[{[:, ])'/g, '"').replace(/\bNone\b/g, 'null')
+  const found = parseBody(Buffer.from(text)) ?? parseBody(Buffer.from(asJson))
+  return typeof found === 'object' && found !== null ? found : undefined
+}
+
+/** Python writes what is no parameter as None. */
+function paramsOf({ param }: Record<string, unknown>): string[] {
+  return textsOf(param).filter((one) => one !== 'None')
+}
+
+function textsOf(value: unknown): string[] {
+  return typeof value === 'string' && value !== '' ? [value] : []
 }
 
 function isStep(step: unknown): step is string | number {
