@@ -1,7 +1,7 @@
 // A day of live traffic on the simulated engine, in virtual time, with batch work beside it: Poisson arrivals whose rate
 // goes from a share of what the engine can answer to a larger one and back, as a day's does.
-import { Engine, engineSettings } from '../src/backends/sim/engine/engine.ts'
-import type { EngineOptions } from '../src/domain/simulated-server.ts'
+
+import { Engine, type EngineOptions, engineSettings } from './engine/engine.ts'
 
 export interface Workload {
   /** Tokens of a request: prompt and answer, each from half to one and a half of the mean. */

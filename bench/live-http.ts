@@ -4,7 +4,7 @@
 //
 //   node bench/live-http.ts [--server sim|llama] [--minutes 10] [--workers 1,2] [--seed 1]
 //
-// - `sim`: `offpeak sim --engine` with the slow engine of live.ts, whose steps are long beside what HTTP takes. A second one
+// - `sim`: the simulated engine over HTTP with the slow settings of live.ts, whose steps are long beside what HTTP takes. A second one
 //   gets the same live requests at the same time, and no lines. Tokens are compared with those of a scheduler that knows
 //   everything, in virtual time.
 // - `llama`: llama.cpp's server with SmolLM2-135M, as in `npm run test:engine`. It has one thread and one core, and what else
@@ -17,7 +17,6 @@
 import { execFileSync, spawn } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { Agent, request } from 'undici'
 import { trafficOf } from '../src/backends/openai/server-facts.ts'
 import { freePort } from '../src/engines/engine-access.ts'
@@ -46,7 +45,6 @@ const ASK_MS = 100
 const PROGRESS_MS = 15_000
 /** No live request takes longer, nor the start of a server or the measurement of its capacity. */
 const PATIENCE_MS = 60_000
-const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
 const kind = option('server', 'sim')
 const dayMs = (option('minutes', 10) * 60_000) / DAYS
@@ -85,9 +83,8 @@ async function besideSim(): Promise<void> {
   const known = { engine: SIM_ENGINE, work, capacity, alone, p99Most: SIM_GOAL.p99, run }
   const { batchTokens } = bestKnowingAll(known)
   const start = async (): Promise<string> => {
-    const flags = Object.entries(SIM_ENGINE).flatMap(([key, value]) => [flagOf(key), `${value}`])
-    const { first } = await bench.start(OFFPEAK, ['sim', '--port', '0', '--engine', ...flags])
-    return `${first.replace('offpeak sim listening on ', '')}/v1`
+    const { first } = await bench.start('./engine/engine-server.ts', [JSON.stringify(SIM_ENGINE)])
+    return first
   }
   const traffic = { capacity, promptTokens: SIM_REQUEST.prompt }
   for (const workers of workerCounts) {
@@ -326,8 +323,4 @@ function print(
 
 function named(workers: number): string {
   return workers === 1 ? '1 worker' : `${workers} workers`
-}
-
-function flagOf(key: string): string {
-  return `--${key.replaceAll('_', '-')}`
 }

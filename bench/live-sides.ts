@@ -3,8 +3,8 @@
 
 import { ConcurrencyLimit, type Sent } from '../src/dispatch/concurrency.ts'
 import type { LiveShare } from '../src/dispatch/live/live-share.ts'
-import type { EngineOptions } from '../src/domain/simulated-server.ts'
 import { sentAt } from '../test/fakes/slotted-server.ts'
+import type { EngineOptions } from './engine/engine.ts'
 import { type BatchSide, type Day, type DayResult, SAMPLE_MS, type Workload } from './live-day.ts'
 
 /** As the worker's loops. */

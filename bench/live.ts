@@ -11,7 +11,7 @@
 //                      [--policy fcfs] [--trace 30]
 
 import { LiveShare } from '../src/dispatch/live/live-share.ts'
-import type { EngineOptions } from '../src/domain/simulated-server.ts'
+import type { EngineOptions } from './engine/engine.ts'
 import { Bench, option, rounded } from './harness.ts'
 import {
   type BatchSide,

@@ -48,7 +48,7 @@ async function startService(config: Config, options: ServeOptions): Promise<Runn
   const { forkWorkers, workerCount } = await import('./compose/fork-worker.ts')
   // With --upstream, the server has to say first what there is to work on.
   const isKnown = options.role === 'all' && options.upstream === undefined
-  const workers = isKnown ? forkWorkers(workerCount(config), options.early) : null
+  const workers = isKnown ? forkWorkers(workerCount(config)) : null
   const { serve } = await import('./compose/serve.ts')
   return await serve(config, options, (name) => set(env[name]), workers)
 }

@@ -11,8 +11,7 @@ import type { Rekeyed } from '../admin/rekey.ts'
 import type { Config } from '../config/config.ts'
 import type { ConfigFlags as ConfigOverrides } from '../config/load.ts'
 import type { Clock } from '../domain/clock.ts'
-import type { EngineOptions, SimOptions } from '../domain/simulated-server.ts'
-import type { EarlyStart } from '../engines/early-start.ts'
+import type { SimOptions } from '../domain/simulated-server.ts'
 import type { ApiKeyObject } from '../wire/project.ts'
 import type { Terminal } from './terminal/terminal.ts'
 
@@ -106,8 +105,6 @@ export interface ServeOptions {
   upstream?: string | undefined
   /** The variable that holds the API key of that server. */
   upstreamKeyEnv?: string | undefined
-  /** An engine of the configuration that runs already, for the worker of the service. */
-  early?: EarlyStart | null
   /** A service of one command: it sends lines of those batches alone that `Running.answer` names. */
   embedded?: {
     /** No other process may use the stores. */
@@ -159,6 +156,4 @@ interface SimOrder extends SimOptions {
   port: number
   /** A file to which one line for each request is appended. */
   log_file: string | null
-  /** Null: answers take `latency_ms`. */
-  engine: EngineOptions | null
 }

@@ -7,7 +7,6 @@ import { Failure } from '../cli/terminal/failure.ts'
 import { type Config, startsEngines } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
-import type { EarlyStart } from '../engines/early-start.ts'
 import type { Metrics } from '../metrics/metrics-text.ts'
 import type { FromWorker, ToWorker } from './worker-process.ts'
 
@@ -37,14 +36,11 @@ export interface WorkerProcesses {
   failed: Promise<never>
 }
 
-/**
- * Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on.
- * `early`: an engine that is theirs from now on.
- */
-export function forkWorkers(count: number, early: EarlyStart | null = null): WorkerProcesses {
+/** Starts the processes immediately, so that they load while the caller opens the stores; they work from `begin` on. */
+export function forkWorkers(count: number): WorkerProcesses {
   /** A process that replaces a crashed one begins with the latest configuration. */
   let start: Start | null = null
-  const workers = Array.from({ length: count }, (_, at) => forkWorker(() => start, at === 0 ? early : null))
+  const workers = Array.from({ length: count }, () => forkWorker(() => start))
   const tellAll = (message: ToWorker): void => {
     for (const worker of workers) worker.tell(message)
   }
@@ -91,9 +87,8 @@ interface WorkerProcess extends Pick<WorkerProcesses, 'stop' | 'failed'> {
   metrics(): Promise<Metrics | null>
 }
 
-function forkWorker(startOf: () => Start | null, early: EarlyStart | null): WorkerProcess {
-  let child = spawnWorker(early)
-  let inheritance = early?.handOver()
+function forkWorker(startOf: () => Start | null): WorkerProcess {
+  let child = spawnWorker()
   let exited = once(child, 'exit')
   let stopping = false
   const crashes: number[] = []
@@ -104,9 +99,7 @@ function forkWorker(startOf: () => Start | null, early: EarlyStart | null): Work
     const start = startOf()
     if (start === null) throw new Error('a worker process began without a configuration')
     const ended = exited
-    const order = { ...start, ...(inheritance && { engine: inheritance }) }
-    inheritance = undefined
-    await ready(child, ended, order)
+    await ready(child, ended, start)
     void ended.then(([code, signal]) => {
       if (!stopping) replace(log, `the worker process exited with ${signal ?? code}`)
     }, failed.reject)
@@ -143,13 +136,13 @@ function forkWorker(startOf: () => Start | null, early: EarlyStart | null): Work
   }
 }
 
-function spawnWorker(early: EarlyStart | null = null): ChildProcess {
+function spawnWorker(): ChildProcess {
   const file = import.meta.url.endsWith('.ts') ? './worker-process.ts' : './worker-process.js'
   return fork(new URL(file, import.meta.url), {
     env: { ...process.env, ...WORKER_ENV },
     serialization: 'advanced',
     // Standard output belongs to the command.
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc', ...(early?.ends ?? [])],
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
   })
 }
 

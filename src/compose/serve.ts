@@ -71,8 +71,7 @@ export async function serve(
     return await startWorkerRole(configured, load, served, log)
   }
   // The worker processes load while this one opens the stores.
-  const workers =
-    forked ?? (options.role === 'all' ? forkWorkers(workerCount(configured), options.early) : null)
+  const workers = forked ?? (options.role === 'all' ? forkWorkers(workerCount(configured)) : null)
   let session: Session | null = null
   try {
     const stores = await openStores(configured)

@@ -16,7 +16,6 @@ test('lines in flight leave files to the stores, however many addresses a name h
     clock: testClock(),
     log: { info() {}, warn() {}, error() {} },
     addressesOf: () => addresses,
-    earlyEngine: null,
     openFilesMax: () => 48 + 120,
   })
   const first = configured.of(config).get('m') ?? []

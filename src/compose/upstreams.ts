@@ -26,7 +26,7 @@ import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
-import { type EarlyEngine, Engine } from '../engines/engine.ts'
+import { Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
 import { Machine } from '../engines/machine.ts'
@@ -82,8 +82,6 @@ interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   budget: ResponseMemory
   /** What a name with `discover: dns` resolves to; empty while that is not known. */
   addressesOf: (host: string) => readonly string[]
-  /** Of the only engine that is configured. */
-  earlyEngine: EarlyEngine | null
   /** How many files the process may open; what the system says by default. */
   openFilesMax?: () => number
 }
@@ -244,11 +242,10 @@ export function batchApiOf(
 
 function backendMaker(
   config: Config,
-  { budget, clock, log, earlyEngine }: UpstreamDeps,
+  { budget, clock, log }: UpstreamDeps,
   engines: Map<string, Engine>,
 ): (of: ServerConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
-  let early = earlyEngine
 
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
@@ -291,9 +288,7 @@ function backendMaker(
       output: outputFileOf(config.data_dir, name, model),
       newPlace,
       accessTo,
-      early,
     })
-    early = null
     engines.set(key, engine)
     return engine
   }

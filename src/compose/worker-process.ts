@@ -5,14 +5,13 @@
 import type { Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
-import { type Inheritance, inherit } from '../engines/early-start.ts'
 import { type Metrics, ProcessRegistry } from '../metrics/metrics-text.ts'
 import { makeLog } from './log.ts'
 import { releaseMemoryWhenIdle } from './release-memory.ts'
 import { type StartedWorker, startWorker } from './worker.ts'
 
 export type ToWorker =
-  | { start: Config; onlyBatches: readonly string[] | undefined; engine?: Inheritance }
+  | { start: Config; onlyBatches: readonly string[] | undefined }
   | { answer: string }
   | { reload: Config }
   | 'wake'
@@ -20,8 +19,6 @@ export type ToWorker =
   | 'stop'
 export type FromWorker = 'ready' | { metrics: Metrics }
 
-/** After the channel to the parent process. */
-const ENGINE_FD = 4
 const registry = new ProcessRegistry('worker')
 let running: (StartedWorker & { log: Log; stop_ms_max: number }) | null = null
 /** The batches that a service of one command answers. */
@@ -45,7 +42,7 @@ process.on('message', (message: ToWorker) => {
     running?.worker.wake()
   } else {
     for (const id of message.onlyBatches ?? []) onlyBatches.add(id)
-    void begin(message.start, message.engine, message.onlyBatches && onlyBatches)
+    void begin(message.start, message.onlyBatches && onlyBatches)
   }
 })
 process.on('disconnect', () => {
@@ -58,14 +55,8 @@ process.on('SIGINT', () => {})
 process.on('SIGTERM', () => {})
 process.on('SIGHUP', () => {})
 
-/** `engine`: one that runs already. */
-async function begin(
-  config: Config,
-  engine: Inheritance | undefined,
-  only: ReadonlySet<string> | undefined,
-): Promise<void> {
-  const earlyEngine = engine && inherit(engine, ENGINE_FD)
-  const hooks = { metrics: registry, earlyEngine, onlyBatches: only }
+async function begin(config: Config, only: ReadonlySet<string> | undefined): Promise<void> {
+  const hooks = { metrics: registry, onlyBatches: only }
   const log = makeLog(config)
   const started = await startWorker(config, log, hooks)
   running = { ...started, log, stop_ms_max: config.worker.drain_ms + STOP_EXTRA_MS }

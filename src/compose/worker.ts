@@ -7,7 +7,6 @@ import { placeOf } from '../domain/bucket-url.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
 import type { Log } from '../domain/log.ts'
 import type { Tracing } from '../domain/tracing.ts'
-import type { EarlyEngine } from '../engines/engine.ts'
 import { type FetchDeps, fetchInput } from '../intake/fetch-input.ts'
 import { validateFile } from '../intake/file-index.ts'
 import { planBatch } from '../intake/plan.ts'
@@ -60,7 +59,6 @@ export type WorkerHooks = Pick<WorkerOptions, 'onEnded' | 'onTask' | 'onlyBatche
   /** Where the worker's metrics go. */
   metrics?: Registry
   tracing?: Tracing | undefined
-  earlyEngine?: EarlyEngine | undefined
 }
 
 function discoveredHosts({ models }: Config): Set<string> {
@@ -121,7 +119,6 @@ export function makeReloadable(
     clock,
     log,
     addressesOf: (host) => discovery.of(host),
-    earlyEngine: hooks.earlyEngine ?? null,
   })
   let current = config
   const upstreams = configured.of(config)

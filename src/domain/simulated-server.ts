@@ -39,30 +39,6 @@ export interface SimOptions {
   streams?: boolean
 }
 
-/** Of the engine that it simulates, if it does. Absent ones are as the engine has them. */
-export interface EngineOptions {
-  /** Requests in a step, at most (vLLM: --max-num-seqs). */
-  max_num_seqs?: number | undefined
-  /** Tokens computed in a step, at most (vLLM: --max-num-batched-tokens). */
-  max_num_batched_tokens?: number | undefined
-  /** Blocks of the KV cache. */
-  kv_blocks?: number | undefined
-  /** Tokens of a block. */
-  block_tokens?: number | undefined
-  /** Whether prompts keep their blocks for prompts that begin alike. */
-  prefix_caching?: boolean | undefined
-  /** Requests that may wait; beyond it 503 (SGLang: --max-queued-requests). Null: any number. */
-  queue_max?: number | null | undefined
-  /** Whether a request's `priority` orders the queue; without it, a priority is refused (vLLM). */
-  scheduling_policy?: 'fcfs' | 'priority' | undefined
-  /** Milliseconds of every step. */
-  step_ms?: number | undefined
-  /** Milliseconds for each request that gets its next token in the step. */
-  seq_ms?: number | undefined
-  /** Milliseconds for each token of a prompt. */
-  prefill_token_ms?: number | undefined
-}
-
 interface Range {
   min: number
   max: number

@@ -2,13 +2,11 @@
 // file. A shell script ensures that no process remains, however the worker ends.
 import { spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { once } from 'node:events'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { appendFile, mkdir, rename, stat } from 'node:fs/promises'
-import { Socket } from 'node:net'
 import { constants } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import type { Duplex, Readable } from 'node:stream'
+import type { Duplex } from 'node:stream'
 import { sleep, systemClock } from '../domain/clock.ts'
 
 // The shell script that runs an engine. The worker has the other end of fd 3: a line on it, or its end (however the
@@ -81,13 +79,6 @@ export interface EngineProcess {
 
 export type LaunchEngine = (order: EngineOrder, output: EngineOutput) => EngineProcess
 
-/** The pipes to an engine; closing them stops it. */
-export interface EngineEnds {
-  /** The other end of the guard's fd 3. */
-  control: Duplex
-  output: readonly [stdout: Readable, stderr: Readable]
-}
-
 /** How its process ended, as far as that is seen from outside. */
 interface Exit {
   code: number | null
@@ -95,17 +86,7 @@ interface Exit {
   error?: Error
 }
 
-export const launchEngine: LaunchEngine = (order, output) => {
-  const { pid, tag, ends, exit } = spawnEngine(order)
-  return engineProcess({ pid, tag, program: order.command[0] ?? '' }, ends, exit, output)
-}
-
-export function spawnEngine({ command, env, folder, files }: EngineOrder): {
-  pid: number | undefined
-  tag: string
-  ends: EngineEnds
-  exit: Promise<Exit>
-} {
+export const launchEngine: LaunchEngine = ({ command, env, folder, files }, output) => {
   const tag = randomUUID()
   for (const [path, text] of Object.entries(files)) {
     mkdirSync(dirname(path), { mode: 0o700, recursive: true })
@@ -127,42 +108,9 @@ export function spawnEngine({ command, env, folder, files }: EngineOrder): {
   })
   const { pid, stdout, stderr } = child
   if (stdout === null || stderr === null) throw new Error('an engine was started without pipes')
-  return { pid, tag, ends: { control: child.stdio[3] as Duplex, output: [stdout, stderr] }, exit }
-}
-
-/** An engine that another process has started, whose ends this one has as three file descriptors from `fd` on. */
-export function inheritedEngine(
-  started: Started,
-  fd: number,
-  read: readonly string[],
-  output: EngineOutput,
-): EngineProcess {
-  const end = (at: number): Socket => {
-    const socket = new Socket({ fd: fd + at })
-    // What the other process has read already.
-    if (read[at]) socket.unshift(read[at])
-    return socket
-  }
-  const [control, stdout, stderr] = [end(0), end(1), end(2)]
-  const exit = once(control, 'end').then(
-    () => ({ code: null, signal: null }),
-    () => ({ code: null, signal: null }),
-  )
-  return engineProcess(started, { control, output: [stdout, stderr] }, exit, output)
-}
-
-export interface Started {
-  pid: number | undefined
-  tag: string
-  program: string
-}
-
-function engineProcess(
-  { pid, tag, program }: Started,
-  { control, output: streams }: EngineEnds,
-  exit: Promise<Exit>,
-  output: EngineOutput,
-): EngineProcess {
+  const streams = [stdout, stderr]
+  // The other end of the guard's fd 3; closing it stops the engine.
+  const control = child.stdio[3] as Duplex
   let status = ''
   control.on('data', (piece: Buffer) => {
     status += piece.toString()
@@ -187,7 +135,7 @@ function engineProcess(
     void outputRead.then(() => read.abort())
     await sleep(systemClock, OUTPUT_MS_MAX, read.signal)
     control.destroy()
-    return howItEnded(status.trim(), code, signal, program)
+    return howItEnded(status.trim(), code, signal, command[0] ?? '')
   })
   return {
     pid,

@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { testClock } from '../../test/fakes/clock.ts'
 import type { BackendCall, BackendResult } from '../backends/backend.ts'
-import { type EarlyEngine, Engine } from './engine.ts'
-import { type EngineOrder, EngineOutput } from './engine-process.ts'
+import { Engine } from './engine.ts'
+import type { EngineOrder } from './engine-process.ts'
 import { Machine } from './machine.ts'
 
 const LANE = {}
@@ -62,9 +62,8 @@ function begin(limits: { start_timeout_ms?: number; idle_timeout_ms?: number; st
     idle_timeout_ms: 30_000,
     ...limits,
   }
-  const make = (name: string, early: EarlyEngine | null = null): Engine =>
+  const make = (name: string): Engine =>
     new Engine({
-      early,
       name,
       model: 'm',
       spec,
@@ -133,30 +132,6 @@ test('one that is to be started a few times only lets its lines fail then, with 
   const result = await send(CALL)
   assert.ok(result.kind === 'refused' && result.code === 'upstream_unavailable')
   assert.equal(result.message, 'The server a exited with 1 (out of memory); it was started 2 times.')
-})
-
-test('one that was started before is used at its first start, and ends with the worker if no line came', async () => {
-  const { make, wants, processes, state, clock, output } = begin()
-  const early = () => ({
-    process: new FakeProcess({ command: [], env: {}, folder: null, files: {} }),
-    output: new EngineOutput(output),
-    place: { port: 9, folder: null },
-    api_key: 'k',
-    at: clock.now(),
-  })
-  const [used, unused] = [early(), early()]
-  const engine = make('a', used)
-  state.healthy = true
-  wants(1, engine)
-  await clock.advance(0)
-  assert.deepEqual([engine.state, processes.length], ['ready', 0])
-  used.process.exit('was killed by SIGKILL')
-  await clock.advance(1_000)
-  wants(1, engine)
-  await clock.advance(0)
-  assert.equal(processes.length, 1, 'a second start is its own')
-  await make('b', unused).close()
-  assert.ok(unused.process.isStopped)
 })
 
 test('one that is not ready in time is killed, and started again after pauses that double', async () => {

@@ -58,18 +58,6 @@ interface EngineOptions {
   output: string
   newPlace: (spec: EngineConfig) => Promise<EnginePlace>
   accessTo: (place: EnginePlace, process: EngineProcess) => EngineAccess
-  /** Takes the place of its first start. */
-  early?: EarlyEngine | null
-}
-
-/** A process that was started before lines wait for it. */
-export interface EarlyEngine {
-  process: EngineProcess
-  output: EngineOutput
-  place: EnginePlace
-  api_key: string
-  /** When it was started (Unix ms). */
-  at: number
 }
 
 type State = 'stopped' | 'queued' | 'starting' | 'ready' | 'stopping' | 'failed'
@@ -87,7 +75,6 @@ export class Engine implements ServerOnDemand, Tenant {
   #state: State = 'stopped'
   #since: number
   #process: EngineProcess | null = null
-  #early: EarlyEngine | null
   #output: EngineOutput | null = null
   /** How it is reached, once it is ready. */
   #reached: { access: EngineAccess; api_key: string } | null = null
@@ -116,7 +103,6 @@ export class Engine implements ServerOnDemand, Tenant {
   constructor(options: EngineOptions) {
     this.#options = options
     this.name = options.name
-    this.#early = options.early ?? null
     this.#since = options.clock.now()
     this.#busyAt = this.#since
     this.#startMs = options.spec.start_timeout_ms
@@ -237,7 +223,7 @@ export class Engine implements ServerOnDemand, Tenant {
     this.#alarm?.abort()
     const { machine } = this.#options
     if (this.#state === 'queued') machine.leave(this)
-    await Promise.all([this.#early?.process.stop(), this.#end()])
+    await this.#end()
     // Its room is free only now: after a reload, another may take it.
     machine.leave(this)
   }
@@ -287,13 +273,11 @@ export class Engine implements ServerOnDemand, Tenant {
     const { spec, model, launch, newPlace, clock, log } = this.#options
     this.#become('starting')
     this.#isStopped = false
-    const early = this.#early
-    this.#early = null
-    const { at: begun, api_key } = early ?? { at: clock.now(), api_key: newApiKey() }
-    const place = early?.place ?? (await newPlace(spec))
+    const [begun, api_key] = [clock.now(), newApiKey()]
+    const place = await newPlace(spec)
     if (this.#closed || this.#state !== 'starting') return
-    const output = early?.output ?? new EngineOutput(this.#options.output)
-    const process = early?.process ?? launch(orderOf(spec, place, { api_key, model }, gpus), output)
+    const output = new EngineOutput(this.#options.output)
+    const process = launch(orderOf(spec, place, { api_key, model }, gpus), output)
     this.#process = process
     this.#output = output
     const fields = { engine: this.name, pid: process.pid, port: place.port, output: output.path }

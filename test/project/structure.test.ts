@@ -324,7 +324,7 @@ describe('pages that follow tables', () => {
 
   test('npm test runs each test file once, but for the long ones', () => {
     const grouped = Object.values(GROUPS).flat()
-    const all = globSync('{src,test}/**/*.test.ts', { cwd: ROOT, exclude: ['**/*.long.test.ts'] })
+    const all = globSync('{src,test,bench}/**/*.test.ts', { cwd: ROOT, exclude: ['**/*.long.test.ts'] })
     assert.deepEqual(grouped.sort(), all.sort())
     const files = Object.keys(GROUPS).map((name) => `test/groups/${name}.ts`)
     assert.deepEqual(globSync('test/groups/*', { cwd: ROOT }).sort(), files.sort())

@@ -37,7 +37,7 @@ function groups() {
     'service-1': part(1),
     'service-2': part(2),
     'service-3': part(3),
-    units: files('src/**/*.test.ts').filter((file) => !file.startsWith('src/http/')),
+    units: files('{src,bench}/**/*.test.ts').filter((file) => !file.startsWith('src/http/')),
     http: files('src/http/**/*.test.ts'),
     'times-of-ids': TIMES_OF_IDS,
   }

@@ -3,12 +3,10 @@
 import { once } from 'node:events'
 import { createWriteStream, type WriteStream } from 'node:fs'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
-import { type Clock, steadyClock, systemClock } from '../../domain/clock.ts'
+import { type Clock, systemClock } from '../../domain/clock.ts'
 import { ENDPOINT_PATHS } from '../../domain/endpoint.ts'
 import { http } from '../../domain/http-module.ts'
-import type { EngineOptions, SimOptions } from '../../domain/simulated-server.ts'
-import { engineSettings } from './engine/engine.ts'
-import { ServedEngine } from './engine/served-engine.ts'
+import type { SimOptions } from '../../domain/simulated-server.ts'
 import { SIM_CREATED } from './simulated-answer.ts'
 import { errorText, type SimResponse, type SimStats, Simulator } from './simulator.ts'
 
@@ -18,9 +16,24 @@ export interface SimServerOptions extends SimOptions {
   host?: string
   /** A file to which every call is appended as it arrives: see CallLog. */
   log_file?: string | null
-  /** Answers take the time that a simulated engine takes for them, and not `latency_ms`. Default null. */
-  engine?: EngineOptions | null
+  /** Decides when answers are sent, and not `latency_ms`; for benchmarks. */
+  engine?: AnswerTiming
   clock?: Clock
+}
+
+/** Sends complete answers as an engine that works on all of them at once would. */
+export interface AnswerTiming {
+  /** `done` is called once, when nothing more is worked on for this request. */
+  serve(
+    body: Uint8Array,
+    answer: { text: string; prompt_tokens: number; completion_tokens: number },
+    response: ServerResponse,
+    reply: (status: number, text: string) => void,
+    done: () => void,
+  ): void
+  /** Its page of metrics. */
+  metrics(model: string): string
+  close(): void
 }
 
 interface SimServer {
@@ -37,10 +50,7 @@ const MODEL_WHEN_ANY = 'sim-1'
 
 /** Resolves when it listens; rejects when it cannot (the port is taken) or an option makes no sense. */
 export async function simServer(options: SimServerOptions): Promise<SimServer> {
-  const { host = '127.0.0.1', clock = systemClock } = options
-  const engine = options.engine
-    ? new ServedEngine(engineSettings(options.engine), options.clock ?? steadyClock)
-    : null
+  const { host = '127.0.0.1', clock = systemClock, engine = null } = options
   const simulator = new Simulator({ ...options, streams: engine !== null })
   const log = options.log_file ? new CallLog(options.log_file) : null
 

@@ -7,7 +7,6 @@ import { apiKeyPath, type Config } from '../../config/config.ts'
 import { isTerminal } from '../../domain/batch.ts'
 import { keyProblem } from '../../domain/credentials.ts'
 import { sentence } from '../../domain/text.ts'
-import type { EarlyStart } from '../../engines/early-start.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import type { RunEngine } from '../engine-flags.ts'
 import type { ConfigFlags, Launch, ServeOptions, Shell } from '../shell.ts'
@@ -71,7 +70,6 @@ export async function connectOrEmbed(
   flags: ConfigFlags & {
     upstream?: string | undefined
     upstreamKeyEnv?: string | undefined
-    estimate?: boolean | undefined
   },
   { view, signal }: Pick<Watch, 'view' | 'signal'>,
   engine: RunEngine | null = null,
@@ -86,13 +84,8 @@ export async function connectOrEmbed(
   const given = await shell.launch.loadConfig(flags)
   const now = shell.clock.now()
   const config = engine?.apply(given, now) ?? given
-  const early = engine === null || flags.estimate ? null : await startEngine(config, now)
   const { upstream, upstreamKeyEnv } = flags
-  const options = { upstream, upstreamKeyEnv, early }
-  const service = await embed(shell.launch, config, options).catch((error: unknown) => {
-    early?.stop()
-    throw error
-  })
+  const service = await embed(shell.launch, config, { upstream, upstreamKeyEnv })
   return connectEmbedded(shell, flags, config, service, signal, view)
 }
 
@@ -118,18 +111,6 @@ function connectEmbedded(
       await service.stop()
     },
   }
-}
-
-/** Its start takes longer than that of the service, so it begins first. */
-async function startEngine({ models, data_dir }: Config, now: number): Promise<EarlyStart | null> {
-  const upstream = models[0]?.upstreams[0]
-  if (upstream?.type !== 'openai' || upstream.engine === null) return null
-  const [{ EarlyStart }, { outputFileOf }] = await Promise.all([
-    import('../../engines/early-start.ts'),
-    import('../../engines/engine-process.ts'),
-  ])
-  const { engine, name, model } = upstream
-  return await EarlyStart.begin(engine, model, outputFileOf(data_dir, name, model), now)
 }
 
 interface Embedded {

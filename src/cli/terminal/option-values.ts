@@ -96,12 +96,6 @@ export function fraction(text: string): number {
   throw new InvalidArgumentError('Expected a fraction from 0 to 1.')
 }
 
-export function milliseconds(text: string): number {
-  const value = /^\d*\.?\d+$/.test(text) ? Number(text) : Number.NaN
-  if (value >= 0) return value
-  throw new InvalidArgumentError('Expected a number of milliseconds.')
-}
-
 /** `20`, or `100..300` */
 export function range(text: string): { min: number; max: number } {
   const match = /^(\d+(?:\.\d+)?)(?:\.\.(\d+(?:\.\d+)?))?$/.exec(text)

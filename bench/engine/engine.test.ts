@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import type { EngineOptions } from '../../../domain/simulated-server.ts'
-import { Engine, engineSettings } from './engine.ts'
+import OpenAI from 'openai'
+import { request } from 'undici'
+import { simServer } from '../../src/backends/sim/sim-server.ts'
+import { steadyClock } from '../../src/domain/clock.ts'
+import { Engine, type EngineOptions, engineSettings } from './engine.ts'
+import { ServedEngine } from './served-engine.ts'
 
 const PLAIN: EngineOptions = { step_ms: 10, seq_ms: 1, prefill_token_ms: 0.1, block_tokens: 16 }
 
@@ -121,4 +125,62 @@ test('options that make no sense are named', () => {
   assert.throws(() => engineSettings({ kv_blocks: 0 }), /kv_blocks must be at least 1/)
   assert.throws(() => engineSettings({ step_ms: -1 }), /step_ms must be at least 0/)
   assert.throws(() => engineSettings({ max_num_batched_tokens: 8 }), /at least max_num_seqs/)
+})
+
+async function serve(options: EngineOptions) {
+  const server = await simServer({ port: 0, engine: new ServedEngine(engineSettings(options), steadyClock) })
+  return Object.assign(server, { [Symbol.asyncDispose]: () => server.close() })
+}
+
+async function post(base_url: string, body: string): Promise<{ status: number; text: string }> {
+  const answer = await request(`${base_url}/chat/completions`, { method: 'POST', body })
+  return { status: answer.statusCode, text: await answer.body.text() }
+}
+
+test('behind the simulated engine, answers stream token by token, and its metrics are those of vLLM', async () => {
+  const engine = { step_ms: 1, seq_ms: 0, prefill_token_ms: 0 }
+  await using server = await serve(engine)
+  const { base_url } = server
+  const client = new OpenAI({ baseURL: base_url, apiKey: 'any', maxRetries: 0 })
+  const asked = { model: 'm', messages: [{ role: 'user' as const, content: 'hi' }], max_tokens: 9 }
+  const whole = await client.chat.completions.create(asked)
+  let text = ''
+  let pieces = 0
+  let usage: OpenAI.CompletionUsage | null = null
+  const stream = await client.chat.completions.create({
+    ...asked,
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  for await (const chunk of stream) {
+    const piece = chunk.choices[0]?.delta.content ?? ''
+    if (piece !== '') pieces++
+    text += piece
+    usage = chunk.usage ?? usage
+  }
+  assert.equal(pieces, 9)
+  assert.match(text, /^Simulated answer /)
+  assert.deepEqual(usage, whole.usage)
+  await assert.rejects(
+    client.chat.completions.create({ ...asked, ...{ priority: 3 } }),
+    /priority scheduling is not enabled/,
+  )
+  const metrics = await request(base_url.replace('/v1', '/metrics'))
+  const shown = await metrics.body.text()
+  assert.match(shown, /^vllm:num_requests_running\{.*\} 0$/m)
+  assert.match(shown, /^vllm:generation_tokens_total\{.*\} 18$/m)
+})
+
+test('the simulated engine refuses what its queue has no place for', async () => {
+  const engine = { max_num_seqs: 1, queue_max: 1, step_ms: 20 }
+  await using server = await serve(engine)
+  const { base_url } = server
+  const texts = ['a', 'b', 'c', 'd'].map((content) =>
+    JSON.stringify({ model: 'm', messages: [{ role: 'user', content }], max_tokens: 3 }),
+  )
+  const answers = await Promise.all(texts.map((text) => post(base_url, text)))
+  const refused = answers.filter(({ status }) => status === 503)
+  assert.ok(refused.length > 0)
+  assert.match(refused[0]!.text, /request queue is full/)
+  assert.ok(answers.some(({ status }) => status === 200))
 })

@@ -2,7 +2,6 @@
 // token, the rest of the step's tokens computes prompts in pieces, and requests wait for a slot, for blocks of the KV
 // cache, and for their turn. A request that finds no block for its next token preempts another, which computes
 // everything again later. Time passes by `advance` alone, so the same engine runs on a virtual clock and behind HTTP.
-import type { EngineOptions } from '../../../domain/simulated-server.ts'
 
 interface EngineRequest {
   prompt_tokens: number
@@ -276,7 +275,31 @@ function missing({ request, computed, generated }: Sequence): number {
 }
 
 // Settings of the simulated engine. The defaults are those of Llama 3.1 8B on one H100 with vLLM's defaults, as far as
-// they are published; docs/simulator.md names the source of each.
+// they are published; README.md beside this file names the source of each.
+
+/** Absent ones are as in the table of README.md. */
+export interface EngineOptions {
+  /** Requests in a step, at most (vLLM: --max-num-seqs). */
+  max_num_seqs?: number | undefined
+  /** Tokens computed in a step, at most (vLLM: --max-num-batched-tokens). */
+  max_num_batched_tokens?: number | undefined
+  /** Blocks of the KV cache. */
+  kv_blocks?: number | undefined
+  /** Tokens of a block. */
+  block_tokens?: number | undefined
+  /** Whether prompts keep their blocks for prompts that begin alike. */
+  prefix_caching?: boolean | undefined
+  /** Requests that may wait; beyond it 503 (SGLang: --max-queued-requests). Null: any number. */
+  queue_max?: number | null | undefined
+  /** Whether a request's `priority` orders the queue; without it, a priority is refused (vLLM). */
+  scheduling_policy?: 'fcfs' | 'priority' | undefined
+  /** Milliseconds of every step. */
+  step_ms?: number | undefined
+  /** Milliseconds for each request that gets its next token in the step. */
+  seq_ms?: number | undefined
+  /** Milliseconds for each token of a prompt. */
+  prefill_token_ms?: number | undefined
+}
 
 export type EngineSettings = { [K in keyof EngineOptions]-?: Exclude<EngineOptions[K], undefined | null> }
 

@@ -1,24 +1,15 @@
 // The simulated engine behind HTTP: it signals when the simulator's answer, or each of its tokens, is ready.
 import { hash } from 'node:crypto'
-import type { ServerResponse } from 'node:http'
-import { Alarm, type Clock } from '../../../domain/clock.ts'
-import { isRecord } from '../../../domain/json-record.ts'
-import { errorText } from '../simulator.ts'
+import type { AnswerTiming } from '../../src/backends/sim/sim-server.ts'
+import { errorText } from '../../src/backends/sim/simulator.ts'
+import { Alarm, type Clock } from '../../src/domain/clock.ts'
+import { isRecord } from '../../src/domain/json-record.ts'
 import { Engine, type EngineSettings, type EngineStats } from './engine.ts'
 
 /** Bytes of English text per token, about. */
 const TOKEN_BYTES = 4
 
-/** A complete answer of the simulator. */
-interface EngineAnswer {
-  text: string
-  prompt_tokens: number
-  completion_tokens: number
-}
-
-type Reply = (status: number, text: string) => void
-
-export class ServedEngine {
+export class ServedEngine implements AnswerTiming {
   readonly #engine: Engine
   readonly #clock: Clock
   readonly #alarm: Alarm
@@ -38,13 +29,7 @@ export class ServedEngine {
   }
 
   /** `done` is called once, when nothing more is worked on for this request. */
-  serve(
-    body: Uint8Array,
-    answer: EngineAnswer,
-    response: ServerResponse,
-    reply: Reply,
-    done: () => void,
-  ): void {
+  serve(...[body, answer, response, reply, done]: Parameters<AnswerTiming['serve']>): void {
     const request: Record<string, unknown> = JSON.parse(Buffer.from(body).toString())
     const priority = typeof request.priority === 'number' ? request.priority : 0
     const output_tokens = Math.max(1, answer.completion_tokens)
