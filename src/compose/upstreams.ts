@@ -97,7 +97,13 @@ function openFilesMax(): number {
 
 const LIMITS = '/proc/self/limits'
 
-/** The upstreams of a configuration. An upstream that is the same in the next one is kept with its learned state. */
+/** A server that the configuration or discovery left out is known for so long, if it is named again. */
+const REMEMBERED_MS = 10 * 60_000
+
+/**
+ * The upstreams of a configuration. An upstream that is the same in the next one is kept; the same server with other
+ * settings goes on with the lines in flight, the health and the concurrency of before.
+ */
 export class ConfiguredUpstreams {
   readonly #makeBackend: (of: ServerConfig, address: string | null) => Backend
   /** By what starts them. */
@@ -107,6 +113,8 @@ export class ConfiguredUpstreams {
   readonly #addressesOf: (host: string) => readonly string[]
   readonly #openFilesMax: () => number
   #known = new Map<string, Upstream>()
+  /** By model and address; `leftAt`: when it was left out (Unix ms), null while it is in use. */
+  readonly #servers = new Map<string, { upstream: Upstream; leftAt: number | null }>()
   #liveServers = new Map<string, LiveServer>()
 
   constructor(config: Config, deps: UpstreamDeps) {
@@ -125,11 +133,32 @@ export class ConfiguredUpstreams {
     const upstreams = new Map(
       config.models.map(({ model, upstreams }) => [
         model.id,
-        upstreams.flatMap((one) =>
-          this.#addresses(one).map((address) => this.#upstream(model.id, one, address, worker_max, before)),
-        ),
+        upstreams.flatMap((one, i) => {
+          // Of two that are alike, the first is the first of before.
+          const alike = upstreams.slice(0, i).filter((other) => placeOf(other) === placeOf(one)).length
+          const keyOf = (address: string | null): string =>
+            JSON.stringify([model.id, placeOf(one), alike, address])
+          return this.#addresses(one).map((address, nth) => {
+            const known = this.#servers.get(keyOf(address))
+            // What a name stood for before it was resolved.
+            const unresolved = address !== null && nth === 0 ? this.#servers.get(keyOf(null)) : undefined
+            const earlier = known ?? unresolved
+            if (address !== null) this.#servers.delete(keyOf(null))
+            const upstream = this.#upstream(
+              model.id,
+              one,
+              address,
+              worker_max,
+              before,
+              earlier?.upstream ?? null,
+            )
+            this.#servers.set(keyOf(address), { upstream, leftAt: null })
+            return upstream
+          })
+        }),
       ]),
     )
+    this.#forgetServers()
     // An engine may be the backend of several.
     const backendOf = (one: Upstream): object => one.onDemand ?? one
     const used = new Set([...this.#known.values()].map(backendOf))
@@ -138,6 +167,17 @@ export class ConfiguredUpstreams {
     // One that ends with its last line is not what a later configuration means.
     for (const [key, engine] of this.#engines) if (!used.has(engine)) this.#engines.delete(key)
     return upstreams
+  }
+
+  #forgetServers(): void {
+    const now = this.#clock.now()
+    const used = new Set(this.#known.values())
+    for (const [key, server] of this.#servers) {
+      if (used.has(server.upstream)) continue
+      server.leftAt ??= now
+      const isOver = now - server.leftAt >= REMEMBERED_MS && server.upstream.limit.inFlight === 0
+      if (isOver) this.#servers.delete(key)
+    }
   }
 
   /** Lines in flight at an address of an upstream: each has a connection, and the stores must be able to open files beside them. */
@@ -165,7 +205,8 @@ export class ConfiguredUpstreams {
     config: UpstreamConfig,
     address: string | null,
     worker_max: number,
-    before: ReadonlyMap<string, Upstream>,
+    known: ReadonlyMap<string, Upstream>,
+    before: Upstream | null,
   ): Upstream {
     const { tier, price, hours, ...server } = config
     const terms = {
@@ -175,19 +216,20 @@ export class ConfiguredUpstreams {
       concurrency_max: Math.min(config.concurrency_max, worker_max),
     }
     const key = JSON.stringify([model, server, address])
-    let upstream = before.get(key)
+    let upstream = known.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
       const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
       if (config.type === 'openai-batch' || config.type === 'anthropic-batch') {
         const api = batchApiOf(config, this.#clock, this.#log)
-        upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias })
+        upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias, before })
       } else {
         const live = config.type === 'openai' ? config.live : null
         upstream = new ModelServer({
           backend: this.#makeBackend(config, address),
           ...terms,
           modelAlias,
+          before,
           live: live && this.#liveServer(config, live, address),
           ...(config.type === 'openai' && {
             priority: config.priority ?? live?.priority ?? null,
@@ -208,6 +250,14 @@ export class ConfiguredUpstreams {
     this.#liveServers.set(key, server)
     return server
   }
+}
+
+/** What is the same server in another configuration. */
+function placeOf(config: UpstreamConfig): string {
+  if (config.type === 'sim') return `sim ${config.name}`
+  const { origin, pathname } = new URL(config.base_url ?? 'engine:')
+  const place = config.base_url === null ? JSON.stringify([config.engine, config.model]) : origin + pathname
+  return `${config.type} ${place}`
 }
 
 /** Upstreams whose metrics are at one address are one server. */

@@ -32,15 +32,21 @@ export interface Call extends Ticket, Sent {}
 
 export abstract class Upstream {
   readonly limit: ConcurrencyLimit
-  readonly circuit = new Circuit()
+  readonly circuit: Circuit
   #terms: UpstreamTerms
+  /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
+  #inFlight = 0
   /** The concurrency limit before the current misses. */
   #limitBefore = 0
   #retired = false
 
-  constructor(terms: UpstreamTerms, limit: ConcurrencyOptions) {
+  /** `before`: the same server with other settings, whose lines in flight and health count on. */
+  constructor(terms: UpstreamTerms, limit: ConcurrencyOptions, before: Upstream | null = null) {
     this.#terms = terms
-    this.limit = new ConcurrencyLimit(limit)
+    this.limit = before?.limit ?? new ConcurrencyLimit(limit)
+    this.limit.setMax(limit.max)
+    this.circuit = before?.circuit ?? new Circuit()
+    if (before) this.#limitBefore = before.#limitBefore
   }
 
   abstract get name(): string
@@ -136,16 +142,18 @@ export abstract class Upstream {
   }
 
   #closeIfRetired(): void {
-    if (this.#retired && this.limit.inFlight === 0) void this.close()
+    if (this.#retired && this.#inFlight === 0) void this.close()
   }
 
   begin(call: Call): void {
+    this.#inFlight++
     this.limit.acquire(call)
     this.circuit.onSent(call)
   }
 
   /** The worker aborted the attempt, or made a mistake: that says nothing about the server. */
   withdraw(call: Call, now: number): void {
+    this.#inFlight--
     this.limit.onAborted(call, now)
     this.circuit.onAborted(call)
     this.#closeIfRetired()
@@ -156,13 +164,17 @@ export abstract class Upstream {
     const blame =
       result.kind === 'answered' || result.kind === 'refused' ? null : this.#judge(call, result, now)
     if (blame === null) this.took(call, now)
-    this.#closeIfRetired()
+    else {
+      this.#inFlight--
+      this.#closeIfRetired()
+    }
     return blame
   }
 
   /** It took what it was sent. */
   took(call: Call, now: number): void {
     const { limit, circuit } = this
+    this.#inFlight--
     limit.onAnswered(call, now)
     if (circuit.isOnlyOthers(call.batch_id)) limit.restore(this.#limitBefore)
     circuit.onAnswered(call, now)
@@ -228,6 +240,8 @@ interface ModelServerOptions extends UpstreamTerms {
   /** Set in the body of every line; null or absent: not set. */
   priority?: Priority | null
   service_tier?: string | null
+  /** The same server with other settings. */
+  before?: Upstream | null
 }
 
 /** Answers single lines. */
@@ -245,7 +259,7 @@ export class ModelServer extends Upstream {
     const { backend, live = null, modelAlias, concurrency_max: max } = options
     const { priority = null, service_tier = null } = options
     // Lines at a shared server are bounded by their share of it.
-    super(options, live === null ? { max } : { max, start: max, seeksPlateau: false })
+    super(options, live === null ? { max } : { max, start: max, seeksPlateau: false }, options.before)
     this.backend = backend
     this.live = live
     this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))

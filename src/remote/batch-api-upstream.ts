@@ -8,6 +8,8 @@ interface BatchApiUpstreamOptions extends UpstreamTerms {
   api: BatchApi
   /** What it calls the model; null when it is the model's own ID. */
   modelAlias: string | null
+  /** The same batch API with other settings. */
+  before?: Upstream | null
 }
 
 export class BatchApiUpstream extends Upstream {
@@ -17,11 +19,13 @@ export class BatchApiUpstream extends Upstream {
   readonly modelJson: Buffer | null
   readonly operatorFields = null
   /** By project: lines that it has, as seen last, and those that are on their way to it. */
-  #open: ReadonlyMap<string, number> = new Map()
-  readonly #onTheirWay = new Map<string, number>()
+  readonly #lines: { open: ReadonlyMap<string, number>; readonly onTheirWay: Map<string, number> }
 
   constructor(options: BatchApiUpstreamOptions) {
-    super(options, { max: options.concurrency_max })
+    const { before = null } = options
+    super(options, { max: options.concurrency_max }, before)
+    this.#lines =
+      before instanceof BatchApiUpstream ? before.#lines : { open: new Map(), onTheirWay: new Map() }
     this.name = options.name
     this.api = options.api
     this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
@@ -39,30 +43,32 @@ export class BatchApiUpstream extends Upstream {
   /** Lines that it has, of all projects. */
   get linesThere(): number {
     let lines = 0
-    for (const map of [this.#open, this.#onTheirWay]) for (const count of map.values()) lines += count
+    for (const map of [this.#lines.open, this.#lines.onTheirWay])
+      for (const count of map.values()) lines += count
     return lines
   }
 
   /** Lines that it has of one project. */
   linesOf(project_id: string): number {
-    return (this.#open.get(project_id) ?? 0) + (this.#onTheirWay.get(project_id) ?? 0)
+    const { open, onTheirWay } = this.#lines
+    return (open.get(project_id) ?? 0) + (onTheirWay.get(project_id) ?? 0)
   }
 
   /** Those of all workers together. */
   sawLines(open: ReadonlyMap<string, number>): void {
-    this.#open = open
+    this.#lines.open = open
   }
 
   /** Lines are handed over to it; the function that is returned says what came of that. */
   handOver(project_id: string, lines: number): (areThere: boolean) => void {
-    const add = (by: number): void =>
-      void this.#onTheirWay.set(project_id, (this.#onTheirWay.get(project_id) ?? 0) + by)
+    const { onTheirWay } = this.#lines
+    const add = (by: number): void => void onTheirWay.set(project_id, (onTheirWay.get(project_id) ?? 0) + by)
     add(lines)
     return (areThere) => {
       add(-lines)
-      if (this.#onTheirWay.get(project_id) === 0) this.#onTheirWay.delete(project_id)
-      if (areThere)
-        this.#open = new Map(this.#open).set(project_id, (this.#open.get(project_id) ?? 0) + lines)
+      if (onTheirWay.get(project_id) === 0) onTheirWay.delete(project_id)
+      const { open } = this.#lines
+      if (areThere) this.#lines.open = new Map(open).set(project_id, (open.get(project_id) ?? 0) + lines)
     }
   }
 }
