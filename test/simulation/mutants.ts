@@ -182,8 +182,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a connection to a model server is shared between projects',
     file: 'src/backends/openai/openai-backend.ts',
-    find: 'new Exchange(headFor(call), body, project_id,',
-    replace: 'new Exchange(headFor(call), body, project_id.slice(0, 0),',
+    find: 'new Exchange(head, body, project_id,',
+    replace: 'new Exchange(head, body, project_id.slice(0, 0),',
     test: 'src/backends/http1/http-pool.test.ts',
   },
   {
@@ -518,10 +518,10 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     bug: 'an account of Anthropic without money blames each line',
-    file: 'src/backends/verdict/classify.ts',
-    find: 'if (isOverQuota || saysNoFunds(error.message))',
-    replace: 'if (isOverQuota)',
-    test: 'src/backends/verdict/classify.test.ts',
+    file: 'src/backends/verdict/access-errors.ts',
+    find: 'return ACCESS_ERRORS.find(({ words }) => words.some((pattern) => pattern.test(own))) ?? null',
+    replace: 'return null',
+    test: 'src/backends/verdict/access-errors.test.ts',
   },
   {
     bug: 'lines that cannot run any more are sent when a batch API leaves them',

@@ -47,7 +47,7 @@ function sentence(error: unknown): string {
     return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
   }
   if (['EADDRNOTAVAIL', 'EAFNOSUPPORT', 'ENOTFOUND', 'EAI_AGAIN'].some((code) => hasCode(error, code)))
-    return `this machine does not have this address (${message(error)}); choose another one, with --host for the service`
+    return `this machine does not have this address (${message(error)}); choose another --host`
   return `unexpected error: ${message(error)}; run the command with OFFPEAK_LOG_LEVEL=debug to see the stack`
 }
 
