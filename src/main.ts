@@ -50,7 +50,7 @@ async function startService(config: Config, options: ServeOptions): Promise<Runn
   const isKnown = options.role === 'all' && options.upstream === undefined
   const workers = isKnown ? forkWorkers(workerCount(config)) : null
   const { serve } = await import('./compose/serve.ts')
-  return await serve(config, options, (name) => set(env[name]), workers)
+  return await serve(config, options, env, workers)
 }
 
 /** An empty variable counts as not set. */

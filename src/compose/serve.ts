@@ -5,8 +5,10 @@ import { listUpstreamModels, ServerDown } from '../backends/openai/server-facts.
 import type { Running, ServeOptions } from '../cli/shell.ts'
 import { Failure, Interrupted } from '../cli/terminal/failure.ts'
 import type { Config } from '../config/config.ts'
+import { proxyFromEnv } from '../config/settings.ts'
 import { shownConfig } from '../config/shown-config.ts'
-import { upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
+import { present } from '../config/sources.ts'
+import { SERVED_MODELS_MAX, upstreamBaseUrl, upstreamModels } from '../config/upstream-models.ts'
 import { sleep, systemClock, unixSeconds } from '../domain/clock.ts'
 import { keyProblem } from '../domain/credentials.ts'
 import { declareEndpoints } from '../domain/endpoint.ts'
@@ -44,23 +46,24 @@ interface Part {
   failed: Promise<never>
 }
 
-/** `variable` reads a variable of the environment. `forked`: the worker processes, where they have been started. */
+/** `forked`: the worker processes, where they have been started. */
 export async function serve(
   given: Config,
   options: ServeOptions,
-  variable: (name: string) => string | undefined = () => undefined,
+  env: NodeJS.ProcessEnv = {},
   forked: WorkerProcesses | null = null,
 ): Promise<Running> {
   const { upstreamKeyEnv, reload } = options
-  const key = upstreamKeyEnv === undefined ? null : variable(upstreamKeyEnv)
+  const key = upstreamKeyEnv === undefined ? null : present(env[upstreamKeyEnv])
   if (upstreamKeyEnv !== undefined && options.upstream === undefined)
     throw new Failure('--upstream-key-env names the key of the server that --upstream names; give both')
-  if (key === undefined || key === '')
-    throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
+  if (key === undefined) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} is not set`)
   const why = key === null ? null : keyProblem(key)
   if (why !== null) throw new Failure(`--upstream-key-env: the variable ${upstreamKeyEnv} ${why}`)
   const complete = async (config: Config): Promise<Config> =>
-    options.upstream === undefined ? config : await withUpstream(config, options.upstream, key, options)
+    options.upstream === undefined
+      ? config
+      : await withUpstream(config, options.upstream, { api_key: key, env }, options)
   const load = reload && (async () => await complete(await reload()))
   const configured = await complete(given)
   const log = makeLog(configured)
@@ -148,14 +151,19 @@ const ALONE_LOOK_MS = 200
 async function withUpstream(
   config: Config,
   url: string,
-  api_key: string | null,
+  { api_key, env }: { api_key: string | null; env: NodeJS.ProcessEnv },
   options: ServeOptions,
 ): Promise<Config> {
   const baseUrl = upstreamBaseUrl(url)
+  const access = { api_key, proxy: proxyFromEnv(baseUrl, env) }
   for (let told = false; ; told = true) {
     try {
-      const listed = await listUpstreamModels(baseUrl, { api_key })
-      return { ...config, models: upstreamModels(baseUrl, listed, api_key, unixSeconds(systemClock.now())) }
+      const listed = await listUpstreamModels(baseUrl, access)
+      if (listed.length > SERVED_MODELS_MAX)
+        options.tell?.(
+          `the server lists more than ${SERVED_MODELS_MAX} models, of which the first are used; a configuration can name others`,
+        )
+      return { ...config, models: upstreamModels(baseUrl, listed, access, unixSeconds(systemClock.now())) }
     } catch (error) {
       const isDown = error instanceof ServerDown && options.signal?.aborted === false
       if (!isDown) throw new Failure(`--upstream: ${error instanceof Error ? error.message : error}`)

@@ -3,11 +3,17 @@
 // folder, so that a restarted service knows the adapters of servers that are down.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { type ListedModel, type ListOptions, listUpstreamModels } from '../backends/openai/server-facts.ts'
+import {
+  LISTED_MAX,
+  type ListedModel,
+  type ListOptions,
+  listUpstreamModels,
+} from '../backends/openai/server-facts.ts'
 import { makeFolder } from '../blobs/folders.ts'
 import type { Config, OpenAiUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
+import { isRecord } from '../domain/json-record.ts'
 import type { Log } from '../domain/log.ts'
 import { secretsOf } from './upstreams.ts'
 
@@ -103,7 +109,11 @@ function optionsOf(upstream: OpenAiUpstream, timeout_ms: number): ListOptions {
 function readListings(file: string): [string, ListedModel[]][] {
   try {
     const found: unknown = JSON.parse(readFileSync(file, 'utf8'))
-    return Array.isArray(found) ? found : []
+    const isListing = (one: unknown): one is [string, ListedModel[]] =>
+      Array.isArray(one) && typeof one[0] === 'string' && Array.isArray(one[1]) && one[1].every(isRecord)
+    return Array.isArray(found)
+      ? found.filter(isListing).map(([url, listed]) => [url, listed.slice(0, LISTED_MAX)])
+      : []
   } catch {
     return []
   }

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { testClock } from '../../test/fakes/clock.ts'
+import { testUpstream } from '../../test/fakes/upstream.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { loadConfig } from '../config/load.ts'
-import type { Call, Upstream } from '../dispatch/upstream.ts'
+import { type Call, ModelServer, type Upstream } from '../dispatch/upstream.ts'
 import { ConfiguredUpstreams } from './upstreams.ts'
 
 const MODELS = `[{id: m, upstreams: [
@@ -153,4 +154,20 @@ test('an address that discovery leaves out and names again is the same server, f
   await clock.advance(11 * 60_000)
   take()
   assert.notEqual(take({ addresses: ['127.0.0.2', '127.0.0.3'] })[1]?.circuit, two?.circuit)
+})
+
+test('upstreams of one server ask it once whether it is up, however many models it serves', async (t) => {
+  await using server = await testUpstream()
+  let asked = 0
+  server.server.on('request', () => asked++)
+  const one = `{type: openai, base_url: "${server.base_url}"}`
+  const { clock, take } = configured(t)
+  const upstreams = take({ upstreams: Array.from({ length: 20 }, () => one).join() })
+  const probe = () =>
+    Promise.all(upstreams.map((upstream) => upstream instanceof ModelServer && upstream.backend.probe?.()))
+  for (const found of await probe()) assert.ok(found && found.isUp)
+  assert.equal(asked, 1)
+  await clock.advance(30_000)
+  await probe()
+  assert.equal(asked, 2)
 })

@@ -1,7 +1,7 @@
 // Creates a client for each model server that the configuration names.
 
 import { existsSync, readFileSync } from 'node:fs'
-import type { Backend } from '../backends/backend.ts'
+import type { Backend, ServerProbe } from '../backends/backend.ts'
 import { AnthropicBatchApi } from '../backends/openai/anthropic-batch-api.ts'
 import { HttpBatchApi } from '../backends/openai/http-batch-api.ts'
 import { openaiBackend } from '../backends/openai/openai-backend.ts'
@@ -290,6 +290,10 @@ export function batchApiOf(
   return new HttpBatchApi({ ...calls, completion_window, file_purpose, lineMetadata })
 }
 
+/** How old the answer of a server may be that another upstream asked. */
+const PROBE_SHARED_MS = 5_000
+const PROBES_MAX = 1_000
+
 function backendMaker(
   config: Config,
   { budget, clock, log }: UpstreamDeps,
@@ -297,11 +301,25 @@ function backendMaker(
 ): (of: ServerConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
 
+  const probes = new Map<string, { at: number; probe: Promise<ServerProbe> }>()
+  /** Upstreams of one server ask it once: it may serve thousands of models. */
+  const sharingProbe = (backend: Backend, server: string): Backend => ({
+    ...backend,
+    probe: () => {
+      const known = probes.get(server)
+      if (known && clock.now() - known.at < PROBE_SHARED_MS) return known.probe
+      if (probes.size >= PROBES_MAX) probes.clear()
+      const probe = backend.probe?.() ?? Promise.resolve({ isUp: null, reason: null })
+      probes.set(server, { at: clock.now(), probe })
+      return probe
+    },
+  })
+
   const client =
     (upstream: OpenAiUpstream, address: string | null = null) =>
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
       const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header } = upstream
-      return openaiBackend({
+      const backend = openaiBackend({
         name: address === null ? name : `${name}@${address}`,
         base_url: access.base_url,
         socket: access.socket ?? null,
@@ -318,6 +336,10 @@ function backendMaker(
         ...secretsOf(upstream, log),
         metrics_url: upstream.live?.metrics_url ?? null,
       })
+      return sharingProbe(
+        backend,
+        JSON.stringify([access.base_url, address, headers, api_key, upstream.api_key_file]),
+      )
     }
 
   /** Equal ones share a server. */

@@ -5,7 +5,14 @@ import { join } from 'node:path'
 import test from 'node:test'
 import type { Config } from './config.ts'
 import { loadConfig } from './load.ts'
-import { type Listings, listingUpstreams, type ServedModel, withServedModels } from './upstream-models.ts'
+import {
+  type Listings,
+  listingUpstreams,
+  SERVED_MODELS_MAX,
+  type ServedModel,
+  upstreamModels,
+  withServedModels,
+} from './upstream-models.ts'
 
 function config(models: string): Config {
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-served-'))
@@ -170,3 +177,31 @@ test('higher tiers and servers that are started on demand are not asked', () => 
 `
   assert.deepEqual([...listingUpstreams(config(models)).keys()], [A])
 })
+
+const MANY = 100_000
+const LISTS: [what: string, list: ServedModel[]][] = [
+  ['unknown parents', Array.from({ length: MANY }, (_, i) => served(`a${i}`, { parent: `gone${i}` }))],
+  ['one unknown parent', Array.from({ length: MANY }, (_, i) => served(`a${i}`, { parent: 'gone' }))],
+  ['a chain', Array.from({ length: MANY }, (_, i) => served(`a${i}`, { parent: `a${i + 1}` }))],
+  ['a ring', Array.from({ length: MANY }, (_, i) => served(`a${i}`, { parent: `a${(i + 1) % MANY}` }))],
+  [
+    'one root',
+    Array.from({ length: MANY }, (_, i) => served(`a${i}`, { root: 'r', parent: i % 2 ? 'a0' : null })),
+  ],
+  [
+    'adapters of one base',
+    [served('base'), ...Array.from({ length: MANY }, (_, i) => served(`a${i}`, { parent: 'base' }))],
+  ],
+]
+
+for (const [what, list] of LISTS)
+  test(`a list of 100,000 models with ${what} is read in one pass, and makes no more models than are useful`, () => {
+    // Quadratic time would be minutes: the test would time out.
+    const made = upstreamModels(A, list, { api_key: null, proxy: null }, 0)
+    assert.equal(made.length, SERVED_MODELS_MAX)
+    const listings = new Map([[A, list]])
+    assert.ok(
+      withServedModels({ ...config(ONE), models: made }, listings).models.length <= 2 * SERVED_MODELS_MAX,
+    )
+    assert.ok(withServedModels(config(ONE), listings).models.length <= 1 + SERVED_MODELS_MAX)
+  })

@@ -19,6 +19,45 @@ export interface ServedModel {
   root: string | null
 }
 
+/** Models of one server that become models of the service; each has connections, a queue and reports of its own. */
+export const SERVED_MODELS_MAX = 2_000
+
+/** What a server lists, searched by ID without a walk through the list. */
+class Listing {
+  readonly #byId: ReadonlyMap<string, ServedModel>
+  /** Adapters by their parent, and by what stands for all names of it. */
+  readonly #adapters: ReadonlyMap<string, readonly ServedModel[]>
+  readonly #only: ServedModel | null
+
+  constructor(listed: readonly ServedModel[]) {
+    this.#byId = new Map(listed.toReversed().map((one) => [one.id, one]))
+    this.#only = listed.length === 1 ? listed[0]! : null
+    const adapters = listed.filter((one) => one.parent !== null)
+    this.#adapters = Map.groupBy(adapters, ({ parent }) => this.#nameOf(parent ?? ''))
+  }
+
+  /** Names with the same root are names of one model; a name that is not listed stands for itself. */
+  #nameOf(id: string): string {
+    const entry = this.#byId.get(id)
+    return entry?.parent === null && entry.root !== null ? `root ${entry.root}` : `id ${id}`
+  }
+
+  /** A server that lists one model alone may answer to any name. */
+  entryOf(id: string): ServedModel | null {
+    return this.#byId.get(id) ?? this.#only
+  }
+
+  /** Some servers give the window of an adapter with its base model alone. */
+  windowOf({ context_window, parent }: ServedModel): number | null {
+    return context_window ?? this.#byId.get(parent ?? '')?.context_window ?? null
+  }
+
+  /** As many as can be models of the service. */
+  adaptersOf(id: string): readonly ServedModel[] {
+    return this.#adapters.get(this.#nameOf(id))?.slice(0, SERVED_MODELS_MAX) ?? []
+  }
+}
+
 /** The address as an upstream's `base_url` takes it; throws a ConfigError on anything else. */
 export function upstreamBaseUrl(url: string): string {
   const base_url = parseBaseUrl(url)
@@ -29,27 +68,27 @@ export function upstreamBaseUrl(url: string): string {
 }
 
 /**
- * `listed`: the models of the server at `base_url`; a model listed without endpoints may serve any. `created`: Unix
- * seconds.
+ * `listed`: the models of the server at `base_url`, of which the first SERVED_MODELS_MAX are taken; a model listed without
+ * endpoints may serve any. `created`: Unix seconds.
  */
 export function upstreamModels(
   base_url: string,
   listed: readonly ServedModel[],
-  api_key: string | null,
+  access: Pick<OpenAiUpstream, 'api_key' | 'proxy'>,
   created: number,
 ): ModelConfig[] {
   const [written] = readModels([{ id: 'any', upstreams: [{ type: 'openai', base_url }] }])
   const { model, upstreams, ...terms } = modelOf(written!, {}, '', created)
-  return listed.map(({ id, endpoints, context_window, parent }) => ({
+  const listing = new Listing(listed)
+  return listed.slice(0, SERVED_MODELS_MAX).map((entry) => ({
     ...terms,
     model: {
       ...model,
-      id,
-      // A server may give the window of an adapter with its base model alone.
-      context_window: context_window ?? listed.find((one) => one.id === parent)?.context_window ?? null,
-      endpoints: endpoints ?? ENDPOINT_PATHS,
+      id: entry.id,
+      context_window: listing.windowOf(entry),
+      endpoints: entry.endpoints ?? ENDPOINT_PATHS,
     },
-    upstreams: upstreams.map((one) => (one.type === 'openai' ? { ...one, api_key, model: id } : one)),
+    upstreams: upstreams.map((one) => (one.type === 'openai' ? { ...one, ...access, model: entry.id } : one)),
     endpoints_configured: true,
   }))
 }
@@ -74,14 +113,16 @@ interface EngineModels {
 export function withEngine(config: Config, order: EngineModels, created: number): Config {
   const { engine, name, ids, model, concurrency_max } = order
   const offered = ids.map((id) => ({ id, endpoints: null, context_window: null, parent: null, root: null }))
-  const models = upstreamModels('http://127.0.0.1/v1', offered, null, created).map((one) => ({
-    ...one,
-    upstreams: one.upstreams.flatMap((upstream) =>
-      upstream.type !== 'openai'
-        ? []
-        : [{ ...upstream, base_url: null, engine, name, concurrency_max, model: model ?? one.model.id }],
-    ),
-  }))
+  const models = upstreamModels('http://127.0.0.1/v1', offered, { api_key: null, proxy: null }, created).map(
+    (one) => ({
+      ...one,
+      upstreams: one.upstreams.flatMap((upstream) =>
+        upstream.type !== 'openai'
+          ? []
+          : [{ ...upstream, base_url: null, engine, name, concurrency_max, model: model ?? one.model.id }],
+      ),
+    }),
+  )
   const outage_patience_ms = Math.min(config.retry.outage_patience_ms, OUTAGE_PATIENCE_MS)
   return { ...config, models, retry: { ...config.retry, outage_patience_ms } }
 }
@@ -104,19 +145,23 @@ export function listingUpstreams({ models }: Config): Map<string, OpenAiUpstream
   return found
 }
 
-export function withServedModels(config: Config, listings: Listings): Config {
-  if (listings.size === 0) return config
+export function withServedModels(config: Config, lists: Listings): Config {
+  if (lists.size === 0) return config
+  const listings = new Map([...lists].map(([base_url, listed]) => [base_url, new Listing(listed)]))
   const models = config.models.map((one) => completed(one, listings))
   const ids = new Set(models.map(({ model }) => model.id))
   const adapters = new Map<string, ModelConfig>()
+  const isNew = (id: string): boolean =>
+    adapters.size < SERVED_MODELS_MAX && !ids.has(id) && !adapters.has(id)
   for (const base of models)
-    for (const adapter of adaptersOf(base, listings))
-      if (!ids.has(adapter.model.id) && !adapters.has(adapter.model.id))
-        adapters.set(adapter.model.id, adapter)
+    for (const adapter of adaptersOf(base, listings, isNew))
+      if (isNew(adapter.model.id)) adapters.set(adapter.model.id, adapter)
   return { ...config, models: [...models, ...adapters.values()] }
 }
 
-function completed(config: ModelConfig, listings: Listings): ModelConfig {
+type Searched = ReadonlyMap<string, Listing>
+
+function completed(config: ModelConfig, listings: Searched): ModelConfig {
   const { model, endpoints_configured } = config
   const said = lowestTier(config).map((upstream) => entryOf(upstream, listings))
   const endpoints = endpoints_configured ? [] : endpointsOf(said)
@@ -147,33 +192,28 @@ function endpointsOf(said: readonly Said[]): EndpointPath[] {
 
 type Said = Pick<ServedModel, 'context_window' | 'endpoints'> | null
 
-/** A server that lists one model alone may answer to any name. */
-function entryOf(upstream: UpstreamConfig, listings: Listings): Said {
-  const listed = listingOf(upstream, listings)
-  if (upstream.type !== 'openai') return null
-  const [only, second] = listed
-  const entry =
-    listed.find(({ id }) => id === upstream.model) ?? (second === undefined ? only : undefined) ?? null
-  if (entry === null || entry.context_window !== null) return entry
-  // Some servers give the window of an adapter with its base model alone.
-  const base = listed.find(({ id }) => id === entry.parent)
-  return { ...entry, context_window: base?.context_window ?? null }
+function entryOf(upstream: UpstreamConfig, listings: Searched): Said {
+  const listing = listingOf(upstream, listings)
+  const entry = upstream.type === 'openai' ? listing?.entryOf(upstream.model) : null
+  return listing && entry ? { ...entry, context_window: listing.windowOf(entry) } : null
 }
 
-function listingOf(upstream: UpstreamConfig, listings: Listings): readonly ServedModel[] {
-  if (upstream.type !== 'openai' || upstream.base_url === null) return []
-  return listings.get(upstream.base_url) ?? []
+function listingOf(upstream: UpstreamConfig, listings: Searched): Listing | undefined {
+  return upstream.type !== 'openai' || upstream.base_url === null
+    ? undefined
+    : listings.get(upstream.base_url)
 }
 
 /** Adapters of the model, each with the upstreams that have it loaded, at the same terms. */
-function adaptersOf(base: ModelConfig, listings: Listings): ModelConfig[] {
+function adaptersOf(base: ModelConfig, listings: Searched, isNew: (id: string) => boolean): ModelConfig[] {
   const serving = new Map<string, UpstreamConfig[]>()
   for (const upstream of base.upstreams) {
     if (upstream.type !== 'openai') continue
-    const listed = listingOf(upstream, listings)
-    for (const { id, parent } of listed) {
-      if (parent === null || !isSame(listed, parent, upstream.model)) continue
-      serving.set(id, [...(serving.get(id) ?? []), { ...upstream, model: id }])
+    for (const { id } of listingOf(upstream, listings)?.adaptersOf(upstream.model) ?? []) {
+      if (!isNew(id)) continue
+      const others = serving.get(id)
+      if (others) others.push({ ...upstream, model: id })
+      else serving.set(id, [{ ...upstream, model: id }])
     }
   }
   return [...serving].map(([id, upstreams]) => ({
@@ -186,12 +226,4 @@ function adaptersOf(base: ModelConfig, listings: Listings): ModelConfig[] {
 function lowestTier({ upstreams }: ModelConfig): UpstreamConfig[] {
   const lowest = Math.min(...upstreams.map(({ tier }) => tier))
   return upstreams.filter(({ tier }) => tier === lowest)
-}
-
-/** Whether both are names of one model of the server. */
-function isSame(listed: readonly ServedModel[], a: string, b: string): boolean {
-  if (a === b) return true
-  const rootOf = (id: string): string | null =>
-    listed.find((one) => one.id === id && one.parent === null)?.root ?? null
-  return rootOf(a) !== null && rootOf(a) === rootOf(b)
 }

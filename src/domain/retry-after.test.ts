@@ -18,6 +18,7 @@ test("what LiteLLM's proxy passes on is read, where it says nothing itself", () 
   const passedOn = { 'llm_provider-retry-after': '60' }
   assert.equal(retryAfterMs(passedOn, now), 60_000)
   assert.equal(retryAfterMs({ ...passedOn, 'retry-after': '30' }, now), 30_000)
+  assert.equal(retryAfterMs({ ...passedOn, 'llm_provider-retry-after-ms': '1500' }, now), 1_500)
 })
 
 test('a past date is no wait', () => {

@@ -2,11 +2,14 @@
 // `Retry-After`, which is whole or fractional seconds, or an HTTP date (RFC 9110, section 10.2.3). LiteLLM's proxy
 // passes on the header of the server behind it under another name.
 
-interface RetryHeaders {
-  'retry-after'?: string | string[] | undefined
-  'retry-after-ms'?: string | string[] | undefined
-  'llm_provider-retry-after'?: string | string[] | undefined
-}
+/** In lower case; of each pair, milliseconds and seconds, the first that says anything counts. */
+const PAIRS = [
+  ['retry-after-ms', 'retry-after'],
+  ['llm_provider-retry-after-ms', 'llm_provider-retry-after'],
+] as const
+export const RETRY_AFTER_HEADERS = PAIRS.flat()
+
+type RetryHeaders = Partial<Record<(typeof RETRY_AFTER_HEADERS)[number], string | string[] | undefined>>
 
 const HOUR_MS = 3_600_000
 const DECIMAL = /^\d+(\.\d+)?$/
@@ -16,13 +19,16 @@ const DECIMAL = /^\d+(\.\d+)?$/
  * servers whose clock is wrong or that use other units.
  */
 export function retryAfterMs(headers: RetryHeaders, now: number, msMax = HOUR_MS): number | undefined {
-  const waitMs = first(headers['retry-after-ms'])
-  if (waitMs !== undefined && DECIMAL.test(waitMs)) return Math.min(msMax, Math.ceil(Number(waitMs)))
-  const wait = first(headers['retry-after'] ?? headers['llm_provider-retry-after'])
-  if (wait === undefined) return undefined
-  if (DECIMAL.test(wait)) return Math.min(msMax, Math.ceil(Number(wait) * 1000))
-  const at = Date.parse(wait)
-  return Number.isNaN(at) ? undefined : Math.min(msMax, Math.max(0, at - now))
+  for (const [inMs, inSeconds] of PAIRS) {
+    const waitMs = first(headers[inMs])
+    if (waitMs !== undefined && DECIMAL.test(waitMs)) return Math.min(msMax, Math.ceil(Number(waitMs)))
+    const wait = first(headers[inSeconds])
+    if (wait === undefined) continue
+    if (DECIMAL.test(wait)) return Math.min(msMax, Math.ceil(Number(wait) * 1000))
+    const at = Date.parse(wait)
+    return Number.isNaN(at) ? undefined : Math.min(msMax, Math.max(0, at - now))
+  }
+  return undefined
 }
 
 function first(value: string | string[] | undefined): string | undefined {

@@ -281,6 +281,19 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match((await shell.offpeak(['run', path, ...key])).err, /give both/)
   })
 
+  test('a run reaches the server of --upstream through the proxy of the environment, for its list and its lines', async () => {
+    // It answers as a proxy is asked: with whole addresses.
+    await using proxy = await testUpstream()
+    proxy.models = { object: 'list', data: [{ id: 'real', object: 'model' }] }
+    const asked = new Set<string | undefined>()
+    proxy.server.on('request', ({ url }) => asked.add(url))
+    const path = await shell.input('proxied.jsonl', chatLine('a', 'real'))
+    const run = ['run', path, '--upstream', 'http://models.test/v1', '--data', 'proxied']
+    const { code, err } = await shell.offpeak(run, { HTTP_PROXY: proxy.url })
+    assert.equal(code, 0, err)
+    assert.deepEqual([...asked], ['http://models.test/v1/models', 'http://models.test/v1/chat/completions'])
+  })
+
   test('a mistake is told in one line, with a way out', async () => {
     const mistakes: [string[], Record<string, string>, RegExp][] = [
       [['serv'], {}, /^offpeak: unknown command 'serv' \(Did you mean serve\?\); see "offpeak --help"/],

@@ -93,7 +93,7 @@ export class Shell implements AsyncDisposable {
       launch: {
         loadConfig: ({ config, ...overrides }) =>
           loadConfig({ file: config, env, cwd: this.#folder, overrides }),
-        serve: (config, options) => serve(config, options, (name) => env[name]),
+        serve: (config, options) => serve(config, options, env),
         reload: (config) => askToReload(config.data_dir),
         shownConfig: async (config) => shownConfigAsYaml(config),
         keys,

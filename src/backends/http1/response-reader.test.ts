@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
+import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 import { ResponseError, ResponseReader } from './response-reader.ts'
 
 const BYTES_MAX = 1000
@@ -120,6 +121,11 @@ test('the headers that say when to come back are kept, others of no use are not'
   assert.equal(reader.headers['retry-after'], '3')
   assert.equal(reader.headers.server, undefined)
   assert.equal(reader.keepAliveS, 5)
+  for (const name of RETRY_AFTER_HEADERS) {
+    const limited = new ResponseReader(BYTES_MAX)
+    readWhole(`HTTP/1.1 429 Too Many\r\n${name.toUpperCase()}: 7\r\ncontent-length: 0\r\n\r\n`, limited)
+    assert.deepEqual(limited.headers, { [name]: '7' })
+  }
 })
 
 test('what could mix two answers up is refused', () => {

@@ -2,6 +2,7 @@
 // strict where a mistake would mix up two answers: a malformed head, two lengths or a length that is no number ends the
 // connection. An answer that arrives in one piece, as nearly all do, is copied once.
 import { freeBuffer } from '../../domain/free-buffer.ts'
+import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 
 /** The server's answer is invalid HTTP, or exceeds a bound. */
 export class ResponseError extends Error {
@@ -33,6 +34,11 @@ const CR = 0x0d
 const LF = 0x0a
 const SPACE = 0x20
 
+/** They say where an answer ends and what becomes of its connection. */
+const FRAMING_HEADERS = ['content-length', 'transfer-encoding', 'connection', 'keep-alive']
+/** Those that others read. */
+const KEPT_HEADERS: ReadonlySet<string> = new Set(['content-encoding', ...RETRY_AFTER_HEADERS])
+
 /** What is read next. `close`: a body that ends with its connection. */
 type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'done'
 
@@ -63,7 +69,7 @@ export class ResponseReader {
     return this.#status
   }
 
-  /** Those that are looked at, by their names in lower case. */
+  /** Those of KEPT_HEADERS that the answer has. */
   get headers(): Readonly<Record<string, string>> {
     return this.#headers
   }
@@ -228,7 +234,7 @@ export class ResponseReader {
         transfer_encoding = transfer_encoding === null ? coding : `${transfer_encoding}, ${coding}`
       } else if (name === 'connection') options += `,${value.toLowerCase()}`
       else if (name === 'keep-alive') this.#keepAliveS = timeoutOf(value)
-      else this.#headers[name] = value
+      else if (KEPT_HEADERS.has(name)) this.#headers[name] = value
     }
     if (options !== '') this.#readConnection(options.split(','))
     this.#frame(content_length, transfer_encoding)
@@ -341,10 +347,12 @@ function isNameEnd(c: number): boolean {
   return c > 0x20 && c !== 0x3a && c < 0x7f
 }
 
-/** Connection, Content-Length, Keep-Alive, Retry-After and Transfer-Encoding begin so; the rest is passed over. */
+/** Of the headers that are read. */
+const INITIALS = new Set([...FRAMING_HEADERS, ...KEPT_HEADERS].map((name) => name.charCodeAt(0)))
+
+/** Whether the name of a header may be one that is read; the rest is passed over. */
 function mayMatter(first: number): boolean {
-  const c = first | 0x20
-  return c === 0x63 || c === 0x6b || c === 0x72 || c === 0x74
+  return INITIALS.has(first | 0x20)
 }
 
 function isBlank(c: number): boolean {

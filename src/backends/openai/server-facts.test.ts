@@ -49,6 +49,21 @@ test('a model serves what its server says of it, in whatever words', async (t) =
   }
 })
 
+test("Together's bare list of models is a list", async (t) => {
+  const { base_url } = await serve(
+    t,
+    200,
+    '[{"id":"meta-llama/Llama-3-8b","object":"model","created":0,"type":"chat","running":false,"context_length":8192}]',
+  )
+  assert.deepEqual(await listUpstreamModels(base_url), [
+    {
+      id: 'meta-llama/Llama-3-8b',
+      endpoints: ['/v1/chat/completions', '/v1/completions', '/v1/responses'],
+      ...{ context_window: 8192, parent: null, root: null },
+    },
+  ])
+})
+
 test('every way to fail says what to fix', async (t) => {
   const cases: [status: number, body: string, message: RegExp][] = [
     [401, '{"error":{"message":"bad key sk-secret-key"}}', /check the API key/],

@@ -16,6 +16,8 @@ import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 const TIMEOUT_MS = 10_000
 /** Of a list of models. */
 const LIST_BYTES_MAX = 8 * 1024 * 1024
+/** Later models of a list are left out. */
+export const LISTED_MAX = 10_000
 
 /** No server answers at the address, or not yet. */
 export class ServerDown extends Error {}
@@ -80,12 +82,14 @@ export async function listUpstreamModels(
 
 function modelsOf(body: Buffer): ListedModel[] | null {
   const parsed = parsedJson(body.toString())
-  const data = isRecord(parsed) ? parsed.data : null
+  // Together answers with the bare list.
+  const data = isRecord(parsed) ? parsed.data : parsed
   // Ollama with nothing pulled says `"data": null`.
   if (data === null && isRecord(parsed) && parsed.object === 'list') return []
   if (!Array.isArray(data)) return null
   const models = new Map<string, ListedModel>()
   for (const model of data) {
+    if (models.size === LISTED_MAX) break
     if (!isRecord(model) || typeof model.id !== 'string' || model.id === '' || models.has(model.id)) continue
     models.set(model.id, { id: model.id, endpoints: servedEndpoints(model), ...servedFacts(model) })
   }
