@@ -7,7 +7,7 @@ import { batchEnded, recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
-import { hastenRemoteBatches } from '../store/remote-batches.ts'
+import { stopRemoteBatches } from '../store/remote-batches.ts'
 import { insertRow, readOwn, readRow } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -104,7 +104,7 @@ export async function cancelBatch(
   if (effect === 'same') return batch
   const moved = effect === 'move' ? await moveBatch(tx, id, 'cancelling', now) : undefined
   if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)
-  if (effect === 'move') await hastenRemoteBatches(tx, id, now)
+  if (effect === 'move') await stopRemoteBatches(tx, id, now)
   return moved
 }
 

@@ -6,6 +6,7 @@ import { ApiError } from '../domain/errors.ts'
 import { isInputShared, markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
 import { markForDeletion, markResultsForDeletion } from '../store/blobs.ts'
 import { fileSource, lockFileRow, markDeleted } from '../store/files.ts'
+import { stopRemoteBatches } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
@@ -26,6 +27,7 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   const open = (await openBatchesOfInput(tx, file.id)).map((batch) => batch.id)
   if (open.length === 0) return await deleteContent(tx, file, now)
   await markInputDeleted(tx, open, now)
+  await stopRemoteBatches(tx, open, now)
 }
 
 /** Removes the input of a batch, unless another batch has the same. */

@@ -18,7 +18,7 @@ import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { endpointOf, remoteId, remoteIdOf } from './creation.ts'
-import { cancelMs } from './recall.ts'
+import { nextMark, recallAt, untilDeadline } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How long a batch that has ended waits when its results cannot be read. */
@@ -68,40 +68,20 @@ export class Collector {
         else lines.place(run, position, 'its batch API is not configured any more')
       return null
     }
-    const deadline = this.#deadline(run, stop)
+    const until = untilDeadline(
+      run,
+      row,
+      { clock: this.#options.clock, mayReplace: (one) => rows.mayReplace(one) },
+      stop,
+    )
     try {
-      return await this.#collect(run, row, upstream, deadline.signal)
+      return await this.#collect(run, row, upstream, until.signal)
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      if (stop.aborted || run.isClosed || run.stopped === 'lost') return null
-      return await this.#unreadable(run, row, error, deadline.signal.aborted)
+      if (run.isClosed || run.stopped === 'lost' || (stop.aborted && !until.isOver())) return null
+      return await this.#unreadable(run, row, error, until.isOver())
     } finally {
-      deadline.cancel()
-    }
-  }
-
-  /**
-   * Results are read until the batch is stopped, by the end of its window at the latest, and as long after that as a batch
-   * there may take to be cancelled; not at all once the lease is lost. A worker that shuts down leaves them to the next.
-   */
-  #deadline(run: Run, stop: AbortSignal): { signal: AbortSignal; cancel: () => void } {
-    const controller = new AbortController()
-    let cancelTimer: (() => void) | null = null
-    const look = (): void => {
-      if (run.isClosed || run.stopped === 'lost' || stop.aborted) controller.abort()
-      else if (run.stopped !== null && run.stopped !== 'drained')
-        cancelTimer ??= this.#options.clock.after(cancelMs(run.batch), () => controller.abort())
-    }
-    run.watchers.add(look)
-    stop.addEventListener('abort', look)
-    look()
-    return {
-      signal: controller.signal,
-      cancel: () => {
-        cancelTimer?.()
-        run.watchers.delete(look)
-        stop.removeEventListener('abort', look)
-      },
+      until.close()
     }
   }
 
@@ -149,7 +129,10 @@ export class Collector {
     // Before any of them has waited longer: lines that wait equally long are sent together.
     const ends = Array.from(byId, ([id, position]) => {
       const found = missed.get(id) ?? missing
-      return { position, result: found.kind === 'throttled' ? throttledAgain(found, run, left) : found }
+      return {
+        position,
+        result: found.kind === 'throttled' ? throttledAgain(found, run, left, clock.now()) : found,
+      }
     })
     for (const { position, result } of ends) {
       const isOwn = row.cancelled_at === null && result.kind !== 'throttled'
@@ -170,7 +153,7 @@ export class Collector {
     if (status === 'throttled') {
       const reason = 'the batch API has no room for the batch'
       const words = detail ?? undefined
-      const result = throttledAgain({ kind: 'throttled', status: 429, reason, words }, run, left)
+      const result = throttledAgain({ kind: 'throttled', status: 429, reason, words }, run, left, clock.now())
       const { retry_after_ms } = result
       log.warn(
         { remote_batch: row.remote_id, upstream: row.upstream, lines: left.length, reason, retry_after_ms },
@@ -212,11 +195,13 @@ export class Collector {
       { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(error.result) },
       'the results of a remote batch cannot be read; it is tried again',
     )
-    const isOver = isTooLate || rows.mayGiveUp(row, failing_since, run.stopped !== null || error.isGone)
-    const change = isOver ? { status: 'abandoned', detail } : { failing_since, detail }
+    const { cancelled_at } = row
+    const isOver = isTooLate || rows.mayGiveUp(row, run.batch, failing_since, error.isGone)
+    const change = isOver ? { status: 'abandoned', detail } : { failing_since, detail, cancelled_at }
     await rows.stored(() => store.write((tx) => changeRemoteBatch(tx, row.id, 'ended', change)))
     const waitMs = Math.min(UNREADABLE_MS_MAX, Math.max(UNREADABLE_MS_MIN, (now - failing_since) / 4))
-    return isOver ? now : now + waitMs
+    const askedMs = Math.max(waitMs, error.result.retry_after_ms ?? 0)
+    return isOver ? now : Math.min(now + askedMs, nextMark(row, run.batch, now) ?? Number.POSITIVE_INFINITY)
   }
 
   #report(row: RemoteBatchRow, faults: ResultFaults, missing: number): void {
@@ -250,18 +235,23 @@ function goneResult({ detail }: RemoteBatchRow): MissedResult {
   return { ...unfinished('the remote batch was given up', detail), unreachable: true }
 }
 
-/** A batch API without room is asked again after half of the time that the lines have waited for it. */
+/**
+ * A batch API without room is asked again after half of the time that the lines have waited for it. It keeps them no longer
+ * from servers that may answer them than the part of their window that it has.
+ */
 export function throttledAgain(
   result: Extract<BackendResult, { kind: 'throttled' }>,
   run: Run,
   positions: readonly number[],
+  now: number,
 ): Extract<BackendResult, { kind: 'throttled' }> {
   const waitedMs = positions.reduce(
     (most, position) => Math.max(most, run.triesOf(position)?.count.throttledMs ?? 0),
     0,
   )
   const waitMs = Math.min(FULL_MS_MAX, Math.round(waitedMs / 2))
-  return { ...result, retry_after_ms: Math.max(result.retry_after_ms ?? 0, waitMs) }
+  const leftMs = Math.max(0, recallAt(run.batch) - now)
+  return { ...result, retry_after_ms: Math.min(leftMs, Math.max(result.retry_after_ms ?? 0, waitMs)) }
 }
 
 // `readRemoteResults` finds the line that each result belongs to. Mistakes in such files cost nothing: a doubled line

@@ -9,7 +9,7 @@ import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Creations } from './creation.ts'
-import { recallAt } from './recall.ts'
+import { recallAt } from './deadline.ts'
 
 test('of two batches that a batch API made of one call the second is cancelled', async () => {
   await using world = await makeWorld()
@@ -50,14 +50,15 @@ test('a batch that may be one of several is not created again, and waited for li
   assert.equal(world.created, 1)
 })
 
-test('a batch that may be one of several is given up like one that does not answer once its own batch is stopped', async () => {
+test('a batch of which nobody knows whether it was created is waited for no longer than until its deadline', async () => {
   await using world = await makeWorld()
-  const { creations, creation, run } = world
+  const { creations, creation } = world
   await creations.pursue({ ...creation, isNew: true })
   world.isUndecided = true
-  world.mayGiveUp = () => true
-  run.stop('batch_cancelled')
-  assert.equal((await creations.pursue(creation)).kind, 'returned')
+  assert.equal((await creations.pursue(creation)).kind, 'later')
+  world.isOver = true
+  const end = await creations.pursue(creation)
+  assert.ok(end.kind === 'returned' && end.left === 'batch')
 })
 
 /** A batch that is to be created at a batch API, which never answers that it was. */
@@ -73,6 +74,7 @@ async function makeWorld() {
     cancelled: [] as string[],
     created: 0,
     isUndecided: false,
+    isOver: false,
     mayGiveUp: (_since: number) => false,
   }
   const api: Pick<BatchApi, 'settleMs' | 'upload' | 'create' | 'find' | 'cancel'> = {
@@ -96,14 +98,14 @@ async function makeWorld() {
     isCertain: () => true,
     isPaused: () => false,
     isOverLimit: async () => false,
-    mayGiveUp: (_row, since) => known.mayGiveUp(since),
+    mayGiveUp: (_row, _window, since) => known.mayGiveUp(since),
   })
   const creation = {
     ...{ run, row },
     isNew: false,
     positions: [0],
     upstream: { api: api as BatchApi, modelJson: null, operatorFields: null },
-    signal: new AbortController().signal,
+    until: { signal: new AbortController().signal, isOver: () => known.isOver },
   }
   return Object.assign(
     known,

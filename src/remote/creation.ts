@@ -10,6 +10,7 @@ import {
   type BatchRequest,
   type SeenBatch,
   UndecidedBatch,
+  UnusableId,
   type WantedBatch,
 } from '../backends/batch-api/batch-api.ts'
 import { unfinished } from '../backends/batch-api/result-line.ts'
@@ -24,7 +25,7 @@ import { readRow } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports, Store } from '../store/store.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
-import { recallAt } from './recall.ts'
+import { recallAt, type Until, type Window } from './deadline.ts'
 
 /** How soon a batch is looked at after it was created. */
 const FIRST_LOOK_MS = 250
@@ -53,6 +54,8 @@ type CreationEnd =
       left: 'nothing' | 'file' | 'batch'
       /** The lines that are the reason, if the batch API says that lines are. */
       blamed: BatchApiError['blamed']
+      /** Whether the batch API has taken them, and made something of them that cannot be used. */
+      isOwn?: boolean
     }
   | { kind: 'unsent' }
   | { kind: 'later'; at: number }
@@ -66,8 +69,7 @@ interface Creation {
   /** The lines, in the order of the file. */
   positions: readonly number[]
   upstream: Pick<BatchApiUpstream, 'api' | 'modelJson' | 'operatorFields'>
-  /** Aborted when the worker stops. */
-  signal: AbortSignal
+  until: Pick<Until, 'signal' | 'isOver'>
 }
 
 export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
@@ -77,7 +79,7 @@ export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   /** Whether a limit on lines of the run that are charged to that day is passed by what is spent and reserved. */
   isOverLimit: (run: Run, day: number | null) => Promise<boolean>
   /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
-  mayGiveUp: (row: RemoteBatchRow, failing_since: number, isStopped: boolean) => boolean
+  mayGiveUp: (row: RemoteBatchRow, window: Window, failing_since: number) => boolean
 }
 
 export class Creations {
@@ -91,6 +93,8 @@ export class Creations {
   async pursue(creation: Creation): Promise<CreationEnd> {
     const { row } = creation
     if (row.state === 'intended') return await this.#upload(creation)
+    // It may be there, and nobody waits for it any longer.
+    if (creation.until.isOver()) return OVERDUE
     try {
       return await this.#lookUp(creation)
     } catch (error) {
@@ -99,7 +103,8 @@ export class Creations {
   }
 
   async #upload(creation: Creation): Promise<CreationEnd> {
-    const { run, row, isNew, signal } = creation
+    const { run, row, isNew, until } = creation
+    const { signal } = until
     const { api } = creation.upstream
     if (this.#hasStopped(run)) return NOT_SENT
     let file_id: string | null
@@ -107,13 +112,14 @@ export class Creations {
       // A worker that crashed may have uploaded it.
       const known = isNew ? null : await api.findFile(row.id, signal)
       if (!isNew && (await this.#mayNotBeSent(creation))) {
-        if (known !== null) await api.remove(known)
+        if (known !== null) await api.remove(known, signal)
         return { kind: 'unsent' }
       }
       file_id = known ?? (await api.upload(row.id, batchRequests(creation), signal))
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
-      if (signal.aborted) return { kind: 'later', at: this.#options.clock.now() }
+      if (error instanceof UnusableId) return returned(error, 'nothing')
+      if (signal.aborted && !until.isOver()) return { kind: 'later', at: this.#options.clock.now() }
       return returned(error, error.hadNoEffect ? 'nothing' : 'file')
     }
     return await this.#create(creation, file_id)
@@ -121,7 +127,8 @@ export class Creations {
 
   async #create(creation: Creation, file_id: string | null): Promise<CreationEnd> {
     const { store, clock, isCertain } = this.#options
-    const { run, row, positions, signal } = creation
+    const { run, row, positions } = creation
+    const { signal } = creation.until
     const { api } = creation.upstream
     row.file_id = file_id
     const announced = await store.write((tx) => announceCreation(tx, row, run.results.lease))
@@ -146,14 +153,15 @@ export class Creations {
   async #lookUp(creation: Creation): Promise<CreationEnd> {
     const { store, clock, log } = this.#options
     const { run, row } = creation
+    const { signal } = creation.until
     const { api } = creation.upstream
     // Before it is looked for: what is on its way then may still take effect.
     const ageMs = await creationAge(store.read, row.id)
-    const found = await api.find(wantedBatch(store, row), creation.signal)
+    const found = await api.find(wantedBatch(store, row), signal)
     const [first, ...others] = found ?? []
     for (const { id } of others) {
       log.warn({ remote_batch: id, first: first?.id }, TWICE)
-      await api.cancel(id, creation.signal)
+      await api.cancel(id, signal)
     }
     if (first) return await this.#opened(creation, first)
     if (ageMs < api.settleMs) {
@@ -195,34 +203,39 @@ export class Creations {
    * Another worker has gone on with the row meanwhile: this one stood still for so long that its call to create the batch
    * had become impossible by all appearance. A batch that the row does not name is one too many.
    */
-  async #cancelUnknown({ row, upstream: { api }, signal }: Creation, id: string): Promise<void> {
+  async #cancelUnknown({ row, upstream: { api }, until }: Creation, id: string): Promise<void> {
     const { store, log } = this.#options
     const stored = await readRow(store.read, 'remote_batches', { id: row.id })
     if (!stored || stored.state === 'creating' || stored.remote_id === id) return
     log.warn({ remote_batch: id, first: stored.remote_id }, TWICE)
-    await api.cancel(id, signal)
+    await api.cancel(id, until.signal)
   }
 
   /** The batch may be there, and nobody can tell now. */
   async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
-    const { run, row, upstream } = creation
+    const { run, row, upstream, until } = creation
     const { store, clock, log, mayGiveUp } = this.#options
     if (!(error instanceof BatchApiError)) throw error
     if (run.stopped === 'lost') return { kind: 'lost' }
     const now = clock.now()
-    if (creation.signal.aborted) return { kind: 'later', at: now }
+    if (error instanceof UnusableId) return returned(error, 'file')
+    if (until.isOver()) return returned(error, 'batch')
+    if (until.signal.aborted) return { kind: 'later', at: now }
     const failing_since = row.failing_since ?? now
     // A batch that is there for all that is known is given as long as any other.
-    const isAwaited = error instanceof UndecidedBatch && run.stopped === null
+    const isAwaited = error instanceof UndecidedBatch
     const since = isAwaited ? Math.max(failing_since, recallAt(run.batch)) : failing_since
-    if (mayGiveUp(row, since, run.stopped !== null)) return returned(error, 'batch')
+    if (mayGiveUp(row, run.batch, since)) return returned(error, 'batch')
     const detail = reasonForCaller(error.result)
     if (row.failing_since === null || row.detail !== detail) {
       log.warn(
         { upstream: row.upstream, name: row.id, reason: reasonForLog(error.result) },
         'it is not known whether a batch API has created a batch; it is looked for',
       )
-      await store.write((tx) => changeRemoteBatch(tx, row.id, row.state, { failing_since, detail }))
+      const { cancelled_at } = row
+      await store.write((tx) =>
+        changeRemoteBatch(tx, row.id, row.state, { failing_since, detail, cancelled_at }),
+      )
       Object.assign(row, { failing_since, detail })
     }
     const ageMs = now - (row.creating_at ?? row.created)
@@ -260,11 +273,19 @@ const NOT_SENT: CreationEnd = {
   blamed: null,
 }
 
-function returned({ result, blamed }: BatchApiError, left: 'nothing' | 'file' | 'batch'): CreationEnd {
-  return { kind: 'returned', result, left, blamed }
+const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
+
+const OVERDUE: CreationEnd = {
+  kind: 'returned',
+  result: unfinished(NEVER_KNOWN),
+  left: 'batch',
+  blamed: null,
 }
 
-const NEVER_KNOWN = 'the batch API did not say whether it had created the batch'
+function returned(error: BatchApiError, left: 'nothing' | 'file' | 'batch'): CreationEnd {
+  const { result, blamed } = error
+  return { kind: 'returned', result, left, blamed, isOwn: error instanceof UnusableId }
+}
 
 function waitMs(ageMs: number): number {
   return Math.max(LOOK_AGAIN_MS_MIN, Math.min(LOOK_AGAIN_MS_MAX, ageMs / 2))

@@ -25,7 +25,7 @@ import type { RemoteBatchRow } from '../store/schema.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
 import { Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
-import { recallAt } from './recall.ts'
+import { nextMark, recallAt, untilDeadline } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
 /** How long a run is parked at most before it is looked at for its own sake. */
@@ -77,7 +77,7 @@ export class RemoteExecutor {
     this.rows = new RemoteRows(options)
     this.#creations = new Creations({
       ...options,
-      mayGiveUp: (row, since, isStopped) => this.rows.mayGiveUp(row, since, isStopped),
+      mayGiveUp: (row, window, since) => this.rows.mayGiveUp(row, window, since, false),
     })
     this.#collector = new Collector({
       ...options,
@@ -131,6 +131,12 @@ export class RemoteExecutor {
       this.#options.expire(run)
       return null
     }
+    if (!run.isLate && now >= recallAt(run.batch)) {
+      // A batch API would answer them too late, and servers may be there that do not, whether it takes lines now or not.
+      run.isLate = true
+      for (const position of run.positions(UNSUBMITTED))
+        this.#options.lines.place(run, position, 'its batch API would be too late')
+    }
     const parts = this.#parts.get(run)
     const groups = Map.groupBy(
       run.positions(UNSUBMITTED),
@@ -170,14 +176,7 @@ export class RemoteExecutor {
   }
 
   #handOver({ run, upstream, positions }: HandOver, now: number): void {
-    const { lines, lanes, onBegun } = this.#options
-    const route = lanes.get(run.lines[positions[0]!]!.model!)?.route
-    if (now >= recallAt(run.batch) && route?.mayReplace(upstream, now)) {
-      // It would answer them too late, and servers are there that may not.
-      run.isLate = true
-      for (const position of positions) lines.place(run, position, 'its batch API would be too late')
-      if (positions.every((position) => run.stateOf(position) !== UNSUBMITTED)) return
-    }
+    const { lines, onBegun } = this.#options
     const taken = positions.filter(
       (position) => run.stateOf(position) === UNSUBMITTED && lines.begin(run, position, now),
     )
@@ -241,14 +240,10 @@ export class RemoteExecutor {
     const { clock, random } = this.#options
     const at = clock.now()
     const positions = this.rows.positionsOf(run, row)
-    const end = await this.#creations.pursue({
-      run,
-      row,
-      positions,
-      upstream,
-      isNew: call !== null,
-      signal: this.#abort.signal,
-    })
+    const mayReplace = (one: RemoteBatchRow): boolean => this.rows.mayReplace(one)
+    const until = untilDeadline(run, row, { clock, mayReplace }, this.#abort.signal)
+    const creation = { run, row, positions, upstream, isNew: call !== null, until }
+    const end = await this.#creations.pursue(creation).finally(() => until.close())
     const now = clock.now()
     if (call !== null) {
       if (end.kind === 'open') upstream.took(call, now)
@@ -256,7 +251,8 @@ export class RemoteExecutor {
       else upstream.withdraw(call, now)
       call.cohort = null
     }
-    if (end.kind === 'later') this.#lookAgainAt(run, end.at)
+    if (end.kind === 'later')
+      this.#lookAgainAt(run, Math.min(end.at, nextMark(row, run.batch, now) ?? end.at))
     if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
     const left = end.kind === 'unsent' ? 'file' : end.left
     const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
@@ -272,8 +268,10 @@ export class RemoteExecutor {
     const attempt = { upstream, at, now, draw: random(), mayStay: left !== 'batch' }
     if (end.blamed !== null) this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
     else {
-      const result = end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions) : end.result
-      for (const position of positions) endRemoteLine(this.#options, run, position, result, 'server', attempt)
+      const result =
+        end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions, now) : end.result
+      for (const position of positions)
+        endRemoteLine(this.#options, run, position, result, end.isOwn ? 'line' : 'server', attempt)
     }
     return false
   }
@@ -339,7 +337,9 @@ export class RemoteExecutor {
 
   /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */
   lookAt(run: Run): number {
-    return this.#lookAt.get(run) ?? this.#options.clock.now() + PARK_MS
+    const now = this.#options.clock.now()
+    const at = this.#lookAt.get(run) ?? now + PARK_MS
+    return now < run.claim.deadline ? Math.min(at, run.claim.deadline) : at
   }
 
   /** Parks a run of which nothing is left to do here. */

@@ -1,11 +1,12 @@
 // Polls remote batches, for each batch API separately, and young batches more often. An ended batch makes its chunk
-// ready. A batch whose own batch is ending is cancelled; an abandoned batch is cancelled as soon as its batch API
-// answers again; the files of a recorded batch are deleted at the batch API. Polling needs no lease: each change is
-// stored on condition that the row is unchanged. Commits are asynchronous: changes lost in a power failure are polled
-// again.
+// ready. Whether a batch is to be cancelled, or its deadline has passed, is decided before it is looked at, and apart from
+// what its batch API answers (deadline.ts); an abandoned batch is cancelled as soon as its batch API answers again; the files
+// of a recorded batch are deleted at the batch API. Polling needs no lease: each change is stored on condition that the
+// row is unchanged. Commits are asynchronous: changes lost in a power failure are polled again.
 import { type BatchApi, BatchApiError, type SeenBatch } from '../backends/batch-api/batch-api.ts'
 import { type FailureReason, reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import { stopReason } from '../domain/batch.ts'
+import { Alarm } from '../domain/clock.ts'
 import { type BatchStatusRow, readBatchStatuses } from '../store/batches.ts'
 import {
   changeRemoteBatch,
@@ -15,6 +16,7 @@ import {
   hastenNextBatch,
   type OpenAtBatchApi,
   openAtBatchApis,
+  overdueBatches,
   settleRemoteBatch,
   takeDueBatches,
 } from '../store/remote-batches.ts'
@@ -23,15 +25,17 @@ import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { listLiveWorkers } from '../store/workers.ts'
 import { wantedBatch } from './creation.ts'
-import { cancelMs, isOnTime, recallAt } from './recall.ts'
+import { cancelMs, deadlineOf, isOnTime, lastCallAt, nextMark, recallAt } from './deadline.ts'
 import type { RemoteRows } from './rows.ts'
 
 /** How often it is asked whether any is due. */
 const LOOK_MS = 100
 /** The same, in a worker without a batch API. */
-const IDLE_LOOK_MS = 30_000
+const IDLE_LOOK_MS = 1_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
+/** How long a batch may be due before it is decided about without a look: calls about others do not end. */
+const OVERDUE_MS = 1_000
 /**
  * The oldest batch of its model there is looked at again after this share of the time since it became the oldest: until
  * then it may have waited for those before it, and is over soon after them. Those that wait: after a share of their age.
@@ -43,6 +47,8 @@ const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
 /** How long a batch is left alone when its batch API was looked at too often. */
 const THROTTLED_MS = 15_000
+/** The same for one that is being cancelled, as a share of the time that it has. */
+const THROTTLED_SHARE = 0.25
 /** How long it is tried to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
 const UNTIDIED_MS_MIN = 300
@@ -67,7 +73,7 @@ interface PollerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
 export class Poller {
   readonly #options: PollerOptions
   readonly #abort = new AbortController()
-  /** By name of the upstream: a batch API that does not answer delays the looks at no other one. */
+  /** By upstream and duty: a batch API that does not answer delays the looks at no other one, and no cancellation. */
   readonly #looking = new Map<string, Promise<void>>()
   /** By model and upstream: the oldest batch there, and since when this worker knows it as that (Unix ms). */
   readonly #firsts = new Map<string, { id: string; since: number }>()
@@ -85,17 +91,23 @@ export class Poller {
     // Set back, the clock must not keep it from looking.
     if (this.#abort.signal.aborted || (now < this.#lookAt && this.#lookAt - now <= IDLE_LOOK_MS)) return
     this.#lookAt = now + (rows.hasBatchApi() ? LOOK_MS : IDLE_LOOK_MS)
-    for (const upstream of await dueUpstreams(store.read, now, onlyBatches && [...onlyBatches])) {
-      if (this.#looking.has(upstream)) continue
-      const ofCommands = await this.#leftToCommands(upstream)
-      if (ofCommands === null) continue
-      const looking = this.#lookAtUpstream(upstream, ofCommands)
+    for (const due of await dueUpstreams(store.read, now, onlyBatches && [...onlyBatches])) {
+      const { upstream, duty } = due
+      const key = `${duty} ${upstream}`
+      const exceptBatches = await this.#leftToCommands(upstream)
+      if (exceptBatches === null) continue
+      const of = { ...due, onlyBatches: onlyBatches && [...onlyBatches], exceptBatches }
+      if (this.#looking.has(key)) {
+        await this.#decideOverdue(of, now)
+        continue
+      }
+      const looking = this.#lookAtUpstream(of)
         .catch((error: unknown) => {
           if (!this.#abort.signal.aborted)
             log.error({ err: error, upstream }, 'looking at remote batches failed; it is tried again')
         })
-        .finally(() => this.#looking.delete(upstream))
-      this.#looking.set(upstream, looking)
+        .finally(() => this.#looking.delete(key))
+      this.#looking.set(key, looking)
     }
   }
 
@@ -120,18 +132,35 @@ export class Poller {
     await Promise.all(this.#looking.values())
   }
 
-  async #lookAtUpstream(upstream: string, exceptBatches: readonly string[]): Promise<void> {
-    const { store, rows, onlyBatches } = this.#options
-    const of = { upstream, onlyBatches: onlyBatches && [...onlyBatches], exceptBatches }
+  /** Batches that are due wait for calls about others, which may not end: what passes by then is not missed. */
+  async #decideOverdue(of: Parameters<typeof overdueBatches>[1], now: number): Promise<void> {
+    const { store } = this.#options
+    const order = { now, since: now - OVERDUE_MS, limit: 10 * AT_ONCE }
+    const overdue = await overdueBatches(store.read, of, order)
+    const statuses = await this.#statusesOf(overdue)
+    for (const row of overdue) await this.#decide(row, statuses.get(row.batch_id), true)
+  }
+
+  async #statusesOf(rows: readonly RemoteBatchRow[]): Promise<Map<string, BatchStatusRow>> {
+    const ids = [...new Set(rows.map(({ batch_id }) => batch_id))]
+    const statuses = await readBatchStatuses(this.#options.store.read, ids)
+    return new Map(statuses.map((one) => [one.id, one]))
+  }
+
+  async #lookAtUpstream(of: Parameters<typeof takeDueBatches>[1]): Promise<void> {
+    const { store, rows } = this.#options
     while (!this.#abort.signal.aborted) {
-      const open = await openAtBatchApis(store.read)
-      rows.sawOpen(open)
-      this.#sawFirsts(open)
+      if (of.duty === 'look') {
+        const open = await openAtBatchApis(store.read)
+        rows.sawOpen(open)
+        this.#sawFirsts(open)
+      }
       const due = await store.writeAsyncCommit((tx) =>
         takeDueBatches(tx, of, (row) => this.#nextIn(row), AT_ONCE),
       )
       if (due.length === 0) return
-      await Promise.all(due.map((row) => this.#lookAtOne(row)))
+      const statuses = await this.#statusesOf(due)
+      await Promise.all(due.map((row) => this.#lookAtOne(row, statuses.get(row.batch_id))))
     }
   }
 
@@ -164,19 +193,21 @@ export class Poller {
     created,
   }: RemoteBatchRow): number {
     const now = this.#options.clock.now()
-    const changedAt = failing_since ?? cancelled_at
-    if (changedAt !== null) return pollMs(now - changedAt, FIRST_SHARE, POLL_MS_MIN)
+    if ((failing_since ?? cancelled_at) !== null)
+      return pollMs(now - Math.max(failing_since ?? 0, cancelled_at ?? 0), FIRST_SHARE, POLL_MS_MIN)
     const first = this.#firsts.get(`${model} ${upstream}`)
     if (first?.id === id) return pollMs(now - first.since, FIRST_SHARE, FIRST_POLL_MS_MIN)
     return pollMs(now - (creating_at ?? created), WAITING_SHARE, POLL_MS_MIN)
   }
 
-  async #lookAtOne(row: RemoteBatchRow): Promise<void> {
+  async #lookAtOne(row: RemoteBatchRow, batch: BatchStatusRow | undefined): Promise<void> {
     const { rows, log } = this.#options
     const api = rows.upstreamOf(row)?.api ?? null
     try {
-      if (row.state === 'open') await this.#poll(row, api)
-      else if (row.state === 'ended') await this.#checkSealed(row)
+      if (row.state === 'open') {
+        if (batch !== undefined && !(await this.#decide(row, batch, false))) await this.#poll(row, batch, api)
+        else if (batch === undefined) await this.#end(row, { status: 'abandoned' })
+      } else if (row.state === 'ended') await this.#checkSealed(row)
       else if (row.state === 'recorded' || row.state === 'abandoned') await this.#tidy(row, api)
     } catch (error) {
       if (!(error instanceof BatchApiError) && !this.#abort.signal.aborted)
@@ -185,81 +216,133 @@ export class Poller {
     }
   }
 
-  async #poll(row: RemoteBatchRow, api: BatchApi | null): Promise<void> {
-    const { store, clock } = this.#options
-    const { signal } = this.#abort
-    const [batch] = await readBatchStatuses(store.read, [row.batch_id])
-    const isStopped = batch === undefined || stopReason(batch, clock.now()) !== null
-    const fail = (reason: FailureReason, mayGo = isStopped): Promise<void> =>
-      this.#failing(row, batch, mayGo, reason)
-    if (api === null || row.remote_id === null)
-      return await fail({ reason: 'its upstream is not configured any more' })
-    let seen: SeenBatch | null
-    try {
-      seen = await api.read(row.remote_id, signal)
-      if (seen !== null && seen.ended === null && (isStopped || this.#isLate(row, batch, seen)))
-        await this.#cancel(row, api, seen, isStopped)
-    } catch (error) {
-      if (!(error instanceof BatchApiError) || signal.aborted) throw error
-      const { kind, retry_after_ms } = error.result
-      if (kind === 'throttled') return await this.#again(row, Math.max(retry_after_ms ?? 0, THROTTLED_MS))
-      return await fail(error.result)
+  /**
+   * Decides what does not depend on what its batch API says. `isUnseen`: nor is its progress known. True where that leaves
+   * nothing to look at now.
+   */
+  async #decide(row: RemoteBatchRow, batch: BatchStatusRow | undefined, isUnseen: boolean): Promise<boolean> {
+    if (batch === undefined) return false
+    const now = this.#options.clock.now()
+    if (now >= deadlineOf(row, batch)) {
+      const detail = row.detail ?? 'the batch API has not ended it in time'
+      await this.#end(row, { status: 'abandoned', detail })
+      return true
     }
-    if (seen === null) return await fail({ reason: 'the batch API does not know the batch (404)' }, true)
-    if (seen.ended !== null) {
+    if (row.cancelled_at === null) {
+      const isStopped = stopReason(batch, now) !== null
+      if (isStopped || (isUnseen && this.#isLate(row, batch, null))) {
+        await this.#recall(row, isStopped)
+        return true
+      }
+    }
+    await this.#lookBy(row, batch)
+    return false
+  }
+
+  /** It is looked at again when something is to be decided about it. */
+  async #lookBy(row: RemoteBatchRow, batch: BatchStatusRow, waitMs?: number): Promise<void> {
+    const now = this.#options.clock.now()
+    const wanted = waitMs === undefined ? (row.poll_at ?? now) : now + waitMs
+    const poll_at = Math.min(wanted, nextMark(row, batch, now) ?? wanted)
+    if (poll_at !== row.poll_at) await this.#change(row, { poll_at })
+  }
+
+  /** Cancelling and looking do not wait for each other: either may fail, or not end before the deadline. */
+  async #poll(row: RemoteBatchRow, batch: BatchStatusRow, api: BatchApi | null): Promise<void> {
+    const { clock } = this.#options
+    if (api === null || row.remote_id === null)
+      return await this.#failing(row, batch, false, { reason: 'its upstream is not configured any more' })
+    const ended = new AbortController()
+    const signal = AbortSignal.any([this.#abort.signal, ended.signal])
+    const alarm = new Alarm(clock, () => ended.abort())
+    alarm.set(deadlineOf(row, batch))
+    const cancelled = this.#cancel(row, row.remote_id, api, signal)
+    let seen: SeenBatch | BatchApiError | null
+    try {
+      seen = await api.read(row.remote_id, signal).catch(failureOf)
+      if (seen === null || seen instanceof BatchApiError || seen.ended === null) await cancelled
+    } finally {
+      alarm.set(Number.POSITIVE_INFINITY)
+      ended.abort()
+    }
+    const notCancelled = await cancelled
+    if (this.#abort.signal.aborted) return await this.#again(row, 0)
+    if (seen !== null && !(seen instanceof BatchApiError) && seen.ended !== null) {
       const { output_file_id, error_file_id, detail, report: remote_report } = seen
       const status = seen.isThrottled ? 'throttled' : seen.ended
       return await this.#end(row, { status, output_file_id, error_file_id, detail, remote_report })
     }
-    if (row.cancelled_at !== null && clock.now() - row.cancelled_at > (batch ? cancelMs(batch) : TIDY_MS))
-      return await this.#end(row, { status: 'abandoned', detail: 'it was not cancelled in time' })
-    await this.#seen(row, batch, seen)
+    if (await this.#decide(row, batch, seen === null || seen instanceof BatchApiError)) return
+    const failed = seen instanceof BatchApiError ? seen : notCancelled
+    if (failed?.result.kind === 'throttled') {
+      const { retry_after_ms = 0 } = failed.result
+      const leastMs = row.cancelled_at === null ? THROTTLED_MS : cancelMs(batch) * THROTTLED_SHARE
+      await this.#lookBy(row, batch, Math.max(retry_after_ms, Math.min(leastMs, THROTTLED_MS)))
+    }
+    if (seen === null)
+      return await this.#failing(row, batch, true, {
+        reason: 'the batch API does not know the batch (404)',
+      })
+    if (!(seen instanceof BatchApiError)) return await this.#seen(row, batch, seen, notCancelled)
+    if (seen.result.kind !== 'throttled') await this.#failing(row, batch, false, seen.result)
   }
 
   /** Nothing has come of it yet. */
-  async #seen(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch): Promise<void> {
-    const { clock, log } = this.#options
-    const now = clock.now()
+  async #seen(
+    row: RemoteBatchRow,
+    batch: BatchStatusRow,
+    seen: SeenBatch,
+    notCancelled: BatchApiError | null,
+  ): Promise<void> {
+    const { log } = this.#options
+    if (row.cancelled_at === null && this.#isLate(row, batch, seen)) return await this.#recall(row, false)
     const { status, isKnown } = seen
     const fields = { remote_batch: row.remote_id, upstream: row.upstream, status }
     if (!isKnown && row.status !== status)
       log.warn(fields, 'a remote batch has a status that is not known; it is looked at until that changes')
     if (row.failing_since !== null) log.info(fields, 'a remote batch can be looked at again')
-    const marks = batch ? [recallAt(batch), batch.expires_at] : []
-    const poll_at = marks.find((at) => now < at && row.poll_at !== null && row.poll_at > at)
-    if (row.failing_since === null && row.status === status && poll_at === undefined) return
-    const next = poll_at === undefined ? {} : { poll_at }
-    await this.#change(row, { status, detail: null, failing_since: null, ...next })
+    const detail = notCancelled === null ? null : reasonForCaller(notCancelled.result)
+    if (notCancelled !== null && row.detail !== detail)
+      log.warn(
+        { ...fields, reason: reasonForLog(notCancelled.result) },
+        'a remote batch could not be cancelled; it is tried again',
+      )
+    if (row.failing_since === null && row.status === status && row.detail === detail) return
+    await this.#change(row, { status, detail, failing_since: null })
   }
 
-  /** Whether its lines are to be answered elsewhere, so that they are in time. */
-  #isLate(row: RemoteBatchRow, batch: BatchStatusRow | undefined, seen: SeenBatch | null): boolean {
+  /** Whether it is to be cancelled, so that its lines are answered elsewhere, or what it has answered is read in time. */
+  #isLate(row: RemoteBatchRow, batch: BatchStatusRow, seen: SeenBatch | null): boolean {
     const { clock, rows } = this.#options
     const now = clock.now()
-    if (batch === undefined || now < recallAt(batch)) return false
+    if (now < recallAt(batch)) return false
     if (seen !== null && isOnTime(seen, row.creating_at ?? row.created, batch, now)) return false
-    return rows.mayReplace(row)
+    return now >= lastCallAt(batch) || rows.mayReplace(row)
   }
 
-  async #cancel(
-    row: RemoteBatchRow,
-    api: BatchApi,
-    { id, status }: SeenBatch,
-    isStopped: boolean,
-  ): Promise<void> {
+  /** From here on it has as long as a cancellation may take, whether it can be cancelled or not. */
+  async #recall(row: RemoteBatchRow, isStopped: boolean): Promise<void> {
     const { clock, log } = this.#options
-    if (row.cancelled_at !== null && status.startsWith('cancel')) return
-    await api.cancel(id, this.#abort.signal)
-    if (row.cancelled_at !== null) return
-    row.cancelled_at = clock.now()
-    const { cancelled_at, upstream } = row
+    const now = clock.now()
+    const { remote_id: remote_batch, upstream, batch_id: batch } = row
     log.info(
-      { remote_batch: id, upstream, batch: row.batch_id },
+      { remote_batch, upstream, batch },
       isStopped
-        ? 'cancelled a remote batch, since its batch is ending'
-        : 'cancelled a remote batch that may be late; what it leaves is answered by other servers',
+        ? 'a remote batch is cancelled, since its batch is ending'
+        : 'a remote batch that may be late is cancelled; what it leaves is answered by other servers, if there are any',
     )
-    await this.#change(row, { cancelled_at })
+    await this.#change(row, { cancelled_at: now, poll_at: now })
+  }
+
+  /** Returns why it could not be cancelled, if it was to be; never throws for what a batch API does. */
+  async #cancel(
+    { cancelled_at, status }: RemoteBatchRow,
+    remote_id: string,
+    api: BatchApi,
+    signal: AbortSignal,
+  ): Promise<BatchApiError | null> {
+    if (cancelled_at === null || status?.startsWith('cancel')) return null
+    return await api.cancel(remote_id, signal).then(() => null, failureOf)
   }
 
   async #end(row: RemoteBatchRow, end: Parameters<typeof endRemoteBatch>[2]): Promise<void> {
@@ -272,18 +355,16 @@ export class Poller {
   /** The batch API does not answer, or does not know the batch. */
   async #failing(
     row: RemoteBatchRow,
-    batch: BatchStatusRow | undefined,
+    batch: BatchStatusRow,
     mayGoAnyway: boolean,
     why: FailureReason,
   ): Promise<void> {
     const { clock, rows, log } = this.#options
     const now = clock.now()
     const failing_since = row.failing_since ?? now
-    const isOverdue =
-      batch !== undefined && now - failing_since > cancelMs(batch) && this.#isLate(row, batch, null)
     const fields = { remote_batch: row.remote_id, upstream: row.upstream, reason: reasonForLog(why) }
     const detail = reasonForCaller(why)
-    if (isOverdue || rows.mayGiveUp(row, failing_since, mayGoAnyway)) {
+    if (rows.mayGiveUp(row, batch, failing_since, mayGoAnyway)) {
       log.warn(fields, 'a remote batch is given up; its lines are sent again')
       return await this.#end(row, { status: 'abandoned', detail })
     }
@@ -327,7 +408,7 @@ export class Poller {
       if (seen) await this.#change(row, { remote_report: seen.report })
       for (const id of [seen?.output_file_id, seen?.error_file_id]) ids.add(id ?? null)
     }
-    for (const id of ids) if (id !== null) await api.remove(id)
+    for (const id of ids) if (id !== null) await api.remove(id, signal)
     await this.#change(row, DONE)
     return null
   }
@@ -385,6 +466,12 @@ export class Poller {
   ): Promise<void> {
     await this.#options.store.writeAsyncCommit((tx) => changeRemoteBatch(tx, id, state, change))
   }
+}
+
+/** What a call failed with; errors of this program are thrown on. */
+function failureOf(error: unknown): BatchApiError {
+  if (!(error instanceof BatchApiError)) throw error
+  return error
 }
 
 function pollMs(ageMs: number, share: number, least: number): number {

@@ -21,6 +21,7 @@ import { countRows } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
+import { cancelMs, recallAt, type Window } from './deadline.ts'
 
 /** How often writing a row is tried before its chunk is left to the worker that claims it next. */
 const WRITES_MAX = 5
@@ -81,16 +82,23 @@ export class RemoteRows {
           )
   }
 
-  /** Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere. */
+  /**
+   * Whether lines at a batch API that has not answered since then (Unix ms) are to be finished elsewhere, before its deadline.
+   * `isGone`: it does not have them.
+   */
   mayGiveUp(
     row: Pick<RemoteBatchRow, 'model' | 'upstream'>,
+    window: Window,
     failing_since: number,
-    isStopped: boolean,
+    isGone: boolean,
   ): boolean {
     const { clock, outagePatienceMs, lanes } = this.#options
-    if (clock.now() - failing_since < outagePatienceMs) return false
+    const now = clock.now()
+    const failingMs = now - failing_since
+    if (failingMs >= cancelMs(window) && now >= recallAt(window) && this.mayReplace(row)) return true
+    if (failingMs < outagePatienceMs) return false
     const upstream = this.upstreamOf(row)
-    if (isStopped || upstream === undefined) return true
+    if (isGone || upstream === undefined) return true
     return (lanes.get(row.model)?.route.besides(upstream).length ?? 1) > 0
   }
 

@@ -205,7 +205,7 @@ export async function wakeParked(tx: Writer): Promise<number> {
   return Number(result.numUpdatedRows)
 }
 
-type ParkedBy = Partial<Pick<ChunkRow, 'batch_id' | 'idx' | 'parked_reason' | 'project_id'>>
+type ParkedBy = Parameters<typeof updateRows<'chunks'>>[2]
 
 /** Makes these parked chunks ready. */
 export function wake(tx: Writer, match: ParkedBy = {}) {

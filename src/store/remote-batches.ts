@@ -365,8 +365,14 @@ export function* linesOf(row: Pick<RemoteBatchRow, 'lines'>): Generator<number> 
 
 // When remote batches are polled.
 
+/** Which work is due on a remote batch: one kind waits for no calls of another. */
+export type RemoteDuty = 'look' | 'cancel' | 'tidy'
+
+const DUTY = sql<RemoteDuty>`CASE WHEN state <> 'open' THEN 'tidy' WHEN cancelled_at IS NULL THEN 'look' ELSE 'cancel' END`
+
 interface DueOrder {
   upstream: string
+  duty: RemoteDuty
   /** If given, those of no other batch. */
   onlyBatches?: readonly string[] | undefined
   exceptBatches: readonly string[]
@@ -378,7 +384,7 @@ interface DueOrder {
  */
 export async function takeDueBatches(
   tx: Writer,
-  { upstream, onlyBatches, exceptBatches }: DueOrder,
+  { upstream, duty, onlyBatches, exceptBatches }: DueOrder,
   nextIn: (row: RemoteBatchRow) => number,
   limit: number,
 ): Promise<RemoteBatchRow[]> {
@@ -388,6 +394,7 @@ export async function takeDueBatches(
   })
     .$if(exceptBatches.length > 0, (query) => query.where('batch_id', 'not in', exceptBatches))
     .selectAll()
+    .where(DUTY, '=', duty)
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', NOW)
     .orderBy('poll_at')
@@ -446,21 +453,43 @@ export async function hastenNextBatch(
     .execute()
 }
 
-/** The upstreams with due batches. */
+/** The upstreams with due batches, and what is due there. */
 export async function dueUpstreams(
   db: Reader,
   now: number,
   onlyBatches?: readonly string[],
-): Promise<string[]> {
-  const rows = await db
+): Promise<{ upstream: string; duty: RemoteDuty }[]> {
+  return await db
     .selectFrom('remote_batches')
     .$if(onlyBatches !== undefined, (query) => query.where('batch_id', 'in', onlyBatches ?? []))
     .select('upstream')
+    .select(DUTY.as('duty'))
     .distinct()
     .where('poll_at', 'is not', null)
     .where('poll_at', '<=', now)
     .execute()
-  return rows.map(({ upstream }) => upstream)
+}
+
+/** Up to `limit` open batches of an upstream in the last third of their windows that were due at `since` and not taken yet. */
+export async function overdueBatches(
+  db: Reader,
+  { upstream, onlyBatches, exceptBatches }: Omit<DueOrder, 'duty'>,
+  { now, since, limit }: { now: number; since: number; limit: number },
+): Promise<RemoteBatchRow[]> {
+  return await db
+    .selectFrom('remote_batches')
+    .innerJoin('batches', 'batches.id', 'remote_batches.batch_id')
+    .selectAll('remote_batches')
+    .where('upstream', '=', upstream)
+    .where('state', '=', 'open')
+    .$if(onlyBatches !== undefined, (query) => query.where('batch_id', 'in', onlyBatches ?? []))
+    .$if(exceptBatches.length > 0, (query) => query.where('batch_id', 'not in', exceptBatches))
+    .where('poll_at', 'is not', null)
+    .where('poll_at', '<=', since)
+    .where(sql<boolean>`3 * (batches.expires_at - ${now}) <= batches.expires_at - batches.created`)
+    .orderBy('poll_at')
+    .limit(limit)
+    .execute()
 }
 
 /** Makes an open batch of one of these upstreams due now, by its ID there. False if there is none. */
@@ -475,8 +504,15 @@ export async function hastenRemoteBatch(
   )
 }
 
-/** Makes the remote batches of an ending batch due now: they are cancelled, or a worker records their answers. */
-export async function hastenRemoteBatches(tx: Writer, batch_id: string, now: number): Promise<void> {
+/** Ends the remote batches of batches that are ending: they are due now, to be cancelled, or a worker records their answers. */
+export async function stopRemoteBatches(
+  tx: Writer,
+  batch_id: string | readonly string[],
+  now: number,
+): Promise<void> {
+  await updateRows(tx, 'remote_batches', { batch_id, state: UNRECORDED })
+    .set((eb) => ({ cancelled_at: eb.fn.coalesce('cancelled_at', eb.val(now)) }))
+    .execute()
   await updateRows(tx, 'remote_batches', { batch_id, state: 'open' }).set({ poll_at: now }).execute()
   await wake(tx, { batch_id }).set({ model: null }).where('remote_batches', '>', 0).execute()
 }

@@ -4,8 +4,9 @@ import { test } from 'node:test'
 import { ANSWERED, errorAnswer, FakeBatchApi, type FakeResult } from '../../test/fakes/batch-api.ts'
 import { addQueuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import { remoteRows } from '../../test/support/remote-rows.ts'
+import { remoteWorld, SHORT } from '../../test/support/remote-world.ts'
 import { addLimit } from '../../test/support/test-books.ts'
-import { type WorkerWorldOptions, workerWorld } from '../../test/support/worker-world.ts'
+import { workerWorld } from '../../test/support/worker-world.ts'
 import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk, wakeOverLimit } from '../store/chunks.ts'
@@ -249,6 +250,22 @@ for (const what of ['does not know the batches that it takes', 'never has the re
     assert.deepEqual([created, (await world.batch()).failed], [3, 3])
   })
 
+for (const [what, id] of [
+  ['a lone surrogate', 'batch-\ud800'],
+  ['a control character', 'batch-\u0000'],
+  ['nothing', ''],
+  ['a step up', '..'],
+  ['more than anyone can mean', 'b'.repeat(10_000)],
+] as const)
+  test(`a batch whose ID is ${what} counts as not created, and its lines are sent again as often as any`, async () => {
+    await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: DAY_MS } })
+    const { api, worker } = world
+    api.nextId = () => id
+    await worker.start()
+    await world.until(() => world.ended.length === 1, 1_000)
+    assert.deepEqual([api.batches.length, (await world.batch()).failed], [RETRY.attempts_max, 3])
+  })
+
 test('what a batch API has answered counts when its batch is cancelled before that is known here', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3, retry: { outage_patience_ms: DAY_MS } })
   const { api, store, clock } = world
@@ -266,9 +283,6 @@ test('what a batch API has answered counts when its batch is cancelled before th
   const { completed, failed } = await world.batch()
   assert.deepEqual([completed, failed], [3, 0])
 })
-
-/** Patient with batch APIs that do not answer, in a window in which a batch may take 6 s to be cancelled. */
-const SHORT = { windowMs: 2 * MINUTE_MS, retry: { outage_patience_ms: DAY_MS } }
 
 test('an output that never ends is read no longer than a batch there may take to be cancelled', async () => {
   await using world = await remoteWorld({ chunks: 1, lines: 3, ...SHORT })
@@ -544,19 +558,3 @@ for (const unknown of ['model', 'batch API'])
     const { completed, failed } = await world.batch()
     assert.deepEqual([completed, failed, api.batches.length, world.server.sent], [2, 0, 1, []])
   })
-
-/** A worker whose lines a batch API gets, unless told otherwise. */
-async function remoteWorld(options: WorkerWorldOptions) {
-  const api = new FakeBatchApi()
-  const remote = api.upstream('provider', 1)
-  const world = await workerWorld({ upstreams: () => [remote], ...options })
-  return Object.assign(world, {
-    api,
-    remote,
-    /** Starts the worker; resolves when the batch API has a batch, and the worker has parked its chunk. */
-    async handedOver(): Promise<void> {
-      await world.worker.start()
-      await world.until(() => api.batches.length > 0 && world.worker.status.openChunks === 0, 10)
-    },
-  })
-}

@@ -42,8 +42,9 @@ export const ANSWERED: FakeResult = [200, ANSWER]
 export function errorAnswer(
   status: number,
   error: { message: string; code?: string; type?: string },
+  headers: Record<string, string> = {},
 ): BatchApiError {
-  return refusedCall({ statusCode: status, headers: {} }, JSON.stringify({ error }), (text) => text, 0)
+  return refusedCall({ statusCode: status, headers }, JSON.stringify({ error }), (text) => text, 0)
 }
 
 export class FakeBatchApi implements BatchApi {
@@ -52,6 +53,8 @@ export class FakeBatchApi implements BatchApi {
   readonly batches: FakeRemoteBatch[] = []
   /** How many files were offered, whatever became of them. */
   uploads = 0
+  /** How batches are called. */
+  nextId = (n: number): string => `batch-${n}`
   /** Throws what a call is answered with, or keeps it waiting. */
   onCall: (call: FakeCall) => void | Promise<void> = () => {}
   /** Which lines a file of results has before it goes on for ever without another. */
@@ -104,14 +107,27 @@ export class FakeBatchApi implements BatchApi {
     batch.errors = { object: 'list', data: [error] }
   }
 
-  async upload(name: string, requests: readonly BatchRequest[]): Promise<string> {
+  /** The call ends with its signal, whatever the test has it wait for. */
+  async #called(call: FakeCall, signal?: AbortSignal): Promise<void> {
+    const aborted = Promise.withResolvers<never>()
+    const abort = (): void => aborted.reject(new BatchApiError(unfinished('aborted'), false))
+    signal?.addEventListener('abort', abort)
+    if (signal?.aborted) abort()
+    try {
+      await Promise.race([this.onCall(call), aborted.promise])
+    } finally {
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  async upload(name: string, requests: readonly BatchRequest[], signal?: AbortSignal): Promise<string> {
     const lines = requests.map(({ custom_id, body }) => ({
       custom_id,
       content: JSON.parse(Buffer.from(body).toString()).messages[0].content,
     }))
     this.uploads++
     for (const { custom_id, content } of lines) this.#customIds.set(content, custom_id)
-    await this.onCall({ kind: 'upload', contents: lines.map((line) => line.content) })
+    await this.#called({ kind: 'upload', contents: lines.map((line) => line.content) }, signal)
     const id = `file-${++this.#ids}`
     this.#inputs.set(id, { name, lines })
     return id
@@ -121,36 +137,36 @@ export class FakeBatchApi implements BatchApi {
     return [...this.#inputs].find(([, file]) => file.name === name)?.[0] ?? null
   }
 
-  async create({ name, file_id }: { name: string; file_id: string | null }) {
+  async create({ name, file_id }: { name: string; file_id: string | null }, signal?: AbortSignal) {
     assert.ok(file_id !== null)
     const contents = this.#inputs.get(file_id)!.lines.map(({ content }) => content)
-    await this.onCall({ kind: 'create', contents })
-    const id = `batch-${++this.#ids}`
+    await this.#called({ kind: 'create', contents }, signal)
+    const id = this.nextId(++this.#ids)
     const batch = { id, name, file_id, contents, status: 'in_progress', errors: null, output_file_id: null }
     this.batches.push(batch)
     return seen(batch)
   }
 
-  async find({ name }: { name: string }) {
-    await this.onCall({ kind: 'find', contents: [] })
+  async find({ name }: { name: string }, signal?: AbortSignal) {
+    await this.#called({ kind: 'find', contents: [] }, signal)
     return this.batches.filter((one) => one.name === name).map(seen)
   }
 
-  async read(id: string) {
+  async read(id: string, signal?: AbortSignal) {
     const batch = this.batches.find((one) => one.id === id)
-    await this.onCall({ kind: 'read', contents: batch?.contents ?? [] })
+    await this.#called({ kind: 'read', contents: batch?.contents ?? [] }, signal)
     return batch ? seen(batch) : null
   }
 
-  async cancel(id: string): Promise<void> {
+  async cancel(id: string, signal?: AbortSignal): Promise<void> {
     const batch = this.batches.find((one) => one.id === id)
-    await this.onCall({ kind: 'cancel', contents: batch?.contents ?? [] })
+    await this.#called({ kind: 'cancel', contents: batch?.contents ?? [] }, signal)
     if (batch?.status === 'in_progress') batch.status = 'cancelled'
   }
 
   async *lines(file_id: string, signal?: AbortSignal): AsyncGenerator<Buffer> {
     for (const [i, line] of (this.#outputs.get(file_id) ?? []).entries()) {
-      await this.onCall({ kind: 'results', contents: [], line: i })
+      await this.#called({ kind: 'results', contents: [], line: i }, signal)
       if (i === this.endlessAfter) {
         await new Promise<void>((resolve) => {
           if (signal?.aborted) resolve()

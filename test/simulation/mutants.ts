@@ -246,7 +246,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a batch at a batch API is not looked for before it is created again',
     file: 'src/remote/creation.ts',
-    find: 'const found = await api.find(wantedBatch(store, row), creation.signal)',
+    find: 'const found = await api.find(wantedBatch(store, row), signal)',
     replace: 'const found: SeenBatch[] = await Promise.resolve([])',
     seed: 7,
   },
@@ -306,6 +306,14 @@ export const MUTANTS: readonly Mutant[] = [
     find: '    if (remote_id !== null) await api.cancel(remote_id, signal)\n',
     replace: '',
     test: 'src/remote/poller.test.ts',
+  },
+  {
+    bug: 'a remote batch is cancelled only once it can be looked at',
+    file: 'src/remote/poller.ts',
+    find: '    const cancelled = this.#cancel(row, row.remote_id, api, signal)\n    let seen: SeenBatch | BatchApiError | null\n    try {\n      seen = await api.read(row.remote_id, signal).catch(failureOf)\n',
+    replace:
+      '    let cancelled: Promise<BatchApiError | null> = Promise.resolve(null)\n    let seen: SeenBatch | BatchApiError | null\n    try {\n      seen = await api.read(row.remote_id, signal).catch(failureOf)\n      if (!(seen instanceof BatchApiError)) cancelled = this.#cancel(row, row.remote_id, api, signal)\n',
+    test: 'src/worker/ill-batch-apis.long.test.ts',
   },
   {
     bug: 'lines that a batch API left spill where spilling is off',
@@ -394,15 +402,15 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a batch that may be one of several is given up like one that does not answer',
     file: 'src/remote/creation.ts',
-    find: 'error instanceof UndecidedBatch && run.stopped === null',
-    replace: 'false',
+    find: 'const isAwaited = error instanceof UndecidedBatch',
+    replace: 'const isAwaited = !(error instanceof Error)',
     test: 'src/remote/creation.test.ts',
   },
   {
     bug: 'the second of two batches that a batch API made of one call goes on',
     file: 'src/remote/creation.ts',
     find: `      log.warn({ remote_batch: id, first: first?.id }, TWICE)
-      await api.cancel(id, creation.signal)`,
+      await api.cancel(id, signal)`,
     replace: '      log.warn({ remote_batch: id, first: first?.id }, TWICE)',
     test: 'src/remote/creation.test.ts',
   },

@@ -91,7 +91,7 @@ export interface BatchApi {
   cancel(id: string, signal?: AbortSignal): Promise<void>
   /** The lines of a file, without their line breaks. */
   lines(file_id: string, signal?: AbortSignal): AsyncIterable<Buffer>
-  remove(file_id: string): Promise<void>
+  remove(file_id: string, signal?: AbortSignal): Promise<void>
   close(): Promise<void>
 }
 
@@ -121,6 +121,9 @@ export class BatchApiError extends Error {
     return this.result.status === 404 || this.result.status === 410
   }
 }
+
+/** What was created has an ID by which nothing can be asked of it, so nothing will ever be known of it. */
+export class UnusableId extends BatchApiError {}
 
 /** Some batches at the batch API may be the wanted one; only their results will show which. */
 export class UndecidedBatch extends BatchApiError {}

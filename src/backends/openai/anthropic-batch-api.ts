@@ -15,7 +15,7 @@ import {
 } from '../batch-api/batch-api.ts'
 import { idInBatch, readResultLine, unfinished } from '../batch-api/result-line.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
-import { createdMs } from './seen-batch.ts'
+import { createdMs, isUsable } from './seen-batch.ts'
 
 /** Of batches that have ended, it is remembered whose they are. */
 const NAMES_MAX = 10_000
@@ -56,7 +56,8 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     const undecided: string[] = []
     for await (const listed of this.batchesSince(since, signal)) {
       if (listed === null) return null
-      const batch = this.seen(listed)
+      // What cannot be asked about is none that could be recorded.
+      const batch = typeof listed.id === 'string' && isUsable(listed.id) ? this.seen(listed) : null
       if (batch === null || countsOf(listed).total !== line_count) continue
       // One that has ended without results is none that could be recorded.
       const ended = batch.output_file_id
@@ -97,8 +98,8 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     return this.linesAt(`${this.pathOf(id)}/results`, signal)
   }
 
-  remove(id: string): Promise<void> {
-    return this.removeAt(this.pathOf(id))
+  remove(id: string, signal?: AbortSignal): Promise<void> {
+    return this.removeAt(this.pathOf(id), signal)
   }
 }
 

@@ -124,8 +124,8 @@ export abstract class BatchApiCalls {
     return this.#batch(json, 'a created batch without an ID')
   }
 
-  protected async removeAt(path: string): Promise<void> {
-    if (!this.#options.keepFiles) await this.call('DELETE', path, { or: [404] })
+  protected async removeAt(path: string, signal?: AbortSignal): Promise<void> {
+    if (!this.#options.keepFiles) await this.call('DELETE', path, { signal, or: [404] })
   }
 
   protected pathOf(id: string): string {

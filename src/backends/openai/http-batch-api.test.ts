@@ -146,6 +146,19 @@ test('the ID of a file that nobody can mean is a failure that says so', async ()
   await one.close()
 })
 
+test('entries of a list whose IDs cannot be sent keep no other one from being found', async () => {
+  const one = batchApi({})
+  const own = { id: 'b1', status: 'in_progress', metadata: { offpeak_remote_batch: 'b' } }
+  const others = ['\\ud800', '', '..'].map((id) => `{"id":"${id}","status":"in_progress"}`)
+  answer = (response) => response.end(`{"data":[${others.join(',')},${JSON.stringify(own)}]}`)
+  const wanted = { name: 'b', file_id: null, line_count: 1, since: 0, taken: async () => new Set<string>() }
+  assert.deepEqual(
+    (await one.find(wanted))?.map(({ id }) => id),
+    ['b1'],
+  )
+  await one.close()
+})
+
 test('every other call ends in time although its answer trickles, whatever its status', async () => {
   const one = batchApi({ timeout_ms: 300 })
   answer = trickle

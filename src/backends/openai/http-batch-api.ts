@@ -5,7 +5,7 @@ import { isRecord } from '../../domain/json-record.ts'
 import type { BatchApi, BatchRequest, NewBatch, SeenBatch, WantedBatch } from '../batch-api/batch-api.ts'
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { notUnderstood } from './batch-api-failure.ts'
-import { createdMs, idOf } from './seen-batch.ts'
+import { createdMs, idOf, isUsable } from './seen-batch.ts'
 
 interface HttpBatchApiOptions extends BatchApiCallsOptions {
   completion_window: string
@@ -56,7 +56,7 @@ export class HttpBatchApi extends BatchApiCalls implements BatchApi {
   async findFile(name: string, signal?: AbortSignal): Promise<string | null> {
     for await (const page of this.pages(`/files`, { purpose: this.#purpose }, signal))
       for (const { id, filename, FileName } of page ?? [])
-        if ((filename ?? FileName) === fileName(name)) return idOf(id)
+        if ((filename ?? FileName) === fileName(name) && typeof id === 'string' && isUsable(id)) return id
     return null
   }
 
@@ -86,7 +86,8 @@ export class HttpBatchApi extends BatchApiCalls implements BatchApi {
   /** What a list says of a batch, or the batch itself where that is not enough to recognise it. */
   async #whole(listed: Record<string, unknown>, signal?: AbortSignal): Promise<Record<string, unknown>> {
     const { id, metadata, input_file_id } = listed
-    if (isRecord(metadata) || input_file_id !== undefined || typeof id !== 'string') return listed
+    if (isRecord(metadata) || input_file_id !== undefined) return listed
+    if (typeof id !== 'string' || !isUsable(id)) return listed
     const { json } = await this.call('GET', this.pathOf(id), { signal, or: [404] })
     return isRecord(json) ? json : listed
   }
@@ -95,8 +96,8 @@ export class HttpBatchApi extends BatchApiCalls implements BatchApi {
     return this.linesAt(`/files/${encodeURIComponent(file_id)}/content`, signal)
   }
 
-  remove(file_id: string): Promise<void> {
-    return this.removeAt(`/files/${encodeURIComponent(file_id)}`)
+  remove(file_id: string, signal?: AbortSignal): Promise<void> {
+    return this.removeAt(`/files/${encodeURIComponent(file_id)}`, signal)
   }
 }
 

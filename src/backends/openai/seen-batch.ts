@@ -2,7 +2,7 @@
 // created batch in `job` and writes statuses in capitals, Mistral has other names for statuses and files, times are
 // numbers or text, and some lists leave metadata out.
 import { isRecord } from '../../domain/json-record.ts'
-import type { SeenBatch } from '../batch-api/batch-api.ts'
+import { type SeenBatch, UnusableId } from '../batch-api/batch-api.ts'
 import { blamedByBatch, notUnderstood } from './batch-api-failure.ts'
 
 /** How a batch ended, in the words of several batch APIs. */
@@ -54,8 +54,8 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
   const detail = redact(detailOf(batch)).slice(0, DETAIL_LENGTH_MAX)
   const { request_counts, cost_usd } = batch
-  const output_file_id = idOf(batch.output_file_id ?? batch.output_file)
-  const error_file_id = idOf(batch.error_file_id ?? batch.error_file)
+  const output_file_id = idOf((batch.output_file_id ?? batch.output_file) || null)
+  const error_file_id = idOf((batch.error_file_id ?? batch.error_file) || null)
   const known = Object.hasOwn(ENDS, status) ? ENDS[status] : undefined
   const isKnown = known !== undefined || RUNNING.includes(status)
   const done = doneOf(request_counts)
@@ -106,11 +106,21 @@ function doneOf(counts: unknown): number {
   return share > 0 && share <= 1 ? share : 0
 }
 
-/** Null where there is none. Throws for one that is too long. */
+/** Null where there is none. Throws an UnusableId for one that cannot be a part of an address. */
 export function idOf(value: unknown): string | null {
-  if (typeof value !== 'string' || value === '') return null
-  if (value.length > ID_LENGTH_MAX) throw notUnderstood(`an ID of more than ${ID_LENGTH_MAX} characters`)
-  return value
+  if (typeof value !== 'string') return null
+  if (isUsable(value)) return value
+  const what =
+    value.length > ID_LENGTH_MAX
+      ? `an ID of more than ${ID_LENGTH_MAX} characters`
+      : 'an ID that cannot be part of an address'
+  throw new UnusableId(notUnderstood(what).result, false)
+}
+
+/** Whether an ID can be stored, and be a part of an address that leads to it. */
+export function isUsable(id: string): boolean {
+  const isPath = id === '' || id === '.' || id === '..'
+  return !isPath && id.length <= ID_LENGTH_MAX && id.isWellFormed() && !/\p{Cc}/u.test(id)
 }
 
 /** What a batch says of its failure. */

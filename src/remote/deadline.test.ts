@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { cancelMs, isOnTime, recallAt } from './recall.ts'
+import { cancelMs, isOnTime, recallAt } from './deadline.ts'
 
 const MINUTE_MS = 60_000
 const DAY_MS = 24 * 60 * MINUTE_MS
