@@ -96,7 +96,10 @@ export interface ServerProbe {
 /** The traffic of a server, lines and other requests together, as the server reports it. */
 export interface ServerTraffic {
   running: number
+  /** For room in the server. */
   waiting: number
+  /** Requests that wait for something else; absent: none, or it does not say. */
+  deferred?: number
   /** The share of its KV cache in use, 0 to 1; null: it does not say. */
   cache: number | null
   /** Tokens generated since its start; null: it does not say. */

@@ -2,19 +2,24 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { OperatorFields, type Priority } from './request-body.ts'
 
-const AT = Date.UTC(2026, 0, 1)
 const HOUR_MS = 3_600_000
 
-function sent(priority: Priority, deadline: number): number {
+function sent(priority: Priority, leftMs: number): number {
   const bytes = Buffer.from('xx{"model":"m"}yy')
-  const body = new OperatorFields(priority, null).setIn(bytes, { start: 2, end: 15 }, deadline, null)
+  const body = new OperatorFields(priority, null).setIn(bytes, { start: 2, end: 15 }, leftMs, null)
   return JSON.parse(Buffer.from(body).toString()).priority
 }
 
-test('the sooner deadline has the lower priority, or the higher one, and both fit into 32 bits', () => {
-  const [sooner, later] = [sent('deadline', AT), sent('deadline', AT + HOUR_MS)]
-  assert.deepEqual([later - sooner, sooner > 0 && later < 2 ** 31], [60, true])
-  const higher = [sent('deadline-higher-first', AT), sent('deadline-higher-first', AT + HOUR_MS)]
-  assert.deepEqual(higher, [-sooner, -later])
-  assert.equal(sent(10, AT), 10)
+test('a deadline is one of six priorities, the sooner the lower, or the higher', () => {
+  const hours = [-1, 0, 0.1, 0.5, 3, 4, 11, 23, 24, 25, 24 * 90]
+  const classes = [1, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6]
+  assert.deepEqual(
+    hours.map((left) => sent('deadline', left * HOUR_MS)),
+    classes,
+  )
+  assert.deepEqual(
+    hours.map((left) => sent('deadline-higher-first', left * HOUR_MS)),
+    classes.map((one) => -one),
+  )
+  assert.equal(sent(10, HOUR_MS), 10)
 })

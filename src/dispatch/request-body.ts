@@ -20,20 +20,23 @@ interface BodyForm {
   readonly operatorFields: OperatorFields | null
 }
 
-/** The line's own bytes, except for the fields that the form sets and the changes of a reask. */
-export function requestBody(run: BodySource, position: number, form: BodyForm): Uint8Array {
-  const body = formedBody(run, position, form)
+/**
+ * The line's own bytes, except for the fields that the form sets and the changes of a reask. `now` counts where the form
+ * has a priority.
+ */
+export function requestBody(run: BodySource, position: number, form: BodyForm, now = 0): Uint8Array {
+  const body = formedBody(run, position, form, now)
   const kept = run.triesOf(position)?.kept
   if (!kept) return body
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
   return kept.messages ? withMessages(bytes, kept.messages) : withOtherSeed(bytes, kept.asked)
 }
 
-function formedBody(run: BodySource, position: number, form: BodyForm): Uint8Array {
+function formedBody(run: BodySource, position: number, form: BodyForm, now: number): Uint8Array {
   const { modelJson, operatorFields } = form
   const { bytes } = run
   const { body, model_spans } = run.lines[position]!
-  if (operatorFields !== null) return operatorFields.setIn(bytes, body, run.claim.deadline, modelJson)
+  if (operatorFields !== null) return operatorFields.setIn(bytes, body, run.claim.deadline - now, modelJson)
   if (modelJson === null) return bytes.subarray(body.start, body.end)
   const pieces: Uint8Array[] = []
   let at = body.start
@@ -55,7 +58,9 @@ function formedBody(run: BodySource, position: number, form: BodyForm): Uint8Arr
 export type Priority = number | 'deadline' | 'deadline-higher-first'
 
 const NAMES = new Names('model', 'priority', 'service_tier')
-const MINUTE_MS = 60_000
+const HOUR_MS = 3_600_000
+/** The classes of `deadline`, 1 for the soonest; a last one for all that is later. */
+const CLASS_HOURS = [1 / 6, 1, 4, 12, 24]
 
 const json = new JsonScanner()
 
@@ -68,12 +73,12 @@ export class OperatorFields {
     this.#service_tier = service_tier
   }
 
-  /** The object at `span` with these fields, and with `modelJson` where that is not null. `deadline`: Unix ms. */
-  setIn(bytes: Buffer, span: Span, deadline: number, modelJson: Buffer | null): Uint8Array {
+  /** The object at `span` with these fields, and with `modelJson` where that is not null; `leftMs`: until its window ends. */
+  setIn(bytes: Buffer, span: Span, leftMs: number, modelJson: Buffer | null): Uint8Array {
     const values = new Map<string, Uint8Array>()
     if (modelJson !== null) values.set('model', modelJson)
     if (this.#priority !== null)
-      values.set('priority', Buffer.from(String(priorityAt(this.#priority, deadline))))
+      values.set('priority', Buffer.from(String(priorityOf(this.#priority, leftMs))))
     if (this.#service_tier !== null)
       values.set('service_tier', Buffer.from(JSON.stringify(this.#service_tier)))
     return withValues(bytes, span, values)
@@ -81,13 +86,14 @@ export class OperatorFields {
 }
 
 /**
- * The deadline itself, not the time that is left: a server compares requests that came at different times. Minutes since
- * 1970 fit into 32 bits, and lines that end within the same minute keep the order in which they came.
+ * Few classes by the time that is left: SGLang keeps metrics for each priority that it has seen, for good. Requests without
+ * a priority count as 0 at vLLM, and so go before all lines.
  */
-function priorityAt(priority: Priority, deadline: number): number {
+function priorityOf(priority: Priority, leftMs: number): number {
   if (typeof priority === 'number') return priority
-  const minutes = Math.floor(deadline / MINUTE_MS)
-  return priority === 'deadline' ? minutes : -minutes
+  const later = CLASS_HOURS.findIndex((hours) => leftMs <= hours * HOUR_MS)
+  const inOrder = 1 + (later === -1 ? CLASS_HOURS.length : later)
+  return priority === 'deadline' ? inOrder : -inOrder
 }
 
 /** Values that the object has already are replaced where they stand, for some servers refuse a key that comes twice. */

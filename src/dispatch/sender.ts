@@ -57,7 +57,7 @@ class Attempt implements BackendCall, Call {
     this.sentAt = sentAt
     this.missedBefore = hasMissed(tries)
     this.endpoint = run.lines[position]!.endpoint
-    this.body = requestBody(run, position, server)
+    this.body = requestBody(run, position, server, sentAt)
     const { trace } = run.results
     this.span = trace?.samplesLine()
       ? trace.startLine(run.lines[position]!, server.name, tries ?? NO_ATTEMPTS, sentAt)

@@ -152,6 +152,38 @@ test("SGLang's and llama.cpp's metrics are read", () => {
   assert.deepEqual(trafficOf(llamacpp), { running: 2, waiting: 0, cache: 0.5, tokens: null, steps: null })
 })
 
+test("SGLang's sum over priorities counts alone, and ranks of one engine count once", () => {
+  const gauge = (name: string, values: Record<string, number>, more = ''): string =>
+    Object.entries(values)
+      .map(
+        ([priority, value]) =>
+          `sglang:${name}{engine_type="unified",model_name="m",priority="${priority}"${more}} ${value}\n`,
+      )
+      .join('')
+  const one = (more = ''): string =>
+    gauge('num_running_reqs', { '': 157, '1': 100, '-5': 57 }, more) +
+    gauge('num_queue_reqs', { '1': 2, '': 3, '-5': 1 }, more)
+  const tokens =
+    'sglang:realtime_tokens_total{mode="decode",model_name="m",priority=""} 900\n' +
+    'sglang:realtime_tokens_total{mode="prefill_compute",model_name="m"} 5000\n' +
+    'sglang:generation_tokens_total{model_name="m"} 40\n'
+  const expected = { running: 157, waiting: 3, cache: null, tokens: 900, steps: null }
+  assert.deepEqual(trafficOf(one() + tokens), expected)
+  const ranks = one(',tp_rank="0",dp_rank="0"') + one(',tp_rank="1",dp_rank="0"')
+  assert.deepEqual(trafficOf(ranks + tokens), expected)
+  const engines = ranks + one(',tp_rank="2",dp_rank="1"')
+  assert.deepEqual(trafficOf(engines + tokens), { ...expected, running: 314, waiting: 6 })
+})
+
+test("vLLM's requests that wait for a grammar or an adapter do not wait for room", () => {
+  const text =
+    'vllm:num_requests_running{engine="0",model_name="m"} 8\nvllm:num_requests_waiting{engine="0",model_name="m"} 5\n' +
+    'vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 1\n' +
+    'vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} 4\n'
+  const expected = { running: 8, waiting: 1, deferred: 4, cache: null, tokens: null, steps: null }
+  assert.deepEqual(trafficOf(text), expected)
+})
+
 test('a page of a real llama.cpp server is read: its requests, and tokens as well as steps', () => {
   assert.deepEqual(trafficOf(LLAMACPP.metrics), {
     running: 4,

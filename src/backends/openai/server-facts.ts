@@ -262,71 +262,124 @@ export class SideReader {
 interface Dialect {
   running: string
   waiting: string
-  /** The name of today first. */
+  /** Those of them that do not wait for room in the server. */
+  deferred: string | null
+  /** The name of today first, as for the others. */
   cache: readonly string[]
-  tokens: string
+  tokens: readonly string[]
   /** None of a server whose tokens tell. */
   steps: readonly string[]
 }
 
+/** A name may be followed by a label that the samples have. */
 const DIALECTS: readonly Dialect[] = [
   {
     running: 'vllm:num_requests_running',
     waiting: 'vllm:num_requests_waiting',
+    // They wait for a grammar, an adapter or a transfer of their cache.
+    deferred: 'vllm:num_requests_waiting_by_reason reason="deferred"',
     cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
-    tokens: 'vllm:generation_tokens_total',
+    tokens: ['vllm:generation_tokens_total'],
     steps: [],
   },
   {
     running: 'sglang:num_running_reqs',
     waiting: 'sglang:num_queue_reqs',
+    deferred: null,
     cache: ['sglang:token_usage'],
-    tokens: 'sglang:generation_tokens_total',
+    // The other one rises by all tokens of a request when the request ends.
+    tokens: ['sglang:realtime_tokens_total mode="decode"', 'sglang:generation_tokens_total'],
     steps: [],
   },
   {
     running: 'llamacpp:requests_processing',
     waiting: 'llamacpp:requests_deferred',
+    deferred: null,
     // Until May 2025.
     cache: ['llamacpp:kv_cache_usage_ratio'],
     // Rises by all tokens of a request when the request ends.
-    tokens: 'llamacpp:tokens_predicted_total',
+    tokens: ['llamacpp:tokens_predicted_total'],
     steps: ['llamacpp:n_decode_total'],
   },
 ]
 
 /** One sample of the text format: name, labels, value. */
-const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{[^\n]*\})?[ \t]+([^\s]+)/gm
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{([^\n]*)\})?[ \t]+([^\s]+)/gm
+const LABEL = /(\w+)="((?:[^"\\]|\\.)*)",?\s*/g
+/** Ranks of one engine, each of which may report the same requests. */
+const RANK = /^(tp|pp|moe_ep|moe_tp|attn_tp|ep)_rank$/
+const READ = new Set(
+  DIALECTS.flatMap((one) => [
+    one.running,
+    one.waiting,
+    one.deferred ?? '',
+    ...one.cache,
+    ...one.tokens,
+    ...one.steps,
+  ]).map((name) => name.split(' ', 1)[0]),
+)
+
+interface Sample {
+  labels: ReadonlyMap<string, string>
+  value: number
+}
 
 /** Null if the text has none of these servers' metrics, or no number of running requests. */
 export function trafficOf(text: string): ServerTraffic | null {
-  const values = new Map<string, number[]>()
-  for (const [, name, value] of text.matchAll(SAMPLE)) {
-    const known = values.get(name!)
-    if (known) known.push(numberOf(value!))
-    else values.set(name!, [numberOf(value!)])
+  const samples = new Map<string, Sample[]>()
+  for (const [, name = '', labels = '', value = ''] of text.matchAll(SAMPLE)) {
+    if (!READ.has(name)) continue
+    const sample = {
+      labels: new Map(Array.from(labels.matchAll(LABEL), ([, label = '', of = '']) => [label, of])),
+      value: numberOf(value),
+    }
+    const known = samples.get(name)
+    if (known) known.push(sample)
+    else samples.set(name, [sample])
   }
-  const combined = (name: string, combine: (values: readonly number[]) => number): number | null => {
-    const all = values.get(name) ?? []
+  const combined = (wanted: string, combine: (values: readonly number[]) => number): number | null => {
+    const [name = '', label] = wanted.split(' ')
+    const [key = '', value] = label?.replaceAll('"', '').split('=') ?? []
+    const found = (samples.get(name) ?? []).filter(({ labels }) => !label || labels.get(key) === value)
+    const all = ofEngines(found)
     if (all.length === 0) return null
-    return all.find((value) => value < 0) ?? combine(all)
+    return all.find((one) => one < 0) ?? combine(all)
   }
   const sum = (name: string): number | null => combined(name, (all) => all.reduce((a, b) => a + b, 0))
   for (const dialect of DIALECTS) {
     const running = sum(dialect.running)
     if (running === null) continue
-    const waiting = sum(dialect.waiting) ?? 0
+    const inQueue = sum(dialect.waiting) ?? 0
+    const deferred = Math.min(inQueue, (dialect.deferred && sum(dialect.deferred)) || 0)
+    const waiting = inQueue - deferred
     if (Number.isNaN(running + waiting)) return null
     const caches = dialect.cache.map((name) => combined(name, (all) => Math.max(...all)))
     return {
       running,
       waiting,
+      ...(deferred > 0 && { deferred }),
       cache: caches.find(isSaid) ?? null,
-      tokens: [sum(dialect.tokens)].find(isSaid) ?? null,
+      tokens: dialect.tokens.map(sum).find(isSaid) ?? null,
       steps: dialect.steps.map(sum).find(isSaid) ?? null,
     }
   }
   return null
+}
+
+/**
+ * The value of each engine. SGLang with priorities reports its sum, with an empty priority, beside the values by priority;
+ * ranks of one engine report its requests again.
+ */
+function ofEngines(samples: readonly Sample[]): number[] {
+  const hasSum = samples.some(({ labels }) => labels.get('priority') === '')
+  const counted = hasSum ? samples.filter(({ labels }) => !labels.get('priority')) : samples
+  const engines = Map.groupBy(counted, ({ labels }) =>
+    JSON.stringify([...labels].filter(([label]) => !RANK.test(label)).sort()),
+  )
+  return [...engines.values()].map((ranks) => {
+    const values = ranks.map(({ value }) => value)
+    return values.find((value) => value < 0) ?? Math.max(...values)
+  })
 }
 
 function isSaid(value: number | null): boolean {

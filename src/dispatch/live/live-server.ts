@@ -136,7 +136,7 @@ class TrafficCheck {
   /** `ours`: lines in flight at the server, of all workers. */
   check(read: ServerTraffic | null, ours: number, now: number): CheckedTraffic {
     if (read === null) return { traffic: null, isConfirmed: false }
-    const { running, waiting } = read
+    const { running, waiting, deferred = 0 } = read
     if (!isWithin(running, RUNNING_MAX) || !isWithin(waiting, WAITING_MAX)) {
       this.rejected++
       return { traffic: null, isConfirmed: false }
@@ -144,10 +144,13 @@ class TrafficCheck {
     const cache = read.cache !== null && isWithin(read.cache, CACHE_MAX) ? Math.min(1, read.cache) : null
     const tokens = this.#tokens.isPossible(read.tokens, now) ? read.tokens : null
     const steps = this.#steps.isPossible(read.steps, now) ? read.steps : null
-    const isConfirmed = this.#isConfirmed(Math.max(0, running + waiting - ours), now)
+    const isConfirmed = this.#isConfirmed(Math.max(0, running + waiting + deferred - ours), now)
     const isWhole = (cache !== null || read.cache === null) && tokens === read.tokens && steps === read.steps
     if (!isWhole || !isConfirmed) this.rejected++
-    return { traffic: { running, waiting, cache, tokens, steps }, isConfirmed }
+    return {
+      traffic: { running, waiting, ...(deferred > 0 && { deferred }), cache, tokens, steps },
+      isConfirmed,
+    }
   }
 
   #isConfirmed(others: number, now: number): boolean {

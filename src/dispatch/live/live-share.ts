@@ -135,7 +135,7 @@ export class LiveShare {
   read(load: ServerTraffic, own: OwnLoad, now: number, isConfirmed = true): void {
     this.#step(now)
     const ours = own.inFlight + own.others
-    const others = Math.max(0, load.running + load.waiting - ours)
+    const others = Math.max(0, load.running + load.waiting + (load.deferred ?? 0) - ours)
     const reading = { load, others, ours, at: now }
     if (isConfirmed) {
       this.#learn(reading)
