@@ -25,6 +25,7 @@ export async function manPage(version: string): Promise<string> {
     env: {},
     terminal: process,
     clock: systemClock,
+    version,
     interruption: () => new AbortController().signal,
     exit: () => {},
   }

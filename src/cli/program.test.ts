@@ -55,7 +55,7 @@ test('docs/cli.md names every command, and beside it each of its options', () =>
 test('a quiet command prints its result alone, and errors all the same', async () => {
   const run = async (...args: string[]) => {
     const terminal = capturedTerminal()
-    const code = await runProgram(args, { ...shell, terminal, version: '1.2.3', withStack: false })
+    const code = await runProgram(args, { ...shell, terminal, withStack: false })
     return { code, out: terminal.out(), err: terminal.err() }
   }
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-quiet-'))
@@ -87,7 +87,7 @@ test('a quiet command prints its result alone, and errors all the same', async (
 test('-v, -V and --version print the version', async () => {
   for (const name of ['-v', '-V', '--version']) {
     const terminal = capturedTerminal()
-    assert.equal(await runProgram([name], { ...shell, terminal, version: '1.2.3', withStack: false }), 0)
+    assert.equal(await runProgram([name], { ...shell, terminal, withStack: false }), 0)
     assert.equal(terminal.out(), '1.2.3\n')
   }
 })
@@ -133,6 +133,7 @@ const shell: Shell = {
   env: {},
   terminal: { stdout: process.stdout, stderr: process.stderr },
   clock: systemClock,
+  version: '1.2.3',
   interruption: () => new AbortController().signal,
   exit: () => assert.fail(),
 }

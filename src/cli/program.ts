@@ -26,7 +26,6 @@ import { writeLine, writeLines } from './terminal/terminal.ts'
 export interface ProgramOptions extends Omit<Shell, 'exit' | 'env'> {
   /** Empty by default. */
   env?: Environment
-  version: string
   /** Whether an error is printed with its stack. */
   withStack: boolean
 }
@@ -44,6 +43,7 @@ export async function runProgram(args: readonly string[], options: ProgramOption
       stderr: { get: () => (quiet.isOn ? NOBODY : stderr) },
     }),
     clock: options.clock,
+    version: options.version,
     interruption: options.interruption,
     exit(chosen) {
       code = chosen

@@ -21,6 +21,8 @@ export interface Shell {
   env: Environment
   terminal: Terminal
   clock: Clock
+  /** Of this program. */
+  version: string
   /** Aborts at the first SIGINT or SIGTERM after it was first called. */
   interruption(): AbortSignal
   /** Sets the exit code of a command that did not throw; without a call it is 0. */

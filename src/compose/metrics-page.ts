@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import { http } from '../domain/http-module.ts'
 import { MetricsText } from '../metrics/metrics-text.ts'
+import { version } from './version.ts'
 
 /** Used by several exporters for Prometheus, such as OpenTelemetry's. */
 const PORT = 9464
@@ -46,6 +47,7 @@ export async function serveMetricsPage(
   listen: { host: string; port: number | 'auto' },
   { notReadyReason, registry, clock = systemClock }: MetricsOf,
 ): Promise<MetricsPage> {
+  const own = version()
   let stopping = false
   const metrics = new MetricsText(registry, clock)
   const server = http.createServer(async (request, response) => {
@@ -54,7 +56,7 @@ export async function serveMetricsPage(
     else if (path === '/healthz') json(response, 200, { status: 'ok' })
     else if (path === '/readyz') {
       const reason = stopping ? 'stopping' : await notReadyReason().catch(() => 'the stores are unavailable')
-      json(response, reason === null ? 200 : 503, { status: reason ?? 'ready' })
+      json(response, reason === null ? 200 : 503, { status: reason ?? 'ready', version: own })
     } else if (path === '/metrics')
       answer(response, 200, metrics.contentType, await metrics.read().catch(() => ''))
     else answer(response, 404, 'text/plain', 'Not found: use /healthz, /readyz or /metrics.\n')

@@ -279,8 +279,8 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     wake: () => workers?.wake(),
     readLineRecord: (...wanted) =>
       readLineRecord({ db: store.read, sealed, now: store.clock.now() }, ...wanted),
-    ready: async () => {
-      shutdown.looked()
+    ready: async (isPolled) => {
+      if (isPolled) shutdown.looked()
       return await ready()
     },
     noWorkerSince: () => maintenance.noWorkerSince,

@@ -34,9 +34,9 @@ export function statusesBefore(to: BatchStatus): BatchStatus[] {
   return BATCH_STATUSES.filter((from) => canTransition(from, to))
 }
 
-/** A terminal status is never left. */
+/** A terminal status is never left. A status that another version has is none. */
 export function isTerminal(status: BatchStatus): boolean {
-  return BATCH_TRANSITIONS[status].length === 0
+  return BATCH_TRANSITIONS[status]?.length === 0
 }
 
 /** The statuses of a batch that has not ended. */

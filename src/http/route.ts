@@ -294,8 +294,8 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
     line: number,
     names: ReadonlyMap<string, Model> | null,
   ) => Promise<LineRecordText | undefined>
-  /** Whether the service can do its work, for /readyz. */
-  ready: () => Promise<boolean>
+  /** Whether the service can do its work, for /readyz. `isPolled`: a load balancer may have asked. */
+  ready: (isPolled: boolean) => Promise<boolean>
   /** Since when no worker has run (Unix ms); null if that is less than a minute. */
   noWorkerSince?: () => number | null
   /** Counts calls; shown at /metrics. */

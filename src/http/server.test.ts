@@ -228,7 +228,7 @@ test('readiness says since when no worker has run', async () => {
   await using server = await testServer({ noWorkerSince: () => since })
   assert.equal(
     (await server.call('GET', '/readyz', { key: null })).text,
-    '{"status":"ready","no_worker_since":null}',
+    '{"status":"ready","version":"0.0.0-test","no_worker_since":null}',
   )
   since = 1_767_225_600_999
   const answer = await server.call('GET', '/readyz', { key: null })

@@ -1,10 +1,19 @@
 // The command line in this process, against the service of a test.
 import assert from 'node:assert/strict'
+import { rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { type ProgramOptions, runProgram } from '../../src/cli/program.ts'
 import type { Launch } from '../../src/cli/shell.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import type { TestService } from '../service.ts'
 import { capturedTerminal } from './terminal.ts'
+
+/** Of the services and of the command line in tests. */
+export const TEST_VERSION = '0.0.0-test'
+/** Where creating commands keep what they have not ended. */
+const STATE = join(tmpdir(), `offpeak-test-state-${process.pid}`)
+process.once('exit', () => rmSync(STATE, { recursive: true, force: true }))
 
 export interface Ended {
   code: number
@@ -45,7 +54,8 @@ export async function runOffpeak(
     terminal,
     clock: systemClock,
     interruption: () => new AbortController().signal,
-    version: '1.2.3',
+    version: TEST_VERSION,
+    env: { XDG_STATE_HOME: STATE },
     withStack: false,
     ...more,
   })

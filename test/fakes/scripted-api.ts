@@ -41,6 +41,7 @@ export class ScriptedApi {
   readonly files = new Map<string, { object: FileObject; content: Buffer }>()
   readonly batches = new Map<string, { object: BatchObject; looks: number }>()
   script: Script
+  version = '0.0.0'
   #keys = new Map<string, string>()
   #at!: Listening
 
@@ -66,6 +67,8 @@ export class ScriptedApi {
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const url = new URL(request.url ?? '/', 'http://api')
+    if (url.pathname === '/readyz')
+      return void response.end(JSON.stringify({ status: 'ready', version: this.version }))
     const body = await buffer(request).catch(() => Buffer.alloc(0))
     const seen = { method: request.method ?? '', path: url.pathname, headers: request.headers, body }
     this.seen.push(seen)

@@ -18,6 +18,8 @@ export interface UnreliableProxy extends Listening {
   passed: Passed[]
   /** What is to go wrong with this call. */
   lose: (call: Passed) => Loss
+  /** Makes another answer of one in JSON. */
+  rewrite: ((body: unknown, call: Passed) => unknown) | null
 }
 
 export async function unreliableProxy(target: string): Promise<UnreliableProxy> {
@@ -36,11 +38,20 @@ export async function unreliableProxy(target: string): Promise<UnreliableProxy> 
         void buffer(answer).then(() => response.destroy())
         return
       }
+      const { rewrite } = proxy
+      if (rewrite !== null && answer.headers['content-type']?.startsWith('application/json')) {
+        void buffer(answer).then((bytes) => {
+          const { 'content-length': _length, ...rest } = answer.headers
+          response.writeHead(answer.statusCode ?? 500, rest)
+          response.end(JSON.stringify(rewrite(JSON.parse(bytes.toString()), call)))
+        })
+        return
+      }
       response.writeHead(answer.statusCode ?? 500, answer.headers)
       pipeline(answer, response, () => {})
     })
     pipeline(request, onward, () => {})
   })
-  const proxy: UnreliableProxy = { ...(await listen(server)), passed: [], lose: () => null }
+  const proxy: UnreliableProxy = { ...(await listen(server)), passed: [], lose: () => null, rewrite: null }
   return proxy
 }

@@ -13,6 +13,7 @@ import { askToReload } from '../../src/compose/control-socket.ts'
 import { doctor } from '../../src/compose/doctor.ts'
 import { keys } from '../../src/compose/keys.ts'
 import { serve } from '../../src/compose/serve.ts'
+import { version } from '../../src/compose/version.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { shownConfigAsYaml } from '../../src/config/shown-config.ts'
 import { runOffpeak } from '../fakes/offpeak.ts'
@@ -75,7 +76,7 @@ export class Shell implements AsyncDisposable {
   launch(args: readonly string[], env: Record<string, string> = {}): ChildProcess {
     const child = spawn(process.execPath, [OFFPEAK, ...args], {
       cwd: this.#folder,
-      env: { ...cleanEnv(), ...env },
+      env: { ...cleanEnv(), XDG_STATE_HOME: this.#folder, ...env },
     })
     this.#running.add(child)
     child.once('exit', () => this.#running.delete(child))
@@ -102,6 +103,7 @@ export class Shell implements AsyncDisposable {
         adminCommands: async () => adminCommands((name) => env[name]),
       },
       access: { baseUrl: env.OFFPEAK_BASE_URL, apiKey: env.OFFPEAK_API_KEY },
+      version: version(),
     })
   }
 

@@ -1,17 +1,19 @@
 // Calls the API. The client retries calls on 429, 5xx and broken connections, with growing delays and never before
-// Retry-After. A call fails at once when the server was never reached; when it was, the client retries, because the
-// server may be restarting. An error answer becomes a message with the advice from the table of errors.
+// Retry-After. A call fails at once when no connection to the server was ever made; otherwise the client retries, because
+// the server may be restarting. An error answer becomes a message with the advice from the table of errors.
+import { createHash } from 'node:crypto'
 import Type, { type Static, type TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import type { Agent, Dispatcher, FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
-import { parsedJson } from '../../domain/json-record.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
 import { visible } from '../../domain/text.ts'
 import { orNull } from '../../wire/shape.ts'
-import { Failure, Interrupted } from '../terminal/failure.ts'
+import { Failure, hasCode, Interrupted } from '../terminal/failure.ts'
+import { readAnswer, Unreadable } from './read-answer.ts'
 
 interface ClientOptions {
   /** With or without `/v1` at its end. */
@@ -24,6 +26,8 @@ interface ClientOptions {
   onRetry?: (reason: string, delayMs: number) => void
   /** For how long calls to a server that was reached before are retried. */
   patienceMs?: number
+  /** Of this program; named in each call. */
+  version?: string
 }
 
 export interface Call {
@@ -37,6 +41,10 @@ export interface Call {
 }
 
 const PATIENCE_MS = 300_000
+/** While it has answered nothing yet: it may speak another protocol. */
+const FIRST_PATIENCE_MS = 30_000
+/** A service that is well says at once which version it has. */
+const VERSION_TIMEOUT_MS = 2_000
 /** An upload is validated after its answer, and a download starts at once: a running server is never this slow. */
 const HEADERS_TIMEOUT_MS = 60_000
 const PAGE_MAX = 100
@@ -55,6 +63,11 @@ export class ApiClient {
   constructor(options: ClientOptions) {
     this.baseUrl = options.baseUrl.replace(/\/+$/, '').replace(/\/v1$/, '')
     this.#options = options
+  }
+
+  /** Stands for the API key where that is not to be stored. */
+  get keyHash(): string {
+    return createHash('sha256').update(this.#options.apiKey).digest('hex')
   }
 
   async get<T extends TSchema>(shape: T, path: string, query: Call['query'] = {}): Promise<Static<T>> {
@@ -96,7 +109,7 @@ export class ApiClient {
     while (found.length < count) {
       const limit = Math.min(PAGE_MAX, count - found.length)
       const page = await this.get(ListPage, path, { ...query, limit, starting_after: cursor })
-      for (const data of page.data) found.push(checked(shape, data, `GET ${path}`))
+      for (const data of page.data) found.push(readAnswer(shape, data, `GET ${path}`))
       if (!page.has_more || page.next_cursor === null) break
       cursor = page.next_cursor
     }
@@ -124,6 +137,20 @@ export class ApiClient {
     }
   }
 
+  /** Of the service; null where it does not say it. */
+  async serviceVersion(): Promise<string | null> {
+    try {
+      const { body } = await this.#request(
+        { method: 'GET', path: '/readyz' },
+        AbortSignal.timeout(VERSION_TIMEOUT_MS),
+      )
+      const said = parsedJson(await body.text())
+      return isRecord(said) && typeof said.version === 'string' ? said.version : null
+    } catch {
+      return null
+    }
+  }
+
   async close(): Promise<void> {
     await (await this.#agent)?.destroy()
   }
@@ -131,21 +158,22 @@ export class ApiClient {
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const parsed = parsedJson(await this.#exchange(call, ({ body }) => body.text()))
     if (parsed === undefined)
-      throw new Failure(
+      throw new Unreadable(
         `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
       )
-    return checked(shape, parsed, `${call.method} ${call.path}`)
+    return readAnswer(shape, parsed, `${call.method} ${call.path}`)
   }
 
   /** Retries until an answer has been read, its failure is final, or time is up. */
   async #exchange<T>(call: Call, read: (response: Dispatcher.ResponseData) => Promise<T>): Promise<T> {
     const { clock, signal } = this.#options
-    const giveUpAt = clock.now() + (this.#options.patienceMs ?? PATIENCE_MS)
+    const began = clock.now()
     for (let attempt = 1; ; attempt++) {
       if (signal?.aborted) throw new Interrupted()
       const outcome = await this.#attempt(call, read)
       if ('answer' in outcome) return outcome.answer
-      if (outcome.final || clock.now() >= giveUpAt) throw outcome.failure
+      const patienceMs = this.#reached ? (this.#options.patienceMs ?? PATIENCE_MS) : FIRST_PATIENCE_MS
+      if (outcome.final || clock.now() >= began + patienceMs) throw outcome.failure
       const delayMs = retryDelayMs(attempt, outcome.retryAfterDelayMs, Math.random())
       if (delayMs > 1000) this.#options.onRetry?.(outcome.failure.message, delayMs)
       await sleep(clock, delayMs, signal)
@@ -176,11 +204,12 @@ export class ApiClient {
       }
     } catch (error) {
       if (signal?.aborted) throw new Interrupted()
-      return { failure: this.#unreachable(name, error), final: !this.#reached, retryAfterDelayMs: null }
+      const final = !this.#reached && !BROKEN.some((code) => hasCode(error, code))
+      return { failure: this.#unreachable(name, error), final, retryAfterDelayMs: null }
     }
   }
 
-  async #request(call: Call): Promise<Dispatcher.ResponseData> {
+  async #request(call: Call, signal = this.#options.signal): Promise<Dispatcher.ResponseData> {
     const url = new URL(`${this.baseUrl}${withQuery(call.path, call.query)}`)
     const body = await call.body?.()
     this.#agent ??= openAgent()
@@ -191,18 +220,19 @@ export class ApiClient {
       method: call.method,
       headers: {
         authorization: `Bearer ${this.#options.apiKey}`,
+        'user-agent': `offpeak/${this.#options.version ?? ''}`,
         // Its shapes are the API's own, whatever the key is for.
         'x-offpeak-compat': 'none',
         ...(typeof body === 'string' && { 'content-type': 'application/json' }),
         ...call.headers,
       },
       body: body ?? null,
-      signal: this.#options.signal ?? null,
+      signal: signal ?? null,
     })
   }
 
-  #unreachable(name: string, error: unknown): Failure {
-    return new Failure(
+  #unreachable(name: string, error: unknown): Unreadable {
+    return new Unreadable(
       `${this.baseUrl} cannot be reached (${reasonOf(error)}, ${name}); start it with "offpeak serve", or check OFFPEAK_BASE_URL`,
       undefined,
       { cause: error },
@@ -229,15 +259,6 @@ export function pathOf(kind: string, id: string): string {
   return `/v1/${kind}/${encodeURIComponent(id)}`
 }
 
-function checked<T extends TSchema>(shape: T, value: unknown, call: string): Static<T> {
-  if (Value.Check(shape, value)) return value
-  const [first] = Value.Errors(shape, value)
-  const where = first === undefined ? '' : ` (${first.instancePath || 'the answer'} ${first.message})`
-  throw new Failure(
-    `the answer to ${call} has an unexpected shape${where}; check that OFFPEAK_BASE_URL is an Offpeak server of this version`,
-  )
-}
-
 // Delays between the attempts of an API call, and which answers are retried.
 
 const FIRST_MS = 250
@@ -252,8 +273,15 @@ export function retryDelayMs(attempt: number, retryAfterDelayMs: number | null, 
   return Math.max(ceiling * (0.5 + random / 2), retryAfterDelayMs ?? 0)
 }
 
+/** How a connection breaks that was made: the server may have received the call. */
+const BROKEN = [
+  ...['ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET', 'UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'],
+  'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
+]
+
 /** A spending limit that is used up is a 429 too, but a short wait does not help there. */
 export function worthRetrying(status: number, code: string | null): boolean {
+  if (code === 'idempotency_in_progress') return true
   if (status === 429) return code !== 'usage_limit_exceeded'
   return status === 500 || status === 502 || status === 503 || status === 504
 }

@@ -54,7 +54,25 @@ async function connect(
     return connectEmbedded(shell, flags, config, service, signal)
   }
   const baseUrl = `http://${host.includes(':') ? `[${host}]` : host}:${port}`
-  return connection(shell, baseUrl, apiKey, LOCAL_PACE, signal)
+  return tellingVersion(shell, connection(shell, baseUrl, apiKey, LOCAL_PACE, signal))
+}
+
+/** Says once where the service has another version. */
+function tellingVersion({ version, terminal }: Shell, found: Connection): Connection {
+  const told = found.client.serviceVersion().then((theirs) => {
+    if (theirs !== null && theirs !== version)
+      writeLine(
+        terminal.stderr,
+        `offpeak: ${found.target} has version ${theirs}, and this command line ${version}; versions that are more than one minor version apart may not understand each other (docs/upgrading.md).`,
+      )
+  })
+  return {
+    ...found,
+    async close() {
+      await told
+      await found.close()
+    },
+  }
 }
 
 function listens({ host, port }: Config['listen']): Promise<boolean> {
@@ -160,13 +178,14 @@ function connection(
   signal: AbortSignal,
   view = progressView(shell.terminal.stderr, shell.clock),
 ): Connection {
-  const { clock, terminal } = shell
+  const { clock, terminal, version } = shell
   const watch = { view, pace, clock, signal }
   const client = new ApiClient({
     baseUrl,
     apiKey,
     clock,
     signal,
+    version,
     onRetry: (reason, delayMs) =>
       writeLine(terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
   })
@@ -193,7 +212,7 @@ function remoteConnection(shell: Shell, signal: AbortSignal, view?: ProgressView
   }
   const why = keyProblem(apiKey)
   if (why !== null) throw new Failure(`the variable OFFPEAK_API_KEY ${why}`)
-  return connection(shell, baseUrl, apiKey, REMOTE_PACE, signal, view)
+  return tellingVersion(shell, connection(shell, baseUrl, apiKey, REMOTE_PACE, signal, view))
 }
 
 export interface ApiFlags extends ConfigFlags {

@@ -4,7 +4,7 @@ import type { Static, TObject, TSchema } from 'typebox'
 import type { Shell } from '../shell.ts'
 import { wholeNumber } from '../terminal/option-values.ts'
 import { type Columns, printFields, printJson, printTable, writeLine } from '../terminal/terminal.ts'
-import { type ApiClient, DeletedObject, pathOf } from './client.ts'
+import { type ApiClient, type Call, DeletedObject, pathOf } from './client.ts'
 import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.ts'
 
 interface ListOrder<T extends TSchema> {
@@ -14,6 +14,8 @@ interface ListOrder<T extends TSchema> {
   shape: T
   /** `id`: the argument; empty where the command has none. */
   path: (id: string) => string
+  /** Parameters that the argument becomes. */
+  query?: (argument: string) => Call['query']
   /** How many are shown without `--limit`. */
   count?: number
   /** Options that the list is filtered by, by the names of the parameters: each with its description. */
@@ -26,7 +28,7 @@ export function addList<T extends TSchema>(
   shell: Shell,
   parent: Command,
   name: string,
-  { description, argument, shape, path, count = 20, filters = {}, columns }: ListOrder<T>,
+  { description, argument, shape, path, query: queryOf, count = 20, filters = {}, columns }: ListOrder<T>,
 ): void {
   const command = apiCommand(parent, name, description)
   if (argument !== undefined) command.argument('<id>', argument)
@@ -36,9 +38,11 @@ export function addList<T extends TSchema>(
     const { stdout } = shell.terminal
     const flags = command.opts<ApiFlags & { limit: number }>()
     const given = command.opts<Record<string, string | undefined>>()
-    const query = Object.fromEntries(Object.keys(filters).map((name) => [name, given[name]]))
+    const [id = ''] = command.args
+    const chosen = Object.fromEntries(Object.keys(filters).map((name) => [name, given[name]]))
+    const query = { ...chosen, ...queryOf?.(id) }
     return withApi(shell, flags, async ({ client }) => {
-      const found = await client.list(shape, path(command.args[0] ?? ''), flags.limit, query)
+      const found = await client.list(shape, path(id), flags.limit, query)
       if (flags.json) printJson(stdout, found)
       else printTable(stdout, found, columns)
     })

@@ -16,7 +16,7 @@ export async function watchFile(client: ApiClient, id: string, watch: Watch): Pr
     watch.view.show('checking', (columns, paint) => waitLine('validating', columns, paint))
     return file
   }
-  const file = await poll(read, ({ status }) => status !== 'pending', watch)
+  const file = await poll(read, ({ status }) => status === 'processed' || status === 'error', watch)
   if (file.status === 'error') throw new FileInvalid(file)
   return file
 }

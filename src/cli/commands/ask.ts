@@ -1,5 +1,4 @@
 // ask: asks one question and prints the answer, by a batch of one line in one call.
-import { randomUUID } from 'node:crypto'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
@@ -8,6 +7,7 @@ import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { answerColumns, parseResultRow } from '../../tables/answer-cells.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { createOnce } from '../client/create-once.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import { examples } from '../terminal/option-values.ts'
@@ -40,27 +40,30 @@ async function ask(shell: Shell, question: string | undefined, flags: AskFlags):
   const { clock, terminal } = shell
   const content = question ?? (await readQuestion(terminal))
   const signal = shell.interruption()
-  await withApi(shell, flags, async ({ client, embedded, answer }) => {
+  await withApi(shell, flags, async (connection) => {
+    const { client, embedded, answer } = connection
     await checkModel(client, flags)
     const { model, window: completion_window } = flags
     const line = { custom_id: 'question', body: { model, messages: [{ role: 'user', content }] } }
     const order = { endpoint: DEFAULT_ENDPOINT, completion_window, requests: [line] }
-    const headers = { 'idempotency-key': `cli-${randomUUID()}` }
-    // Sent again, it is the same batch.
-    const create = (wait: string) => client.post(BatchObject, '/v1/batches', { ...order, wait }, headers)
-    // An embedded service sends the lines of batches that it is told of.
-    let batch = await create(embedded ? '0s' : WAIT)
-    if (embedded) {
-      answer(batch.id)
-      batch = await create(WAIT)
-    }
-    while (!isTerminal(batch.status)) {
-      const reason = batch.waiting_reason?.message ?? 'Its answer has not come yet.'
-      writeLine(terminal.stderr, `${batch.id} is ${batch.status}. ${reason}`)
-      await sleep(clock, BETWEEN_WAITS_MS, signal)
-      batch = await create(WAIT)
-    }
-    await print(terminal, batch, flags)
+    await createOnce(shell, connection, order, async (key) => {
+      // Sent again, it is the same batch.
+      const create = (wait: string) =>
+        client.post(BatchObject, '/v1/batches', { ...order, wait }, { 'idempotency-key': key })
+      // An embedded service sends the lines of batches that it is told of.
+      let batch = await create(embedded ? '0s' : WAIT)
+      if (embedded) {
+        answer(batch.id)
+        batch = await create(WAIT)
+      }
+      while (!isTerminal(batch.status)) {
+        const reason = batch.waiting_reason?.message ?? 'Its answer has not come yet.'
+        writeLine(terminal.stderr, `${batch.id} is ${batch.status}. ${reason}`)
+        await sleep(clock, BETWEEN_WAITS_MS, signal)
+        batch = await create(WAIT)
+      }
+      await print(terminal, batch, flags)
+    })
   })
 }
 

@@ -1,13 +1,14 @@
 // batches: create, list, follow and cancel batches, and download their results. requests: shows audit records. retry:
 // has the service run the failed lines of a batch again, in a new batch.
-import { randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
+import Type, { type Static } from 'typebox'
 import { BATCH_SORTS, BATCH_STATUSES, isTerminal, type Reask } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
 import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
+import { createOnce } from '../client/create-once.ts'
 import { contentOf, downloadResults, resultLines } from '../client/download.ts'
 import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
 import { watchBatch } from '../client/watch-batch.ts'
@@ -49,6 +50,10 @@ interface CreateFlags extends ApiFlags, MetadataFlags {
   webhook?: string
 }
 
+/** What is read of a batch as it is created: nothing else may cost its ID. */
+const Created = Type.Pick(BatchObject, ['id', 'webhook'])
+type Created = Static<typeof Created>
+
 interface ResultFlags extends ApiFlags {
   follow?: boolean
   output?: string
@@ -63,11 +68,12 @@ export function addBatches(program: Command, shell: Shell): void {
     argument: ['[file_id]', 'an uploaded file whose status is processed'],
     call: (file_id, flags: CreateFlags) => {
       const body = newBatch(file_id, flags)
-      return async (client, { embedded, options }) => {
-        const batch = await client.post(BatchObject, '/v1/batches', body, {
-          // Without a key from the user, at least the retries of this call create one batch.
-          'idempotency-key': flags.idempotencyKey ?? `cli-${randomUUID()}`,
-        })
+      return async (client, connection) => {
+        const { embedded, options } = connection
+        const post = (key: string) => client.post(Created, '/v1/batches', body, { 'idempotency-key': key })
+        const batch = await (flags.idempotencyKey === undefined
+          ? createOnce(shell, connection, body, post)
+          : post(flags.idempotencyKey))
         if (embedded)
           writeLine(shell.terminal.stderr, `To have it answered: offpeak batches wait ${batch.id}${options}`)
         return batch
@@ -127,10 +133,8 @@ export function addBatches(program: Command, shell: Shell): void {
     description: 'find lines of all batches by their custom_id, the newest batch first',
     argument: 'the custom_id; with a * at its end, a part of it',
     shape: FoundLine,
-    path: (text) =>
-      text.endsWith('*')
-        ? `/v1/lines?search=${encodeURIComponent(text.slice(0, -1))}`
-        : `/v1/lines?custom_id=${encodeURIComponent(text)}`,
+    path: () => '/v1/lines',
+    query: (text) => (text.endsWith('*') ? { search: text.slice(0, -1) } : { custom_id: text }),
     columns: {
       BATCH: ({ batch_id }) => batch_id,
       LINE: ({ line }) => String(line),
@@ -206,7 +210,7 @@ function newBatch(file_id: string, flags: CreateFlags): object {
 }
 
 /** The ID alone is on standard output, for scripts. */
-function showCreated(shell: Shell, batch: BatchObject): void {
+function showCreated(shell: Shell, batch: Created): void {
   showId(shell, batch)
   const { id, secret } = batch.webhook ?? {}
   if (secret === undefined) return
@@ -286,33 +290,36 @@ export function addRetry(program: Command, shell: Shell): void {
 
 async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const show = (batch: BatchObject): void => {
-    if (flags.json) printJson(stdout, batch)
-    else writeLine(stdout, batch.id)
-  }
-  await withApi(shell, flags, async ({ client, watch, embedded, answer }) => {
+  await withApi(shell, flags, async (connection) => {
+    const { client, watch, embedded, answer } = connection
     if (flags.merge !== undefined) await checkOutput(flags.merge)
     const path = pathOf('batches', id)
-    const old = await client.get(BatchObject, path)
-    const { lines, permanent } = await countFailed(client, id, flags.code)
     const output_url = flags.outputUrl === 'none' ? null : flags.outputUrl
     const order = { codes: flags.code, completion_window: flags.window, output_url }
-    const made = await client.post(BatchObject, `${path}/retry`, order, {
-      'idempotency-key': `retry-${randomUUID()}`,
+    await createOnce(shell, connection, [path, order], async (key) => {
+      const made = await client.post(Created, `${path}/retry`, order, { 'idempotency-key': key })
+      // Whatever follows, the ID is known.
+      if (!flags.json) showId(shell, made)
+      const { lines, permanent } = await countFailed(client, id, flags.code)
+      const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
+      watch.view.message(`${made.id}: ${counted(lines, 'failed line')} of ${id}${again}`)
+      // A service that ends with the command answers nothing later.
+      const follows = flags.wait || embedded || flags.merge !== undefined
+      if (!follows) {
+        if (flags.json) printJson(stdout, made)
+        return
+      }
+      answer(made.id)
+      const done = await watchBatch(client, made.id, watch)
+      watch.view.stop()
+      if (flags.merge !== undefined) {
+        const old = await client.get(BatchObject, path)
+        await writeWhole(flags.merge, answersOf(client, [old, done]))
+        writeLine(stderr, `answers of both batches: ${flags.merge}`)
+      }
+      shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
+      if (flags.json) printJson(stdout, done)
     })
-    const again = permanent === 0 ? '' : `; ${permanent} of them will fail again unless the input is fixed`
-    watch.view.message(`${counted(lines, 'failed line')} of ${id}${again}`)
-    // A service that ends with the command answers nothing later.
-    if (!flags.wait && !embedded && flags.merge === undefined) return show(made)
-    answer(made.id)
-    const done = await watchBatch(client, made.id, watch)
-    watch.view.stop()
-    if (flags.merge !== undefined) {
-      await writeWhole(flags.merge, answersOf(client, [old, done]))
-      writeLine(stderr, `answers of both batches: ${flags.merge}`)
-    }
-    shell.exit(done.status === 'completed' && done.request_counts.failed === 0 ? 0 : EXIT_LINES_FAILED)
-    show(done)
   })
 }
 

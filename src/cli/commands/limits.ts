@@ -1,12 +1,12 @@
 // limits: caps on the spend of an entity, of each entity of a type, or of the project. quotas: shows the quotas of a
 // project and their use.
-import { randomUUID } from 'node:crypto'
 import { type Command, InvalidArgumentError } from 'commander'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../../domain/limit.ts'
 import { LimitObject } from '../../wire/limit.ts'
 import { QuotasObject } from '../../wire/project.ts'
 import { pathOf } from '../client/client.ts'
 import type { ApiFlags } from '../client/connect.ts'
+import { createOnce } from '../client/create-once.ts'
 import { addCall, addResource, showId } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
@@ -39,9 +39,10 @@ export function addLimits(program: Command, shell: Shell): void {
     description: 'create a limit',
     call: (_, flags: CreateFlags) => {
       const body = newLimit(flags)
-      // The retries of this call create one limit.
-      const headers = { 'idempotency-key': `cli-${randomUUID()}` }
-      return (client) => client.post(LimitObject, '/v1/limits', body, headers)
+      return (client, connection) =>
+        createOnce(shell, connection, body, (key) =>
+          client.post(LimitObject, '/v1/limits', body, { 'idempotency-key': key }),
+        )
     },
     show(shell, made) {
       showId(shell, made)

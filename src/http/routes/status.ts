@@ -8,7 +8,7 @@ import { MetricsText } from '../../metrics/metrics-text.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listOpenBatches } from '../../store/batches.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
-import { orNull } from '../../wire/shape.ts'
+import { orNull, text } from '../../wire/shape.ts'
 import { ServiceStatus, Settings } from '../../wire/status.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
@@ -99,7 +99,7 @@ export function statusRoutes(
 
 const RETRY_S = 5
 
-export function healthRoutes(app: App, { ready, noWorkerSince }: RouteDependencies): void {
+export function healthRoutes(app: App, { ready, noWorkerSince, version }: RouteDependencies): void {
   publicRoute(app, 'GET /healthz', {
     doc: {
       operation: 'getHealth',
@@ -114,6 +114,7 @@ export function healthRoutes(app: App, { ready, noWorkerSince }: RouteDependenci
       summary: 'Whether the service can do its work',
       answer: Type.Object({
         status: Type.Literal('ready'),
+        version: text('Of the service.'),
         no_worker_since: orNull(
           Type.Integer(),
           'When the last worker stopped (Unix seconds), if that was a minute ago or longer. Meanwhile batches wait; cancelled and expired ones still end.',
@@ -121,10 +122,12 @@ export function healthRoutes(app: App, { ready, noWorkerSince }: RouteDependenci
       }),
       errors: ['service_unavailable'],
     },
-    async handler() {
-      if (!(await ready())) throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
+    async handler({ headers }) {
+      // The command line asks for the version alone.
+      if (!(await ready(!headers['user-agent']?.startsWith('offpeak/'))))
+        throw new ApiError('service_unavailable', undefined, {}, RETRY_S)
       const since = noWorkerSince?.() ?? null
-      return { status: 'ready', no_worker_since: secondsOrNull(since) }
+      return { status: 'ready', version, no_worker_since: secondsOrNull(since) }
     },
   })
 }
