@@ -96,8 +96,8 @@ interface UsageNames {
   input: string
   /** Null where nothing is generated. */
   output: string | null
-  /** Of tokens of the prompt that `input` leaves out: those read from a cache, and those written to it. */
-  cache?: { read: string; written: string }
+  /** `input` leaves out the tokens of the prompt that were read from a cache or written to it. */
+  isCacheApart?: true
   /** What is counted, where that is not tokens: seconds, of which a part counts as one; or each answer counts as one. */
   unit?: 'seconds' | 'requests'
 }
@@ -247,11 +247,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
     required: [['messages', 'max_tokens']],
     portable: { limit: '`max_tokens`', choices: ONE_ANSWER },
     answer: { list: 'content', entry: null, statuses: null },
-    usage: {
-      input: 'input_tokens',
-      output: 'output_tokens',
-      cache: { read: 'cache_read_input_tokens', written: 'cache_creation_input_tokens' },
-    },
+    usage: { input: 'input_tokens', output: 'output_tokens', isCacheApart: true },
     headers: { 'anthropic-version': '2023-06-01' },
   },
   '/v1/rerank': {

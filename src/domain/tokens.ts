@@ -83,8 +83,21 @@ export function countedCharacters(text: string): number {
 }
 
 // Bounds the usage that a server reports by what the line can have used: a prompt by the bytes that make it, and each choice
-// by the output limit. A server that reports more is wrong, and one such line must not use up a cap. A total below the sum
-// of its parts is replaced by the sum, so that no limit on tokens counts less than what is billed.
+// by the output limit. A server that reports more is wrong, and one such line must not use up a cap. A server that
+// reports less than it says elsewhere is wrong too: no tokens of the total are free, and no answer comes of nothing.
+
+/** Tokens in place of a count of zero that cannot be: the prompt has bytes, or the answer has content. The same object if none is. */
+export function withoutZeros(
+  reported: TokenUsage,
+  estimated: Pick<TokenUsage, 'prompt_tokens' | 'completion_tokens'>,
+): TokenUsage {
+  const prompt_tokens = reported.prompt_tokens || estimated.prompt_tokens
+  const completion_tokens = reported.completion_tokens || estimated.completion_tokens
+  if (prompt_tokens === reported.prompt_tokens && completion_tokens === reported.completion_tokens)
+    return reported
+  const total_tokens = Math.max(reported.total_tokens, atMost(prompt_tokens + completion_tokens))
+  return { ...reported, prompt_tokens, completion_tokens, total_tokens }
+}
 
 /** The assumed context window of a model whose configuration names none. */
 const CONTEXT_WINDOW_MAX = 2 ** 20
@@ -109,15 +122,14 @@ export function boundUsage(reported: TokenUsage, bounds: LineBounds): TokenUsage
   const { inputs, choices, output_tokens_max } = bounds
   const window = windowOf(bounds.context_window)
   const completionMax = atMost(Math.min(window * choices, output_tokens_max || Number.POSITIVE_INFINITY))
-  const promptReported = Math.max(reported.prompt_tokens, reported.total_tokens - completionMax)
+  // Some servers count tokens in the total only. Those are output, as far as there can be so much of it.
+  const unnamed = Math.max(0, reported.total_tokens - reported.prompt_tokens - reported.completion_tokens)
+  const completion_tokens = Math.min(reported.completion_tokens + unnamed, completionMax)
+  const beyond = Math.min(unnamed, reported.completion_tokens + unnamed - completion_tokens)
+  const promptReported = reported.prompt_tokens + beyond
   const promptMax = atMost(Math.min(window * inputs, bounds.promptTokensMax(promptReported)))
-  const prompt_tokens = Math.min(reported.prompt_tokens, promptMax)
-  const completion_tokens = Math.min(reported.completion_tokens, completionMax)
-  // Some servers count tokens in the total only.
-  const total_tokens = Math.max(
-    Math.min(reported.total_tokens, atMost(promptMax + completionMax)),
-    atMost(prompt_tokens + completion_tokens),
-  )
+  const prompt_tokens = Math.min(promptReported, promptMax)
+  const total_tokens = atMost(prompt_tokens + completion_tokens)
   const isPossible =
     prompt_tokens === reported.prompt_tokens &&
     completion_tokens === reported.completion_tokens &&

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { COUNT_MAX } from './money.ts'
-import { boundUsage, type LineBounds } from './tokens.ts'
+import { boundUsage, type LineBounds, withoutZeros } from './tokens.ts'
 
 const WINDOW_MAX = 2 ** 20
 
@@ -28,17 +28,18 @@ test('no more is billed than the prompt can have, choices to their limit, and a 
       assert.ok(bounded.prompt_tokens <= promptMax)
       assert.ok(bounded.completion_tokens <= outputMax)
       assert.ok(bounded.total_tokens <= promptMax + outputMax)
-      const sum = bounded.prompt_tokens + bounded.completion_tokens
-      assert.ok(bounded.total_tokens >= sum)
-      assert.ok(bounded.total_tokens <= Math.max(reported.total_tokens, sum))
-      for (const key of ['prompt_tokens', 'completion_tokens'] as const)
-        assert.ok(bounded[key] <= reported[key] && Number.isSafeInteger(bounded[key]))
+      const { prompt_tokens, completion_tokens, total_tokens } = reported
+      assert.equal(bounded.total_tokens, bounded.prompt_tokens + bounded.completion_tokens)
+      assert.ok(bounded.total_tokens <= Math.max(total_tokens, prompt_tokens + completion_tokens))
+      assert.ok(bounded.prompt_tokens >= Math.min(prompt_tokens, promptMax))
+      assert.ok(bounded.completion_tokens >= Math.min(completion_tokens, outputMax))
+      assert.ok(bounded.total_tokens >= Math.min(total_tokens, promptMax, outputMax))
     }),
   )
 })
 
 test('usage that the model can have is billed as it was reported, and is the very same object', () => {
-  const reported = { prompt_tokens: 1000, completion_tokens: 2900, total_tokens: 4000 }
+  const reported = { prompt_tokens: 1000, completion_tokens: 3000, total_tokens: 4000 }
   assert.equal(boundUsage(reported, bounds({ context_window: 1000, choices: 3 })), reported)
 })
 
@@ -66,13 +67,36 @@ test('a total below the sum of its parts is replaced by the sum', () => {
   assert.deepEqual(bounded, { prompt_tokens: 1000, completion_tokens: 200, total_tokens: 1200 })
 })
 
-test('tokens that a server counts in the total alone are tokens of the prompt at most', () => {
+test('tokens that a server counts in the total alone are output, and what exceeds its limit belongs to the prompt', () => {
   const asked: number[] = []
   const promptTokensMax = (reported: number): number => {
     asked.push(reported)
     return 300
   }
-  const reported = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 5_000 }
-  const bounded = boundUsage(reported, bounds({ output_tokens_max: 50, promptTokensMax }))
-  assert.deepEqual([asked, bounded.total_tokens], [[4_950], 350])
+  const bounded = (completion_tokens: number, total_tokens: number) =>
+    boundUsage(
+      { prompt_tokens: 10, completion_tokens, total_tokens },
+      bounds({ output_tokens_max: 50, promptTokensMax }),
+    )
+  assert.deepEqual(bounded(5, 40), { prompt_tokens: 10, completion_tokens: 30, total_tokens: 40 })
+  assert.deepEqual(bounded(5, 5_000), { prompt_tokens: 300, completion_tokens: 50, total_tokens: 350 })
+  // A server that ignores the limit has not read more for it.
+  assert.deepEqual(bounded(90, 100), { prompt_tokens: 10, completion_tokens: 50, total_tokens: 60 })
+  assert.deepEqual(asked, [10, 4_950, 10])
+})
+
+test('zeros are replaced by estimates where there is anything to count', () => {
+  const usage = (prompt_tokens: number, completion_tokens: number, total_tokens: number) => ({
+    prompt_tokens,
+    completion_tokens,
+    total_tokens,
+  })
+  const estimated = { prompt_tokens: 20, completion_tokens: 7 }
+  assert.deepEqual(withoutZeros(usage(0, 0, 0), estimated), usage(20, 7, 27))
+  assert.deepEqual(withoutZeros(usage(30, 0, 30), estimated), usage(30, 7, 37))
+  assert.deepEqual(withoutZeros(usage(0, 9, 9), estimated), usage(20, 9, 29))
+  assert.deepEqual(withoutZeros(usage(0, 0, 100), estimated), usage(20, 7, 100))
+  for (const whole of [usage(1, 1, 2), usage(3, 9, 50)]) assert.equal(withoutZeros(whole, estimated), whole)
+  const silent = usage(5, 0, 5)
+  assert.equal(withoutZeros(silent, { ...estimated, completion_tokens: 0 }), silent)
 })

@@ -58,7 +58,24 @@ test('the length of the messages is that of all choices', () => {
   const one = '{"content":"hi"}'
   assert.equal(scan(`{${CHOICES}}`)?.generated_bytes, one.length)
   const three = `{"choices":[{"message":${one}},{"message":${one}},{"message":null,"message":{"role":"a"}}]}`
-  assert.equal(scan(three)?.generated_bytes, 2 * one.length + '{"role":"a"}'.length)
+  assert.equal(scan(three)?.generated_bytes, 2 * one.length)
+})
+
+test('an answer that says nothing has generated nothing', () => {
+  const generated = (endpoint: EndpointPath, text: string): number | undefined =>
+    scanner.scan(Buffer.from(text), endpoint)?.generated_bytes
+  const empty = '{"role":"assistant","content":"","refusal":null,"tool_calls":[],"audio":null}'
+  assert.equal(generated('/v1/chat/completions', `{"choices":[{"message":${empty}}]}`), 0)
+  for (const message of [
+    '{"content":null,"tool_calls":[{}]}',
+    '{"content":"","refusal":"No."}',
+    '{"content":null,"reasoning_content":"hm"}',
+  ])
+    assert.equal(generated('/v1/chat/completions', `{"choices":[{"message":${message}}]}`), message.length)
+  assert.equal(generated('/v1/completions', '{"choices":[{"text":""},{"text":"a"}]}'), '"a"'.length)
+  assert.equal(generated('/v1/messages', '{"content":[ ]}'), 0)
+  assert.equal(generated('/v1/responses', '{"status":"completed","output":[]}'), 0)
+  assert.equal(generated('/v1/responses', '{"status":"completed","output":[{}]}'), '[{}]'.length)
 })
 
 test('what is no completion, or breaks off, is not taken for one', () => {
@@ -119,7 +136,7 @@ test('choices that give an index give a whole number, each its own', () => {
   assert.ok(scan(`{"choices":[${choice('0')}],"choices":[${choice('0')}]}`))
 })
 
-test('of the tokens, those of a cache and of thinking are told, no more than there are', () => {
+test('of the tokens, those of a cache and of thinking are told', () => {
   const details = (usage: string): unknown[] => {
     const found = scan(`{${CHOICES},"usage":${usage}}`)?.usage
     return [found?.cached_tokens, found?.reasoning_tokens]
@@ -132,10 +149,6 @@ test('of the tokens, those of a cache and of thinking are told, no more than the
       `{${cached('{"cached_tokens":4,"audio_tokens":1}')},${counts},${reasoning('{"reasoning_tokens":3}')}}`,
     ),
     [4, 3],
-  )
-  assert.deepEqual(
-    details(`{${counts},${cached('{"cached_tokens":40}')},${reasoning('{"reasoning_tokens":40}')}}`),
-    [9, 5],
   )
   for (const text of ['null', '{}', '7', '[1]', '{"cached_tokens":-1}', '{"cached_tokens":null}'])
     assert.deepEqual(details(`{${counts},${cached(text)},${reasoning(text)}}`), [undefined, undefined])
@@ -160,14 +173,153 @@ test('the prompt of a message is its new tokens and those of the cache, read and
     cached_tokens: 20,
     reasoning_tokens: 4,
   })
-  assert.deepEqual(usageOf(`{${cache},${cache},${own},"cache_read_input_tokens":null}`)?.usage, {
-    prompt_tokens: 103,
+  assert.deepEqual(usageOf(`{"cache_read_input_tokens":null,${own}}`)?.usage, {
+    prompt_tokens: 3,
     completion_tokens: 5,
-    total_tokens: 108,
+    total_tokens: 8,
   })
   for (const broken of ['-1', '"7"', '1.5', '{}'])
     assert.equal(usageOf(`{${own},"cache_creation_input_tokens":${broken}}`)?.isUsageRejected, true, broken)
 })
+
+test('usage is read as each provider reports it', () => {
+  const chat = (reported: object) => scan(`{${CHOICES},"usage":${JSON.stringify(reported)}}`)
+  const cases: [provider: string, reported: object, expected: number[], isRejected?: true][] = [
+    [
+      'OpenAI',
+      { prompt_tokens: 100, completion_tokens: 334, total_tokens: 434, ...thought(325) },
+      [100, 334, 434, 0, 325],
+    ],
+    [
+      'xAI',
+      { prompt_tokens: 100, completion_tokens: 9, total_tokens: 434, ...thought(325) },
+      [100, 334, 434, 0, 325],
+      true,
+    ],
+    [
+      'xAI without a total',
+      { prompt_tokens: 100, completion_tokens: 9, ...thought(325) },
+      [100, 334, 434, 0, 325],
+      true,
+    ],
+    [
+      'a proxy before xAI that adds up itself',
+      { prompt_tokens: 100, completion_tokens: 9, total_tokens: 109, ...thought(325) },
+      [100, 334, 434, 0, 325],
+      true,
+    ],
+    [
+      'xAI with a longer answer',
+      { prompt_tokens: 100, completion_tokens: 400, total_tokens: 825, ...thought(325) },
+      [100, 725, 825, 0, 325],
+      true,
+    ],
+    [
+      'SGLang',
+      { prompt_tokens: 100, completion_tokens: 50, total_tokens: 150, reasoning_tokens: 40 },
+      [100, 50, 150, 0, 40],
+    ],
+    ['Gemini', { prompt_tokens: 10, completion_tokens: 20, total_tokens: 300 }, [10, 20, 300]],
+    [
+      'a total that is too small',
+      { prompt_tokens: 10, completion_tokens: 20, total_tokens: 3 },
+      [10, 20, 30],
+      true,
+    ],
+    [
+      'Moonshot, Together',
+      { prompt_tokens: 100, completion_tokens: 5, total_tokens: 105, cached_tokens: 60 },
+      [100, 5, 105, 60],
+    ],
+    [
+      'DeepSeek',
+      {
+        prompt_tokens: 100,
+        completion_tokens: 5,
+        total_tokens: 105,
+        prompt_cache_hit_tokens: 60,
+        prompt_cache_miss_tokens: 40,
+      },
+      [100, 5, 105, 60],
+    ],
+    [
+      'LiteLLM before Anthropic',
+      {
+        prompt_tokens: 100,
+        completion_tokens: 5,
+        total_tokens: 105,
+        prompt_tokens_details: { cached_tokens: 60 },
+        cache_read_input_tokens: 60,
+      },
+      [100, 5, 105, 60],
+    ],
+    [
+      'a proxy that leaves the cache out of the prompt',
+      {
+        prompt_tokens: 3,
+        completion_tokens: 5,
+        total_tokens: 8,
+        prompt_tokens_details: { cached_tokens: 60 },
+      },
+      [63, 5, 68, 60],
+      true,
+    ],
+    [
+      'a cache beside the prompt, by the total',
+      { prompt_tokens: 100, completion_tokens: 5, total_tokens: 165, cache_read_input_tokens: 60 },
+      [160, 5, 165, 60],
+      true,
+    ],
+    [
+      'both beside the rest',
+      { prompt_tokens: 100, completion_tokens: 5, total_tokens: 172, cached_tokens: 60, ...thought(7) },
+      [160, 12, 172, 60, 7],
+      true,
+    ],
+    ['zeros', { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }, [0, 0, 0]],
+  ]
+  for (const [
+    provider,
+    reported,
+    [prompt, completion, total, cached = 0, reasoning = 0],
+    isRejected = false,
+  ] of cases) {
+    const found = chat(reported)
+    const {
+      prompt_tokens,
+      completion_tokens,
+      total_tokens,
+      cached_tokens = 0,
+      reasoning_tokens = 0,
+    } = found?.usage ?? {}
+    assert.deepEqual(
+      [
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        cached_tokens,
+        reasoning_tokens,
+        found?.isUsageRejected,
+      ],
+      [prompt, completion, total, cached, reasoning, isRejected],
+      provider,
+    )
+  }
+  // SGLang adds up the cached tokens of all choices.
+  const two = '"choices":[{"message":{"content":"a"}},{"message":{"content":"b"}}]'
+  const usage =
+    '{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":18}}'
+  assert.deepEqual(scan(`{${two},"usage":${usage}}`)?.usage, {
+    prompt_tokens: 10,
+    completion_tokens: 2,
+    total_tokens: 12,
+    cached_tokens: 10,
+  })
+})
+
+function thought(reasoning_tokens: number): object {
+  return { completion_tokens_details: { reasoning_tokens } }
+}
 
 test('why a message ended is told in words that are known', () => {
   const ends = (stop: string) =>

@@ -13,11 +13,11 @@ import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-sc
 export interface Answer {
   /** Null where the server reports none, or one that is no set of counts. */
   usage: TokenUsage | null
-  /** Whether one was reported, and is no set of counts. */
+  /** Whether one was reported that cannot stand as it is: it is no set of counts, or `usage` differs from its counts. */
   isUsageRejected: boolean
   /** The list that holds what the model said. */
   content: Span
-  /** Bytes of what was generated, as written. */
+  /** Bytes of what was generated, as written; 0 where nothing was. */
   generated_bytes: number
   /** Why a message ended, where it says so in a word that is known. */
   stop_reason: StopReason | null
@@ -30,7 +30,7 @@ export interface Answer {
  * Where `cost_usd` goes: the bytes from `start` to `end` give way to
  * - `cost`: the value alone, for the answer has a cost already;
  * - `member`: the member `cost_usd`, inside the usage;
- * - `usage`: a whole usage, in place of one that is no set of counts;
+ * - `usage`: a whole usage, in place of one that cannot stand;
  * - `usage_member`: the member `usage`, for the answer has none.
  * `comma`: whether other members stand before it.
  */
@@ -52,6 +52,37 @@ const STOP_REASONS = [
 ] as const
 type StopReason = (typeof STOP_REASONS)[number]
 
+/** A part of the tokens of a prompt or a completion. */
+type Part = 'cached' | 'written' | 'written_5m' | 'written_1h' | 'reasoning'
+
+/**
+ * The parts of a usage by the names that providers give them, in the usage itself or in an object of details: those of
+ * OpenAI, Anthropic, DeepSeek, DashScope, LiteLLM and Vercel's gateway. A proxy gives the same count by several names.
+ */
+const PARTS: ReadonlyMap<string, Part> = new Map([
+  ['cached_tokens', 'cached'],
+  ['cache_read_input_tokens', 'cached'],
+  ['cache_read_tokens', 'cached'],
+  ['prompt_cache_hit_tokens', 'cached'],
+  ['num_cached_tokens', 'cached'],
+  ['cache_write_tokens', 'written'],
+  ['cache_write_input_tokens', 'written'],
+  ['cache_creation_tokens', 'written'],
+  ['cache_creation_input_tokens', 'written'],
+  ['ephemeral_5m_input_tokens', 'written_5m'],
+  ['ephemeral_1h_input_tokens', 'written_1h'],
+  ['reasoning_tokens', 'reasoning'],
+  ['thinking_tokens', 'reasoning'],
+])
+
+/** The objects that hold parts, in the usage or in one another. */
+const DETAILS = [
+  ...['prompt_tokens_details', 'completion_tokens_details', 'input_tokens_details', 'output_tokens_details'],
+  ...['prompt_token_details', 'input_token_details', 'output_token_details'],
+  ...['cache_creation', 'cache_creation_token_details'],
+] as const
+const DETAIL_KEYS = new Names(...DETAILS, ...PARTS.keys())
+
 /** What is looked for in the answers of one endpoint. */
 interface Wanted {
   shape: AnswerShape
@@ -61,8 +92,7 @@ interface Wanted {
   usageKeys: Names<string>
   input: string
   output: string | null
-  cacheRead: string | null
-  cacheWritten: string | null
+  isCacheApart: boolean
   unit: 'tokens' | 'seconds' | 'requests'
 }
 
@@ -92,25 +122,27 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
     usageKeys: new Names(
       usage.input,
       ...(usage.output === null ? [] : [usage.output]),
-      // Beside another unit, what a server calls tokens is something else.
-      ...(usage.unit === undefined ? ['total_tokens'] : []),
       'cost_usd',
-      `${usage.input}_details`,
-      ...(usage.output === null ? [] : [`${usage.output}_details`]),
-      ...Object.values(usage.cache ?? {}),
+      // Beside another unit, what a server calls tokens is something else.
+      ...(usage.unit === undefined ? ['total_tokens', ...DETAILS, ...PARTS.keys()] : []),
     ),
     input: usage.input,
     output: usage.output,
-    cacheRead: usage.cache?.read ?? null,
-    cacheWritten: usage.cache?.written ?? null,
+    isCacheApart: usage.isCacheApart ?? false,
     unit: usage.unit ?? 'tokens',
   }
 }
 
+/** `""`, `[]` or `{}`. */
+const EMPTY_BYTES = 2
 const MESSAGE_KEYS = new Names('role', 'content', 'tool_calls')
-/** In `prompt_tokens_details` and `completion_tokens_details`, or as responses call them, `input_…` and `output_…`. */
-const CACHED = new Names('cached_tokens')
-const REASONING = new Names('reasoning_tokens', 'thinking_tokens')
+const NO_PARTS: Readonly<Record<Part, number>> = {
+  cached: 0,
+  written: 0,
+  written_5m: 0,
+  written_1h: 0,
+  reasoning: 0,
+}
 const STOP_WORDS = new Names(...STOP_REASONS)
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
@@ -123,14 +155,14 @@ export class AnswerScanner {
   readonly #content: Span = { start: 0, end: 0 }
   readonly #indexes = new Set<number>()
   #generated_bytes = 0
+  /** Of the entry that was scanned last. */
+  #said_bytes = 0
   #input_tokens: number | null = null
   #output_tokens: number | null = null
   #total_tokens: number | null = null
-  #cached_tokens = 0
-  /** Tokens of the prompt that are not in `#input_tokens`: read from a cache, and written to it. */
-  #apart_read = 0
-  #apart_written = 0
-  #reasoning_tokens = 0
+  readonly #parts: Record<Part, number> = { ...NO_PARTS }
+  /** How many entries the list has that was scanned last. */
+  #entries = 0
   #reported = false
   /** Whether each count that was reported is one. */
   #counts = true
@@ -177,13 +209,14 @@ export class AnswerScanner {
     const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
     const usage = this.#usage()
     const usage_place = this.#usage_place ?? none
+    const isUsageRejected = this.#reported && (usage === null || !this.#stands(usage))
     return {
       usage,
-      isUsageRejected: usage === null && this.#reported,
+      isUsageRejected,
       content: { ...this.#content },
       generated_bytes: this.#generated_bytes,
       stop_reason,
-      cost: usage === null ? usage_place : (this.#cost ?? none),
+      cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? none),
       usage_place,
     }
   }
@@ -195,26 +228,26 @@ export class AnswerScanner {
     const { entry } = shape
     const start = json.at
     this.#generated_bytes = 0
+    this.#entries = 0
     if (shape.isAny) {
       const kind = json.kind()
       json.skipValue()
       setSpan(this.#content, start, json.at)
-      if (output !== null) this.#generated_bytes = json.at - start
+      if (output !== null) this.#generated_bytes = this.#saidSince(start, kind)
       return kind === 'null' ? `the answer has no ${shape.list}` : null
     }
     this.#indexes.clear()
     const isList = json.kind() === 'array'
-    let isEmpty = true
     let fault: string | null = null
     for (let more = json.beginArray(); more; more = json.nextElement()) {
-      isEmpty = false
+      this.#entries++
       const own = this.#scanEntry()
       fault ??= own
     }
     setSpan(this.#content, start, json.at)
-    if (entry === null) this.#generated_bytes = json.at - start
+    if (entry === null && this.#entries > 0) this.#generated_bytes = json.at - start
     if (!isList) return `the answer has no ${shape.list}`
-    return isEmpty && entry !== null ? `the list of ${shape.list} is empty` : fault
+    return this.#entries === 0 && entry !== null ? `the list of ${shape.list} is empty` : fault
   }
 
   #scanEntry(): string | null {
@@ -233,9 +266,9 @@ export class AnswerScanner {
         if (json.readString()) finishFault = this.#interruption()
       } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
       else if (entry !== null && key === entry.key) {
-        const start = json.at
+        this.#said_bytes = 0
         fault = this.#scanContent(entry.kinds)
-        bytes = json.at - start
+        bytes = this.#said_bytes
       } else json.skipValue()
     }
     if (!isObject) return `one of the ${list} is not an object`
@@ -257,16 +290,26 @@ export class AnswerScanner {
   #scanContent(kinds: readonly JsonKind[]): string | null {
     const kind = this.#json.kind()
     if (kind === 'object' && kinds.includes(kind)) return this.#scanMessage()
+    const start = this.#json.at
     this.#json.skipValue()
+    this.#said_bytes = this.#saidSince(start, kind)
     if (kind !== null && kinds.includes(kind)) return null
     const { list, entry } = this.#wanted.shape
     return `one of the ${list} has no ${entry?.key}`
   }
 
+  /** The bytes of a value of this kind that was stepped over; 0 where it is an empty text, list or object. */
+  #saidSince(start: number, kind: JsonKind | null): number {
+    const bytes = this.#json.at - start
+    return kind === 'null' || bytes <= EMPTY_BYTES ? 0 : bytes
+  }
+
   /** Why the message is no object that says something, of the right kinds. */
   #scanMessage(): string | null {
     const json = this.#json
+    const start = json.at
     let isEmpty = true
+    let isSaid = false
     let role = true
     let content = true
     let calls = true
@@ -277,8 +320,12 @@ export class AnswerScanner {
       if (key === 'role') role = kind === 'string' || kind === 'null'
       else if (key === 'content') content = kind === 'string' || kind === 'null' || kind === 'array'
       else if (key === 'tool_calls') calls = kind === 'array' || kind === 'null'
+      const from = json.at
       json.skipValue()
+      // Besides its content, a message may say what it thought or refused.
+      if (key !== 'role' && this.#saidSince(from, kind) > 0) isSaid = true
     }
+    if (isSaid) this.#said_bytes = json.at - start
     if (isEmpty) return 'a message is empty'
     if (!role) return 'the role of a message is no text'
     if (!content) return 'the content of a message is neither text nor parts'
@@ -287,7 +334,7 @@ export class AnswerScanner {
 
   #scanUsage(): void {
     const json = this.#json
-    const { usageKeys, input, output, cacheRead, cacheWritten } = this.#wanted
+    const { usageKeys, input, output } = this.#wanted
     this.#resetUsage()
     const start = json.at
     const kind = json.kind()
@@ -306,14 +353,9 @@ export class AnswerScanner {
       if (key === null) json.skipValue()
       else if (key === input) this.#input_tokens = this.#count()
       else if (key === output) this.#output_tokens = this.#count()
-      else if (key === `${input}_details`) this.#cached_tokens = this.#detail(CACHED)
-      else if (key === `${output}_details`) this.#reasoning_tokens = this.#detail(REASONING)
       // Some servers leave the adding up to others.
       else if (key === 'total_tokens') this.#total_tokens = this.#countOrNull()
-      else if (key === cacheRead) {
-        this.#apart_read = this.#countOrNull() ?? 0
-        this.#cached_tokens = this.#apart_read
-      } else if (key === cacheWritten) this.#apart_written = this.#countOrNull() ?? 0
+      else if (key !== 'cost_usd') this.#scanPart(key)
       else {
         const from = json.at
         json.skipValue()
@@ -326,15 +368,22 @@ export class AnswerScanner {
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
   }
 
-  /** The count of this name in an object of details; 0 where there is none. */
-  #detail(name: Names<string>): number {
+  /** Reads the value of `key`: a part, or an object of them. */
+  #scanPart(key: string): void {
     const json = this.#json
-    let count = 0
-    for (let more = json.beginObject(); more; more = json.nextMember()) {
-      if (json.key(name) === null) json.skipValue()
-      else count = this.#count() ?? 0
+    const part = PARTS.get(key)
+    if (part === undefined) {
+      for (let more = json.beginObject(); more; more = json.nextMember()) {
+        const name = json.key(DETAIL_KEYS)
+        if (name === null) json.skipValue()
+        else this.#scanPart(name)
+      }
+      return
     }
-    return count
+    // What the usage leaves out of its input is no detail.
+    const isNeeded = this.#wanted.isCacheApart && part !== 'reasoning'
+    const count = (isNeeded ? this.#countOrNull() : this.#count()) ?? 0
+    this.#parts[part] = Math.max(this.#parts[part], count)
   }
 
   /** A count that may be null; anything else makes the usage none. */
@@ -356,32 +405,54 @@ export class AnswerScanner {
     return Number.isInteger(value) && value >= 0 && value <= TOKENS_MAX ? value : null
   }
 
+  /**
+   * The usage in one form, however the provider counts: the prompt with what was read from a cache and written to it, the
+   * completion with what the model thought, and a total that is no less than both.
+   */
   #usage(): TokenUsage | null {
-    if (this.#wanted.unit === 'requests') return { prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }
+    const { unit, output, isCacheApart } = this.#wanted
+    if (unit === 'requests') return { prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }
     if (!this.#counts) return null
-    const generates = this.#wanted.output !== null
-    // Where nothing is generated, some servers report the total alone.
-    const input_tokens = this.#input_tokens ?? (generates ? null : this.#total_tokens)
-    const completion_tokens = generates ? this.#output_tokens : 0
-    if (input_tokens === null || completion_tokens === null) return null
-    const prompt_tokens = input_tokens + this.#apart_read + this.#apart_written
-    const total_tokens = this.#total_tokens ?? prompt_tokens + completion_tokens
+    const total = this.#total_tokens ?? 0
+    // Where nothing is generated, all tokens are those of the prompt, and some servers report the total alone.
+    const input = output === null ? (this.#input_tokens ?? this.#total_tokens) : this.#input_tokens
+    let completion_tokens = output === null ? 0 : this.#output_tokens
+    if (input === null || completion_tokens === null) return null
+    const { cached, written, written_5m, written_1h, reasoning } = this.#parts
+    const cache = cached + Math.max(written, written_5m + written_1h)
+    const rest = total - input - completion_tokens
+    // Some servers that chat leave the cache out of the prompt. One sums it over the choices, so that it exceeds the prompt.
+    const isBeside =
+      isCacheApart ||
+      (cache > input && this.#entries <= 1) ||
+      (cache > 0 && (rest === cache ? reasoning !== cache : reasoning > 0 && rest === cache + reasoning))
+    const prompt_tokens = input + (isBeside ? cache : 0)
+    // Most completions include what the model thought; xAI's do not.
+    const sum = prompt_tokens + completion_tokens
+    if (output !== null && (reasoning > completion_tokens || total >= sum + reasoning))
+      completion_tokens += reasoning
+    const total_tokens = Math.max(total, prompt_tokens + completion_tokens)
     const usage: TokenUsage = { prompt_tokens, completion_tokens, total_tokens }
-    // No more of either than there are, whatever the server says.
-    if (this.#cached_tokens > 0) usage.cached_tokens = Math.min(this.#cached_tokens, prompt_tokens)
-    if (this.#reasoning_tokens > 0)
-      usage.reasoning_tokens = Math.min(this.#reasoning_tokens, completion_tokens)
+    // No more of each than there are, whatever the server says.
+    if (cached > 0) usage.cached_tokens = Math.min(cached, prompt_tokens)
+    if (reasoning > 0) usage.reasoning_tokens = Math.min(reasoning, completion_tokens)
     return usage
+  }
+
+  /** Whether the counts that were reported are those of `usage`. */
+  #stands({ prompt_tokens, completion_tokens, total_tokens }: TokenUsage): boolean {
+    const { unit, output, isCacheApart } = this.#wanted
+    if (unit === 'requests') return true
+    const isInput = isCacheApart || prompt_tokens === (this.#input_tokens ?? this.#total_tokens)
+    const isOutput = output === null || completion_tokens === this.#output_tokens
+    return isInput && isOutput && total_tokens === (this.#total_tokens ?? total_tokens)
   }
 
   #resetUsage(): void {
     this.#input_tokens = null
     this.#output_tokens = null
     this.#total_tokens = null
-    this.#cached_tokens = 0
-    this.#apart_read = 0
-    this.#apart_written = 0
-    this.#reasoning_tokens = 0
+    Object.assign(this.#parts, NO_PARTS)
     this.#reported = false
     this.#counts = true
     this.#cost = null

@@ -104,6 +104,9 @@ function writeCost(
     writeCount(out, input, usage.prompt_tokens)
     if (output !== null) writeCount(out, output, usage.completion_tokens)
     writeCount(out, 'total_tokens', usage.total_tokens)
+    const { cached_tokens = 0, reasoning_tokens = 0 } = usage
+    if (cached_tokens > 0) out.ascii(`"${input}_details":{"cached_tokens":${cached_tokens}},`)
+    if (reasoning_tokens > 0) out.ascii(`"${output}_details":{"reasoning_tokens":${reasoning_tokens}},`)
   }
   if (kind !== 'cost') out.ascii('"cost_usd":')
   out.usd(cost_nanos)
@@ -160,7 +163,7 @@ export interface LineEnd {
   /** The server that answered; null where none did. */
   upstream: { name: string; tier: number } | null
   usage: TokenUsage | null
-  /** Whether the server reported no usage, so that it was estimated. */
+  /** Whether the server reported no usage, or zeros beside an answer, so that some of it was estimated. */
   usage_estimated: boolean
   /** JSON of what the server reported, where that cannot be and another usage is billed. */
   usage_reported: string | null

@@ -122,16 +122,16 @@ test('of forty batches submitted at once, as many are let in as fit, and the cap
 
 test('what a batch did not use of its projection is there for the next as soon as its lines settle', async () => {
   await using upstream = await testUpstream(({ response }) =>
-    send(response, 200, completion('ok', { prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 })),
+    send(response, 200, completion('ok', { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 })),
   )
   await using service = await TestService.start(configFor(upstream.base_url))
   const file = await service.upload(jsonl(many(10, null)))
-  await limit(service, { scope: 'project', amount: 10 * LINE_TOKENS + 10 })
+  await limit(service, { scope: 'project', amount: 10 * LINE_TOKENS + 20 })
   for (let round = 0; round < 2; round++) {
     const batch = await read<WireBatch>(await submit(service, file.id))
     assert.equal((await service.ended(batch.id)).request_counts.completed, 10)
   }
-  assert.equal((await used(service)).total_tokens, 20)
+  assert.equal((await used(service)).total_tokens, 40)
   assert.equal((await submit(service, file.id)).status, 429)
 })
 

@@ -346,8 +346,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines that follow an identical one count its tokens',
     file: 'src/results/record-line.ts',
-    find: '    answer.usage_place,\n    NO_USAGE,\n',
-    replace: '    answer.usage_place,\n    answer.usage ?? NO_USAGE,\n',
+    find: '    answer.usage_place,\n    NO_TOKENS,\n',
+    replace: '    answer.usage_place,\n    answer.usage ?? NO_TOKENS,\n',
     test: 'test/dispatch/dedupe.test.ts',
   },
   {
@@ -575,10 +575,24 @@ export const MUTANTS: readonly Mutant[] = [
     seed: 2,
   },
   {
-    bug: 'answers of which each counts count as none',
+    bug: 'an answer of zero tokens is free',
+    file: 'src/domain/tokens.ts',
+    find: 'reported.completion_tokens || estimated.completion_tokens',
+    replace: 'reported.completion_tokens',
+    test: 'test/answers/absurd-usage.test.ts',
+  },
+  {
+    bug: 'what a model thought beside its answer is free',
+    file: 'src/jsonl/answer-scan.ts',
+    find: '      completion_tokens += reasoning\n',
+    replace: '      completion_tokens += 0\n',
+    test: 'src/jsonl/answer-scan.test.ts',
+  },
+  {
+    bug: 'answers of which each counts count twice',
     file: 'src/jsonl/answer-scan.ts',
     find: '{ prompt_tokens: 1, completion_tokens: 0, total_tokens: 1 }',
-    replace: '{ prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }',
+    replace: '{ prompt_tokens: 2, completion_tokens: 0, total_tokens: 2 }',
     seed: 2,
   },
   {
