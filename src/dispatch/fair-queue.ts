@@ -52,6 +52,14 @@ export class FairQueue {
     this.#atRisk = batchIds
   }
 
+  /** Those of at-risk batches. */
+  get entriesAtRisk(): number {
+    let count = 0
+    if (this.#atRisk.size > 0)
+      for (const { lines } of this.#all()) if (this.#atRisk.has(lines.batch_id)) count += lines.count
+    return count
+  }
+
   /** Of the lines that wait: whether any belongs to an at-risk batch, and the earliest deadline (Unix ms). */
   urgency(): { atRisk: boolean; deadline: number } {
     let atRisk = false
@@ -84,23 +92,42 @@ export class FairQueue {
 
   /** The next line for a server, of which `peers` are the replicas, itself included. */
   next(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
-    const atRisk = this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
-    for (;;) {
-      const from = (atRisk ? this.#atRiskBatch() : null) ?? this.#roundRobinBatch()
-      if (from === null) return null
-      const entry = this.#take(from, server, peers)
-      if (entry) return entry
-    }
+    const atRisk = this.#isTurnOfAtRisk()
+    return this.#first(server, peers, () => (atRisk ? this.#beforeAtRisk() : null) ?? this.#roundRobinBatch())
+  }
+
+  /**
+   * The next line, if it goes before one of this run that was in a queue before: a line of an at-risk batch, or of the
+   * same entity with an earlier deadline.
+   */
+  nextBefore(run: Run, server: Replica, peers: readonly Replica[]): Entry | null {
+    const { project_id, entity: id, deadline } = run.claim
+    const atRisk = !this.#atRisk.has(run.batch.id) && this.#isTurnOfAtRisk()
+    return this.#first(server, peers, () => {
+      const found = atRisk ? this.#beforeAtRisk() : null
+      if (found) return found
+      const entity = this.#projects.find(project_id)?.entities.find(id)
+      const lines = entity?.batches[0]
+      return entity && lines && lines.deadline < deadline ? { entity, lines } : null
+    })
+  }
+
+  #isTurnOfAtRisk(): boolean {
+    return this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
   }
 
   /** The same of an at-risk batch. */
   nextAtRisk(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
-    for (;;) {
-      const from = this.#atRiskBatch()
-      if (from === null) return null
+    return this.#first(server, peers, () => this.#atRiskBatch())
+  }
+
+  /** The first line that counts of what `choose` finds. */
+  #first(server: Replica | null, peers: readonly Replica[], choose: () => Waiting | null): Entry | null {
+    for (let from = choose(); from !== null; from = choose()) {
       const entry = this.#take(from, server, peers)
       if (entry) return entry
     }
+    return null
   }
 
   /** Null if none of its entries counted. */
@@ -156,6 +183,12 @@ export class FairQueue {
     for (const one of this.#all())
       if (this.#atRisk.has(one.lines.batch_id) && (!first || isBefore(one.lines, first.lines))) first = one
     return first
+  }
+
+  /** What the entity of the first at-risk batch sends next: its earliest deadline, at risk or not. */
+  #beforeAtRisk(): Waiting | null {
+    const { entity } = this.#atRiskBatch() ?? {}
+    return entity ? { entity, lines: entity.batches[0]! } : null
   }
 
   *#all(): Generator<Waiting> {

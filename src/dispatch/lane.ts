@@ -92,6 +92,11 @@ export class Lane {
     return this.unsent + this.retrying + this.unsubmitted
   }
 
+  /** Of those of at-risk batches, the fresh ones. */
+  get waitingAtRisk(): number {
+    return this.#queue.entriesAtRisk
+  }
+
   /** How many lines its servers take at once now. */
   #serverPlaces(now: number): number {
     let sum = 0
@@ -233,7 +238,9 @@ export class Lane {
         this.#spill(now, send) || (isOpen && this.#probe(inUse, now, send, (one) => this.#earlyProbe(one)))
       )
     const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
-    const entry = this.#take(isHeld ? null : again) ?? this.#queue.next(server, this.#route.peersOf(server))
+    const peers = this.#route.peersOf(server)
+    const ahead = again === null || isHeld ? null : this.#queue.nextBefore(again.run, server, peers)
+    const entry = ahead ?? this.#take(isHeld ? null : again) ?? this.#queue.next(server, peers)
     if (entry === null) {
       if (isHeld) return false
       // No fresh line was left to take turns with.

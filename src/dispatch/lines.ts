@@ -187,18 +187,25 @@ export class Lines {
 
   /** `now`: the same for lines that are to stay together, though each is placed for itself. */
   place(run: Run, position: number, cause: string, now = this.#options.clock.now()): void {
-    this.#place(run, [position], cause, now)
+    this.#place(run, [position], cause, now, true)
   }
 
   #placeEach(entries: readonly Entry[], cause: string): void {
     for (const { run, position } of entries) this.place(run, position, cause)
   }
 
-  #place(run: Run, positions: readonly number[], cause: string, now = this.#options.clock.now()): void {
-    if (run.mayMove) this.#guarded(run, () => this.#placeEachOf(run, positions, cause, now))
+  /** `hadTurn`: the line was next in its lane before, and goes before others. */
+  #place(
+    run: Run,
+    positions: readonly number[],
+    cause: string,
+    now = this.#options.clock.now(),
+    hadTurn = false,
+  ): void {
+    if (run.mayMove) this.#guarded(run, () => this.#placeEachOf(run, positions, cause, now, hadTurn))
   }
 
-  #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number): void {
+  #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number, hadTurn: boolean): void {
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
       const { model, fault } = run.lines[position]!
@@ -223,7 +230,7 @@ export class Lines {
       if (to === RETRYING) this.#retries.add(run, position, run.dueOf(position))
       else if (to === UNSUBMITTED) this.#options.turn.touch(run)
       else if (to === UNSENT) {
-        if (positions.length === 1 || run.triesOf(position)) lane.addAgain(run, position)
+        if (hadTurn || run.triesOf(position)) lane.addAgain(run, position)
         else {
           fresh ??= new Map()
           const own = fresh.get(lane)

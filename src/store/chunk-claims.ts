@@ -315,21 +315,57 @@ export async function waitingEntities(db: Reader, turn: EntityClaim): Promise<st
   return open
 }
 
-/** Leases one chunk of each of these entities, each its earliest deadline; fewer if other workers claimed them first. */
+/** Ready chunks of one entity. */
+export interface EntityWork {
+  project_id: string
+  entity: string
+  /** Only chunks of this model; null: of several models. */
+  model?: string | null
+  /** Only chunks with a deadline before this (Unix ms). */
+  before?: number
+}
+
+/** Leases one chunk of each of these, each its earliest deadline; fewer if other workers claimed them first. */
 export async function claimOfEntities(
   tx: Writer,
-  order: { worker_id: string; project_id: string; entities: readonly string[]; models: ModelChoice },
+  worker_id: string,
+  all: readonly EntityWork[],
+  models: ModelChoice = ALL_MODELS,
 ): Promise<ChunkRow[]> {
-  const { worker_id, project_id, entities, models } = order
   return await leaseReady(
     tx,
     worker_id,
     models,
-    entities.map((entity) => [
+    all.map(({ project_id, entity, model, before }) => [
       1,
-      (ready) => ready.where('project_id', '=', project_id).where('entity', '=', entity),
+      (ready) => {
+        let query = ready.where('project_id', '=', project_id).where('entity', '=', entity)
+        if (model !== undefined) query = query.where('model', model === null ? 'is' : '=', model)
+        return before === undefined ? query : query.where('deadline', '<', before)
+      },
     ]),
   )
+}
+
+/** Which of these have a ready chunk; at most `count`. One search of the index for each. */
+export async function withReadyChunk<T extends Required<EntityWork>>(
+  db: Reader,
+  all: readonly T[],
+  count: number,
+): Promise<T[]> {
+  if (all.length === 0) return []
+  const rows = all.map(
+    ({ project_id, entity, model, before }, n) =>
+      sql`(${sql.lit(n)}, ${project_id}, ${entity}, CAST(${model} AS text), CAST(${before} AS bigint))`,
+  )
+  const found = await sql<{ n: number }>`
+    WITH work(n, project_id, entity, model, until) AS (VALUES ${sql.join(rows)})
+    SELECT n FROM work WHERE (
+      SELECT 1 FROM chunks WHERE state = 'ready' AND remote_batches = 0 AND chunks.project_id = work.project_id
+        AND chunks.entity = work.entity AND deadline < work.until AND chunks.model IS NOT DISTINCT FROM work.model
+      LIMIT 1) IS NOT NULL
+    ORDER BY n LIMIT ${count}`.execute(db)
+  return found.rows.map(({ n }) => all[n]!)
 }
 
 // Batches that send no more lines (cancelled, input deleted, or past their window), and the claims of their remaining

@@ -15,13 +15,14 @@ import {
   hasReadyRemote,
   type ModelChoice,
   waitingEntities,
+  withReadyChunk,
 } from '../store/chunk-claims.ts'
 import { parkChunk, rejectChunk } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import type { ChunkRow } from '../store/schema.ts'
 import { type Ports, StatementRejected, type Writer } from '../store/store.ts'
 import { type ChunkReader, InputUnreadable } from './chunk-reader.ts'
-import { chunkSlots, type Demand } from './demand.ts'
+import { chunkSlots, type Demand, type OvertakenWork } from './demand.ts'
 import { type Leases, Looking } from './leases.ts'
 
 /** Chunks whose deadline is closer than this are claimed before others. */
@@ -45,6 +46,10 @@ export interface ClaimerOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
   demand: () => Demand
   /** Batches that may miss their deadline. */
   atRisk: () => readonly string[]
+  /** Lines that wait here, before which chunks of the same entity that are due earlier go. */
+  overtaken: () => OvertakenWork[]
+  /** Makes room: sends no further line of the run, which is claimed again later. */
+  requeue: (run: Run) => void
   /** If given, no chunk of another batch is claimed. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** No chunk can be opened, though upstreams could take more lines. */
@@ -78,6 +83,8 @@ export class Claimer {
   /** When to look again for waiting entities (Unix ms), and by project the entity that was served last. */
   #entitiesAt = 0
   readonly #lastEntity = new Map<string, string>()
+  /** Whether to look for chunks that go before lines which wait here. */
+  #looksAhead = true
   /** Leased chunks that are not open yet. */
   readonly #opening = new Set<ChunkRow>()
   /** The last claim returned as many chunks as requested, so the next claim need not look first. */
@@ -98,6 +105,7 @@ export class Claimer {
     this.#foundNothing = false
     this.#othersAt = 0
     this.#entitiesAt = 0
+    this.#looksAhead = true
     this.#looking.start()
   }
 
@@ -118,7 +126,7 @@ export class Claimer {
   async #claimSome(): Promise<boolean> {
     const { store, clock, leases, onlyBatches } = this.#options
     if (onlyBatches?.size === 0) return false
-    if (await this.#claimEnded()) return true
+    if ((await this.#claimEnded()) || (await this.#claimAhead())) return true
     let looked = false
     for (const order of [...this.#wantedAtRisk(), ...this.#wanted()]) {
       const partial = isPartial(order)
@@ -144,6 +152,29 @@ export class Claimer {
     const claims = await this.#lease((tx, worker_id) =>
       claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX, only),
     )
+    return await this.#openAll(claims)
+  }
+
+  /** Claims chunks that are due before lines of the same entity that wait here, however many these are. */
+  async #claimAhead(): Promise<boolean> {
+    const { store, runs, demand, paused, memoryBytes, overtaken, requeue, onlyBatches } = this.#options
+    if (onlyBatches || !this.#looksAhead) return false
+    const [{ blocked }, noProjects] = [demand(), paused()]
+    const wanted = overtaken().filter(
+      ({ project_id, model }) =>
+        !noProjects.includes(project_id) && (model === null || !blocked.includes(model)),
+    )
+    const found = await withReadyChunk(store.read, wanted, CLAIMS_PER_COMMIT_MAX)
+    const { full, packed } = chunkSlots(runs(), memoryBytes)
+    const { none = [], some = [] } = Object.groupBy(found, ({ model }) =>
+      full || packed.includes(model) ? 'none' : 'some',
+    )
+    const claims =
+      some.length > 0 ? await this.#lease((tx, worker_id) => claimOfEntities(tx, worker_id, some)) : []
+    this.#looksAhead = claims.length > 0
+    // One at a time: its slot is free when its lines in flight have ended.
+    if (![...runs()].some(({ stopped }) => stopped === 'drained'))
+      for (const { last } of none.slice(0, 1)) requeue(last)
     return await this.#openAll(claims)
   }
 
@@ -173,9 +204,8 @@ export class Claimer {
       const entities = await waitingEntities(store.read, { project_id, after, busy, count })
       if (entities.length === 0) continue
       this.#lastEntity.set(project_id, entities.at(-1)!)
-      const claims = await this.#lease((tx, worker_id) =>
-        claimOfEntities(tx, { worker_id, project_id, entities, models }),
-      )
+      const all = entities.map((entity) => ({ project_id, entity }))
+      const claims = await this.#lease((tx, worker_id) => claimOfEntities(tx, worker_id, all, models))
       if (await this.#openAll(claims)) return true
     }
     this.#entitiesAt = clock.now() + OTHERS_MS
@@ -220,13 +250,14 @@ export class Claimer {
     return claims.length > 0
   }
 
-  /** Chunks of at-risk batches whose models take no others just now. */
+  /** Chunks of at-risk batches, also where other lines wait. */
   #wantedAtRisk(): Wanted[] {
     const { demand, atRisk, runs, paused, memoryBytes } = this.#options
     const { full, packed } = chunkSlots(runs(), memoryBytes)
-    const onlyModels = demand().atRiskOnly.filter((model) => !packed.includes(model))
+    const { forAtRisk } = demand()
+    const onlyModels = [...forAtRisk, null].filter((model) => !packed.includes(model))
     const onlyBatches = atRisk()
-    if (full || onlyModels.length === 0 || onlyBatches.length === 0) return []
+    if (full || forAtRisk.length === 0 || onlyModels.length === 0 || onlyBatches.length === 0) return []
     const count = CLAIMS_PER_COMMIT_MAX
     return [{ count, exceptProjects: paused(), onePerProject: false, models: { onlyModels }, onlyBatches }]
   }

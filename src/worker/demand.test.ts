@@ -1,11 +1,15 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { unsentRun } from '../../test/support/unsent-run.ts'
 import { lowWaterMark } from '../dispatch/lane.ts'
-import { chunkSlots, demandOf } from './demand.ts'
+import { IN_FLIGHT } from '../dispatch/line-state.ts'
+import type { Run } from '../dispatch/run.ts'
+import { chunkSlots, demandOf, overtakenWork } from './demand.ts'
 
-function lane(waiting: number, concurrency: number, blocked = false) {
+function lane(waiting: number, concurrency: number, blocked = false, waitingAtRisk = 0, takesAtRisk = false) {
   const isLow = waiting < lowWaterMark(concurrency)
-  return { waiting, concurrency, isLow, blocked: () => blocked, takesAtRisk: () => false }
+  const now = { blocked: () => blocked, takesAtRisk: () => takesAtRisk }
+  return { waiting, waitingAtRisk, concurrency, isLow, ...now }
 }
 
 test('a lane with enough lines does not keep another lane from getting lines', () => {
@@ -18,7 +22,7 @@ test('a lane with enough lines does not keep another lane from getting lines', (
     low: ['idle'],
     full: ['busy'],
     blocked: [],
-    atRiskOnly: [],
+    forAtRisk: ['busy', 'idle'],
   })
 })
 
@@ -32,13 +36,40 @@ test('lines that wait for an unavailable model do not reduce the demand', () => 
     low: ['up'],
     full: [],
     blocked: ['down'],
-    atRiskOnly: [],
+    forAtRisk: ['up'],
   })
 })
 
 test('fast servers need more lines ahead', () => {
   assert.equal(demandOf([['m', lane(1_500, 600)]], 0).wantsMore, false)
   assert.equal(demandOf([['m', lane(1_500, 800)]], 0).wantsMore, true)
+})
+
+test('lines of at-risk batches are wanted up to a low-water mark of their own', () => {
+  const lanes = [
+    ['full', lane(50_000, 32, false, 999)],
+    ['enough', lane(50_000, 32, false, 1_000)],
+    ['down', lane(50_000, 32, true)],
+    ['higher tier', lane(50_000, 32, true, 0, true)],
+  ] as const
+  assert.deepEqual(demandOf(lanes, 0).forAtRisk, ['full', 'higher tier'])
+})
+
+test('of one entity, chunks are claimed that are due before lines which wait, until enough are due as early', () => {
+  const prompts = (count: number): string[] => Array(count).fill('')
+  const later = unsentRun({ deadline: 9_000, prompts: prompts(900) })
+  const last = unsentRun({ deadline: 10_000, prompts: prompts(3_000) })
+  const other = unsentRun({ entity: 'e', deadline: 5_000, prompts: prompts(10) })
+  const answered = unsentRun({ entity: 'done', deadline: 5_000, prompts: prompts(1) })
+  answered.move(0, IN_FLIGHT, 'a test sends it')
+  const of = (...runs: Run[]): [string, number, number][] =>
+    overtakenWork(runs, new Map()).map(({ entity, before, last }) => [entity, before, last.claim.deadline])
+  assert.deepEqual(of(last, later, other, answered), [
+    ['e', 5_000, 5_000],
+    ['', 10_000, 10_000],
+  ])
+  const more = unsentRun({ deadline: 8_000, prompts: prompts(100) })
+  assert.deepEqual(of(last, later, more), [['', 9_000, 10_000]])
 })
 
 const MEMORY = 1_000

@@ -5,6 +5,7 @@ import { type Lane, lowWaterMark } from '../dispatch/lane.ts'
 import { FOLLOWING, RETRYING, UNSENT, UNSUBMITTED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { Clock } from '../domain/clock.ts'
+import type { EntityWork } from '../store/chunk-claims.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { modelsOfWorkers } from '../store/workers.ts'
@@ -18,20 +19,22 @@ export interface Demand {
   full: string[]
   /** Models to which nothing can be sent for some time. */
   blocked: string[]
-  /** Of those, the models that take lines of at-risk batches all the same. */
-  atRiskOnly: string[]
+  /** Models that take further lines of at-risk batches, however many others wait. */
+  forAtRisk: string[]
 }
 
-type LaneState = Pick<Lane, 'waiting' | 'concurrency' | 'isLow' | 'blocked' | 'takesAtRisk'>
+type LaneState = Pick<Lane, 'waiting' | 'waitingAtRisk' | 'concurrency' | 'isLow' | 'blocked' | 'takesAtRisk'>
 
 export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: number): Demand {
-  const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [], atRiskOnly: [] }
+  const demand: Demand = { wantsMore: false, low: [], full: [], blocked: [], forAtRisk: [] }
   let waiting = 0
   let concurrency = 0
   for (const [model, lane] of lanes) {
-    if (lane.blocked(now)) {
+    const isBlocked = lane.blocked(now)
+    if ((!isBlocked || lane.takesAtRisk(now)) && lane.waitingAtRisk < lowWaterMark(lane.concurrency))
+      demand.forAtRisk.push(model)
+    if (isBlocked) {
       demand.blocked.push(model)
-      if (lane.takesAtRisk(now)) demand.atRiskOnly.push(model)
       continue
     }
     waiting += lane.waiting
@@ -41,6 +44,39 @@ export function demandOf(lanes: Iterable<readonly [string, LaneState]>, now: num
   }
   demand.wantsMore = waiting < lowWaterMark(concurrency)
   return demand
+}
+
+// `overtakenWork`: of one entity, the earliest deadline goes first. A ready chunk that is due before lines that wait here is
+// claimed however many these are, until a lane's low-water mark of lines is due as early.
+
+/** Lines that wait here, and the ready chunks that go before them: those of the same entity and model due `before` then. */
+export interface OvertakenWork extends Required<EntityWork> {
+  /** The run that is due last. */
+  last: Run
+}
+
+/** By project, entity and model, of the runs that have lines which wait for a server. */
+export function overtakenWork(
+  runs: Iterable<Run>,
+  lanes: ReadonlyMap<string, Pick<Lane, 'concurrency'>>,
+): OvertakenWork[] {
+  const found = new Map<string, OvertakenWork & { enough: number; waiting: number }>()
+  for (const run of [...runs].sort((a, b) => a.claim.deadline - b.claim.deadline)) {
+    const own = run.mayMove ? run.count(UNSENT) + run.count(RETRYING) + run.count(UNSUBMITTED) : 0
+    if (own === 0) continue
+    const { project_id, entity, model, deadline } = run.claim
+    const key = JSON.stringify([project_id, entity, model])
+    const work = found.get(key)
+    if (!work) {
+      const enough = lowWaterMark(lanes.get(model ?? '')?.concurrency ?? 0)
+      found.set(key, { project_id, entity, model, before: deadline, last: run, enough, waiting: own })
+      continue
+    }
+    if (work.waiting < work.enough) work.before = deadline
+    work.waiting += own
+    work.last = run
+  }
+  return [...found.values()]
 }
 
 // `chunkSlots` limits how many chunks a worker has open at once. Each model has its own slots, so that batches of a slow

@@ -406,3 +406,46 @@ test('lines under a cap are reserved at the price that holds, also when it is ra
     assert.deepEqual({ ...reserved }, { cost_nanos: 0, tokens: 0 })
   }
 })
+
+for (const workers of [1, 2])
+  test(`lines that are due sooner overtake any number of the same entity, with ${workers} workers`, async () => {
+    const late = { chunks: 12, lines: 1_000, content: () => 'late' }
+    await using world = await workerWorld({ ...late, concurrency: 2, workers, memoryBytes: 1e9 })
+    const { server, clock } = world
+    await world.start()
+    await world.until(() => server.inFlight.length === 2 * workers, 10)
+    await clock.advance(2_000)
+    await world.add({ chunks: 1, lines: 40, content: () => 'soon', windowMs: 60_000 })
+    await clock.advance(1_000)
+    // One of two workers has them.
+    for (let answered = 0; answered < 50 * workers; answered++) {
+      await world.until(() => server.inFlight.length > 0, 1)
+      await server.inFlight[0]!.answer()
+    }
+    assert.ok(server.sent.filter((text) => text === 'soon').length >= 40, String(server.sent))
+  })
+
+test('a chunk that is due sooner takes the place of one that is due later where all are taken', async () => {
+  await using world = await workerWorld({ chunks: 100, lines: 1, content: () => 'late', concurrency: 1 })
+  const { server, clock } = world
+  await world.worker.start()
+  await world.until(() => server.inFlight.length === 1, 10)
+  await clock.advance(2_000)
+  for (let i = 0; i < 20; i++) {
+    await world.add({ chunks: 1, lines: 1, content: () => `soon ${i}`, windowMs: 3_600_000 - i * 10_000 })
+    await clock.advance(1_000)
+  }
+  await clock.advance(10_000)
+  const chunks = await world.chunks()
+  const leased = chunks.filter(({ state }) => state === 'leased')
+  assert.equal(leased.length, 80)
+  assert.equal(new Set(leased.map(({ batch_id }) => batch_id)).size, 21)
+  for (let i = 0; i < 21; i++) {
+    await world.until(() => server.inFlight.length > 0, 1)
+    await server.inFlight[0]!.answer()
+  }
+  assert.deepEqual(
+    server.sent.slice(1, 21),
+    Array.from({ length: 20 }, (_, i) => `soon ${19 - i}`),
+  )
+})

@@ -42,7 +42,7 @@ import type { TaskHandler, TaskHandlers } from '../store/tasks.ts'
 import { listLiveWorkers, reachableByOthers } from '../store/workers.ts'
 import { ChunkReader } from './chunk-reader.ts'
 import { Claimer, type ClaimerOptions } from './claimer.ts'
-import { BlockedRuns, demandOf, ModelsElsewhere } from './demand.ts'
+import { BlockedRuns, demandOf, ModelsElsewhere, overtakenWork } from './demand.ts'
 import { EndingBatches } from './ending-batches.ts'
 import { Leases, Session } from './leases.ts'
 import { TaskRunner } from './task-runner.ts'
@@ -252,6 +252,8 @@ export class Worker {
         return demand
       },
       atRisk: () => (onlyBatches ? this.#atRisk.filter((id) => onlyBatches.has(id)) : this.#atRisk),
+      overtaken: () => overtakenWork(runs(), lanes),
+      requeue: (run) => this.#requeue(run),
       paused: () => gate.pausedProjects(),
       prepare: (run, limitVersion) => this.#prepare(run, limitVersion),
       onCrowded: () => blocked.park(),
@@ -579,7 +581,7 @@ export class Worker {
   #parkIfDone(run: Run): void {
     this.#executor.parkIfIdle(run)
     const isRequeued = run.stopped === 'drained' && !this.#stopping
-    if (isRequeued && run.unfinished > 0) this.#park(run, this.#options.clock.now(), 'price_raised')
+    if (isRequeued && run.unfinished > 0) this.#park(run, this.#options.clock.now(), 'requeued')
   }
 
   /** The lease of the run is lost. */

@@ -25,10 +25,12 @@ import {
 import {
   claimChunks,
   claimClosable,
+  claimOfEntities,
   claimPlan,
   hasReadyChunk,
   listEnding,
   type ModelChoice,
+  withReadyChunk,
 } from '../../src/store/chunk-claims.ts'
 import {
   chunksOf,
@@ -62,6 +64,7 @@ import {
 } from '../../src/store/rows.ts'
 import {
   type BatchRow,
+  type ChunkRow,
   type Column,
   type FileRow,
   type HttpRequestRow,
@@ -466,6 +469,31 @@ export function storeConformance(
       assert.equal(await claim(0), 'proj_a/sooner/0')
       assert.equal(await claim(0), 'proj_b/later/0')
       assert.equal(await claim(NOW + 2 * HOUR_MS), 'proj_a/sooner/1')
+    })
+
+    test('chunks of an entity that are due before others are found and claimed by their model', async (store) => {
+      const { project_id } = (await seed(store, 'a', 0)).batch
+      const due = { expires_at: NOW + HOUR_MS }
+      await addBatch(store, 'a', 3, { ...due, header_entity: 'e' }, ['m', 'n'])
+      const worker_id = await open(store)
+      const work = (entity: string, model: string | null, before: number) => ({
+        ...{ project_id, entity, model, before },
+      })
+      const found = [work('e', 'm', due.expires_at + 1), work('e', null, due.expires_at + 1)]
+      const not = [work('e', 'm', due.expires_at), work('f', 'm', NOW + 2 * HOUR_MS), work('e', 'o', NOW * 2)]
+      assert.deepEqual(await withReadyChunk(store.read, [...not, ...found], 4), found)
+      assert.deepEqual(await withReadyChunk(store.read, found, 1), found.slice(0, 1))
+      assert.deepEqual(await withReadyChunk(store.read, [], 1), [])
+      const many = Array.from({ length: 600 }, (_, i) => work(`${i}`, 'm', NOW * 2))
+      assert.deepEqual(await withReadyChunk(store.read, [...many, ...found], 4), found)
+      const claim = (): Promise<ChunkRow[]> =>
+        store.write((tx) => claimOfEntities(tx, worker_id, [...not, ...found]))
+      assert.deepEqual(
+        (await claim()).map(({ idx }) => idx),
+        [0, 2],
+      )
+      assert.deepEqual(await claim(), [])
+      assert.deepEqual(await withReadyChunk(store.read, found, 4), [])
     })
 
     test('a claim leaves out the models that it names, or takes no other', async (store) => {
@@ -1102,7 +1130,7 @@ async function addBatch(
   store: Store,
   name: string,
   chunks = 3,
-  more: Partial<Pick<BatchRow, 'expires_at' | 'metadata'>> = {},
+  more: Partial<Pick<BatchRow, 'expires_at' | 'metadata' | 'header_entity'>> = {},
   models: readonly string[] = [],
 ): Promise<BatchRow> {
   return await store.write(async (tx) => {

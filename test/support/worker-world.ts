@@ -5,11 +5,12 @@ import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
 import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import { wakeParked } from '../../src/store/chunks.ts'
+import type { BatchRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { answerChecks } from '../fakes/answer-checks.ts'
 import { scriptedBackend } from '../fakes/scripted-backend.ts'
-import { type BatchSize, queuedBatch, RETRY, SILENT } from './queued-batch.ts'
+import { addQueuedBatch, type BatchSize, queuedBatch, RETRY, SILENT } from './queued-batch.ts'
 
 export const DRAIN_MS = 10_000
 
@@ -18,6 +19,8 @@ export interface WorkerWorldOptions extends BatchSize {
   concurrency?: number
   retry?: Partial<RetryPolicy>
   memoryBytes?: number
+  /** One unless told; the others have an upstream of their own at the scripted server. */
+  workers?: number
   /** Beside the scripted server, or instead of it. */
   upstreams?: (server: ModelServer) => Upstream[]
 }
@@ -27,12 +30,13 @@ export async function workerWorld(options: WorkerWorldOptions) {
   const queued = await queuedBatch(options)
   const { clock, store, sealed, models } = queued
   const server = scriptedBackend()
-  const upstream = new ModelServer({
-    backend: server.backend,
-    concurrency_max: options.concurrency ?? 8,
-    modelAlias: null,
-  })
-  const upstreams = options.upstreams?.(upstream) ?? [upstream]
+  const makeUpstream = () =>
+    new ModelServer({
+      backend: server.backend,
+      concurrency_max: options.concurrency ?? 8,
+      modelAlias: null,
+    })
+  const upstream = makeUpstream()
   const world = {
     ...queued,
     server,
@@ -45,8 +49,13 @@ export async function workerWorld(options: WorkerWorldOptions) {
     /** At the end of a transaction, and after its commit. */
     inWrite: async (_tx: Writer): Promise<void> => {},
     afterWrite: async () => {},
-    stop: (): Promise<void> =>
-      worker.stop().then(() => {
+    /** Adds another batch of the same project and entity. */
+    add: (size: BatchSize): Promise<BatchRow> => addQueuedBatch(store, sealed, size, clock.now()),
+    start: async (): Promise<void> => {
+      for (const one of workers) await one.start()
+    },
+    stop: (): Promise<unknown> =>
+      Promise.all(workers.map((one) => one.stop())).then(() => {
         world.hasStopped = true
       }),
     async [Symbol.asyncDispose]() {
@@ -73,27 +82,31 @@ export async function workerWorld(options: WorkerWorldOptions) {
       return value
     },
   }
-  const worker = new Worker({
-    store: failable,
-    sealed,
-    clock,
-    steadyClock: clock,
-    log: SILENT,
-    random: () => 0.5001,
-    models,
-    upstreams: new Map([['m', upstreams]]),
-    retry: { ...RETRY, ...options.retry },
-    rules: { file_retention_ms: () => 1e9 },
-    leaseMs: 60_000,
-    drainMs: DRAIN_MS,
-    flushIntervalMs: 1_000,
-    memoryBytes: options.memoryBytes ?? 1_000_000,
-    answers: new ResponseMemory(1_000_000),
-    checks: answerChecks(clock),
-    blobFreshMs: 120_000,
-    tasks: { plan: () => assert.fail('the batch has its chunks already') },
-    maintenance: async () => void (await store.write((tx) => wakeParked(tx))),
-    onEnded: ({ status }) => world.ended.push(status),
-  })
+  const makeWorker = (upstreams: readonly Upstream[]): Worker =>
+    new Worker({
+      store: failable,
+      sealed,
+      clock,
+      steadyClock: clock,
+      log: SILENT,
+      random: () => 0.5001,
+      models,
+      upstreams: new Map([['m', upstreams]]),
+      retry: { ...RETRY, ...options.retry },
+      rules: { file_retention_ms: () => 1e9 },
+      leaseMs: 60_000,
+      drainMs: DRAIN_MS,
+      flushIntervalMs: 1_000,
+      memoryBytes: options.memoryBytes ?? 1_000_000,
+      answers: new ResponseMemory(1_000_000),
+      checks: answerChecks(clock),
+      blobFreshMs: 120_000,
+      tasks: { plan: () => assert.fail('the batch has its chunks already') },
+      maintenance: async () => void (await store.write((tx) => wakeParked(tx))),
+      onEnded: ({ status }) => world.ended.push(status),
+    })
+  const worker = makeWorker(options.upstreams?.(upstream) ?? [upstream])
+  const others = Array.from({ length: (options.workers ?? 1) - 1 }, () => makeWorker([makeUpstream()]))
+  const workers = [worker, ...others]
   return Object.assign(world, { worker })
 }
