@@ -270,8 +270,7 @@ async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promis
   const stop = stopReason(batch, now)
   const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   if (stop !== null) return await end(deps, task, batch, [problem(stop, ERRORS[stop].message)], stop)
-  // Maintenance deletes a file that has expired, and the batch then ends with `input_file_deleted`.
-  if (file?.deleted_at === null && (file.status === 'pending' || file.expires_at <= now)) {
+  if (file?.deleted_at === null && file.status === 'pending') {
     await store.write((tx) => postponeTask(tx, task, now + LOOK_INTERVAL_MS, null))
     return null
   }

@@ -1,6 +1,6 @@
-// Removes a file for users, and deletes its content. The content of an input outlives the file only while an unfinished
-// batch reads it: lines in flight may finish, the others fail, and the last of those batches to end deletes it
-// (releaseInput).
+// Removes a file for users, and deletes its content. An unfinished batch keeps its input past the file's `expires_at`. A
+// caller may delete the input all the same: lines in flight may finish, the others fail, and the last of those batches to
+// end deletes the content (releaseInput).
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { isInputShared, markInputDeleted, openBatchesOfInput } from '../store/batches.ts'
@@ -28,6 +28,13 @@ export async function removeFile(tx: Writer, file: FileRow, now: number): Promis
   if (open.length === 0) return await deleteContent(tx, file, now)
   await markInputDeleted(tx, open, now)
   await stopRemoteBatches(tx, open, now)
+}
+
+/** Removes a file that has ended, unless a batch has been made of it since. */
+export async function removeExpiredFile(tx: Writer, id: string, now: number): Promise<void> {
+  // The lock comes first: a batch that is being created from the file is then seen.
+  const file = await lockFileRow(tx, id)
+  if (file && (await openBatchesOfInput(tx, id)).length === 0) await removeFile(tx, file, now)
 }
 
 /** Removes the input of a batch, unless another batch has the same. */

@@ -1,11 +1,11 @@
 // The maintenance tasks that every worker runs about once a second: requeue the work of expired sessions, make parked
-// chunks ready when their time has come, delete files and end uploads past their `expires_at`, and delete the bytes of
+// chunks ready when their time has come, delete files that have ended, end uploads past their `expires_at`, and delete the bytes of
 // blobs whose keys are destroyed.
 
 import type { SealedBlobs } from '../blobs/sealed.ts'
 import type { Clock } from '../domain/clock.ts'
 import { mapAhead } from '../domain/project-queue.ts'
-import { removeFile } from '../lifecycle/remove-file.ts'
+import { removeExpiredFile } from '../lifecycle/remove-file.ts'
 import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
 import { forgetIdempotencyKeys } from '../store/calls.ts'
 import { wakeParked } from '../store/chunks.ts'
@@ -57,8 +57,8 @@ export async function runMaintenance({ store, sealed, clock }: MaintenanceDeps):
         })
       : []
   if (due.files)
-    for (const file of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX))
-      await store.write((tx) => removeFile(tx, file, now))
+    for (const id of await listExpiredFiles(store.read, now, FILES_AT_ONCE_MAX))
+      await store.write((tx) => removeExpiredFile(tx, id, now))
   if (due.uploads)
     for (const { id } of await listExpiredUploads(store.read, now, FILES_AT_ONCE_MAX))
       await store.write((tx) => endUpload(tx, id, { status: 'expired', file_id: null }, now))

@@ -1,11 +1,14 @@
-// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file whose
-// `expires_at` has passed is deleted for its users from that moment on: whatever users read goes through `visibleFiles`
-// or `readVisibleResults`, and maintenance only frees the space afterwards.
+// Files: uploads, and the result files of batches. A deleted file keeps its row, which no user sees again. A file ends at
+// its `expires_at`, or when the last unfinished batch that reads it has ended, whichever is later. It is deleted for its
+// users from that moment on: whatever users read goes through `visibleFiles` or `readVisibleResults`, and maintenance only
+// frees the space afterwards.
+import type { ExpressionBuilder } from 'kysely'
 import type { FilePurpose } from '../domain/file.ts'
 import type { FileProblem } from '../wire/file.ts'
+import { OPEN_STATUSES_SQL } from './batches.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
-import type { BatchRow, BlobRow, ChunkRow, FileRow } from './schema.ts'
+import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 /** The files of a project that its users see at `now` (Unix ms). */
@@ -14,7 +17,24 @@ function visibleFiles(db: Reader, project_id: string, now: number) {
     .selectFrom('files')
     .where('files.project_id', '=', project_id)
     .where('files.deleted_at', 'is', null)
-    .where('files.expires_at', '>', now)
+    .where((eb) => eb.or([eb('files.expires_at', '>', now), isRead(eb)]))
+}
+
+/** Files that have ended and are not deleted yet. */
+export function expiredFiles(db: Reader, now: number) {
+  return selectRows(db, 'files', { deleted_at: null })
+    .where('expires_at', '<=', now)
+    .where((eb) => eb.not(isRead(eb)))
+}
+
+/** Whether an unfinished batch reads the file. */
+function isRead({ exists, selectFrom }: ExpressionBuilder<Schema, 'files'>) {
+  return exists(
+    selectFrom('batches')
+      .select('batches.id')
+      .whereRef('batches.input_file_id', '=', 'files.id')
+      .where('batches.status', 'in', OPEN_STATUSES_SQL),
+  )
 }
 
 /** The project's file; undefined when it does not exist, is another project's, was deleted, or has expired. */
@@ -184,12 +204,8 @@ export async function markDeleted(tx: Writer, id: string, now: number): Promise<
   return await changesRow(updateRows(tx, 'files', { id, deleted_at: null }).set({ deleted_at: now }))
 }
 
-/** Files whose retention has ended, oldest first. */
-export async function listExpiredFiles(db: Reader, now: number, limit: number): Promise<FileRow[]> {
-  return await selectRows(db, 'files', { deleted_at: null })
-    .selectAll()
-    .where('expires_at', '<=', now)
-    .orderBy('expires_at')
-    .limit(limit)
-    .execute()
+/** The IDs of files that have ended, oldest first. */
+export async function listExpiredFiles(db: Reader, now: number, limit: number): Promise<string[]> {
+  const rows = await expiredFiles(db, now).select('id').orderBy('expires_at').limit(limit).execute()
+  return rows.map(({ id }) => id)
 }

@@ -44,6 +44,7 @@ const MIGRATIONS = [
   'reask',
   'usage-not-run',
   'batch-speeds',
+  'open-inputs',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

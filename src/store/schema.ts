@@ -689,6 +689,7 @@ export const INDEXES: Readonly<Record<string, Index>> = {
   batches_listed_by_status: { table: 'batches', on: 'project_id, status, id' },
   batches_open: { table: 'batches', on: 'expires_at', where: OPEN },
   batches_by_input: { table: 'batches', on: 'input_file_id' },
+  batches_open_by_input: { table: 'batches', on: 'input_file_id', where: OPEN, since: 27 },
   batches_cancelling: { table: 'batches', on: 'id', where: "status = 'cancelling'" },
   batches_input_deleted: { table: 'batches', on: 'status, id', where: 'input_deleted_at IS NOT NULL' },
   batches_open_listed: { table: 'batches', on: 'project_id, id', where: OPEN, since: 14 },

@@ -2,6 +2,7 @@
 // has its tasks claimed in order of run_at, under the same leases as chunks (workers.ts).
 import { type RawBuilder, sql } from 'kysely'
 import { newId } from '../domain/ids.ts'
+import { expiredFiles } from './files.ts'
 import { changesRow, compare, deleteRows, insertRow, NOW, selectRows, updateRows } from './rows.ts'
 import type { TaskKind, TaskRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -192,8 +193,8 @@ export async function readFileTask(
 }
 
 /**
- * Whether each maintenance task is due: sessions whose lease has run out, parked chunks whose time has come, files past
- * their retention, uploads that were not completed in time, blobs pending deletion. It is one query, because every worker
+ * Whether each maintenance task is due: sessions whose lease has run out, parked chunks whose time has come, files that
+ * have ended, uploads that were not completed in time, blobs pending deletion. It is one query, because every worker
  * asks every second and the answer is nearly always no. States are written into the statement, so that the partial
  * indexes serve it.
  */
@@ -207,9 +208,7 @@ export async function maintenanceDue(db: Reader, now: number) {
           .where('state', '=', sql.lit('parked' as const))
           .where('run_at', '<=', NOW),
       ).as('parked'),
-      exists(
-        selectFrom('files').select('id').where('deleted_at', 'is', null).where('expires_at', '<=', now),
-      ).as('files'),
+      exists(expiredFiles(db, now).select('id')).as('files'),
       exists(
         selectFrom('uploads')
           .select('id')

@@ -54,7 +54,7 @@ export const FileObject = object(
     region: Type.String(),
     created: timestamp('when it was uploaded or first written.'),
     created_at: timestamp('the same as `created`, for OpenAI clients.'),
-    expires_at: timestamp('when it will be deleted.'),
+    expires_at: timestamp('when it will be deleted, or once the unfinished batches that read it have ended.'),
   },
   {
     id: 'file_01k0a6v1h8e5q6t2m3x4z9b7cd',

@@ -383,8 +383,7 @@ export function storeConformance(
         ['file_kept', NOW + 100],
       ] as const)
         await store.write((tx) => insertRow(tx, 'files', file(id, { expires_at })))
-      const expired = async (): Promise<string[]> =>
-        (await listExpiredFiles(store.read, NOW + 2, 10)).map((row) => row.id)
+      const expired = (): Promise<string[]> => listExpiredFiles(store.read, NOW + 2, 10)
       assert.deepEqual(await expired(), ['file_early', 'file_late'])
       assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), true)
       assert.equal(await store.write((tx) => markDeleted(tx, 'file_early', NOW)), false)

@@ -5,8 +5,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Clock } from '../../src/domain/clock.ts'
 import { DAY_MS } from '../../src/domain/days.ts'
+import { removeExpiredFile } from '../../src/lifecycle/remove-file.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
-import { type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { type Call, echo, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
 
 const LINES = [line('a', 'the question'), line('b', 'b', { model: 'none' })]
@@ -140,21 +141,103 @@ test('a file is gone for its users when it expires, whether or not maintenance h
   assert.deepEqual(await onDisk(service), before, 'the space is freed by maintenance')
 })
 
-test('the input of a running batch is not shown once it has expired', async (t) => {
-  const upstream = await testUpstream()
-  const service = await TestService.start(configFor(upstream.base_url))
-  t.after(async () => {
-    await service[Symbol.asyncDispose]()
-    await upstream.close()
+/** A batch of three lines and a server that answers nothing yet, with a place for one line. */
+async function openBatch(order: object = {}) {
+  const held: Call[] = []
+  const upstream = await testUpstream((call) => void held.push(call))
+  const service = await TestService.start(`
+models: [{id: m, upstreams: [{type: openai, base_url: "${upstream.base_url}", concurrency_max: 1}]}]
+worker: {flush_interval: 20ms, lease: 2s}`)
+  const { store, sealed } = service.stores
+  const file = await service.upload(['a', 'b', 'c'].map((id) => line(id)))
+  const batch = await service.create(file.id, order)
+  return {
+    service,
+    file,
+    batch,
+    upstream,
+    async codes(): Promise<(string | undefined)[]> {
+      const { error_file_id } = await service.ended(batch.id)
+      return (await service.lines(error_file_id)).map(({ error }) => error?.code)
+    },
+    /** The file's own time is over. */
+    async expire(): Promise<void> {
+      await store.write((tx) =>
+        tx.updateTable('files').set({ expires_at: Date.now() }).where('id', '=', file.id).execute(),
+      )
+      await maintain()
+    },
+    maintain,
+    answer(): void {
+      upstream.reply = echo
+      for (const call of held) echo(call)
+    },
+    async [Symbol.asyncDispose]() {
+      await service[Symbol.asyncDispose]()
+      await upstream.close()
+    },
+  }
+  async function maintain(): Promise<void> {
+    await runMaintenance({ store, sealed, clock: at(Date.now()) })
+  }
+}
+
+test('a batch runs to its end though its input expires, and then the input is gone', async () => {
+  await using world = await openBatch()
+  const { service, file, batch, upstream } = world
+  await upstream.arrived(1)
+  await world.expire()
+  const files = (await service.json<{ data: WireFile[] }>('GET', '/v1/files')).data
+  assert.deepEqual(
+    files.map(({ id }) => id),
+    [file.id],
+    'its owner sees that it is still there',
+  )
+  world.answer()
+  const { request_counts } = await service.ended(batch.id)
+  assert.deepEqual(request_counts, { total: 3, completed: 3, failed: 0 })
+  assert.equal((await service.request('GET', `/v1/files/${file.id}`)).status, 404)
+  await world.maintain()
+  assert.deepEqual(
+    (await onDisk(service)).filter((path) => path.includes(file.id)),
+    [],
+  )
+})
+
+for (const [waits, order] of [
+  ['is paused', {}],
+  ['waits for its start', { start_after: Math.floor(Date.now() / 1000) + 3600 }],
+] as const)
+  test(`a batch that ${waits} keeps its input past the expiry of the file`, async () => {
+    await using world = await openBatch(order)
+    const { service, batch } = world
+    await service.json('POST', `/v1/batches/${batch.id}/pause`)
+    await world.expire()
+    assert.equal(
+      (await service.json<{ data: object[] }>('GET', `/v1/batches/${batch.id}/lines`)).data.length,
+      3,
+    )
+    await service.json('POST', `/v1/batches/${batch.id}/cancel`)
+    world.answer()
+    for (const code of await world.codes()) assert.equal(code, 'batch_cancelled')
   })
-  const file = await service.upload(JSON.stringify(LINES[0]))
-  const { id } = await service.create(file.id, { start_after: Math.floor(Date.now() / 1000) + 3600 })
-  const listed = async (): Promise<unknown[]> =>
-    (await service.json<{ data: unknown[] }>('GET', `/v1/batches/${id}/lines`)).data
-  await service.eventually(async () => ((await listed()).length === 1 ? true : undefined))
-  await service.worker.stop()
-  await service.stores.store.write((tx) => tx.updateTable('files').set({ expires_at: Date.now() }).execute())
-  assert.deepEqual(await listed(), [])
+
+test('a deletion takes the lines of an input that has expired', async () => {
+  await using world = await openBatch()
+  const { service, file, upstream } = world
+  await upstream.arrived(1)
+  await world.expire()
+  assert.equal((await service.request('DELETE', `/v1/files/${file.id}`)).status, 200)
+  world.answer()
+  assert.deepEqual(await world.codes(), ['input_file_deleted', 'input_file_deleted'])
+})
+
+test('maintenance spares an expired file of which a batch was made since it looked', async () => {
+  await using world = await openBatch()
+  const { service, file, batch } = world
+  await service.stores.store.write((tx) => removeExpiredFile(tx, file.id, Date.now()))
+  world.answer()
+  assert.equal((await service.ended(batch.id)).request_counts.completed, 3)
 })
 
 test('a file that is deleted is gone at once, its key destroyed before its bytes', async (t) => {

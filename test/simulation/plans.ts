@@ -41,6 +41,8 @@ export interface PlannedBatch {
   read: { outputs: string[]; errors: string[] } | null
   /** Whether the failed lines were sent again as another batch. */
   isRetried: boolean
+  /** Whether a caller deleted its input while it ran. */
+  isInputDeleted: boolean
 }
 
 /** A request of a batch, and the lines that ask it. */

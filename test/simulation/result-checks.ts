@@ -115,7 +115,7 @@ function hasCause(
     case 'batch_cancelled':
       return row.cancelling_at !== null
     case 'input_file_deleted':
-      return row.input_deleted_at !== null
+      return planned.isInputDeleted
     case 'usage_limit_exceeded':
       return caps.hasAny(planned.project_id)
     case 'model_not_found':

@@ -171,21 +171,25 @@ function filtersOf(root: RootOperationNode): ReadonlyMap<string, ReadonlySet<str
   const add = (table: string, column: string): void => {
     filters.set(table, (filters.get(table) ?? new Set()).add(column))
   }
-  const visit = (node: Node, table: string, inCondition: boolean): void => {
-    const own = node.kind === 'SelectQueryNode' ? tableOf(node) : table
-    if (own !== table && !filters.has(own)) filters.set(own, new Set())
-    if (inCondition && node.kind === 'ReferenceNode')
-      add(node.table === undefined ? own : nameIn(node.table), nameIn(node.column))
+  const visit = (node: Node, tables: readonly string[], inCondition: boolean): void => {
+    const [own = '', ...outer] = node.kind === 'SelectQueryNode' ? [tableOf(node), ...tables] : tables
+    if (!filters.has(own)) filters.set(own, new Set())
+    if (inCondition && node.kind === 'ReferenceNode') {
+      const table = node.table === undefined ? own : nameIn(node.table)
+      // A subquery has one row at a time of the tables around it.
+      if (!outer.includes(table)) add(table, nameIn(node.column))
+    }
     // Text of SQL names columns without quotes.
     if (inCondition && node.kind === 'RawNode' && Array.isArray(node.sqlFragments))
       for (const [name] of node.sqlFragments.join(' ').matchAll(/\b(?:status|models|path|expires_at)\b/g))
         add(own, name)
     for (const [key, below] of Object.entries(node)) {
       const isCondition = node.kind === 'SelectQueryNode' ? key === 'where' : inCondition
-      for (const one of Array.isArray(below) ? below : [below]) if (isNode(one)) visit(one, own, isCondition)
+      for (const one of Array.isArray(below) ? below : [below])
+        if (isNode(one)) visit(one, [own, ...outer], isCondition)
     }
   }
-  visit({ ...root }, '', false)
+  visit({ ...root }, [], false)
   return filters
 }
 
