@@ -605,8 +605,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the priority of lines grows the wrong way',
     file: 'src/dispatch/request-body.ts',
-    find: "priority === 'deadline' ? minutes : -minutes",
-    replace: "priority === 'deadline' ? -minutes : minutes",
+    find: "priority === 'deadline' ? inOrder : -inOrder",
+    replace: "priority === 'deadline' ? -inOrder : inOrder",
     seed: 1,
   },
   {

@@ -335,7 +335,7 @@ export class MachineServers {
     this.upstreams = new Map(
       [...this.models.keys()].map((id) => [
         id,
-        isRemote(id, apis) ? this.#remoteUpstreams(prices) : this.#usual(),
+        isRemote(id, apis) ? this.#remoteUpstreams(prices) : this.#usual(this.upstreams.get(id)?.[0] ?? null),
       ]),
     )
     const kept = [...this.upstreams.values()].flat()
@@ -345,10 +345,12 @@ export class MachineServers {
     return unused
   }
 
-  #usual(): Upstream[] {
+  /** `before`: the server of the lowest tier, which stays the same whatever the configuration says of it. */
+  #usual(before: Upstream | null): Upstream[] {
     const { machine, run, changes, memory } = this.#options
     return changes.upstreams({
       machine,
+      before,
       server: () => run.server.answering(machine, memory, this.#priceOf),
       lowest: (answer, name) => this.#lowest(answer, name),
       concurrency_max: () => this.#places(),

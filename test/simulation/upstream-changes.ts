@@ -4,7 +4,7 @@
 import type { Backend, BackendCall } from '../../src/backends/backend.ts'
 import type { Priority } from '../../src/dispatch/request-body.ts'
 import type { Spill } from '../../src/dispatch/routes.ts'
-import { ModelServer } from '../../src/dispatch/upstream.ts'
+import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
 import { type HoursWindow, OpeningHours } from '../../src/domain/hours.ts'
 import { type Answering, backendOf, UNREACHABLE } from './answering.ts'
 import { OWN_PRIORITY } from './input-lines.ts'
@@ -76,11 +76,15 @@ export interface UpstreamChangesOptions {
 
 export interface ServersOf {
   machine: Machine
+  before: Upstream | null
   /** Makes a client of the model server, or of an engine before it. */
   lowest: (server: Answering, name: string) => Backend
   server: () => Answering
   concurrency_max: () => number
 }
+
+/** The time that is left at the end of each class of a deadline but the last one. */
+const CLASS_ENDS_MS = [10 * 60_000, ...[1, 4, 12, 24].map((hours) => hours * 3_600_000)]
 
 /** What an upstream sets in each body. */
 interface SetFields {
@@ -157,13 +161,14 @@ export class UpstreamChanges {
   }
 
   /** What a configuration says just now. */
-  upstreams({ machine, lowest, server, concurrency_max }: ServersOf): ModelServer[] {
+  upstreams({ machine, before, lowest, server, concurrency_max }: ServersOf): ModelServer[] {
     const random = this.#random
     const answered: Answered = { at: Number.NEGATIVE_INFINITY, steadyAt: Number.NEGATIVE_INFINITY }
     const first = new ModelServer({
       backend: lowest(this.#watched(server(), machine, answered), 'model-server'),
       concurrency_max: concurrency_max(),
       modelAlias: null,
+      before,
       hours: this.#season && new OpeningHours(this.#season.hours),
       ...this.#fields,
     })
@@ -179,13 +184,14 @@ export class UpstreamChanges {
   }
 
   /** What an upstream sets takes the place of what a line says, and nothing else changes. */
-  #checkFields(call: BackendCall, { priority, service_tier }: SetFields): void {
+  #checkFields(call: BackendCall, { priority, service_tier }: SetFields, at: number): void {
     const sent = JSON.parse(Buffer.from(call.body).toString())
     const { violate, plans } = this.#options
     const request = plans.requestOf(call)
-    const minutes = Math.floor(plans.deadlineOf(request) / 60_000)
+    const leftMs = plans.deadlineOf(request) - at
+    const inOrder = 1 + CLASS_ENDS_MS.filter((ms) => ms < leftMs).length
     const wanted =
-      priority === 'deadline' ? minutes : priority === 'deadline-higher-first' ? -minutes : priority
+      priority === 'deadline' ? inOrder : priority === 'deadline-higher-first' ? -inOrder : priority
     const isOwn = priority === null && (sent.priority ?? OWN_PRIORITY) === OWN_PRIORITY
     if (!isOwn && sent.priority !== wanted)
       violate(`${request} was sent with the priority ${sent.priority} and not ${wanted}`)
@@ -202,7 +208,7 @@ export class UpstreamChanges {
           this.#options.violate(`${name} sent a line ${at - from} ms after the server closed`)
       const before = closed.filter(({ to }) => to <= at).length
       if (this.#season) this.#options.tally.count(`hours: sent after ${before} closures`)
-      this.#checkFields(call, this.#fields)
+      this.#checkFields(call, this.#fields, at)
       if (this.#isDown) return UNREACHABLE
       const result = await server(call)
       if (result.kind === 'answered' || result.kind === 'refused') {
@@ -223,7 +229,7 @@ export class UpstreamChanges {
       const at = clock.now()
       const { whenDownMs, whenAtRisk } = this.#spill
       const { violate, tally, plans } = this.#options
-      this.#checkFields(call, { priority: 'deadline', service_tier: null })
+      this.#checkFields(call, { priority: 'deadline', service_tier: null }, at)
       const upMs = Math.max(at - answered.at, steadyClock.now() - answered.steadyAt)
       const request = plans.requestOf(call)
       if (whenDownMs !== null && upMs >= whenDownMs) tally.count('tiers: spilled while down')
