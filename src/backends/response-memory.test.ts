@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { type Receiving, ResponseMemory } from './response-memory.ts'
+import { type AnswerHolder, type Receiving, ResponseMemory } from './response-memory.ts'
 
 const MIB = 1024 * 1024
 
@@ -54,8 +54,21 @@ describe('the budget of answers', () => {
     assert.deepEqual([answer.paused, budget.hasRoom, rooms], [false, true, 1])
   })
 
-  test('whatever comes, ends and is written, nothing waits for ever', () => {
+  test('a whole answer that is examined keeps the next one from being read on, and one that stays does not', () => {
+    const budget = new ResponseMemory(4 * MIB)
+    budget.hold('examined', 2 * MIB)
+    const answer = new Answer()
+    budget.received(answer, 3 * MIB)
+    assert.ok(answer.paused)
+    budget.free('examined', 2 * MIB)
+    assert.ok(budget.hold('kept', MIB) && budget.hold('remembered', MIB / 2))
+    assert.ok(!budget.hold('kept', 1) && !budget.hold('remembered', 1))
+    assert.ok(!answer.paused && !budget.hasRoom)
+  })
+
+  test('whatever comes, ends, is held and is written, nothing waits for ever', () => {
     const step = fc.record({
+      holder: fc.constantFrom<AnswerHolder>('examined', 'kept', 'remembered'),
       answer: fc.nat(5),
       bytes: fc.integer({ min: 1, max: 2 * MIB }),
       ends: fc.boolean(),
@@ -64,7 +77,9 @@ describe('the budget of answers', () => {
       fc.property(fc.array(step), fc.array(fc.nat(6 * MIB)), (steps, results) => {
         const budget = new ResponseMemory(4 * MIB)
         const answers = Array.from({ length: 6 }, () => new Answer())
-        for (const [i, { answer: number, bytes, ends }] of steps.entries()) {
+        const examined: number[] = []
+        for (const [i, { holder, answer: number, bytes, ends }] of steps.entries()) {
+          if (budget.hold(holder, bytes) && holder === 'examined') examined.push(bytes)
           const answer = answers[number]!
           budget.result_bytes = results[i] ?? 0
           if (answer.paused) continue
@@ -76,6 +91,7 @@ describe('the budget of answers', () => {
           }
         }
         budget.result_bytes = 0
+        for (const bytes of examined) budget.free('examined', bytes)
         while (answers.some((answer) => answer.bytes > 0)) {
           const next = answers.find((answer) => answer.bytes > 0 && !answer.paused)
           assert.ok(next, 'all that are left are paused')

@@ -1,6 +1,8 @@
-// Limits the memory of responses over all upstreams of a worker: responses being received, and results that are not
-// written yet. Above the limit connections are paused and no line is sent. One response is always read on, so that
-// partly received responses cannot block each other.
+// Limits the memory of answers in a worker: responses being received, over all upstreams, results that are not written
+// yet, and whole answers that other parts of the worker have. Above the limit connections are paused and no line is sent.
+// One response is always read on, so that partly received responses cannot block each other.
+
+import { type Clock, sleep } from '../domain/clock.ts'
 
 /** An answer that is being received. */
 export interface Receiving {
@@ -8,6 +10,19 @@ export interface Receiving {
   resume(): void
 }
 
+/** Whole answers that are no results: those that are examined, which ends by itself. */
+const EXAMINED = 'examined'
+/** And those that stay, with the share that they may take at most: a line that is sent may be what frees them. */
+const STAYING_SHARE = {
+  /** Of lines that are asked again. */
+  kept: 0.25,
+  /** For identical lines. */
+  remembered: 0.125,
+}
+
+export type AnswerHolder = typeof EXAMINED | keyof typeof STAYING_SHARE
+
+const ROOM_MS = 20
 /** Below this, nothing useful can be received. */
 const BYTES_MIN = 1024 * 1024
 /** Finished lines that wait for a journal do not wait for the clock beyond this share, or this much. */
@@ -30,6 +45,7 @@ export class ResponseMemory {
   readonly #paused = new Set<Receiving>()
   #received_bytes = 0
   #result_bytes = 0
+  readonly #held: Record<AnswerHolder, number> = { examined: 0, kept: 0, remembered: 0 }
   /** The one that is read on. */
   #first: Receiving | null = null
   /** Called when lines may be sent again. */
@@ -44,7 +60,32 @@ export class ResponseMemory {
 
   /** Whether more lines may be sent. */
   get hasRoom(): boolean {
-    return this.#result_bytes + this.#received_bytes < this.#bytes_max
+    const { examined, kept, remembered } = this.#held
+    return this.#result_bytes + this.#received_bytes + examined + kept + remembered < this.#bytes_max
+  }
+
+  /** Whether there may be another first one: what is examined becomes a result, or is asked again. */
+  get #mayReadFirst(): boolean {
+    return this.#result_bytes + this.#held.examined < this.#first_bytes_max
+  }
+
+  /** Whether so many bytes more may be held; if so, they count until `free`. */
+  hold(holder: AnswerHolder, bytes: number): boolean {
+    const share = holder === EXAMINED ? Number.POSITIVE_INFINITY : STAYING_SHARE[holder]
+    if (this.#held[holder] + bytes > share * this.#bytes_max) return false
+    this.#held[holder] += bytes
+    return true
+  }
+
+  free(holder: AnswerHolder, bytes: number): void {
+    const had_room = this.hasRoom
+    this.#held[holder] -= bytes
+    this.#readOn(had_room)
+  }
+
+  /** Resolves when there is room, or the signal aborts. */
+  async untilRoom(clock: Clock, signal: AbortSignal): Promise<void> {
+    while (!this.hasRoom && !signal.aborted) await sleep(clock, ROOM_MS, signal)
   }
 
   /** How much of an answer has been received; it may be paused by this. */
@@ -52,7 +93,7 @@ export class ResponseMemory {
     this.#received_bytes += bytes - (this.#received.get(answer) ?? 0)
     this.#received.set(answer, bytes)
     if (this.hasRoom || this.#paused.has(answer)) return
-    if (this.#result_bytes < this.#first_bytes_max) {
+    if (this.#mayReadFirst) {
       this.#first ??= answer
       if (this.#first === answer) return
     }
@@ -90,7 +131,7 @@ export class ResponseMemory {
       return
     }
     if (this.#first && !this.#paused.has(this.#first)) return
-    if (this.#result_bytes >= this.#first_bytes_max) return
+    if (!this.#mayReadFirst) return
     this.#first ??= this.#paused.values().next().value ?? null
     if (!this.#first) return
     this.#paused.delete(this.#first)

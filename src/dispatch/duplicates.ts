@@ -1,17 +1,18 @@
 // Groups the identical requests of a batch, which are sent once. While one line (the leader) is being answered, the
-// others follow it and end with its outcome. Answers of earlier leaders are remembered within a bound. An answer that
+// others follow it and end with its outcome. Answers of earlier leaders are remembered within the worker's memory of
+// answers. An answer that
 // this worker has forgotten or never had is looked up in the stores (earlier-answers.ts) before the request is sent;
 // the line that looks it up leads its group meanwhile.
 //
 // Groups have entries; the states of the lines are in their runs, and lines.ts moves them.
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import { requestHash } from '../jsonl/first-lines.ts'
 import type { Answered, SharedAnswer } from '../results/record-line.ts'
 import type { Entry } from './batch-lines.ts'
 import { FOLLOWING, REMOTE, UNSUBMITTED } from './line-state.ts'
 import type { Run } from './run.ts'
 
-/** Answers remembered, all together; and the largest that is. */
-const BYTES_MAX = 32 * 1024 * 1024
+/** The largest answer that is remembered. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 /** What remembering an answer takes beside its bytes. */
 const OVERHEAD_BYTES = 1024
@@ -46,7 +47,11 @@ export class Duplicates {
   readonly #led = new WeakMap<Run, Map<number, Group>>()
   /** The one that was used longest ago first. */
   readonly #answers = new Map<string, SharedAnswer>()
-  #bytes = 0
+  readonly #memory: Pick<ResponseMemory, 'hold' | 'free'>
+
+  constructor(memory: Pick<ResponseMemory, 'hold' | 'free'>) {
+    this.#memory = memory
+  }
 
   /** `isStored`: whether an earlier line of the batch may have an answer that is stored. */
   turn(run: Run, position: number, isStored: () => boolean): DuplicateTurn {
@@ -137,19 +142,19 @@ export class Duplicates {
 
   remember(key: string, answer: SharedAnswer): void {
     this.#forget(key)
-    this.#answers.set(key, answer)
-    this.#bytes += answer.body.length + OVERHEAD_BYTES
-    for (const oldest of this.#answers.keys()) {
-      if (this.#bytes <= BYTES_MAX) return
+    while (!this.#memory.hold('remembered', answer.body.length + OVERHEAD_BYTES)) {
+      const [oldest] = this.#answers.keys()
+      if (oldest === undefined) return
       this.#forget(oldest)
     }
+    this.#answers.set(key, answer)
   }
 
   #forget(key: string): void {
     const answer = this.#answers.get(key)
     if (!answer) return
     this.#answers.delete(key)
-    this.#bytes -= answer.body.length + OVERHEAD_BYTES
+    this.#memory.free('remembered', answer.body.length + OVERHEAD_BYTES)
   }
 
   /** The line leads no longer: returns the lines that followed it, and still do. */

@@ -1,6 +1,7 @@
 // Finds the answer to an identical line that another worker recorded, or this worker before a restart. The plan has
 // stored which line of the batch was the first with the same request; the journals or blobs of its chunk have its
 // result as soon as a commit has counted it.
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import { sleep } from '../domain/clock.ts'
 import { base32 } from '../domain/ids.ts'
@@ -23,6 +24,8 @@ const LOOK_INTERVAL_MS = 500
 const CLAIM_WAIT_MS = 5_000
 /** A longer answer is not read into memory: its request is sent again. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+/** An answer that is read takes its bytes, its text and what is parsed of it. */
+const COPIES = 3
 /** Chunks and batches whose places are remembered. */
 const LOOKS_MAX = 64
 
@@ -36,6 +39,7 @@ interface Look {
 interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> {
   store: Pick<Store, 'read'>
   sessionId: () => string
+  answers: Pick<ResponseMemory, 'untilRoom' | 'hold' | 'free'>
   /** A chunk that this worker has open. */
   openRun: (batch_id: string, idx: number) => Run | undefined
 }
@@ -86,7 +90,7 @@ export class EarlierAnswers {
       const place = look?.places.get(line)
       if (look && place) {
         try {
-          return await this.#read(batch, line, place)
+          return await this.#read(batch, line, place, signal)
         } catch (error) {
           // If the chunk was sealed meanwhile, its journals are deleted, and the answer is in its blobs.
           if (!isDamaged(error) || place === unread?.place) throw error
@@ -136,8 +140,25 @@ export class EarlierAnswers {
     return { at, chunk, places }
   }
 
-  async #read(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
-    if (place.range.end - place.range.start > ANSWER_BYTES_MAX) return null
+  async #read(
+    batch: Run['batch'],
+    line: number,
+    place: Span,
+    signal: AbortSignal,
+  ): Promise<SharedAnswer | null> {
+    const { answers, clock } = this.#options
+    const bytes = place.range.end - place.range.start
+    if (bytes > ANSWER_BYTES_MAX) return null
+    await answers.untilRoom(clock, signal)
+    answers.hold('examined', COPIES * bytes)
+    try {
+      return await this.#readNow(batch, line, place)
+    } finally {
+      answers.free('examined', COPIES * bytes)
+    }
+  }
+
+  async #readNow(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
     const bytes = await this.#options.sealed.readAll(place.project_id, place.blob, place.range)
     const { id, custom_id, shared_from, response } = JSON.parse(bytes.toString('utf8'))
     const head = `"request_id":"${id}","body":`

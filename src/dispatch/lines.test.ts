@@ -6,6 +6,7 @@ import { ANSWER } from '../../test/fakes/scripted-backend.ts'
 import { linesIn, lineWorld } from '../../test/support/line-world.ts'
 import { queuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
@@ -137,12 +138,12 @@ test('a line that follows one for which its own lost answer is found is sent, an
 
 test('an answer that is remembered again takes its room once', async () => {
   await using world = await lineWorld({ lines: 2, dedupe: 'all' })
-  const duplicates = new Duplicates()
+  const duplicates = new Duplicates(new ResponseMemory(64 * 1024 * 1024))
   const answer = new AnswerScanner().scan(Buffer.from(JSON.stringify(ANSWER)), '/v1/chat/completions')!
   const from = { request_id: 'another', custom_id_json: '"another"' }
   const remember = (position: number): void =>
     duplicates.remember(duplicates.keyOf(world.run, position)!, {
-      body: Buffer.alloc(4 * 1024 * 1024),
+      body: Buffer.alloc(2 * 1024 * 1024),
       ...{ answer, cost_nanos: 0, from },
     })
   remember(0)

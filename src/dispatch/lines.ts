@@ -50,7 +50,7 @@ import {
   type MissedResult,
   type RetryPolicy,
 } from './retry-policy.ts'
-import type { Run, RunStop } from './run.ts'
+import type { LineTries, Run, RunStop } from './run.ts'
 import { inPromptOrder } from './shared-prefix.ts'
 import {
   ANSWERED,
@@ -89,7 +89,7 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
   /** Who checks answers of batches that ask again. */
   checks: AnswerChecks
-  answers?: ResponseMemory | undefined
+  answers: ResponseMemory
   /** The state of a line is not what it must be: the run is to be given up. */
   onBroken: (run: Run) => void
   observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
@@ -97,7 +97,7 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
 
 export class Lines {
   readonly #options: LinesOptions
-  readonly #duplicates = new Duplicates()
+  readonly #duplicates: Duplicates
   readonly #rejections = new LikelyRejections()
   readonly #reasks: Reasks
   readonly #retries: Retries
@@ -110,6 +110,7 @@ export class Lines {
     this.#options = options
     this.#known = new Map(options.models)
     this.#retries = new Retries(options.clock, (run, position) => this.place(run, position, 'it is due'))
+    this.#duplicates = new Duplicates(options.answers)
     this.#reasks = new Reasks({
       checks: options.checks,
       memory: options.answers,
@@ -167,6 +168,7 @@ export class Lines {
   close(run: Run, isParked: boolean): void {
     if (isParked) this.#parked.keep(run)
     this.#reasks.close(run)
+    for (const [, tries] of run.allTries()) this.#freeKept(tries)
     const followers = this.#duplicates.close(run)
     for (const position of run.positions(UNSENT, RETRYING, UNSUBMITTED))
       this.#count(run, position, run.stateOf(position), -1)
@@ -417,9 +419,13 @@ export class Lines {
     else this.#askAgain(checked, fault)
   }
 
-  /** Keeps the answer, which stands if no other one comes, and asks again, unless that may cost more than was projected. */
+  /**
+   * Keeps the answer, which stands if no other one comes, and asks again; unless that may cost more than was projected, or
+   * lines that are asked again have too many bytes of answers already.
+   */
   #askAgain({ run, position, answered: { body, answer }, by, attempt }: CheckedAnswer, fault: Fault): void {
     const { upstream, at, now } = attempt
+    const { answers } = this.#options
     const earlier = this.#earlierThan(run, position)
     const to = run.recorded(position)
     const tries = ensureTries(run, position)
@@ -429,10 +435,18 @@ export class Lines {
     const messages = isRepair && mayGo ? repairMessages(fault.text, fault.message) : null
     const spent = billAnswer(to, answer, by, earlier, messages?.length ?? 0)
     const asked = (tries.kept?.asked ?? 0) + 1
-    tries.kept = { body: Buffer.from(body), answer, by, earlier, spent, asked, messages }
-    if (mayGo && isWithinProjection(to, spent))
-      this.place(run, position, `its answer is asked for again: ${fault.code}`)
+    this.#freeKept(tries)
+    const bytes = body.length + (messages?.length ?? 0)
+    const isHeld = mayGo && isWithinProjection(to, spent) && answers.hold('kept', bytes)
+    const held = { body: Buffer.from(body), bytes: isHeld ? bytes : 0 }
+    tries.kept = { ...held, answer, by, earlier, spent, asked, messages }
+    if (isHeld) this.place(run, position, `its answer is asked for again: ${fault.code}`)
     else this.#standIn(run, position, now)
+  }
+
+  #freeKept(tries: LineTries): void {
+    if (tries.kept) this.#options.answers.free('kept', tries.kept.bytes)
+    tries.kept = null
   }
 
   #modelOf(run: Run, position: number): Model | undefined {
@@ -502,7 +516,7 @@ export class Lines {
     let cost = 0
     const line = run.lines[position]!
     const tries = run.triesOf(position)
-    if (tries) tries.kept = null
+    if (tries) this.#freeKept(tries)
     try {
       const { cost_nanos, usage, isPromptReported } = recordAnswer(
         run.recorded(position),

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ANSWER, type ScriptedAttempt } from '../../test/fakes/scripted-backend.ts'
 import { type LineWorldOptions, lineWorld } from '../../test/support/line-world.ts'
+import { ResponseMemory } from '../backends/response-memory.ts'
 import type { Reask } from '../domain/batch.ts'
 import { IN_FLIGHT } from './line-state.ts'
 
@@ -209,6 +210,43 @@ test('a line that cost more than is reserved for it is not asked for again', asy
   const { projected } = here.run.lines[0] ?? assert.fail()
   const { sent, tokens } = await reporting(here, [projected.tokens + 1])
   assert.deepEqual([sent, tokens], [1, projected.tokens + 3])
+})
+
+test('answers of lines that are asked again take a quarter of the memory of answers; beyond it they stand', async () => {
+  const MIB = 1024 * 1024
+  const answers = new ResponseMemory(4 * MIB)
+  await using here = await world({ max: 1 }, { lines: 12, concurrency: 12, answers })
+  for (const attempt of [...here.server.inFlight]) {
+    const message = { role: 'assistant', content: 'x'.repeat(0.2 * MIB) }
+    await attempt.respond(200, { ...ANSWER, choices: [{ index: 0, message, finish_reason: 'length' }] })
+  }
+  assert.deepEqual([here.ended.length, here.server.inFlight.length], [8, 4])
+  assert.equal(answers.hold('kept', 0.3 * MIB), false)
+  const [first] = here.outcomes
+  assert.deepEqual(
+    first?.record.attempts.map((one) => Object(one).reason),
+    ['cut_off'],
+  )
+  // Whatever ends a line frees its answer.
+  await here.server.inFlight[0]?.respond(400, { error: { message: 'no' } })
+  here.lines.stop(here.run, 'batch_cancelled', false)
+  for (const attempt of [...here.server.inFlight]) await attempt.respond(200, ANSWER)
+  assert.equal(here.ended.length, 12)
+  assert.equal(answers.hold('kept', MIB), true)
+})
+
+test('answers that wait for a check count as memory of answers, and the texts of few are checked at once', async () => {
+  const MIB = 1024 * 1024
+  const answers = new ResponseMemory(8 * MIB)
+  await using here = await world({ max: 1 }, { lines: 4, answers })
+  const message = { role: 'assistant', content: JSON.stringify({ said: 'x'.repeat(0.8 * MIB) }) }
+  for (const attempt of [...here.server.inFlight])
+    await attempt.respond(200, { ...ANSWER, choices: [{ index: 0, message, finish_reason: 'stop' }] })
+  assert.equal(answers.hasRoom, false)
+  await here.advance(15)
+  assert.ok(here.ended.length < 4, 'all of them were checked by one call')
+  await here.advance(200)
+  assert.deepEqual([here.ended.length, answers.hasRoom], [4, true])
 })
 
 test('every answer costs what it did when it came, whatever a reload changes before the line ends', async () => {

@@ -2,7 +2,7 @@
 // match the JSON Schema of their request. The schema is the caller's, so answers are checked in processes of their own
 // (tables/schema-checks.ts). A line stays in flight until its answer is checked. A check that cannot be done finds
 // nothing wrong.
-import type { Receiving, ResponseMemory } from '../backends/response-memory.ts'
+import type { ResponseMemory } from '../backends/response-memory.ts'
 import { schemaAsked } from '../jsonl/ask-again.ts'
 import type { Answered, Answerer } from '../results/record-line.ts'
 import { answerOf } from '../tables/answer-cells.ts'
@@ -40,8 +40,10 @@ export interface CheckedAnswer {
   attempt: EndedAttempt
 }
 
-interface Waiting extends CheckedAnswer, Receiving {
+interface Waiting extends CheckedAnswer {
   text: string
+  /** Of the answer and its text, which may have two bytes for a character. */
+  bytes: number
 }
 
 interface RunChecks {
@@ -54,6 +56,8 @@ interface RunChecks {
 
 /** A larger answer stands: parsing it would hold up the lines of all batches. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+/** Texts that are checked by one call, in characters: the call copies all of them. */
+const CHECKED_CHARACTERS_MAX = 1024 * 1024
 /** Schemas of a chunk that are known at once; more of them are prepared again and again. */
 const SCHEMAS_MAX = 8
 const CUT_OFF = 'The answer was cut off at its limit of tokens. Give a shorter one.'
@@ -62,8 +66,7 @@ const NOT_SCHEMA = 'The answer does not follow the JSON Schema of the request: '
 
 interface ReasksOptions {
   checks: AnswerChecks
-  /** Limits the answers that wait for a check as it does all others. */
-  memory: Pick<ResponseMemory, 'received' | 'ended'> | undefined
+  memory: Pick<ResponseMemory, 'hold' | 'free'>
   onChecked: (checked: CheckedAnswer, fault: Fault | null) => void
 }
 
@@ -99,7 +102,7 @@ export class Reasks {
     const { run, position, answered } = checked
     // The bytes of an answer belong to the connection that it came by.
     const own = { ...answered, body: Buffer.from(answered.body) }
-    const waiting = { ...checked, answered: own, text, pause() {}, resume() {} }
+    const waiting = { ...checked, answered: own, text, bytes: own.body.length + 2 * text.length }
     const checks = this.#runs.get(run) ?? {
       spent: { usedMs: 0, checked: 0 },
       bySchema: new Map(),
@@ -107,7 +110,7 @@ export class Reasks {
     }
     this.#runs.set(run, checks)
     checks.waiting.set(position, waiting)
-    this.#options.memory?.received(waiting, own.body.length)
+    this.#options.memory.hold('examined', waiting.bytes)
     const key = JSON.stringify(schema)
     const group = checks.bySchema.get(key) ?? {
       check: this.#options.checks.begin(run.claim.project_id, schema, checks.spent),
@@ -133,7 +136,10 @@ export class Reasks {
   ): Promise<void> {
     group.isBusy = true
     while (group.waiting.length > 0) {
-      const some = group.waiting.splice(0)
+      let count = 0
+      for (let characters = 0; characters < CHECKED_CHARACTERS_MAX && count < group.waiting.length; count++)
+        characters += group.waiting[count]!.text.length
+      const some = group.waiting.splice(0, count)
       const verdicts = await group.check.verdicts(some.map(({ text }) => text)).catch(() => [])
       for (const [i, one] of some.entries()) {
         // Its run has stopped, and the answer stands.
@@ -150,7 +156,7 @@ export class Reasks {
 
   #forget(checks: RunChecks, one: Waiting): void {
     checks.waiting.delete(one.position)
-    this.#options.memory?.ended(one)
+    this.#options.memory.free('examined', one.bytes)
   }
 
   /** Nothing of the run is checked any more: returns the answers that waited. */

@@ -35,6 +35,8 @@ export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
 interface KeptAnswer extends Answered {
+  /** Of the worker's memory of answers. */
+  bytes: number
   by: Answerer
   /** What the answers before it used, and what they used with it. */
   earlier: Earlier

@@ -11,7 +11,6 @@ import type { Blame, MissedResult } from '../dispatch/retry-policy.ts'
 import type { Run } from '../dispatch/run.ts'
 import type { EndedAttempt } from '../dispatch/tries.ts'
 import type { Observer } from '../dispatch/upstream.ts'
-import { sleep } from '../domain/clock.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { changeRemoteBatch, linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
@@ -24,7 +23,6 @@ import type { RemoteRows } from './rows.ts'
 /** How long a batch that has ended waits when its results cannot be read. */
 const UNREADABLE_MS_MIN = 1_000
 const UNREADABLE_MS_MAX = 60_000
-const ROOM_MS = 20
 /** The longest wait for room at a batch API that names no time. */
 const FULL_MS_MAX = 15 * 60_000
 
@@ -33,7 +31,7 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   random: () => number
   rows: RemoteRows
   lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>
-  answers: Pick<ResponseMemory, 'hasRoom'>
+  answers: Pick<ResponseMemory, 'untilRoom'>
   observe?: Pick<Observer, 'attempted'> | undefined
   /** The batch API takes none of these lines because of some of them. */
   onBlamed: (
@@ -101,7 +99,7 @@ export class Collector {
       byId.delete(custom_id)
       if (run.isClosed || run.stateOf(position) !== REMOTE) return
       cost_nanos += endRemoteLine(this.#options, run, position, result, 'line', this.#attempt(row, upstream))
-      while (!answers.hasRoom && !signal.aborted) await sleep(clock, ROOM_MS, signal)
+      await answers.untilRoom(clock, signal)
     }
     let missed = new Map<string, BackendResult>()
     let blamed: readonly BlamedLine[] | null = null

@@ -184,6 +184,7 @@ export class Worker {
       ...{ clock, random, log, models, retry, lanes, turn, funds, isPaused, learner, answers },
       checks: options.checks,
       earlier: new EarlierAnswers({
+        answers,
         ...{ store, sealed, clock, log, sessionId },
         openRun: (batch_id, idx) => this.#runs.get(chunkKey(batch_id, idx)),
       }),

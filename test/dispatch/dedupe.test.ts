@@ -1,6 +1,7 @@
 // Identical requests of a batch that are sent once: whole service, real HTTP.
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
+import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { EarlierAnswers } from '../../src/dispatch/earlier-answers.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import { deletePendingBlobs } from '../../src/maintenance/maintenance.ts'
@@ -280,6 +281,7 @@ test('an answer is found in the sealed chunk if its journal is deleted before it
   const read: string[] = []
   const warnings: object[] = []
   const earlier = new EarlierAnswers({
+    answers: new ResponseMemory(1_000_000),
     store,
     sealed: {
       put: (...args) => sealed.put(...args),

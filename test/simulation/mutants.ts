@@ -492,8 +492,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the messages that a repair adds to a prompt do not count when its usage is bounded',
     file: 'src/dispatch/lines.ts',
-    find: 'messages?.length ?? 0)',
-    replace: '0)',
+    find: 'earlier, messages?.length ?? 0)',
+    replace: 'earlier, 0)',
     test: 'src/dispatch/reasks.test.ts',
   },
   {

@@ -1,6 +1,7 @@
 // Runs lines in one worker without claims and commits: they are placed, sent and ended, before a scripted model server
 // or upstreams of the test. The chunks of one batch are leased. The changes of a turn of the event loop are handled as
 // in the worker; time passes only when the test moves the clock.
+import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import { Lane } from '../../src/dispatch/lane.ts'
 import { ReservedFunds } from '../../src/dispatch/limits/reserved-funds.ts'
 import { Lines, type LinesOptions } from '../../src/dispatch/lines.ts'
@@ -24,6 +25,8 @@ export interface LineWorldOptions extends Omit<BatchSize, 'chunks'> {
   upstreams?: (server: ModelServer) => Upstream[]
   spill?: Spill
   earlier?: LinesOptions['earlier']
+  /** Of the worker; 64 MiB unless told. */
+  answers?: ResponseMemory
 }
 
 /** What is known of a line that has ended: its result line and its audit record. */
@@ -54,6 +57,7 @@ export function linesIn(
   options: Omit<LineWorldOptions, keyof BatchSize>,
 ) {
   const { concurrency = 8, retry = {}, spill = NO_SPILL } = options
+  const { answers = new ResponseMemory(64 * 1024 * 1024) } = options
   const { models, batch } = queued
   const clock: Clock = { ...queued.clock, now: () => queued.clock.now() + world.skewMs }
   const server = scriptedBackend()
@@ -109,7 +113,7 @@ export function linesIn(
     void world.logged.push({ level, fields, text })
   const logs = { info: log('info'), warn: log('warn'), error: log('error') }
   const lines = new Lines({
-    ...{ clock, models, lanes, turn, funds },
+    ...{ clock, models, lanes, turn, funds, answers },
     random: () => 0.5,
     log: logs,
     retry: { ...RETRY, ...retry },
