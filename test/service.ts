@@ -161,6 +161,7 @@ export class TestService implements AsyncDisposable {
       plans: config.plans,
       models: modelsById(config.models),
       file_bytes_max: config.limits.file_bytes_max,
+      line_bytes_max: config.limits.line_bytes_max,
       wait_for_file_ms: config.create.wait_for_file_ms,
       requests_per_minute: options.requests_per_minute ?? null,
       webhooks: { ...config.webhooks, master: stores.master },

@@ -268,6 +268,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     plans: config.plans,
     models,
     file_bytes_max: config.limits.file_bytes_max,
+    line_bytes_max: config.limits.line_bytes_max,
     incomingMemory: config.blobs.kind === 's3' ? BUCKET_MEMORY : undefined,
     streamingValidation,
     ...config.rate_limit,

@@ -269,6 +269,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   plans: ReadonlyMap<string, Plan>
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
+  line_bytes_max: number
   /** What content may take while it is received, where a folder's needs do not fit. */
   incomingMemory?: IncomingMemory | undefined
   /** Validates large uploads while they arrive. Without it they are validated once they are stored. */

@@ -1,7 +1,7 @@
 // Tests what every call goes through, whatever its endpoint.
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { connect } from 'node:net'
+import { connect, Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
@@ -11,6 +11,7 @@ import { Registry } from 'prom-client'
 import { Answer, object, testServer } from '../../test/support/test-server.ts'
 import { isId } from '../domain/ids.ts'
 import { readOwn } from '../store/rows.ts'
+import { ReceivedRequest } from './connection/received-request.ts'
 import { publicRoute } from './route.ts'
 import { buildServer } from './server.ts'
 
@@ -199,6 +200,71 @@ test('a body that arrives too slowly is a 408', async () => {
     assert.ok(isId('request', answer.request_id))
     assert.equal(server.clock.waiting, 0)
   }
+})
+
+/** A file of a form, as far as its content. */
+const FORM =
+  '--b\r\ncontent-disposition: form-data; name="file"; filename="a.jsonl"\r\ncontent-type: application/octet-stream\r\n\r\n'
+
+test('a body in tiny pieces ends early with an error, at every endpoint that reads one', async () => {
+  await using server = await testServer()
+  const upload = await server.call('POST', '/v1/uploads', {
+    body: { purpose: 'batch', filename: 'a.jsonl', bytes: 100_000, mime_type: 'text/plain' },
+  })
+  const key = `\r\nauthorization: Bearer ${server.key.key}`
+  const form = 'multipart/form-data; boundary=b'
+  for (const [path, sender, type, begin] of [
+    ['/console/session', '', 'application/json', '{"api_key":"'],
+    ['/v1/batches', key, 'application/json', '{"x":"'],
+    ['/v1/webhooks', key, 'application/json', '{"x":"'],
+    ['/v1/messages/batches', key, 'application/json', '{"requests":[{"custom_id":"'],
+    ['/v1/files', key, form, FORM],
+    [`/v1/uploads/${upload.json.id}/parts`, key, form, FORM.replace('"file"', '"data"')],
+  ] as const) {
+    const socket = connect(server.port, '127.0.0.1')
+    const answered = once(socket, 'data')
+    const chunks = '1\r\nx\r\n'.repeat(5_000)
+    socket.write(
+      `POST ${path} HTTP/1.1\r\nhost: x${sender}\r\ncontent-type: ${type}\r\ntransfer-encoding: chunked\r\n\r\n${begin.length.toString(16)}\r\n${begin}\r\n${chunks}`,
+    )
+    const answer = parse(String(await answered))
+    assert.equal(answer.outcome, '400 invalid_request', path)
+    assert.match(String(answer.error.message), /in pieces of less than 32 bytes/, path)
+    // The rest stays with its sender until the connection is closed.
+    const closed = once(socket, 'close')
+    socket.on('error', () => {})
+    await server.clock.advance(10_000)
+    await closed
+  }
+  assert.equal((await server.call('GET', '/v1/models')).status, 200)
+})
+
+test('pieces that their reader has not taken are held as one', () => {
+  const request = new ReceivedRequest(new Socket())
+  for (let i = 0; i < 900; i++) request.push(Buffer.from('x'))
+  assert.equal(request.readableLength, 0)
+  assert.equal(String(request.read()), 'x'.repeat(900))
+})
+
+test('the sender of a large wrong body reads its error, wherever the mistake is', async () => {
+  await using server = await testServer({ file_bytes_max: 100 * 2 ** 20 })
+  const request = `{"custom_id":"a","params":{"x":"${'x'.repeat(2 ** 20)}"}}`
+  const many = Array(12).fill(request).join(',')
+  const wrong = `{"requests":[7,${many}]}`
+  for (const raw of [wrong, `{"requests":[${many},7,${many}]}`, `{"requests":[${many}]]`]) {
+    const headers = { 'content-type': 'application/json' }
+    const answer = await server.call('POST', '/v1/messages/batches', { raw, headers })
+    assert.equal(answer.status, 400, answer.text.slice(0, 200))
+  }
+  const form = { 'content-type': 'multipart/form-data; boundary=b' }
+  const file = await server.call('POST', '/v1/files', {
+    raw: `${FORM.replace('"file"', '"other"')}${wrong}\r\n--b--`,
+    headers: form,
+  })
+  assert.equal(file.outcome, '400 invalid_request')
+  const packed = { ...form, 'content-encoding': 'gzip' }
+  const broken = await server.call('POST', '/v1/files', { raw: wrong, headers: packed })
+  assert.equal(broken.outcome, '400 invalid_multipart')
 })
 
 test('an internal error is a 500 that does not show its text', async () => {

@@ -2,7 +2,6 @@
 // its key is authenticated, rate-limited and authorized, its shape is checked, the handler answers, and the call is
 // recorded before the response is sent.
 import type { Socket } from 'node:net'
-import { Readable } from 'node:stream'
 import multipart from '@fastify/multipart'
 import fastify, {
   type FastifyBaseLogger,
@@ -34,13 +33,14 @@ import { type Caller, compatOfHeader, urlOfCall } from './access/caller.ts'
 import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
+import { ReceivedRequest } from './connection/received-request.ts'
 import { drain, errorOfBrokenHttp, sendErrorOnSocket, watchSender } from './connection/sockets.ts'
 import {
   checkBodyHeaders,
   checkNoBody,
   checkShape,
   JSON_BYTES_MAX,
-  parseJson,
+  readJson,
 } from './request/check-request.ts'
 import { compressAnswer } from './response/compress.ts'
 import { whenClosed } from './response/long-calls.ts'
@@ -89,8 +89,6 @@ const LINES_MEMORY_BYTES = 2 * INLINE_BYTES_MAX
 const NO_PROJECT = ''
 const TOO_MUCH = 'Too many requests with large bodies are under way.'
 const CROWDED_RETRY_S = 1
-const UNKNOWN_LENGTH =
-  'The request body is larger than 1 MiB, and its length was not announced. Send it with `Content-Length`.'
 /** No bound beyond Node's 16 KiB for all headers: an ID of any length is looked up and not found. */
 const PARAM_LENGTH_MAX = 16 * 1024
 const RECORDED_PATH_LENGTH_MAX = 2048
@@ -147,6 +145,7 @@ export function buildServer(deps: ServerDependencies): App {
       headersTimeout: timeouts.headersMs,
       connectionsCheckingInterval: Math.min(5_000, timeouts.headersMs),
       requireHostHeader: false,
+      IncomingMessage: ReceivedRequest,
     },
     return503OnClosing: false,
     rewriteUrl: (request) => routableUrl(urlOfCall(request)),
@@ -175,7 +174,7 @@ export function buildServer(deps: ServerDependencies): App {
   // Tests check responses against their shapes; nothing is removed from a response when it is sent.
   app.setSerializerCompiler(() => (answer) => JSON.stringify(answer))
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, parseJson)
+  app.addContentTypeParser('application/json', readJson)
   app.register(multipart)
 
   traceCalls(app, deps.tracing, clock)
@@ -196,7 +195,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   const bodies = new SharedSlots(JSON_MEMORY_BYTES)
   const largeBodies = new SharedSlots(LINES_MEMORY_BYTES)
-  app.addHook('preParsing', async (request, reply, payload) => {
+  app.addHook('preParsing', async (request, reply) => {
     const { config, bodyLimit } = request.routeOptions
     const { declared } = config
     if (!declared || !hasBody(request)) return
@@ -214,7 +213,6 @@ export function buildServer(deps: ServerDependencies): App {
       request.lines = null
       giveBack()
     }
-    return length === undefined && bodyLimit > bytes ? Readable.from(ofUnknownLength(payload)) : payload
   })
 
   app.addHook('preValidation', async (request) => {
@@ -353,7 +351,11 @@ export function buildServer(deps: ServerDependencies): App {
     request.log[declared?.access === 'public' ? 'debug' : 'info'](line, 'answered')
   })
 
-  app.setErrorHandler(sendError)
+  app.setErrorHandler((error, request, reply) => {
+    // Fastify would close the connection where a body is wrong, before its sender has read that it is: `drain` reads the rest.
+    reply.removeHeader('connection')
+    return sendError(error, request, reply)
+  })
 
   app.setNotFoundHandler((request) => {
     const path = pathOf(request)
@@ -398,16 +400,6 @@ function batchOnly(endpoint: EndpointPath): string {
 
 function pathOf({ originalUrl }: FastifyRequest): string {
   return originalUrl.split('?', 1)[0] ?? ''
-}
-
-async function* ofUnknownLength(body: Readable): AsyncGenerator<Buffer> {
-  let bytes = 0
-  // The connection is still needed for the answer.
-  for await (const piece of body.iterator({ destroyOnReturn: false })) {
-    bytes += piece.length
-    if (bytes > JSON_BYTES_MAX) throw new ApiError('payload_too_large', UNKNOWN_LENGTH)
-    yield piece
-  }
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

@@ -41,6 +41,12 @@ export interface Announced {
 /** Call this with the length of each piece before the piece is stored. Throws quota_exceeded. */
 export type TakeBytes = (bytes: number) => void
 
+/**
+ * Call this with the bytes of memory that the call takes now beyond what its content takes on its way: they are counted until
+ * the call ends. Throws service_unavailable.
+ */
+export type HoldBytes = (bytes: number) => void
+
 interface Receipt {
   upload: string | null
   bytes: number
@@ -76,16 +82,25 @@ export class Incoming {
   async receive<T>(
     holder: QuotaHolder,
     announced: Announced,
-    act: (take: TakeBytes) => Promise<T>,
+    act: (take: TakeBytes, hold: HoldBytes) => Promise<T>,
   ): Promise<T> {
     const { project_id, quotas } = holder
     const project = this.#projects.get(project_id) ?? { stored: 0, receipts: new Set() }
     const calls = project.receipts.size
     if (quotas.uploads !== null && calls >= quotas.uploads)
       throw quotaExceeded('uploads', quotas.uploads, calls, 1)
-    const freeMemory = this.#memory.take(project_id, this.#memoryOf(announced))
-    if (freeMemory === null)
-      throw new ApiError('service_unavailable', 'The service receives too much at once.', {}, RETRY_S)
+    const memory: (() => void)[] = []
+    let counted = 0
+    const hold: HoldBytes = (bytes) => {
+      if (bytes <= counted) return
+      const free = this.#memory.take(project_id, bytes - counted)
+      if (!free)
+        throw new ApiError('service_unavailable', 'The service receives too much at once.', {}, RETRY_S)
+      memory.push(free)
+      counted = bytes
+    }
+    const contentBytes = this.#memoryOf(announced)
+    hold(contentBytes)
     const { partOf } = announced
     const least = Math.max(0, announced.bytes - FORM_BYTES)
     const receipt: Receipt = {
@@ -111,17 +126,20 @@ export class Incoming {
       // At least a byte will follow.
       take(Math.max(1, least))
       let ahead = receipt.bytes
-      const value = await act((bytes) => {
-        const announcedBefore = Math.min(ahead, bytes)
-        ahead -= announcedBefore
-        if (bytes > announcedBefore) take(bytes - announcedBefore)
-      })
+      const value = await act(
+        (bytes) => {
+          const announcedBefore = Math.min(ahead, bytes)
+          ahead -= announcedBefore
+          if (bytes > announcedBefore) take(bytes - announcedBefore)
+        },
+        (bytes) => hold(contentBytes + bytes),
+      )
       project.stored += countOf(receipt)
       return value
     } finally {
       project.receipts.delete(receipt)
       if (project.receipts.size === 0) this.#projects.delete(project_id)
-      freeMemory()
+      for (const free of memory) free()
     }
   }
 

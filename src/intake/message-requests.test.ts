@@ -15,9 +15,9 @@ async function linesOf(body: string, lengths: readonly number[] = [65_536]): Pro
       at += length
     }
   }
-  const requests = new MessageRequests(pieces())
+  const requests = new MessageRequests(pieces(), 8 * 1024 * 1024)
   let text = ''
-  for await (const block of requests.lines()) text += block.toString()
+  for await (const block of requests.lines(() => {})) text += block.toString()
   assert.equal(requests.sha256(), createHash('sha256').update(bytes).digest('hex'))
   return text
 }

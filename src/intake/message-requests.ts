@@ -3,14 +3,14 @@
 // Memory holds a piece of the body and one request.
 import { createHash } from 'node:crypto'
 import { ApiError, invalidParam } from '../domain/errors.ts'
+import { GrowingBytes } from '../domain/gathered-bytes.ts'
 import { inBlocks } from '../jsonl/byte-lines.ts'
 import { JsonScanner, Names, type Span } from '../jsonl/json-scan.ts'
+import type { HoldBytes } from './incoming.ts'
 import { withoutLineBreaks } from './inline-lines.ts'
 
 const REQUESTS_MAX = 100_000
 export const MESSAGE_BODY_BYTES_MAX = 256 * 1024 * 1024
-/** More than a line of a file may have. */
-const REQUEST_BYTES_MAX = 64 * 1024 * 1024
 /** How much is stored at once. */
 const BLOCK_BYTES = 256 * 1024
 
@@ -42,16 +42,17 @@ export class MessageRequests {
   #isTail = false
   /** What may follow in the array. */
   #next: 'first' | 'request' | 'comma' = 'first'
-  /** The pieces of the request that has begun, and where it is. */
-  #open: Buffer[] = []
-  #openBytes = 0
+  readonly #requestBytesMax: number
+  /** The beginning of a request whose end has not come yet, and where in it the body is. */
+  readonly #open = new GrowingBytes()
   #depth = 0
   #inString = false
   #escaped = false
   #count = 0
 
-  constructor(body: AsyncIterable<Buffer>) {
+  constructor(body: AsyncIterable<Buffer>, requestBytesMax: number) {
     this.#body = body
+    this.#requestBytesMax = requestBytesMax
   }
 
   /** Hex, of the whole body; to be called once all lines have been read. */
@@ -59,18 +60,19 @@ export class MessageRequests {
     return this.#hash.digest('hex')
   }
 
-  /** To be read once. Throws invalid_json, invalid_request and payload_too_large. */
-  lines(): AsyncGenerator<Buffer> {
-    return inBlocks(this.#lines(), BLOCK_BYTES)
+  /** To be read once. Throws invalid_json, invalid_request, payload_too_large, and what `hold` throws. */
+  lines(hold: HoldBytes): AsyncGenerator<Buffer> {
+    return inBlocks(this.#lines(hold), BLOCK_BYTES)
   }
 
-  async *#lines(): AsyncGenerator<Buffer[]> {
+  async *#lines(hold: HoldBytes): AsyncGenerator<Buffer[]> {
     let bytes = 0
     for await (const piece of this.#body) {
       bytes += piece.length
       if (bytes > MESSAGE_BODY_BYTES_MAX) throw tooLarge('The request body', MESSAGE_BODY_BYTES_MAX)
       this.#hash.update(piece)
       for (const request of this.#requestsIn(piece)) yield this.#lineOf(request)
+      hold(this.#open.capacity)
     }
     if (!this.#isTail || !TAIL.test(this.#around?.toString('latin1') ?? '')) throw otherBody()
     if (this.#count === 0) throw notSoMany('none')
@@ -111,9 +113,9 @@ export class MessageRequests {
       else if (CLOSING.includes(c) && --this.#depth === 0) yield this.#ended(piece.subarray(start, i + 1))
     }
     if (this.#depth === 0) return
-    this.#open.push(piece.subarray(start))
-    this.#openBytes += piece.length - start
-    if (this.#openBytes > REQUEST_BYTES_MAX) throw tooLarge(`\`${this.#name()}\``, REQUEST_BYTES_MAX)
+    const most = this.#requestBytesMax
+    if (this.#open.length + piece.length - start > most) throw tooLarge(`\`${this.#name()}\``, most)
+    this.#open.add(piece, start, piece.length, most + piece.length)
   }
 
   /** A byte between two requests. */
@@ -128,10 +130,9 @@ export class MessageRequests {
   }
 
   #ended(last: Buffer): Buffer {
-    const request = this.#open.length === 0 ? last : Buffer.concat([...this.#open, last])
-    this.#open = []
-    this.#openBytes = 0
-    return request
+    if (this.#open.length === 0) return last
+    this.#open.add(last)
+    return this.#open.take()
   }
 
   #lineOf(request: Buffer): Buffer[] {

@@ -1,6 +1,7 @@
 // Splits a stream of blocks of bytes into lines, and tells the bytes of an input that belong to no line: the byte order
 // mark, the CR of a CRLF, and blank lines. Validation and dispatch have to agree on them.
 import { isUtf8 } from 'node:buffer'
+import { GrowingBytes } from '../domain/gathered-bytes.ts'
 
 export const LF = 0x0a
 const CR = 0x0d
@@ -36,13 +37,13 @@ export async function* byteLines(
   blocks: AsyncIterable<Uint8Array>,
   bytesMax = Number.POSITIVE_INFINITY,
 ): AsyncGenerator<ByteLine> {
-  /** The blocks of a line whose end has not been read. */
-  let open: Buffer[] = []
+  /** The beginning of a line whose end has not been read. */
+  const open = new GrowingBytes()
   let bytes = 0
   const ended = (last: Buffer): ByteLine => {
-    const line = open.length === 0 ? last : Buffer.concat(bytes <= bytesMax ? [...open, last] : open)
+    if (open.length > 0 && bytes <= bytesMax) open.add(last)
+    const line = open.length === 0 ? last : open.take()
     const whole = { line, bytes: bytes + last.length }
-    open = []
     bytes = 0
     return whole
   }
@@ -54,7 +55,7 @@ export async function* byteLines(
       start = end + 1
     }
     if (start === block.length) continue
-    if (bytes <= bytesMax) open.push(block.subarray(start))
+    if (bytes <= bytesMax) open.add(block, start)
     bytes += block.length - start
   }
   if (bytes > 0) yield ended(Buffer.alloc(0))
@@ -65,17 +66,12 @@ export async function* inBlocks(
   pieces: AsyncIterable<readonly Buffer[]> | Iterable<readonly Buffer[]>,
   bytesMin: number,
 ): AsyncGenerator<Buffer> {
-  let block: Buffer[] = []
-  let bytes = 0
+  const block = new GrowingBytes()
   for await (const some of pieces) {
-    block.push(...some)
-    for (const { length } of some) bytes += length
-    if (bytes < bytesMin) continue
-    yield Buffer.concat(block, bytes)
-    block = []
-    bytes = 0
+    for (const piece of some) block.add(piece)
+    if (block.length >= bytesMin) yield block.take()
   }
-  if (bytes > 0) yield Buffer.concat(block, bytes)
+  if (block.length > 0) yield block.take()
 }
 
 // `LineSplitter` splits an input for validation: a line within one block is not copied, and a line that is too long is not

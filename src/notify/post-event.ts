@@ -5,6 +5,7 @@ import { lookup as systemLookup } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import type { Agent, Dispatcher } from 'undici'
 import type { Clock } from '../domain/clock.ts'
+import { GrowingBytes, gathered } from '../domain/gathered-bytes.ts'
 import { retryAfterMs } from '../domain/retry-after.ts'
 import { shortened } from '../domain/text.ts'
 import { isPublicAddress } from './webhook-url.ts'
@@ -72,20 +73,19 @@ function describe(status: number): string {
 
 /** The beginning of the body on one line; empty if the body cannot be read. */
 async function excerptOf(body: Dispatcher.ResponseData['body']): Promise<string> {
-  const parts: Buffer[] = []
-  let bytes = 0
+  const begun = new GrowingBytes()
   try {
-    for await (const part of body) {
-      if (!Buffer.isBuffer(part)) break
-      parts.push(part)
-      bytes += part.length
-      if (bytes >= EXCERPT_BYTES_MAX) break
+    for await (const piece of gathered(body)) {
+      begun.add(piece, 0, Math.min(piece.length, EXCERPT_BYTES_MAX))
+      if (begun.length >= EXCERPT_BYTES_MAX) break
     }
   } catch {
     // The body was interrupted: the bytes so far are used.
   }
-  const text = Buffer.concat(parts).toString('utf8')
-  const line = text.replace(/[\p{Cc}\s]+/gu, ' ').trim()
+  const line = begun.view
+    .toString()
+    .replace(/[\p{Cc}\s]+/gu, ' ')
+    .trim()
   return shortened(line, EXCERPT_CHARACTERS_MAX)
 }
 

@@ -171,6 +171,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     plans: TEST_PLANS,
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,
+    line_bytes_max: 8 * 1024 * 1024,
     requests_per_minute: null,
     wait_for_file_ms: 0,
     webhooks: { allow_private_networks: false, master },

@@ -1,7 +1,8 @@
 // Reads HTTP/1.1 answers from the bytes of a connection (RFC 9112), one after the other, in pieces of any size. It is
 // strict where a mistake would mix up two answers: a malformed head, two lengths or a length that is no number ends the
 // connection. An answer that arrives in one piece, as nearly all do, is copied once.
-import { freeBuffer } from '../../domain/free-buffer.ts'
+
+import { GrowingBytes } from '../../domain/gathered-bytes.ts'
 import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 
 /** The server's answer is invalid HTTP, or exceeds a bound. */
@@ -362,64 +363,4 @@ function isBlank(c: number): boolean {
 function timeoutOf(value: string): number | null {
   const timeout = /(?:^|[\s,])timeout=(\d{1,6})/i.exec(value)
   return timeout === null ? null : Number(timeout[1])
-}
-
-// `GrowingBytes` gathers pieces in one buffer, so that many small pieces cost no more than a few large ones.
-
-const CAPACITY_MIN = 1024
-/** Up to this size, room for all that may come is made at once; more has to come first. */
-const CAPACITY_AT_ONCE_MAX = 256 * 1024
-
-class GrowingBytes {
-  #buffer: Buffer = NOTHING
-  #length = 0
-
-  get length(): number {
-    return this.#length
-  }
-
-  /** What it takes in memory. */
-  get capacity(): number {
-    return this.#buffer.length
-  }
-
-  /** What was gathered, until more is added. */
-  get view(): Buffer {
-    return this.#buffer.subarray(0, this.#length)
-  }
-
-  /** Adds `bytes[at, end)`; `length_max`: more than this in all will never come. */
-  add(bytes: Buffer, at: number, end: number, length_max: number): void {
-    const needed = this.#length + end - at
-    if (needed > this.#buffer.length) {
-      const capacity = Math.max(needed, Math.min(length_max, this.#roomFor(length_max)))
-      const grown = Buffer.allocUnsafeSlow(capacity)
-      this.#buffer.copy(grown, 0, 0, this.#length)
-      freeBuffer(this.#buffer)
-      this.#buffer = grown
-    }
-    bytes.copy(this.#buffer, this.#length, at, end)
-    this.#length = needed
-  }
-
-  #roomFor(length_max: number): number {
-    if (length_max <= CAPACITY_AT_ONCE_MAX) return length_max
-    return Math.max(CAPACITY_MIN, 2 * this.#buffer.length)
-  }
-
-  /** Hands everything over, without much room behind it, and begins anew. */
-  take(): Buffer {
-    const buffer = this.#buffer
-    const { view } = this
-    this.clear()
-    if (buffer.length - view.length <= view.length >> 3) return view
-    const body = Buffer.from(view)
-    freeBuffer(buffer)
-    return body
-  }
-
-  clear(): void {
-    this.#buffer = NOTHING
-    this.#length = 0
-  }
 }

@@ -4,6 +4,7 @@ import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
 import { steadyClock } from '../../domain/clock.ts'
 import type { Certificates } from '../../domain/credentials.ts'
+import { gathered, readWhole } from '../../domain/gathered-bytes.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { byteLines, hasByteOrderMark, isBlank, withoutCr } from '../../jsonl/byte-lines.ts'
 import type { BatchApiError, SeenBatch } from '../batch-api/batch-api.ts'
@@ -165,7 +166,7 @@ export abstract class BatchApiCalls {
     const answer = await this.#followed(await this.#send('GET', path, { signal }), signal)
     if (answer.statusCode !== 200) throw await this.#refused(answer)
     try {
-      yield* resultLines(atLeastSpeed(answer.body, this.#options.timeout_ms))
+      yield* resultLines(atLeastSpeed(gathered(answer.body), this.#options.timeout_ms))
     } catch (error) {
       throw this.#broken(error)
     }
@@ -345,20 +346,13 @@ export async function readText(
   bytes_max: number,
   ms_max: number,
 ): Promise<{ text: string; isWhole: boolean }> {
-  const pieces: Uint8Array[] = []
-  let bytes = 0
   const cancel = steadyClock.after(ms_max, () => body.destroy(tooSlow()))
   try {
-    for await (const piece of body as AsyncIterable<Uint8Array>) {
-      pieces.push(piece.subarray(0, bytes_max - bytes))
-      bytes += piece.length
-      // Leaving the loop ends the connection.
-      if (bytes > bytes_max) break
-    }
+    const { bytes, isWhole } = await readWhole(body, bytes_max)
+    return { text: bytes.toString(), isWhole }
   } finally {
     cancel()
   }
-  return { text: Buffer.concat(pieces).toString(), isWhole: bytes <= bytes_max }
 }
 
 /** Passes a body on, whatever its size. Throws where it trickles; the time that its reader takes does not count. */

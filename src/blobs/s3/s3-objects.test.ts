@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createServer } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { after, test } from 'node:test'
 import { s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
@@ -88,4 +89,35 @@ test('a bucket that does not answer delays no other, and its calls end when they
   abort.abort()
   assert.ok((await settled).every(({ status }) => status === 'rejected'))
   server.fault = () => null
+})
+
+test('errors and lists of a bucket are read to a bound, and an object in tiny pieces is not read', async () => {
+  const sent = { bytes: 0 }
+  const hostile = createServer((request, response) => {
+    const isObject = request.method === 'GET' && !request.url?.includes('uploads')
+    response.writeHead(isObject ? 200 : request.method === 'PUT' ? 403 : 200)
+    const piece = isObject ? Buffer.from('x') : Buffer.alloc(256 * 1024, ' ')
+    const send = (): void => {
+      for (let i = 0; i < 5_000 && !response.destroyed && sent.bytes < 200 * 2 ** 20; i++) {
+        sent.bytes += piece.length
+        if (!response.write(piece)) break
+      }
+    }
+    response.on('drain', send)
+    request.resume().on('end', send)
+  })
+  await new Promise<void>((resolve) => void hostile.listen(0, '127.0.0.1', resolve))
+  const endpoint = `http://127.0.0.1:${Object(hostile.address()).port}`
+  const bucket = new S3Objects({ ...PLACE, endpoint })
+  try {
+    await assert.rejects(bucket.put('x', [Buffer.from('a')], signal), { message: 'the bucket answered 403' })
+    await assert.rejects(bucket.abortUploads('x', signal), ObjectFailed)
+    assert.ok(sent.bytes < 120 * 2 ** 20, `${sent.bytes}`)
+    sent.bytes = 0
+    await assert.rejects(text(bucket.read('x', 'e', { start: 0, end: 1_000_000 }, signal)), ObjectFailed)
+    assert.ok(sent.bytes < 100_000, `${sent.bytes}`)
+  } finally {
+    hostile.closeAllConnections()
+    hostile.close()
+  }
 })

@@ -1,6 +1,6 @@
 // Reads and writes objects in a bucket of any S3-compatible server, by their exact keys. S3Blobs stores blobs in such
 // objects; S3Objects implements the port of callers' buckets.
-import { addAbortSignal, PassThrough, pipeline, Readable } from 'node:stream'
+import { addAbortSignal, Readable } from 'node:stream'
 import {
   AbortMultipartUploadCommand,
   GetObjectCommand,
@@ -10,6 +10,7 @@ import {
   S3Client,
   S3ServiceException,
 } from '@aws-sdk/client-s3'
+import { gathered, readWhole } from '../../domain/gathered-bytes.ts'
 import { Slots } from '../../domain/project-queue.ts'
 import type { ByteRange, Source } from '../blobs.ts'
 import { ObjectFailed, type Objects } from '../objects.ts'
@@ -36,6 +37,8 @@ const SOCKETS_MAX = 1024
 /** Fetched before the reader asks for it. */
 const READ_AHEAD_BYTES = 1024 * 1024
 const OK = 200
+/** Of everything but the content of an object: a page of a list has at most a thousand keys of a kilobyte. */
+const ANSWER_BYTES_MAX = 8 * 1024 * 1024
 /** A read that breaks off goes on where it was; so often without getting further. */
 const READ_ATTEMPTS_MAX = 4
 
@@ -51,7 +54,7 @@ export interface S3Server {
 
 export function s3Client(server: S3Server): S3Client {
   const agent = { keepAlive: true, maxSockets: SOCKETS_MAX }
-  return new S3Client({
+  const client = new S3Client({
     region: server.region,
     ...(server.endpoint === null ? {} : { endpoint: server.endpoint }),
     forcePathStyle: server.path_style,
@@ -70,6 +73,24 @@ export function s3Client(server: S3Server): S3Client {
       httpsAgent: agent,
     },
   })
+  // The client itself reads errors and lists whatever their size.
+  client.middlewareStack.add(
+    (next, { commandName }) =>
+      async (args) => {
+        const result = await next(args)
+        const response = Object(result.response)
+        const { statusCode, body } = response
+        const isObject = commandName === 'GetObjectCommand' && statusCode < 300
+        if (isObject || !(body instanceof Readable)) return result
+        const { bytes, isWhole } = await readWhole(body, ANSWER_BYTES_MAX)
+        if (!isWhole && statusCode < 300)
+          throw new Error(`the bucket answered with more than ${ANSWER_BYTES_MAX} bytes`)
+        response.body = isWhole ? bytes : Buffer.alloc(0)
+        return result
+      },
+    { step: 'deserialize', priority: 'low' },
+  )
+  return client
 }
 
 /** The bytes from `start`, to `end` unless that is null; of the content that `IfMatch` names, if it names one. */
@@ -143,9 +164,7 @@ class Broken extends Error {
 
 /** Reads on while the reader is busy, and closes the connection when the reader leaves. */
 async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
-  const buffer = new PassThrough({ highWaterMark: READ_AHEAD_BYTES })
-  pipeline(body, buffer, () => {})
-  const pieces = buffer[Symbol.asyncIterator]()
+  const pieces = gathered(body, READ_AHEAD_BYTES)
   try {
     for (;;) {
       const next = await pieces.next().catch((cause: unknown) => {
@@ -155,8 +174,7 @@ async function* ahead(body: Readable): AsyncGenerator<Buffer, void, undefined> {
       yield next.value
     }
   } finally {
-    body.destroy()
-    buffer.destroy()
+    await pieces.return()
   }
 }
 

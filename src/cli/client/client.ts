@@ -7,6 +7,7 @@ import { Value } from 'typebox/value'
 import type { Agent, Dispatcher, FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
+import { readWhole } from '../../domain/gathered-bytes.ts'
 import { http } from '../../domain/http-module.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
 import { retryAfterMs } from '../../domain/retry-after.ts'
@@ -156,7 +157,7 @@ export class ApiClient {
   }
 
   async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
-    const parsed = parsedJson(await this.#exchange(call, ({ body }) => body.text()))
+    const parsed = parsedJson(await this.#exchange(call, ({ body }) => textOf(body)))
     if (parsed === undefined)
       throw new Unreadable(
         `the answer to ${call.method} ${call.path} is not JSON; check that ${this.baseUrl} is an Offpeak server`,
@@ -191,7 +192,7 @@ export class ApiClient {
       this.#reached = true
       const status = response.statusCode
       if (status >= 200 && status < 300) return { answer: await read(response) }
-      const text = await response.body.text().catch(() => '')
+      const text = await textOf(response.body).catch(() => '')
       const requestId = response.headers['x-service-request-id']
       return {
         failure: new ApiError(name, {
@@ -388,4 +389,8 @@ export function adviceFor(code: string): string | null {
   if (!isErrorCode(code)) return null
   const here = ADVICE[code]
   return here === undefined ? ERRORS[code].advice : here
+}
+
+async function textOf(body: Dispatcher.ResponseData['body']): Promise<string> {
+  return (await readWhole(body, Number.POSITIVE_INFINITY)).bytes.toString()
 }

@@ -2,6 +2,7 @@
 // that may still be running, page by page.
 import { BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
+import { readWhole } from '../../domain/gathered-bytes.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { writeWhole } from '../output-file.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
@@ -122,7 +123,7 @@ async function readPage(client: ApiClient, path: string): Promise<Page> {
         'the answer has no X-Next-After header; update the server to one that returns partial results',
       )
     try {
-      const bytes = Buffer.from(await body.arrayBuffer())
+      const { bytes } = await readWhole(body, Number.POSITIVE_INFINITY)
       const status = BATCH_STATUSES.find((one) => one === headers['x-batch-status'])
       const ended = status !== undefined && isTerminal(status)
       return { bytes, nextAfter, hasMore: headers['x-has-more'] === 'true', ended }

@@ -7,6 +7,7 @@ import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { http } from '../../domain/http-module.ts'
 import { errorHeaders, responseHeaders } from '../response/send-error.ts'
+import { onceReceived } from './received-request.ts'
 
 /** An error of Node's HTTP parser (`clientError`) as an ApiError; null if the connection is closed. */
 export function errorOfBrokenHttp(error: Error & { code?: string }): ApiError | null {
@@ -50,10 +51,11 @@ const DRAIN_MS_MAX = 10_000
 
 /** Call this after the response was sent. */
 export function drain(raw: IncomingMessage, clock: Clock): void {
-  if (raw.complete || raw.destroyed) return
-  onceRead(
+  const { socket } = raw
+  if (raw.complete || socket.destroyed) return
+  onceReceived(
     raw,
-    clock.after(DRAIN_MS_MAX, () => raw.destroy()),
+    clock.after(DRAIN_MS_MAX, () => socket.destroy()),
   )
   raw.on('error', () => {})
   // The former reader has stopped and would exert backpressure.
@@ -83,18 +85,5 @@ export function watchSender(raw: IncomingMessage, clock: Clock, pace: Pace, onSt
     else cancel = clock.after(pace.window_ms, look)
   }
   cancel = clock.after(pace.window_ms, look)
-  onceRead(raw, () => cancel())
-}
-
-/** Calls `act` when the request has been read, or its connection has ended. */
-function onceRead(raw: IncomingMessage, act: () => void): void {
-  const { socket } = raw
-  const over = (): void => {
-    act()
-    socket.off('close', over)
-  }
-  raw.once('end', over)
-  raw.once('close', over)
-  // A request that was answered before it was complete emits no event when its connection ends.
-  socket.once('close', over)
+  onceReceived(raw, () => cancel())
 }

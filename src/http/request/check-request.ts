@@ -2,12 +2,14 @@
 // each part against its TypeBox shape. Unknown parameters and fields are rejected, and no value is coerced, except
 // whole numbers in a query, which arrive as text.
 import type { IncomingHttpHeaders } from 'node:http'
+import type { Readable } from 'node:stream'
 import type { FastifyRequest, FastifySchemaCompiler } from 'fastify'
 import { IsSchema, type TSchema } from 'typebox'
 import { Compile, type Validator } from 'typebox/compile'
 import type { TLocalizedValidationError } from 'typebox/error'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { compressionOf } from '../../domain/file.ts'
+import { readWhole } from '../../domain/gathered-bytes.ts'
 import { shortened, storableText, unstorable } from '../../domain/text.ts'
 import { takeInlineLines } from '../../intake/inline-lines.ts'
 import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
@@ -18,6 +20,8 @@ import { DEPTH_MAX } from '../../jsonl/json-scan.ts'
 const EMPTY_BODY_BYTES = 4
 /** JSON requests are small; uploads, and lines that come with a batch, have limits of their own. */
 export const JSON_BYTES_MAX = 1024 * 1024
+const UNKNOWN_LENGTH =
+  'The request body is larger than 1 MiB, and its length was not announced. Send it with `Content-Length`.'
 const UTF_8 = ['utf-8', 'utf8', 'us-ascii']
 
 /** `form`: the endpoint takes `multipart/form-data`, not JSON. Throws unsupported_media_type. */
@@ -73,13 +77,20 @@ function clipped(text: string): string {
   return text.slice(0, 60)
 }
 
-// Parses the JSON body of a request. An empty body counts as no body, because clients send the content type all the
+// Reads and parses the JSON body of a request. An empty body counts as no body, because clients send the content type all the
 // same; the endpoint's shape says whether a body is required. An endpoint may ask for the bytes instead.
 
 const utf8 = new TextDecoder('utf-8', { fatal: true })
 
-export async function parseJson(request: FastifyRequest, bytes: Buffer): Promise<unknown> {
-  const { declared } = request.routeOptions.config
+/** Throws payload_too_large for more than the endpoint takes, and for more than 1 MiB of unknown length. */
+export async function readJson(request: FastifyRequest, body: Readable): Promise<unknown> {
+  const { bodyLimit, config } = request.routeOptions
+  const { declared } = config
+  const length = request.headers['content-length']
+  const bytesMax = length === undefined ? Math.min(JSON_BYTES_MAX, bodyLimit) : bodyLimit
+  if (Number(length ?? 0) > bytesMax) throw new ApiError('payload_too_large')
+  const { bytes, isWhole } = await readWhole(body, length === undefined ? bytesMax : Number(length))
+  if (!isWhole) throw new ApiError('payload_too_large', bytesMax < bodyLimit ? UNKNOWN_LENGTH : undefined)
   if (declared?.raw) return bytes
   const compression = compressionOf(bytes)
   if (compression !== null)

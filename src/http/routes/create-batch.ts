@@ -9,6 +9,7 @@ import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
+import { gathered } from '../../domain/gathered-bytes.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { inMetric, sumOf, usd } from '../../domain/money.ts'
@@ -17,6 +18,7 @@ import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import { insertFetchedFile } from '../../intake/fetch-input.ts'
 import { readProjection } from '../../intake/file-index.ts'
+import type { HoldBytes } from '../../intake/incoming.ts'
 import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
 import { uploadFailedLines } from '../../intake/retry-lines.ts'
 import { checkTable, TableLines } from '../../intake/table-lines.ts'
@@ -130,6 +132,7 @@ interface OfNewFile extends Omit<Made, 'input' | 'call'> {
   storeFile: (
     upload: Omit<Upload, 'form_bytes'>,
     check: (tx: Writer, bytes: number) => Promise<void>,
+    hold: HoldBytes,
   ) => Promise<FileRow>
 }
 
@@ -333,8 +336,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         orderOf('')
         const bytes = Number(headers['content-length'] ?? 0)
         if (bytes > MESSAGE_BODY_BYTES_MAX) throw new ApiError('payload_too_large')
-        const requests = new MessageRequests(body)
-        const form = formOfFile('requests.jsonl', requests.lines())
+        const requests = new MessageRequests(gathered(body), deps.line_bytes_max)
         const answer = await createOfNewFile(request, {
           call: () => idempotentCall(request, 'POST /v1/messages/batches', { requests: requests.sha256() }),
           show: (batch) => showMessageBatch(batch, request),
@@ -342,7 +344,10 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           orderOf,
           defaults: { header_entity, metadata: null, reask: null },
           webhook: null,
-          storeFile: (upload, check) => receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check),
+          storeFile: (upload, check, hold) => {
+            const form = formOfFile('requests.jsonl', requests.lines(hold))
+            return receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
+          },
         })
         return sendOnce(reply, answer)
       },
@@ -479,11 +484,12 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     const input = async (): Promise<string> => {
       const upload = { project_id, now: clock.now(), retention_ms, file_bytes_max }
       const announced = { bytes: made.bytes, zstd: false, countedBytes }
-      const { id } = await incoming.receive(holder, announced, async (take) => {
-        file = await made.storeFile({ ...upload, take }, async (tx, bytes) => {
-          const stored_bytes = bytes - countedBytes
-          if (stored_bytes > 0) await checkQuotas(tx, holder, { stored_bytes })
-        })
+      const check = async (tx: Writer, bytes: number): Promise<void> => {
+        const stored_bytes = bytes - countedBytes
+        if (stored_bytes > 0) await checkQuotas(tx, holder, { stored_bytes })
+      }
+      const { id } = await incoming.receive(holder, announced, async (take, hold) => {
+        file = await made.storeFile({ ...upload, take }, check, hold)
         return file
       })
       wake()
