@@ -5,9 +5,9 @@ import { OperatorFields, type Priority } from './request-body.ts'
 const HOUR_MS = 3_600_000
 
 function sent(priority: Priority, leftMs: number): number {
-  const bytes = Buffer.from('xx{"model":"m"}yy')
-  const body = new OperatorFields(priority, null).setIn(bytes, { start: 2, end: 15 }, leftMs, null)
-  return JSON.parse(Buffer.from(body).toString()).priority
+  const values = new Map<string, Uint8Array>()
+  new OperatorFields(priority, null).addTo(values, leftMs)
+  return JSON.parse(Buffer.from(values.get('priority')!).toString())
 }
 
 test('a deadline is one of six priorities, the sooner the lower, or the higher', () => {

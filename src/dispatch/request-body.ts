@@ -1,4 +1,4 @@
-// Makes the request body that is sent for a line: its own bytes, with what its upstream and a reask change in them.
+// Makes the request body that is sent for a line: its own bytes, with what its upstream, a reask and values that servers may refuse change in them.
 import { withMessages, withOtherSeed } from '../jsonl/ask-again.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { JsonScanner, Names, type Span } from '../jsonl/json-scan.ts'
@@ -7,7 +7,7 @@ import type { ChunkRow } from '../store/schema.ts'
 /** A run, as far as bodies are made of it. */
 interface BodySource {
   readonly bytes: Buffer
-  readonly lines: readonly Pick<ChunkLine, 'body' | 'model_spans'>[]
+  readonly lines: readonly Pick<ChunkLine, 'body' | 'model_spans' | 'replaced'>[]
   readonly claim: Pick<ChunkRow, 'deadline'>
   triesOf(position: number): { kept: { messages: Buffer | null; asked: number } | null } | undefined
 }
@@ -35,8 +35,13 @@ export function requestBody(run: BodySource, position: number, form: BodyForm, n
 function formedBody(run: BodySource, position: number, form: BodyForm, now: number): Uint8Array {
   const { modelJson, operatorFields } = form
   const { bytes } = run
-  const { body, model_spans } = run.lines[position]!
-  if (operatorFields !== null) return operatorFields.setIn(bytes, body, run.claim.deadline - now, modelJson)
+  const { body, model_spans, replaced } = run.lines[position]!
+  if (operatorFields !== null || replaced !== null) {
+    const values = new Map<string, Uint8Array>(replaced ?? [])
+    if (modelJson !== null) values.set('model', modelJson)
+    operatorFields?.addTo(values, run.claim.deadline - now)
+    return withValues(bytes, body, values)
+  }
   if (modelJson === null) return bytes.subarray(body.start, body.end)
   const pieces: Uint8Array[] = []
   let at = body.start
@@ -57,7 +62,7 @@ function formedBody(run: BodySource, position: number, form: BodyForm, now: numb
  */
 export type Priority = number | 'deadline' | 'deadline-higher-first'
 
-const NAMES = new Names('model', 'priority', 'service_tier')
+const NAMES = new Names('model', 'priority', 'service_tier', 'stream', 'stream_options')
 const HOUR_MS = 3_600_000
 /** The classes of `deadline`, 1 for the soonest; a last one for all that is later. */
 const CLASS_HOURS = [1 / 6, 1, 4, 12, 24]
@@ -73,15 +78,12 @@ export class OperatorFields {
     this.#service_tier = service_tier
   }
 
-  /** The object at `span` with these fields, and with `modelJson` where that is not null; `leftMs`: until its window ends. */
-  setIn(bytes: Buffer, span: Span, leftMs: number, modelJson: Buffer | null): Uint8Array {
-    const values = new Map<string, Uint8Array>()
-    if (modelJson !== null) values.set('model', modelJson)
+  /** Adds their JSON to `values`; `leftMs`: until the line's window ends. */
+  addTo(values: Map<string, Uint8Array>, leftMs: number): void {
     if (this.#priority !== null)
       values.set('priority', Buffer.from(String(priorityOf(this.#priority, leftMs))))
     if (this.#service_tier !== null)
       values.set('service_tier', Buffer.from(JSON.stringify(this.#service_tier)))
-    return withValues(bytes, span, values)
   }
 }
 

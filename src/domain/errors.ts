@@ -347,7 +347,7 @@ export const ERRORS = {
   }),
   streaming_not_supported: file(400, {
     message: 'Batches do not support streaming.',
-    advice: 'Remove `stream` and `stream_options` from the body.',
+    advice: 'Remove `stream` and `stream_options` from the body, or set them to false.',
   }),
 
   // Failed lines

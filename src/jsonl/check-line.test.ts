@@ -200,12 +200,17 @@ describe('a line fails alone', () => {
 
   test('with a stream that an older version let through', () => {
     const bytes = Buffer.from(
-      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","stream":false}}',
+      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"sim-1","stream":true}}',
     )
     const line = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
     assert.ok(line.ok)
     assert.equal(checkLine(line, models, '/v1/chat/completions')?.code, 'streaming_not_supported')
   })
+})
+
+test('a stream and its options of false or null are as if they were left out', () => {
+  for (const stream of [false, null])
+    for (const stream_options of [false, null]) assert.equal(check({ stream, stream_options }), null)
 })
 
 test('keys that nobody here reads may be what they like, twice too, in any case', () => {

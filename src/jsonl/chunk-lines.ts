@@ -35,6 +35,8 @@ export interface ChunkLine {
   tags: string | null
   body: Span
   model_spans: readonly Span[]
+  /** JSON that is sent in place of values that servers may refuse, by their fields; null: none. */
+  replaced: ReadonlyMap<string, Buffer> | null
   /** Its prompt, or the part of it that lines are most likely to share. */
   prompt: Span
   endpoint: EndpointPath
@@ -142,6 +144,7 @@ function chunkLine(
     tags: own?.tags ?? defaults.metadata.tags ?? null,
     body: { start: body.span.start, end: body.span.end },
     model_spans: body.model_spans,
+    replaced: replacedValues(body),
     prompt: promptSpan(body),
     endpoint: scanned.url,
     input_tokens: model ? projectPrompt(body, model) : 0,
@@ -154,6 +157,20 @@ function chunkLine(
     projected: projectedSpend(all, model),
     fault: checkLine(scanned, models, defaults.endpoint),
   }
+}
+
+const JSON_FALSE = Buffer.from('false')
+const JSON_NULL = Buffer.from('null')
+
+/** `stream` is a boolean and `stream_options` an object or null for every server; here they may be `false` or `null`. */
+function replacedValues({ fields }: BodyFacts): ChunkLine['replaced'] {
+  const isStreamNull = fields.get('stream')?.kind === 'null'
+  const areOptionsFalse = fields.get('stream_options')?.kind === 'false'
+  if (!isStreamNull && !areOptionsFalse) return null
+  const replaced = new Map<string, Buffer>()
+  if (isStreamNull) replaced.set('stream', JSON_FALSE)
+  if (areOptionsFalse) replaced.set('stream_options', JSON_NULL)
+  return replaced
 }
 
 function isRepeatable({ endpoint, fields }: BodyFacts): boolean {

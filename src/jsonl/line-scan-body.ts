@@ -196,7 +196,7 @@ export class BodyFacts {
   response_format_schema_ok = false
   /** `encoding_format`; null where it is absent or no string. */
   encoding: string | null = null
-  /** Which of the keys that speak of a stream the body has, whatever its value. */
+  /** Which of the keys that speak of a stream asks for one: its value is neither `false` nor `null`. */
   streams: string | null = null
   /** Whether its prompt has parts that only the server sees, such as earlier responses and files by ID (prompt-bound.ts). */
   unseen = false
@@ -311,7 +311,7 @@ export class BodyFacts {
         break
       case 'stream':
         // `stream` says more than its options.
-        if (this.streams !== 'stream') this.streams = field.name
+        if (field.isGiven && field.kind !== 'false' && this.streams !== 'stream') this.streams = field.name
         json.skipValue()
         break
       case 'foreign limit':

@@ -242,7 +242,7 @@ export class LineScanner {
 }
 
 export function streamingMessage(key: string): string {
-  return `\`${key}\` cannot be used, whatever its value: a batch never streams. Leave it out.`
+  return `\`${key}\` cannot be used: a batch never streams. Leave it out, or set it to false.`
 }
 
 function readWord<T extends string>(json: JsonScanner, names: Names<T>): T | null {

@@ -130,6 +130,7 @@ function unreadableLines(
       tags: null,
       body: { start: 0, end: 0 },
       model_spans: [],
+      replaced: null,
       prompt: { start: 0, end: 0 },
       endpoint: DEFAULT_ENDPOINT,
       input_tokens: 0,

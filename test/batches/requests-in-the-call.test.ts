@@ -50,6 +50,58 @@ test('lines in the call become a file like any other, and are sent byte for byte
   assert.deepEqual(results.map(({ custom_id }) => custom_id).sort(), ['mine', 'request-1'])
 })
 
+/** By what a body says of a stream: what its server is sent, which takes a boolean, and options or null. */
+const UNSTREAMED = {
+  '"stream":false': '"stream":false',
+  '"stream": null': '"stream": false',
+  '"stream_options":null,"stream":false': '"stream_options":null,"stream":false',
+  '"stream_options":false': '"stream_options":null',
+}
+
+for (const [name, yaml] of [
+  ['as they are', ''],
+  ['with a priority', ', priority: deadline'],
+] as const)
+  test(`lines that ask for no stream run from every door, and are sent ${name}`, async () => {
+    await using upstream = await testUpstream(echo)
+    await using service = await TestService.start(`
+models:
+  - {id: m, endpoints: [chat/completions, messages], upstreams: [{type: openai, base_url: "${upstream.base_url}"${yaml}}]}`)
+    const given = Object.keys(UNSTREAMED).map((stream, i) => ({
+      id: `l${i}`,
+      body: `{"model":"m",${stream},"max_tokens":5,"messages":[{"role":"user","content":"${i}"}]}`,
+    }))
+    const sent = Object.entries(UNSTREAMED).map(([from, to], i) => {
+      const body = given[i]!.body.replace(from, to)
+      return yaml === '' ? body : `${body.slice(0, -1)},"priority":5}`
+    })
+    const json = { 'content-type': 'application/json' }
+    const lines = given.map(
+      ({ id, body }) => `{"custom_id":"${id}","method":"POST","url":"${CHAT}","body":${body}}`,
+    )
+    const fromFile = await service.create((await service.upload(lines.join('\n'))).id)
+    const inline = await service.request(
+      'POST',
+      '/v1/batches',
+      `{"endpoint":"${CHAT}","completion_window":"24h","requests":[${lines}]}`,
+      json,
+    )
+    const messages = await service.request(
+      'POST',
+      '/v1/messages/batches',
+      `{"requests":[${given.map(({ id, body }) => `{"custom_id":"${id}","params":${body}}`)}]}`,
+      json,
+    )
+    const ids = [fromFile.id, ((await inline.json()) as WireBatch).id]
+    const { id } = (await messages.json()) as { id: string }
+    for (const batch of [...ids, id.replace(/^msgbatch_/, 'batch_')])
+      assert.deepEqual((await service.ended(batch)).request_counts, { total: 4, completed: 4, failed: 0 })
+    assert.deepEqual(
+      upstream.calls.map(({ bytes }) => bytes.toString()).sort(),
+      [...sent, ...sent, ...sent].sort(),
+    )
+  })
+
 interface WithResults extends WireBatch {
   results?: WireLine[]
 }

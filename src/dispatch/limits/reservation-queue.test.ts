@@ -29,6 +29,7 @@ function chunkLine(line: number): ChunkLine {
     tags: null,
     body: span,
     model_spans: [],
+    replaced: null,
     prompt: span,
     endpoint: '/v1/chat/completions',
     input_tokens: TOKENS,
