@@ -19,6 +19,15 @@ describe('the window of a limit', () => {
   })
 })
 
+describe('the window of a week', () => {
+  it('begins on Monday, whatever month and year that is in', () => {
+    const week = { start: at('2026-12-28T00:00:00Z'), end: at('2027-01-04T00:00:00Z') }
+    for (const day of ['2026-12-28T00:00:00Z', '2026-12-31T12:00:00Z', '2027-01-03T23:59:59.999Z'])
+      assert.deepEqual(windowAt('week', at(day)), week, day)
+    assert.equal(windowAt('week', week.end).start, week.end)
+  })
+})
+
 describe('whose spending a limit counts', () => {
   it('is the project’s, whoever the work is for', () => {
     const limit = { scope: 'project', subject: '' } as const

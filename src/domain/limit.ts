@@ -8,8 +8,18 @@ export type LimitScope = (typeof LIMIT_SCOPES)[number]
 export const LIMIT_METRICS = ['cost_usd', 'tokens'] as const
 export type LimitMetric = (typeof LIMIT_METRICS)[number]
 
-export const LIMIT_WINDOWS = ['day', 'month'] as const
-export type LimitWindow = (typeof LIMIT_WINDOWS)[number]
+/** A part of the UTC calendar: from its first day to just before `end`, both as days from the first of a month. */
+type CalendarPart = (day: number, weekday: number, days: number) => { start: number; end: number }
+
+/** The windows of limits. A further one is a row here, and its words in `ledger/limit-error.ts` and the console. */
+const WINDOWS = {
+  day: (day) => ({ start: day, end: day + 1 }),
+  /** From Monday, as ISO 8601 counts weeks. */
+  week: (day, weekday) => ({ start: day - ((weekday + 6) % 7), end: day - ((weekday + 6) % 7) + 7 }),
+  month: (_day, _weekday, days) => ({ start: 1, end: 1 + days }),
+} satisfies Record<string, CalendarPart>
+export type LimitWindow = keyof typeof WINDOWS
+export const LIMIT_WINDOWS = Object.keys(WINDOWS) as LimitWindow[]
 
 export const LIMIT_ACTIONS = ['block', 'notify'] as const
 export type LimitAction = (typeof LIMIT_ACTIONS)[number]
@@ -20,14 +30,14 @@ export interface Period {
   end: number
 }
 
-/** The day or month of the UTC calendar in which `now` lies. */
+/** The window of the UTC calendar in which `now` lies. */
 export function windowAt(window: LimitWindow, now: number): Period {
   const date = new Date(now)
-  const year = date.getUTCFullYear()
-  const month = date.getUTCMonth()
-  if (window === 'month') return { start: Date.UTC(year, month, 1), end: Date.UTC(year, month + 1, 1) }
-  const day = date.getUTCDate()
-  return { start: Date.UTC(year, month, day), end: Date.UTC(year, month, day + 1) }
+  const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()]
+  const days = new Date(Date.UTC(year, month + 1, 0)).getUTCDate()
+  const part: CalendarPart = WINDOWS[window]
+  const { start, end } = part(date.getUTCDate(), date.getUTCDay(), days)
+  return { start: Date.UTC(year, month, start), end: Date.UTC(year, month, end) }
 }
 
 /** The spender of a project limit; no entity is an empty text. */

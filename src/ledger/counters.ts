@@ -1,6 +1,6 @@
 // Counters: for each limit and each spender that it counts, the spend in its window.
 import { entityType } from '../domain/entity.ts'
-import { type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
+import { LIMIT_WINDOWS, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
 import { counted, NO_SPEND, type Spend } from '../domain/money.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
@@ -35,7 +35,7 @@ export async function readCounters(
 ): Promise<Counter[]> {
   const counters: Counter[] = []
   const list = [...entities]
-  for (const window of ['day', 'month'] as const) {
+  for (const window of LIMIT_WINDOWS) {
     const period = windowAt(window, at)
     const found = limits
       .filter((limit) => limit.window === window)

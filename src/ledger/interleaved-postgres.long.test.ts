@@ -9,6 +9,7 @@ import { seededRandom } from '../../test/simulation/seeded-random.ts'
 import { addLimit, endedLine, leasedChunks, type TestChunk, tally } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { ApiError } from '../domain/errors.ts'
+import { LIMIT_WINDOWS } from '../domain/limit.ts'
 import { commitChunk, parkChunk } from '../store/chunks.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
 import { readRow } from '../store/rows.ts'
@@ -110,7 +111,7 @@ async function meddle(store: Store, project_id: string, isOver: () => boolean): 
         amount: random.int(0, CAP),
         scope: 'entity_type',
         subject: 'user',
-        window: random.pick(['day', 'month'] as const),
+        window: random.pick(LIMIT_WINDOWS),
         action: random.pick(['block', 'notify'] as const),
       }),
     )

@@ -3,7 +3,7 @@
 import { IntlMessageFormat } from 'intl-messageformat'
 import { unixSeconds } from '../domain/clock.ts'
 import { ApiError, type WireError, wireError } from '../domain/errors.ts'
-import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { type LimitWindow, WHOLE_PROJECT } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
 import type { Counter } from './counters.ts'
 
@@ -58,7 +58,7 @@ function message(
     ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
     scope: spender === WHOLE_PROJECT ? 'project' : 'entity',
     spender,
-    window: limit.window,
+    window: LIMIT_MESSAGES[language].windows[limit.window],
     metric: limit.metric,
     resets: date.format(window.end),
   })
@@ -70,7 +70,7 @@ const formats = new Map<string, IntlMessageFormat>()
 
 function format(
   language: Language,
-  kind: keyof LimitMessages,
+  kind: Exclude<keyof LimitMessages, 'windows'>,
   values: Readonly<Record<string, string | number>>,
 ): string {
   const key = `${language} ${kind}`
@@ -108,6 +108,8 @@ function formatters(language: Language) {
  * The texts of limit errors in every language, as ICU messages. Amounts are formatted before they are inserted.
  */
 interface LimitMessages {
+  /** How the other texts name a window. */
+  windows: Readonly<Record<LimitWindow, string>>
   /** At creation: the batch may exceed the cap. */
   would_exceed: string
   /** During a run: the line may exceed the cap. */
@@ -119,50 +121,56 @@ interface LimitMessages {
 
 const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   en: {
+    windows: { day: 'daily', week: 'weekly', month: 'monthly' },
     would_exceed:
-      'This batch may use up to {projected}, which the {window, select, day {daily} other {monthly}} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} does not allow: {spent} {metric, select, tokens {are used} other {is spent}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
+      'This batch may use up to {projected}, which the {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} does not allow: {spent} {metric, select, tokens {are used} other {is spent}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
     reached:
-      'The {window, select, day {daily} other {monthly}} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} is reached: {spent} {metric, select, tokens {are used} other {is spent}}, and this line may need up to {projected}. It was not sent and is not billed. The limit resets on {resets}.',
+      'The {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} is reached: {spent} {metric, select, tokens {are used} other {is spent}}, and this line may need up to {projected}. It was not sent and is not billed. The limit resets on {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
   de: {
+    windows: { day: 'Tageslimit', week: 'Wochenlimit', month: 'Monatslimit' },
     would_exceed:
-      'Dieser Batch kann bis zu {projected} verbrauchen; das {window, select, day {Tageslimit} other {Monatslimit}} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
+      'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
     reached:
-      'Das {window, select, day {Tageslimit} other {Monatslimit}} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde nicht gesendet und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
+      'Das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde nicht gesendet und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# Token} other {# Tokens}}',
   },
   es: {
+    windows: { day: 'diario', week: 'semanal', month: 'mensual' },
     would_exceed:
-      'Este lote puede consumir hasta {projected} y el límite {window, select, day {diario} other {mensual}} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
+      'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
     reached:
-      'Se ha alcanzado el límite {window, select, day {diario} other {mensual}} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. No se ha enviado y no se factura. El límite se restablece el {resets}.',
+      'Se ha alcanzado el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. No se ha enviado y no se factura. El límite se restablece el {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
   fr: {
+    windows: { day: 'quotidienne', week: 'hebdomadaire', month: 'mensuelle' },
     would_exceed:
-      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window, select, day {quotidienne} other {mensuelle}} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
+      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
     reached:
-      'La limite {window, select, day {quotidienne} other {mensuelle}} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle n’a pas été envoyée et n’est pas facturée. La limite sera réinitialisée le {resets}.',
+      'La limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle n’a pas été envoyée et n’est pas facturée. La limite sera réinitialisée le {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# jeton} other {# jetons}}',
   },
   ja: {
+    windows: { day: '1日', week: '1週間', month: '1か月' },
     would_exceed:
-      'このバッチは最大{projected}を使用する可能性があり、{scope, select, project {このプロジェクト} other {「{spender}」}}の{window, select, day {1日} other {1か月}}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
+      'このバッチは最大{projected}を使用する可能性があり、{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
     reached:
-      '{scope, select, project {このプロジェクト} other {「{spender}」}}の{window, select, day {1日} other {1か月}}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は送信されておらず、課金されません。上限は{resets}にリセットされます。',
+      '{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は送信されておらず、課金されません。上限は{resets}にリセットされます。',
     described: '{message}({description})',
     tokens: '{count, number}トークン',
   },
   zh: {
+    windows: { day: '每日', week: '每周', month: '每月' },
     would_exceed:
-      '此批次最多可能使用{projected},超出了{scope, select, project {本项目} other {“{spender}”}}的{window, select, day {每日} other {每月}}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
+      '此批次最多可能使用{projected},超出了{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
     reached:
-      '{scope, select, project {本项目} other {“{spender}”}}的{window, select, day {每日} other {每月}}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行未发送,也不会计费。限额将于{resets}重置。',
+      '{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行未发送,也不会计费。限额将于{resets}重置。',
     described: '{message}({description})',
     tokens: '{count, number}个令牌',
   },

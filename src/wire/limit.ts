@@ -23,7 +23,7 @@ export const Scope = oneOf(
   'Whose spending counts: one entity’s, that of each entity of a type on its own, or all.',
 )
 const Metric = oneOf(LIMIT_METRICS)
-const Window = oneOf(LIMIT_WINDOWS, 'A day or month of the UTC calendar.')
+const Window = oneOf(LIMIT_WINDOWS, 'A part of the UTC calendar; a week begins on Monday.')
 const Action = oneOf(LIMIT_ACTIONS, '`block` rejects work that may pass the cap; `notify` only tells of it.')
 const Amount = amount('The cap: USD or tokens, as the metric says.')
 const NotifyAt = Type.Array(Type.Number(), {

@@ -3,6 +3,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { LIMIT_WINDOWS } from '../../src/domain/limit.ts'
+import { LANGUAGES } from '../../src/ledger/limit-error.ts'
 import type { BatchEstimate } from '../../src/wire/batch.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
@@ -99,6 +101,26 @@ test('a batch that may pass a cap is refused: which limit, until when, in the ca
   assert.deepEqual((await service.json<{ data: object[] }>('GET', '/v1/batches')).data, [])
   await service.json('POST', `/v1/limits/${id}`, { amount: 10 * LINE_TOKENS })
   assert.equal((await submit(service, file.id)).status, 200)
+})
+
+test('a cap of every window that a limit may have refuses a batch, and says the window in every language', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const file = await service.upload(jsonl(many(10, 'user:42')))
+  const said = new Set<string>()
+  for (const window of LIMIT_WINDOWS) {
+    const body = { scope: 'entity', entity: 'user:42', amount: LINE_TOKENS, window }
+    const { id } = await limit(service, body)
+    for (const language of LANGUAGES) {
+      const { status, error } = await apiError(
+        await submit(service, file.id, '', { 'accept-language': language }),
+      )
+      assert.deepEqual([status, error.limit_id], [429, id], window)
+      said.add(error.message.replaceAll(/\d/g, ''))
+    }
+    await service.json('DELETE', `/v1/limits/${id}`)
+  }
+  assert.equal(said.size, LIMIT_WINDOWS.length * LANGUAGES.length)
 })
 
 test('of forty batches submitted at once, as many are let in as fit, and the cap holds to the token', async () => {

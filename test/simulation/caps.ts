@@ -1,7 +1,7 @@
 // Caps in a simulation: created before or during the work, raised and lowered while it runs, and checked
 // afterwards. They draw from a random stream of their own, so that they do not change the rest of a run.
 import { newId } from '../../src/domain/ids.ts'
-import { type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
+import { LIMIT_WINDOWS, type LimitMetric, type LimitWindow, windowAt } from '../../src/domain/limit.ts'
 import { deleteLimit, insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
@@ -78,7 +78,7 @@ export class Caps {
       project_id,
       subject,
       metric,
-      window: random.pick(['day', 'month'] as const),
+      window: random.pick(LIMIT_WINDOWS),
       amount: Math.ceil(share * (metric === 'tokens' ? each.tokens : each.nanos)),
       since: isRunning ? now : 0,
     }

@@ -61,7 +61,7 @@ export function addLimits(program: Command, shell: Shell): void {
     .option('--project', 'limit the whole project')
     .option('--usd <amount>', 'the cap in USD', amount)
     .option('--tokens <number>', 'the cap in tokens', amount)
-    .option('--window <window>', `per ${LIMIT_WINDOWS.join(' or ')} of the UTC calendar`, 'month')
+    .option('--window <window>', `per part of the UTC calendar: ${LIMIT_WINDOWS.join(', ')}`, 'month')
   examples(
     withTerms(create),
     'offpeak limits create --entity user:42 --usd 25 --notify-at 0.5,0.8',

@@ -3,6 +3,7 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { dayOf, dayText } from '../../domain/days.ts'
+import { recordOf } from '../../domain/json-record.ts'
 import {
   LIMIT_ACTIONS,
   LIMIT_METRICS,
@@ -34,8 +35,8 @@ export async function readSpent(signal: AbortSignal): Promise<Spent> {
     const start = dayText(dayOf(windowAt(window, now()).start))
     return get('/v1/usage/entities', { start, group_by: 'entity,entity_type' }, { signal })
   }
-  const [day, month] = await Promise.all([read('day'), read('month')])
-  return { day, month }
+  const found = await Promise.all(LIMIT_WINDOWS.map(read))
+  return recordOf(LIMIT_WINDOWS, (window) => found[LIMIT_WINDOWS.indexOf(window)]!)
 }
 
 export function Limits(): VNode {
