@@ -144,6 +144,8 @@ const NO_PARTS: Readonly<Record<Part, number>> = {
   reasoning: 0,
 }
 const STOP_WORDS = new Names(...STOP_REASONS)
+/** Finish reasons of an entry that a filter left without content. */
+const WITHHELD = new Names('content_filter', 'content_filtered', 'safety', 'sensitive')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
@@ -163,6 +165,8 @@ export class AnswerScanner {
   readonly #parts: Record<Part, number> = { ...NO_PARTS }
   /** How many entries the list has that was scanned last. */
   #entries = 0
+  /** Of these, those that a filter left without content. */
+  #withheld = 0
   #reported = false
   /** Whether each count that was reported is one. */
   #counts = true
@@ -229,6 +233,7 @@ export class AnswerScanner {
     const start = json.at
     this.#generated_bytes = 0
     this.#entries = 0
+    this.#withheld = 0
     if (shape.isAny) {
       const kind = json.kind()
       json.skipValue()
@@ -247,7 +252,8 @@ export class AnswerScanner {
     setSpan(this.#content, start, json.at)
     if (entry === null && this.#entries > 0) this.#generated_bytes = json.at - start
     if (!isList) return `the answer has no ${shape.list}`
-    return this.#entries === 0 && entry !== null ? `the list of ${shape.list} is empty` : fault
+    if (this.#entries === 0 && entry !== null) return `the list of ${shape.list} is empty`
+    return this.#withheld > 0 && this.#withheld === this.#entries ? 'the content was filtered' : fault
   }
 
   #scanEntry(): string | null {
@@ -259,11 +265,15 @@ export class AnswerScanner {
     let fault: string | null = entry === null ? null : `one of the ${list} has no ${entry.key}`
     let finishFault: string | null = null
     let index: number | null = null
+    let isWithheld = false
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       const key = json.key(entryKeys)
       if (key === 'finish_reason') {
         finishFault = json.kind() === 'null' ? null : 'a finish_reason is no text'
-        if (json.readString()) finishFault = this.#interruption()
+        if (json.readString()) {
+          finishFault = this.#interruption()
+          isWithheld = json.text(WITHHELD) !== null
+        }
       } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
       else if (entry !== null && key === entry.key) {
         this.#said_bytes = 0
@@ -273,6 +283,10 @@ export class AnswerScanner {
     }
     if (!isObject) return `one of the ${list} is not an object`
     if (output !== null) this.#generated_bytes += bytes
+    if (fault !== null && isWithheld) {
+      this.#withheld++
+      fault = null
+    }
     if (fault !== null || finishFault !== null) return fault ?? finishFault
     if (index === null) return null
     if (index === -1) return `the index of one of the ${list} is no count`

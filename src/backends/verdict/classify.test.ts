@@ -978,7 +978,117 @@ rows('filtered content', [
     { error: { message: 'x requires moderation. Your input was flagged for "violence".', code: 403 } },
     'refused content_filter',
   ],
+  ...[400, 403].map(
+    (status): Row => [
+      `by xAI as ${status}`,
+      status,
+      {
+        code: 'The caller does not have permission to execute the specified operation',
+        error: 'Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO',
+      },
+      'refused content_filter',
+    ],
+  ),
+  ['by DeepSeek', 400, openAi('Content Exists Risk', 'invalid_request_error'), 'refused content_filter'],
+  [
+    'by DashScope',
+    400,
+    openAi('Input data may contain inappropriate content.', 'data_inspection_failed'),
+    'refused content_filter',
+  ],
+  [
+    'by Volcengine',
+    400,
+    openAi('The request failed because', 'InputTextSensitiveContentDetected', 'BadRequest'),
+    'refused content_filter',
+  ],
+  [
+    'by Moonshot',
+    400,
+    openAi('The request was rejected because it was considered high risk', null, 'content_filter'),
+    'refused content_filter',
+  ],
 ])
+
+const SAFE = { hate: { filtered: false, severity: 'safe' } }
+const HATE = { hate: { filtered: true, severity: 'high' } }
+const FILTERED = { index: 0, finish_reason: 'content_filter' }
+const ofChoices = (...choices: object[]) => ({ ...completion, choices })
+
+rows('content that was withheld under a 200', [
+  [
+    'a prompt, by Azure',
+    200,
+    { ...ofChoices(), prompt_filter_results: [{ prompt_index: 0, content_filter_results: HATE }] },
+    'refused content_filter',
+  ],
+  [
+    'and nothing is wrong with the prompt',
+    200,
+    { ...ofChoices(), prompt_filter_results: [{ prompt_index: 0, content_filter_results: SAFE }] },
+    'failed upstream_invalid_response',
+  ],
+  ['a choice without a message', 200, ofChoices(FILTERED), 'refused content_filter'],
+  ['a message of null', 200, ofChoices({ ...FILTERED, message: null }), 'refused content_filter'],
+  ['an empty message', 200, ofChoices({ ...FILTERED, message: {} }), 'refused content_filter'],
+  [
+    'by what filters found',
+    200,
+    ofChoices({ index: 0, message: null, finish_reason: null, content_filter_results: HATE }),
+    'refused content_filter',
+  ],
+  [
+    'as Gemini says it',
+    200,
+    ofChoices({ index: 0, finish_reason: 'content_filter: PROHIBITED_CONTENT' }),
+    'refused content_filter',
+  ],
+  ['as Zhipu says it', 200, ofChoices({ index: 0, finish_reason: 'sensitive' }), 'refused content_filter'],
+  ['no choices', 200, { promptFeedback: { blockReason: 'SAFETY' } }, 'refused content_filter'],
+  ['one of two choices', 200, ofChoices(choice!, { ...FILTERED, index: 1 }), 'answered'],
+  [
+    'a message that is missing',
+    200,
+    ofChoices({ index: 0, finish_reason: 'stop' }),
+    'failed upstream_invalid_response',
+  ],
+  [
+    'a message that is missing beside a filtered one',
+    200,
+    ofChoices(FILTERED, { index: 1, finish_reason: 'stop' }),
+    'failed upstream_invalid_response',
+  ],
+])
+
+test('a response that failed is refused if its error is about its content, and is tried again for other errors', () => {
+  const failedFor = (error: object | null, more = {}) =>
+    summary(
+      classifyAnswer(
+        { status: 200, body: Buffer.from(JSON.stringify({ status: 'failed', output: [], error, ...more })) },
+        '/v1/responses',
+      ),
+    )
+  const flagged = 'Invalid prompt: your prompt was flagged as potentially violating our usage policy.'
+  const cases: [object | null, object, string][] = [
+    [{ code: 'content_filter', message: 'x' }, {}, 'refused content_filter'],
+    [{ code: 'invalid_prompt', message: flagged }, {}, 'refused content_filter'],
+    [{ code: 'image_content_policy_violation', message: 'x' }, {}, 'refused content_filter'],
+    [{ code: null, message: 'filtered by the content management policy' }, {}, 'refused content_filter'],
+    [null, { incomplete_details: { reason: 'content_filter' }, output: null }, 'refused content_filter'],
+    [{ code: 'image_too_large', message: 'too large' }, {}, 'refused upstream_rejected'],
+    [{ code: 'server_error', message: 'The server had an error.' }, {}, 'failed upstream_invalid_response'],
+    [{ code: 'rate_limit_exceeded', message: 'slower' }, {}, 'throttled'],
+  ]
+  for (const [error, more, expected] of cases)
+    assert.equal(failedFor(error, more), expected, JSON.stringify([error, more]))
+  const message = { content: null, stop_reason: 'refusal' }
+  const body = Buffer.from(JSON.stringify(message))
+  assert.equal(summary(classifyAnswer({ status: 200, body }, '/v1/messages')), 'refused content_filter')
+  const text = { choices: [{ index: 0, text: null, finish_reason: 'content_filter' }] }
+  const texts = Buffer.from(JSON.stringify(text))
+  const verdict = classifyAnswer({ status: 200, body: texts }, '/v1/completions')
+  assert.equal(summary(verdict), 'refused content_filter')
+})
 
 rows('a rejected request', [
   [

@@ -10,6 +10,7 @@ import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
 import { type FailureReason, withoutAddresses } from '../failure-reason.ts'
 import { accessError } from './access-errors.ts'
+import { isAboutContent, isFilterCode, isFilterMessage, isWithheld } from './content-filters.ts'
 import {
   parseBody,
   type Redact,
@@ -45,12 +46,6 @@ const TOO_LONG_CODES = [
   'exceed_context_size_error',
   'model_context_window_exceeded',
 ]
-const FILTER_CODES = [
-  'content_filter',
-  'content_filtered',
-  'content_policy_violation',
-  'responsibleaipolicyviolation',
-]
 const MODEL_CODES = ['model_not_found', 'model_not_exist', 'unknown_model']
 /** The request is at fault, whatever the status: some servers send these with a 500. */
 const REQUEST_CODES = [
@@ -77,15 +72,6 @@ const TOO_LONG = [
   /maximum input length (is|of) \d+/i,
   /exceeds? (the )?context limit/i,
   /greater than [`']?(max_model_len|max_total_tokens)/i,
-]
-const FILTERED = [
-  /\bContentPolicyViolationError\b/,
-  /content management policy/i,
-  /content filtering policy/i,
-  /content[ _]?policy/i,
-  /input was flagged/i,
-  /violated .{0,40}moderation policy/i,
-  /rejected as a result of (our|the) safety system/i,
 ]
 /** They are matched where the words of the server itself begin. */
 const UNKNOWN_MODEL = [
@@ -180,9 +166,11 @@ function classifySuccess(
     return failed(status, 'upstream_invalid_response', { reason: `${status} with ${kindOfBody(bytes)}` })
   // Some proxies report errors under a 200. Only an error with a known status or code is trusted.
   const error = upstreamErrorOf(parsed, secrets.redact)
-  const meant = error.status ?? statusOfCodes(error)
+  const meant = error.status ?? statusOfCodes(error) ?? (isAboutContent(parsed, error) ? 400 : null)
   if (meant !== null || accessError(status, error) !== null)
     return classifyError(meant ?? status, error, endpoint, retry_after_ms)
+  if (isWithheld(parsed, endpoint))
+    return refused(status, 'content_filter', 'withheld the content of its answer', error.message)
   return failed(status, 'upstream_invalid_response', {
     reason: `${status}, but ${scanner.fault}`,
     ...(error.message === '' ? {} : { words: error.message }),
@@ -239,7 +227,7 @@ function kindOfBody(body: Buffer): string {
 }
 
 function statusOfCodes(error: UpstreamError): number | null {
-  if (has(error, TOO_LONG_CODES) || has(error, FILTER_CODES)) return 400
+  if (has(error, TOO_LONG_CODES) || error.codes.some(isFilterCode)) return 400
   if (has(error, MODEL_CODES)) return 404
   if (has(error, THROTTLE_CODES)) return 429
   return null
@@ -356,10 +344,7 @@ function apiErrorOf(status: number, error: UpstreamError): BackendResult | null 
   const blamed = status === 400 || status === 413 || status === 422 || disguised
   if (has(error, TOO_LONG_CODES) || (blamed && TOO_LONG.some((pattern) => pattern.test(message))))
     return refused(status, 'context_length_exceeded', 'found the request too long', message, 'messages')
-  if (
-    has(error, FILTER_CODES) ||
-    ((blamed || status === 403) && FILTERED.some((pattern) => pattern.test(message)))
-  )
+  if (error.codes.some(isFilterCode) || ((blamed || status === 403) && isFilterMessage(message)))
     return refused(status, 'content_filter', 'refused the content of the request', message)
   // With a 500, a model that is "not available" may be so for a while only.
   const unknown = (blamed || status === 404) && says(UNKNOWN_MODEL)
