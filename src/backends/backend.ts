@@ -25,7 +25,7 @@ export interface BackendCall {
  * - `failed`: it broke (5xx, timeout, broken connection, garbage): worth another attempt, a strike for the circuit.
  *
  * `isOfGateway`: as a proxy answers for a server that it cannot reach. `isOverLimit`: a limit on what this service may spend
- * there; another upstream may answer the line meanwhile. `refusesService`: for its key, account or address, whatever the
+ * there; another upstream may answer the line meanwhile. `isFilled`: what it has of this service leaves no room. `refusesService`: for its key, account or address, whatever the
  * request.
  *
  * The caller of the line reads `message`; who reads what of a failure is in failure-reason.ts.
@@ -39,6 +39,7 @@ export type BackendResult =
       retry_after_ms?: number
       isOfGateway?: boolean
       isOverLimit?: boolean
+      isFilled?: boolean
     } & FailureReason)
   | ({
       kind: 'failed'

@@ -7,13 +7,16 @@ export interface FailureReason {
   reason: string
   /** What the server said: for the caller whose line it was about, without addresses, and for operators. */
   words?: string | undefined
-  /** In place of `reason` for operators: addresses, and what to change. Callers then read no `words` either. */
+  /** In place of `reason` for operators: addresses, and what to change. Callers then read no `words` either, unless `showsWords`. */
   operatorReason?: string | undefined
+  showsWords?: boolean
 }
 
 /** The reason for the caller of the line. */
-export function reasonForCaller({ reason, words, operatorReason }: FailureReason): string {
-  return operatorReason === undefined ? quoting(reason, words && withoutAddresses(words)) : reason
+export function reasonForCaller({ reason, words, operatorReason, showsWords }: FailureReason): string {
+  return operatorReason === undefined || showsWords
+    ? quoting(reason, words && withoutAddresses(words))
+    : reason
 }
 
 export function reasonForOperator({ reason, words, operatorReason }: FailureReason): string {

@@ -222,7 +222,8 @@ export class ConfiguredUpstreams {
       const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
       if (config.type === 'openai-batch' || config.type === 'anthropic-batch') {
         const api = batchApiOf(config, this.#clock, this.#log)
-        upstream = new BatchApiUpstream({ ...terms, name: config.name, api, modelAlias, before })
+        const { name, lines_max, tokens_max } = config
+        upstream = new BatchApiUpstream({ ...terms, name, lines_max, tokens_max, api, modelAlias, before })
       } else {
         const live = config.type === 'openai' ? config.live : null
         upstream = new ModelServer({

@@ -142,6 +142,9 @@ interface BatchApiClient extends Omit<OpenAiClient, 'type' | 'discover' | 'conne
   base_url: string
   /** Whether its files are left at the batch API. */
   keep_files: boolean
+  /** How many lines, and how many projected tokens of them, a batch there may have; null: a chunk. */
+  lines_max: number | null
+  tokens_max: number | null
   /** Origins beside its own that results may be read from: `https://bucket.example`. */
   results_from: readonly string[]
 }

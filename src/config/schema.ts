@@ -484,6 +484,8 @@ const BATCH_API = {
   timeout: named('timeout_ms', byDefault('60s', duration(100))),
   headers: HEADERS,
   keep_files: byDefault(false, boolean),
+  lines_max: optional(integer(1)),
+  tokens_max: optional(integer(1)),
   results_from: optional(listOf(ORIGIN, 'a list such as [https://bucket.example]')),
 }
 

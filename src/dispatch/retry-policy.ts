@@ -53,8 +53,9 @@ export function countMiss(
   if (blame === 'line') tries.own++
   if (result.kind === 'throttled') {
     tries.throttles++
-    // A spending limit holds until its window ends, however often the line is sent.
-    if (!result.isOverLimit) tries.weightedThrottles += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
+    // A spending limit holds until its window ends, and lines that are there fill it, however often the line is sent.
+    if (!result.isOverLimit && !result.isFilled)
+      tries.weightedThrottles += blame === 'unlucky' ? UNLUCKY_WEIGHT : 1
     return
   }
   tries.failures++

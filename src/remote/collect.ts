@@ -1,7 +1,12 @@
 // Records the results of batches that have ended at a batch API, as if each line had been sent alone. Lines without an
 // answer are tried again, together, when all results are read.
 import type { BackendResult } from '../backends/backend.ts'
-import { type BatchApi, BatchApiError, type BlamedLine } from '../backends/batch-api/batch-api.ts'
+import {
+  type BatchApi,
+  BatchApiError,
+  type BlamedLine,
+  type SeenBatch,
+} from '../backends/batch-api/batch-api.ts'
 import { readResultLine, unfinished } from '../backends/batch-api/result-line.ts'
 import { reasonForCaller, reasonForLog } from '../backends/failure-reason.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
@@ -33,15 +38,21 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>
   answers: Pick<ResponseMemory, 'untilRoom'>
   observe?: Pick<Observer, 'attempted'> | undefined
-  /** The batch API takes none of these lines because of some of them. */
+  /** The batch API takes none of these lines because of some of them; null: for something else. */
   onBlamed: (
     run: Run,
     row: RemoteBatchRow,
     positions: readonly number[],
-    blamed: readonly BlamedLine[],
+    blamed: readonly BlamedLine[] | null,
     result: MissedResult,
     attempt: EndedAttempt,
-  ) => void
+  ) => Promise<void>
+  /** The batch API may take them in smaller parts. Whether they are handed over again; else whether others there fill it. */
+  onTooMuch: (
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+  ) => Promise<'again' | 'filled' | 'alone'>
 }
 
 export class Collector {
@@ -102,7 +113,7 @@ export class Collector {
       await answers.untilRoom(clock, signal)
     }
     let missed = new Map<string, BackendResult>()
-    let blamed: readonly BlamedLine[] | null = null
+    let failure: SeenBatch | null = null
     if (positions.length > 0) {
       const ids = {
         wanted: new Set(byId.keys()),
@@ -113,15 +124,18 @@ export class Collector {
       missed = read.missed
       this.#report(row, read.faults, byId.size - missed.size)
       if (row.status === 'failed' && row.remote_id !== null && byId.size === positions.length)
-        blamed = (await upstream.api.read(row.remote_id, signal))?.blamed ?? null
+        failure = await upstream.api.read(row.remote_id, signal)
     }
     if (run.isClosed) return null
     const left = [...byId.values()]
-    const missing = this.#missing(row, upstream, run, left)
     if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return clock.now()
+    const isFull = row.status === 'throttled' && left.length > 0
+    const room = isFull ? await this.#options.onTooMuch(run, row, left) : null
+    if (room === 'again') return null
+    const missing = this.#missing(row, upstream, run, left, room === 'filled')
     const attempt = { ...this.#attempt(row, upstream), draw }
-    if (blamed !== null && left.length > 0) {
-      this.#options.onBlamed(run, row, left, blamed, missing, attempt)
+    if (failure !== null && (failure.blamed !== null || failure.refusesService) && left.length > 0) {
+      await this.#options.onBlamed(run, row, left, failure.blamed, missing, attempt)
       return null
     }
     // Before any of them has waited longer: lines that wait equally long are sent together.
@@ -145,13 +159,24 @@ export class Collector {
   }
 
   /** What came of the lines that the files of an ended batch leave out. */
-  #missing(row: RemoteBatchRow, upstream: BatchApiUpstream, run: Run, left: readonly number[]): MissedResult {
+  #missing(
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    run: Run,
+    left: readonly number[],
+    isFilled: boolean,
+  ): MissedResult {
     const { clock, log } = this.#options
     const { status, detail, cancelled_at } = row
     if (status === 'throttled') {
       const reason = 'the batch API has no room for the batch'
       const words = detail ?? undefined
-      const result = throttledAgain({ kind: 'throttled', status: 429, reason, words }, run, left, clock.now())
+      const result = throttledAgain(
+        { kind: 'throttled', status: 429, reason, words, isFilled },
+        run,
+        left,
+        clock.now(),
+      )
       const { retry_after_ms } = result
       log.warn(
         { remote_batch: row.remote_id, upstream: row.upstream, lines: left.length, reason, retry_after_ms },

@@ -46,7 +46,7 @@ const TWICE = 'a batch API created a batch twice; the second is cancelled'
  * - `later`: nobody knows yet; look again at `at` (Unix ms).
  * - `lost`: another worker has the chunk.
  */
-type CreationEnd =
+export type CreationEnd =
   | { kind: 'open' }
   | {
       kind: 'returned'
@@ -54,6 +54,7 @@ type CreationEnd =
       left: 'nothing' | 'file' | 'batch'
       /** The lines that are the reason, if the batch API says that lines are. */
       blamed: BatchApiError['blamed']
+      isTooMuch?: boolean
       /** Whether the batch API has taken them, and made something of them that cannot be used. */
       isOwn?: boolean
     }
@@ -283,8 +284,8 @@ const OVERDUE: CreationEnd = {
 }
 
 function returned(error: BatchApiError, left: 'nothing' | 'file' | 'batch'): CreationEnd {
-  const { result, blamed } = error
-  return { kind: 'returned', result, left, blamed, isOwn: error instanceof UnusableId }
+  const { result, blamed, isTooMuch } = error
+  return { kind: 'returned', result, left, blamed, isTooMuch, isOwn: error instanceof UnusableId }
 }
 
 function waitMs(ageMs: number): number {

@@ -20,11 +20,11 @@ import type { Run } from '../dispatch/run.ts'
 import type { EndedAttempt } from '../dispatch/tries.ts'
 import type { Turn } from '../dispatch/turn.ts'
 import type { Call } from '../dispatch/upstream.ts'
-import { linesOf } from '../store/remote-batches.ts'
+import { batchesOfChunk, hasOthersThere, linesOf } from '../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
 import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
-import { Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
+import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
 import { nextMark, recallAt, untilDeadline } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
 
@@ -37,11 +37,17 @@ const FAILED_MS = 1_000
  * of 1,000 lines where none is named. It may not be about single lines at all.
  */
 const BATCHES_MAX = 150
+/** How many lines a batch API is offered alone, before it counts as refusing whatever it is offered. */
+const PROBES = 3
+/** So many batches that failed there for unnamed lines, and none that did not, show the same. */
+const REFUSED_LATER_MAX = 12
+/** The status of a batch that was never created, since its batch API blames lines of it. */
+const REFUSED = 'refused'
 
 interface ExecutorOptions
   extends Omit<CreationsOptions, 'mayGiveUp'>,
     Omit<RemoteRowsOptions, 'lines' | 'funds'>,
-    Omit<CollectorOptions, 'rows' | 'lines' | 'onBlamed'> {
+    Omit<CollectorOptions, 'rows' | 'lines' | 'onBlamed' | 'onTooMuch'> {
   lines: Lines
   turn: Turn
   funds: ReservedFunds
@@ -83,6 +89,7 @@ export class RemoteExecutor {
       ...options,
       rows: this.rows,
       onBlamed: (...rejection) => this.#onBlamed(...rejection),
+      onTooMuch: (...lines) => this.#onTooMuch(...lines),
     })
   }
 
@@ -145,7 +152,9 @@ export class RemoteExecutor {
     )
     for (const positions of groups.values()) {
       const upstream = this.#choose(run, positions[0]!, now)
-      if (upstream) return { run, upstream, positions }
+      if (!upstream) continue
+      const tokens = positions.map((position) => tokensOf(run, position))
+      return { run, upstream, positions: positions.slice(0, upstream.fitting(tokens, now)) }
     }
     return null
   }
@@ -240,10 +249,7 @@ export class RemoteExecutor {
     const { clock, random } = this.#options
     const at = clock.now()
     const positions = this.rows.positionsOf(run, row)
-    const mayReplace = (one: RemoteBatchRow): boolean => this.rows.mayReplace(one)
-    const until = untilDeadline(run, row, { clock, mayReplace }, this.#abort.signal)
-    const creation = { run, row, positions, upstream, isNew: call !== null, until }
-    const end = await this.#creations.pursue(creation).finally(() => until.close())
+    const end = await this.#create(run, row, upstream, call !== null)
     const now = clock.now()
     if (call !== null) {
       if (end.kind === 'open') upstream.took(call, now)
@@ -251,22 +257,18 @@ export class RemoteExecutor {
       else upstream.withdraw(call, now)
       call.cohort = null
     }
-    if (end.kind === 'later')
-      this.#lookAgainAt(run, Math.min(end.at, nextMark(row, run.batch, now) ?? end.at))
     if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
-    const left = end.kind === 'unsent' ? 'file' : end.left
-    const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
-    if (!(await this.rows.settle(run, row, state))) {
-      this.#lookAgainAt(run, now + FAILED_MS)
-      return false
-    }
-    if (run.isClosed) return false
+    if (!(await this.#settle(run, row, end)) || run.isClosed) return false
     if (end.kind === 'unsent') {
       this.#place(run, positions, 'a pause or a limit keeps it from being handed over')
       return false
     }
-    const attempt = { upstream, at, now, draw: random(), mayStay: left !== 'batch' }
-    if (end.blamed !== null) this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
+    const mayStay = end.left !== 'batch'
+    const attempt = { upstream, at, now, draw: random(), mayStay }
+    const room = end.isTooMuch ? await this.#onTooMuch(run, row, positions) : null
+    if (room === 'again') return false
+    if (room === 'filled' && end.result.kind === 'throttled') end.result.isFilled = true
+    if (end.blamed !== null) await this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
     else {
       const result =
         end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions, now) : end.result
@@ -276,19 +278,67 @@ export class RemoteExecutor {
     return false
   }
 
-  /**
-   * The batch API takes none of these lines because of some of them. Those that it names fail. Where it names none, the
-   * lines are handed over in two parts, and a line that is rejected alone fails. Once that has taken too many batches, all
-   * of them are tried again together, as often as lines that a server leaves without an answer.
-   */
-  #onBlamed(
+  async #create(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    isNew: boolean,
+  ): Promise<CreationEnd> {
+    const { clock } = this.#options
+    const positions = this.rows.positionsOf(run, row)
+    const mayReplace = (one: RemoteBatchRow): boolean => this.rows.mayReplace(one)
+    const until = untilDeadline(run, row, { clock, mayReplace }, this.#abort.signal)
+    const creation = { run, row, positions, upstream, isNew, until }
+    const end = await this.#creations.pursue(creation).finally(() => until.close())
+    if (end.kind === 'later')
+      this.#lookAgainAt(run, Math.min(end.at, nextMark(row, run.batch, clock.now()) ?? end.at))
+    return end
+  }
+
+  /** False if the lease is lost. */
+  async #settle(
+    run: Run,
+    row: RemoteBatchRow,
+    end: CreationEnd & { kind: 'returned' | 'unsent' },
+  ): Promise<boolean> {
+    const left = end.kind === 'unsent' ? 'file' : end.left
+    const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
+    const status = end.kind === 'returned' && end.blamed !== null ? REFUSED : undefined
+    const isOurs = await this.rows.settle(run, row, state, 0, status)
+    if (!isOurs) this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
+    return isOurs
+  }
+
+  /** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
+  async #onTooMuch(
     run: Run,
     row: RemoteBatchRow,
     positions: readonly number[],
-    blamed: readonly BlamedLine[],
+  ): Promise<'again' | 'filled' | 'alone'> {
+    const { store, clock } = this.#options
+    if (await hasOthersThere(store.read, row)) return 'filled'
+    const tokens = positions.reduce((sum, position) => sum + tokensOf(run, position), 0)
+    if (positions.length < 2) return 'alone'
+    this.rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
+    this.#place(run, positions, 'the batch API may take fewer lines')
+    return 'again'
+  }
+
+  /**
+   * The batch API takes none of these lines, and blames some of them. Those that it names fail. Where it names none, lines are
+   * at fault only if it takes others of the chunk: then they are handed over in two parts, and a line that is refused alone
+   * fails. If it takes none, whichever it is offered, it refuses this service, and the lines wait. Once that has taken too
+   * many batches, all of them are tried again together, as often as lines that a server leaves without an answer.
+   */
+  async #onBlamed(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+    blamed: readonly BlamedLine[] | null,
     result: MissedResult,
     attempt: EndedAttempt,
-  ): void {
+  ): Promise<void> {
+    if (blamed === null) return this.#refuses(run, row, positions, result, attempt)
     const inFile = [...linesOf(row)]
     const named = new Map<number, string>()
     for (const { custom_id, line, message } of blamed) {
@@ -299,26 +349,81 @@ export class RemoteExecutor {
       const position = positions.find(isNamed)
       if (position !== undefined) named.set(position, message)
     }
-    if (named.size === 0 && inFile.length === 1 && positions.length === 1)
-      named.set(positions[0]!, result.words ?? result.reason)
-    for (const [position, words] of named) {
-      const message = `The batch API rejected the line: "${words}".`
-      const refused = {
-        kind: 'refused',
-        status: result.status ?? 400,
-        code: 'upstream_rejected',
-        message,
-      } as const
-      endRemoteLine(this.#options, run, position, refused, 'line', attempt)
-    }
-    const rest = positions.filter((position) => run.stateOf(position) === REMOTE)
-    if (this.rows.madeOf(run) < BATCHES_MAX) {
-      if (named.size === 0) this.#halve(run, rest)
-      this.#place(run, rest, 'another line was rejected')
+    for (const [position, words] of named) this.#reject(run, position, words, result, attempt)
+    let rest = positions.filter((position) => run.stateOf(position) === REMOTE)
+    if (rest.length === 0) return
+    const made = await batchesOfChunk(this.#options.store.read, run.claim)
+    if (run.isClosed) return
+    if (made.length >= BATCHES_MAX) {
+      this.#parts.delete(run)
+      for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
       return
     }
-    this.#parts.delete(run)
-    for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
+    if (named.size === 0) {
+      const others = made.filter(({ id, upstream }) => id !== row.id && upstream === row.upstream)
+      const isLater = row.remote_id !== null
+      // One that is there may be refused later, as this one was.
+      let isTaken = others.some(({ remote_id, status, answered }) =>
+        isLater ? answered > 0 || status === 'completed' : remote_id !== null && status !== 'failed',
+      )
+      if (!isTaken && !isLater && rest.length > 1) {
+        isTaken = await this.#takesAny(run, row, rest)
+        if (run.isClosed) return
+        rest = this.rows.unclaimed(run, rest)
+      }
+      const refused = others.filter(({ status }) => status === 'failed').length
+      if (!isTaken && (!isLater || rest.length === 1 || refused >= REFUSED_LATER_MAX))
+        return this.#refuses(run, row, rest, result, attempt)
+      if (rest.length === 1)
+        return this.#reject(run, rest[0]!, result.words ?? result.reason, result, attempt)
+      this.#halve(run, rest)
+    }
+    this.#place(run, rest, 'another line was rejected')
+  }
+
+  /** Whether a batch API that refused lines together takes one of them alone, which is at the batch API then. */
+  async #takesAny(run: Run, row: RemoteBatchRow, positions: readonly number[]): Promise<boolean> {
+    const upstream = this.rows.upstreamOf(row)
+    const at = Array.from({ length: PROBES }, (_, i) => Math.floor(((i + 0.5) / PROBES) * positions.length))
+    for (const i of new Set(at)) {
+      const position = positions[i]!
+      if (!run.mayMove || !upstream || run.stateOf(position) !== REMOTE) return false
+      const probe = await this.rows.intend(run, upstream, [position])
+      if (probe === null) return false
+      const end = await this.#create(run, probe, upstream, true)
+      if (end.kind === 'open') return true
+      if (end.kind !== 'returned' && end.kind !== 'unsent') return false
+      const isRefused = end.kind === 'returned' && end.blamed !== null
+      if (!(await this.#settle(run, probe, end)) || !isRefused) return false
+    }
+    return false
+  }
+
+  /** No line is to blame: the batch API is unavailable to this service, for these words. */
+  #refuses(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+    result: MissedResult,
+    attempt: EndedAttempt,
+  ): void {
+    const { upstream, now } = attempt
+    const rejected = result.kind === 'failed' ? { ...result, refusesService: true } : result
+    if (upstream instanceof BatchApiUpstream) {
+      const call = upstream.callFor(row.batch_id, row, now)
+      upstream.begin(call)
+      upstream.end(call, rejected, now)
+    }
+    for (const position of positions) endRemoteLine(this.#options, run, position, rejected, 'server', attempt)
+  }
+
+  #reject(run: Run, position: number, words: string, { status }: MissedResult, attempt: EndedAttempt): void {
+    const message = `The batch API rejected the line: "${words}".`
+    const refused = {
+      ...{ kind: 'refused' as const, status: status ?? 400 },
+      ...{ code: 'upstream_rejected' as const, message },
+    }
+    endRemoteLine(this.#options, run, position, refused, 'line', attempt)
   }
 
   #halve(run: Run, positions: readonly number[]): void {
@@ -376,6 +481,10 @@ export class RemoteExecutor {
   #lookAgainAt(run: Run, at: number): void {
     this.#lookAt.set(run, Math.min(Math.round(at), this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY))
   }
+}
+
+function tokensOf(run: Run, position: number): number {
+  return run.lines[position]!.projected.tokens
 }
 
 function isPreferred(one: BatchApiUpstream, other: BatchApiUpstream, hasFailed: boolean): boolean {

@@ -127,6 +127,7 @@ async function makeWorld({ onlyBatches, knows = true }: { onlyBatches?: Set<stri
         detail: null,
         isThrottled: false,
         blamed: null,
+        refusesService: false,
         report: '{}',
       }
     },

@@ -17,7 +17,6 @@ import {
   settleRemoteBatch,
   unrecordedBatches,
 } from '../store/remote-batches.ts'
-import { countRows } from '../store/rows.ts'
 import type { RemoteBatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -38,8 +37,6 @@ export interface RemoteRowsOptions extends Pick<Ports, 'store' | 'clock'> {
 export class RemoteRows {
   readonly #options: RemoteRowsOptions
   readonly #rows = new WeakMap<Run, RemoteBatchRow[]>()
-  /** How many batches were ever made of lines of the chunk, as far as it matters. */
-  readonly #made = new WeakMap<Run, number>()
 
   constructor(options: RemoteRowsOptions) {
     this.#options = options
@@ -47,11 +44,6 @@ export class RemoteRows {
 
   of(run: Run): readonly RemoteBatchRow[] {
     return this.#rows.get(run) ?? []
-  }
-
-  /** How many batches were made of lines of the chunk, also by other workers while any of them was there. */
-  madeOf(run: Run): number {
-    return this.#made.get(run) ?? 0
   }
 
   /** The upstream that has the batch; undefined if it is no longer configured. */
@@ -115,7 +107,6 @@ export class RemoteRows {
     if (claim.remote_batches === 0) return
     const { read } = this.#options.store
     const rows = await unrecordedBatches(read, claim)
-    this.#made.set(run, await countRows(read, 'remote_batches', { batch_id: claim.batch_id, idx: claim.idx }))
     const positions = new Map(run.lines.map(({ line }, position) => [line, position]))
     for (const row of rows) {
       for (const line of linesOf(row)) {
@@ -161,7 +152,6 @@ export class RemoteRows {
     if (row === undefined) return null
     for (const position of reserved) funds.setReserved(run, position, false)
     this.#rows.set(run, [...this.of(run), row])
-    this.#made.set(run, this.madeOf(run) + 1)
     return row
   }
 
@@ -171,16 +161,23 @@ export class RemoteRows {
     return run.positions(REMOTE).filter((position) => lines.has(run.lines[position]!.line))
   }
 
+  /** Those that are remote and in no batch: theirs was refused. */
+  unclaimed(run: Run, positions: readonly number[]): number[] {
+    const there = new Set(this.of(run).flatMap((row) => this.positionsOf(run, row)))
+    return positions.filter((position) => run.stateOf(position) === REMOTE && !there.has(position))
+  }
+
   /**
    * Nothing more of the batch will be recorded, once what it answered is committed: what its lines that are still remote
-   * have reserved is the run's own again. `cost_nanos`: of the lines that it answered under this lease. False if the lease
-   * is lost; then the worker that has it now settles the batch.
+   * have reserved is the run's own again. `cost_nanos`: of the lines that it answered under this lease. `status`: how it ended,
+   * unless that is stored already. False if the lease is lost; then the worker that has it now settles the batch.
    */
   async settle(
     run: Run,
     row: RemoteBatchRow,
     state: 'recorded' | 'abandoned' | 'done',
     cost_nanos = 0,
+    status?: string,
   ): Promise<boolean> {
     const { store, clock, settle, funds } = this.#options
     const positions = this.positionsOf(run, row)
@@ -192,7 +189,8 @@ export class RemoteRows {
     ).length
     await settle([run])
     if (run.stopped === 'lost') return false
-    const change = { state, answered, cost_nanos, poll_at: state === 'done' ? null : clock.now() }
+    const poll_at = state === 'done' ? null : clock.now()
+    const change = { state, answered, cost_nanos, poll_at, ...(status !== undefined && { status }) }
     const isOurs = await this.stored(() =>
       store.write((tx) => settleRemoteBatch(tx, row, run.claim.epoch, change, returned)),
     )

@@ -72,6 +72,28 @@ export async function unrecordedBatches(
     .execute()
 }
 
+/** All remote batches that were made of lines of a chunk, as far as they are not forgotten. */
+export async function batchesOfChunk(
+  db: Reader,
+  { batch_id, idx }: Pick<ChunkRow, 'batch_id' | 'idx'>,
+): Promise<Pick<RemoteBatchRow, 'id' | 'upstream' | 'remote_id' | 'status' | 'answered'>[]> {
+  return await selectRows(db, 'remote_batches', { batch_id, idx })
+    .select(['id', 'upstream', 'remote_id', 'status', 'answered'])
+    .execute()
+}
+
+/** Whether a batch API has, or may have, another batch of the model. */
+export async function hasOthersThere(
+  db: Reader,
+  { id, model, upstream }: Pick<RemoteBatchRow, 'id' | 'model' | 'upstream'>,
+): Promise<boolean> {
+  const other = selectRows(db, 'remote_batches', { model, upstream, state: ['creating', 'open'] })
+    .where('id', '<>', id)
+    .select('id')
+    .limit(1)
+  return (await other.executeTakeFirst()) !== undefined
+}
+
 /** The remote batches of unfinished batches, for their waiting reasons. */
 export interface RemoteWork {
   batch_id: string
@@ -210,6 +232,8 @@ export async function settleRemoteBatch(
     answered: number
     cost_nanos: number
     poll_at: number | null
+    /** How it ended, if it was refused. */
+    status?: string
   },
   returned: ReadonlyMap<string | null, Spend> = new Map(),
 ): Promise<boolean> {
@@ -223,6 +247,7 @@ export async function settleRemoteBatch(
   await updateRows(tx, 'remote_batches', { id })
     .set((eb) => ({
       state: change.state,
+      ...(change.status !== undefined && { status: change.status }),
       poll_at: change.poll_at,
       failing_since: null,
       reserved: null,

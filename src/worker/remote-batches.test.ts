@@ -8,6 +8,8 @@ import { remoteWorld, SHORT } from '../../test/support/remote-world.ts'
 import { addLimit } from '../../test/support/test-books.ts'
 import { workerWorld } from '../../test/support/worker-world.ts'
 import { REMOTE, UNSUBMITTED } from '../dispatch/line-state.ts'
+import { readBatchProgress } from '../progress/waiting-reason.ts'
+import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk, wakeOverLimit } from '../store/chunks.ts'
 import { addReservations } from '../store/ledger.ts'
@@ -195,8 +197,8 @@ for (const when of ['upload', 'create', 'later'] as const)
       }
       const { completed, failed } = await world.batch()
       assert.deepEqual([completed, failed], [39, 1])
-      // All, then each part of what was rejected in two: 20 and 20, 10 and 10, and so on.
-      assert.equal(api.uploads, names === 'not at all' ? 11 : 2)
+      // All, one alone where none is named, then each part of what was rejected in two: 20 and 19, 10 and 10, and so on.
+      assert.ok(api.uploads <= (names === 'not at all' ? 14 : 2), `${api.uploads} uploads`)
     })
 
 test('a line is named by its number in the file, also when others of it have been answered', async () => {
@@ -214,6 +216,115 @@ test('a line is named by its number in the file, also when others of it have bee
   api.fail(api.batches[0]!, { ...REJECTED, line: 3 }, (content) => results.get(content) ?? null)
   await world.until(() => api.batches.length === 2, 1_000)
   assert.deepEqual(api.batches[1]!.contents, ['l2', 'l4'])
+})
+
+for (const kind of ['upload', 'create', 'later'] as const)
+  for (const code of ['invalid_request', 'invalid_api_key', 'billing_hard_limit_reached'])
+    test(`lines wait while a batch API refuses whichever it is offered (${kind}, ${code}), and the reason has its words`, async () => {
+      await using world = await remoteWorld({
+        ...{ chunks: 1, lines: 200 },
+        retry: { outage_patience_ms: DAY_MS, backoff_min_ms: 1_000, backoff_max_ms: 20_000 },
+      })
+      const { api, clock, worker, store, models } = world
+      const rejected = { message: 'Organisation acme is restricted. Contact your representative.', code }
+      let isRestricted = true
+      api.onCall = (call) => {
+        if (isRestricted && call.kind === kind) throw errorAnswer(400, rejected)
+      }
+      await worker.start()
+      const reasons = new Map<string | undefined, string>()
+      for (let seconds = 0; seconds < 60; seconds++) {
+        if (kind === 'later') for (const batch of api.open) api.fail(batch, rejected)
+        await clock.advance(1_000)
+        const batch = { ...(await world.batch()), models: '["m"]' }
+        const known = await readBatchProgress(store, [batch], clock.now(), models)
+        const reason = known.get(batch.id)?.waiting_reason
+        if (reason) reasons.set(reason.code, reason.message)
+      }
+      const { completed, failed } = await world.batch()
+      assert.deepEqual([completed, failed], [0, 0])
+      assert.ok(api.uploads < 60, `${api.uploads} uploads`)
+      assert.match(reasons.get('model_unavailable') ?? '', /Organisation acme is restricted/)
+      // What it took may be refused later: that shows after a second.
+      if (kind !== 'later') assert.equal(reasons.get('lines_failing'), undefined)
+      isRestricted = false
+      for (let seconds = 0; world.ended.length === 0 && seconds < 120; seconds++) {
+        for (const one of api.open) api.complete(one)
+        await clock.advance(1_000)
+      }
+      assert.equal((await world.batch()).completed, 200)
+    })
+
+test('of lines that are refused together without a name, those fail that are refused alone, and no other', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 200 })
+  const { api, clock, worker } = world
+  const isBad = (content: string): boolean => Number(content.slice(1)) % 40 === 7
+  api.onCall = ({ kind, contents }) => {
+    if (kind === 'create' && contents.some(isBad)) throw errorAnswer(400, REJECTED)
+  }
+  await worker.start()
+  while (world.ended.length === 0) {
+    for (const batch of api.open) api.complete(batch)
+    await clock.advance(100)
+  }
+  const { completed, failed } = await world.batch()
+  assert.deepEqual([completed, failed], [195, 5])
+})
+
+/** How batch APIs say that they have no room for a batch of its size. */
+const SIZE_REFUSALS = {
+  'an upload with 413': ['upload', 413, { message: 'Payload Too Large' }],
+  'an upload with 400': ['upload', 400, { message: 'The file exceeds the maximum number of requests' }],
+  'a creation with 400': ['create', 400, { message: 'no', code: 'token_limit_exceeded' }],
+  'a creation with 429': [
+    'create',
+    429,
+    { message: 'Enqueued token limit reached', code: 'rate_limit_exceeded' },
+  ],
+  'the batch itself': ['later', 0, { message: 'Enqueued token limit reached', code: 'token_limit_exceeded' }],
+} as const
+
+for (const [what, [when, status, error]] of Object.entries(SIZE_REFUSALS))
+  test(`what is refused for its size is offered in two parts, and the next chunk no larger than that: ${what}`, async () => {
+    await using world = await remoteWorld({ chunks: 2, lines: 20, retry: { throttled_attempts_max: 4 } })
+    const { api, clock, worker } = world
+    const offered: number[] = []
+    const MOST = 3
+    api.onCall = ({ kind, contents }) => {
+      if (kind === 'upload') offered.push(contents.length)
+      if (kind === when && contents.length > MOST) throw errorAnswer(status, error)
+    }
+    await worker.start()
+    for (let steps = 0; world.ended.length === 0 && steps < 1_000; steps++) {
+      for (const batch of api.open)
+        if (when === 'later' && batch.contents.length > MOST) api.fail(batch, error)
+        else api.complete(batch)
+      await clock.advance(500)
+    }
+    assert.deepEqual((await world.batch()).completed, 40)
+    assert.ok(offered.filter((lines) => lines === 20).length <= 2, offered.join(' '))
+    assert.ok(offered.length < 40, offered.join(' '))
+  })
+
+test('a batch there has no more lines, and no more tokens, than is configured', async () => {
+  const api = new FakeBatchApi()
+  for (const [most, lines] of [
+    [{ lines_max: 3 }, [3, 3, 3, 1]],
+    [{ tokens_max: 1 }, Array.from({ length: 10 }, () => 1)],
+  ] as const) {
+    const options = { name: 'cell', concurrency_max: 100, modelAlias: null, ...most }
+    await using world = await remoteWorld({ chunks: 1, lines: 10 })
+    const { clock, worker } = world
+    const remote = new BatchApiUpstream({ ...options, api })
+    worker.setUpstreams(new Map([['m', [remote]]]), new Map())
+    api.batches.length = 0
+    await worker.start()
+    await clock.advance(5_000)
+    assert.deepEqual(
+      api.batches.map(({ contents }) => contents.length),
+      lines,
+    )
+  }
 })
 
 test('a batch API that rejects whatever it gets is tried a bounded number of times', async () => {

@@ -64,6 +64,8 @@ export interface SeenBatch {
   isThrottled: boolean
   /** The lines that it failed for; empty where it names none, null where it failed for something else. */
   blamed: readonly BlamedLine[] | null
+  /** Whether it failed for what this service is or has there, and says so. */
+  refusesService: boolean
   /** JSON of its counts and its cost, as far as it says. */
   report: string
 }
@@ -103,17 +105,21 @@ export class BatchApiError extends Error {
   readonly hadNoEffect: boolean
   /** The lines that are the reason; empty where none is named, null where the reason is something else. */
   readonly blamed: readonly BlamedLine[] | null
+  /** Whether fewer lines may be accepted. */
+  readonly isTooMuch: boolean
 
   constructor(
     result: BatchApiError['result'],
     hadNoEffect: boolean,
     blamed: readonly BlamedLine[] | null = null,
+    isTooMuch = false,
   ) {
     super(result.reason)
     this.name = 'BatchApiError'
     this.result = result
     this.hadNoEffect = hadNoEffect
     this.blamed = blamed
+    this.isTooMuch = isTooMuch
   }
 
   /** Whether there is nothing where something was looked for. */

@@ -6,7 +6,7 @@ import { unanswered } from '../backend.ts'
 import { BatchApiError, type BlamedLine } from '../batch-api/batch-api.ts'
 import { OVER_LIMIT } from '../batch-api/result-line.ts'
 import { accessError } from '../verdict/access-errors.ts'
-import { MESSAGE_LENGTH_MAX, readUpstreamError } from '../verdict/upstream-error.ts'
+import { MESSAGE_LENGTH_MAX, readUpstreamError, upstreamErrorOf } from '../verdict/upstream-error.ts'
 
 const NOT_CONNECTED = [
   'ECONNREFUSED',
@@ -37,11 +37,17 @@ export function refusedCall(
   const hadNoEffect = REFUSED.includes(status)
   const retry_after_ms = retryAfterMs(headers, now)
   const wait = retry_after_ms === undefined ? {} : { retry_after_ms }
+  const isTooMuch = hadNoEffect && (status === 413 || saysTooMuch([...codes, message].join(' ')))
   // The end of the limit's window, until which it may be raised.
   if (status === 429 && codes.includes(OVER_LIMIT))
     return new BatchApiError({ kind: 'throttled', status, reason, ...words, isOverLimit: true }, hadNoEffect)
   if (status === 429)
-    return new BatchApiError({ kind: 'throttled', status, reason, ...words, ...wait }, hadNoEffect)
+    return new BatchApiError(
+      { kind: 'throttled', status, reason, ...words, ...wait },
+      hadNoEffect,
+      null,
+      isTooMuch,
+    )
   const denied = accessError(status, error)
   const unusable = denied
     ? `${denied.reason.replace('the server', 'the batch API')} (${status})`
@@ -50,6 +56,7 @@ export function refusedCall(
       : NOT_THERE.includes(status)
         ? `the batch API has nothing there (${status})`
         : null
+  const blamed = denied ? null : blamedByCall(status, codes, message)
   const operatorReason = `${reason}; ${denied?.advice ?? 'check base_url and API key of the upstream'}`
   return new BatchApiError(
     {
@@ -59,9 +66,13 @@ export function refusedCall(
       ...(unusable === null ? { reason } : { reason: unusable, operatorReason }),
       ...words,
       ...wait,
+      ...(blamed === null && hadNoEffect && { refusesService: true }),
+      // Sent as a fault of the lines, they are what their batch waits for.
+      ...(BLAMES_REQUEST.includes(status) && { showsWords: true }),
     },
     hadNoEffect,
-    denied ? null : blamedByCall(status, codes, message),
+    blamed,
+    isTooMuch,
   )
 }
 
@@ -136,12 +147,22 @@ export function blamedByBatch(
     const { code = '', message = one, line } = isRecord(one) ? one : {}
     if (typeof message !== 'string' || message === '') continue
     if (typeof code === 'string' && passes(code)) return null
+    if (accessError(400, upstreamErrorOf({ error: one }, redact))) return null
     isSaid = true
     const words = redact(message).slice(0, MESSAGE_LENGTH_MAX)
     if (Number.isSafeInteger(line)) found.push({ custom_id: null, line: Number(line), message: words })
     else found.push(...namedIn(message, words))
   }
   return isSaid ? found : null
+}
+
+/** Codes and words of what is too large as a whole: a file, its requests, or the tokens that wait there. */
+const TOO_MUCH =
+  /token.?limit|request.?limit|enqueued|too.?(?:large|big)|payload.?size|content.?length|too many (?:requests|lines|tokens|items) in|(?:exceeds?|exceeded|larger than|more than) (?:the |its |your )?(?:max|limit|allowed|size)|(?:maximum|max) (?:batch|file|request|number|size)/i
+
+/** Whether the lines may be taken in smaller parts. */
+export function saysTooMuch(words: string): boolean {
+  return TOO_MUCH.test(words)
 }
 
 function passes(code: string): boolean {

@@ -3,7 +3,7 @@
 // numbers or text, and some lists leave metadata out.
 import { isRecord } from '../../domain/json-record.ts'
 import { type SeenBatch, UnusableId } from '../batch-api/batch-api.ts'
-import { blamedByBatch, notUnderstood } from './batch-api-failure.ts'
+import { blamedByBatch, notUnderstood, saysTooMuch } from './batch-api-failure.ts'
 
 /** How a batch ended, in the words of several batch APIs. */
 const ENDS: Readonly<Record<string, string>> = {
@@ -33,7 +33,7 @@ const RUNNING = [
   'created',
 ]
 /** The batch was refused because too much is queued. */
-const THROTTLED = /token_limit_exceeded|request_limit_exceeded|quota_exceeded|rate_limit/i
+const THROTTLED = /quota_exceeded|rate_limit/i
 const DETAIL_LENGTH_MAX = 300
 /** Greater numbers are milliseconds. */
 const SECONDS_MAX = 1e11
@@ -61,6 +61,8 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   const done = doneOf(request_counts)
   const ended =
     known ?? (!isKnown && (output_file_id ?? error_file_id) !== null && done === 1 ? 'completed' : null)
+  const isThrottled = ended === 'failed' && (THROTTLED.test(detail) || saysTooMuch(detail))
+  const blamed = ended === 'failed' ? blamedByBatch(batch, redact) : null
   return {
     id,
     status: status.slice(0, STATUS_LENGTH_MAX),
@@ -70,8 +72,9 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
     output_file_id,
     error_file_id,
     detail: detail === '' ? null : detail,
-    isThrottled: ended === 'failed' && THROTTLED.test(detail),
-    blamed: ended === 'failed' ? blamedByBatch(batch, redact) : null,
+    isThrottled,
+    blamed,
+    refusesService: ended === 'failed' && blamed === null && !isThrottled && detail !== '',
     report: reportOf(status, request_counts, cost_usd),
   }
 }
