@@ -43,12 +43,13 @@ export class TableLines {
     this.#deps = deps
   }
 
-  /** Throws file_not_found, and invalid_request where a row, or what is asked about it, makes no line; and like receiveUpload. */
+  /** `signal` ends it, and frees its place. Throws its reason, file_not_found, and invalid_request where a row, or what is asked about it, makes no line; and like receiveUpload. */
   async upload(
     file_id: string,
     table: BatchTable,
     upload: Omit<Upload, 'form_bytes'>,
     check: (tx: Writer, bytes: number) => Promise<void>,
+    signal: AbortSignal,
   ): Promise<FileRow> {
     const { project_id, now } = upload
     const file = await readFile(this.#deps.store.read, project_id, file_id, now)
@@ -60,15 +61,18 @@ export class TableLines {
       )
     if (file.status !== 'processed')
       throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
-    const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table))
-    return await this.#queue.run(project_id, () =>
-      receiveUpload(this.#deps, form, { ...keptAs(file, upload), form_bytes: 0 }, check),
+    const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table, signal))
+    return await this.#queue.run(
+      project_id,
+      () => receiveUpload(this.#deps, form, { ...keptAs(file, upload), form_bytes: 0 }, check),
+      signal,
     )
   }
 
   async *#lines(
     { id, project_id, filename, content_blob }: FileRow,
     table: BatchTable,
+    signal: AbortSignal,
   ): AsyncGenerator<Buffer> {
     const { store, sealed } = this.#deps
     const { model, prompt, system, schema, id_column, images, parameters, skip_empty, delimiter, limit } =
@@ -92,7 +96,8 @@ export class TableLines {
       skipsEmpty: skip_empty ?? false,
     }
     try {
-      yield* rowLines(source, { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined })
+      const order = { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined }
+      yield* rowLines(source, order, {}, signal)
     } catch (error) {
       if (error instanceof TableError) throw invalidParam('table', sentence(error.message))
       if ((await readRow(store.read, 'files', { id }))?.deleted_at == null) throw error

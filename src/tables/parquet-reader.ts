@@ -8,8 +8,10 @@ import {
   parquetSchema,
 } from 'hyparquet'
 import { compressors as every } from 'hyparquet-compressors'
+import { Slots } from '../domain/project-queue.ts'
 import { cellOf, parquetColumn, TIME_PARSERS } from './parquet-columns.ts'
 import {
+  type Cell,
   type Column,
   checkNames,
   type ParquetColumn,
@@ -19,7 +21,7 @@ import {
 } from './table.ts'
 import type { TableSource } from './table-bytes.ts'
 
-const PART_BYTES = 32 * 1024 * 1024
+const PART_BYTES = 16 * 1024 * 1024
 
 /** Pages are a megabyte or so; one that says more may be made to fill the memory. */
 const PAGE_BYTES_MAX = 256 * 1024 * 1024
@@ -45,6 +47,25 @@ interface Reading {
   compressors: Compressors
 }
 
+/** Columns share no bytes in a file as programs write it; the same bytes for many columns fill any memory. */
+function refuseOverlaps({ row_groups }: FileMetaData, { name }: TableSource): void {
+  const ranges = row_groups
+    .flatMap(({ columns }) => columns)
+    .flatMap(({ meta_data: column }) => {
+      if (!column) return []
+      const { dictionary_page_offset, data_page_offset, total_compressed_size } = column
+      const start = Number(dictionary_page_offset || data_page_offset)
+      return [{ start, end: start + Number(total_compressed_size) }]
+    })
+    .sort((a, b) => a.start - b.start)
+  let end = 0
+  for (const range of ranges) {
+    if (range.start < end)
+      throw new TableError(`${name} cannot be read as a Parquet file (two of its columns share bytes)`)
+    end = Math.max(end, range.end)
+  }
+}
+
 function readingOf(file: TableSource, memoryBytes: number): Reading {
   const reserve = (bytes: number): void => {
     if (memoryBytes !== Number.POSITIVE_INFINITY && process.memoryUsage.rss() + bytes > memoryBytes)
@@ -62,10 +83,13 @@ function readingOf(file: TableSource, memoryBytes: number): Reading {
       return bytes === 0 ? new Uint8Array() : decompressPage(input, bytes)
     },
   ])
-  const slice: TableSource['slice'] = async (start, end = file.byteLength) => {
-    reserve(end - start)
-    return await file.slice(start, end)
-  }
+  // The library asks for all parts of a column at once.
+  const slots = new Slots(1)
+  const slice: TableSource['slice'] = (start, end = file.byteLength) =>
+    slots.run(async () => {
+      reserve(end - start)
+      return await file.slice(start, end)
+    })
   return { file: { ...file, slice }, compressors: Object.fromEntries(decompress) }
 }
 
@@ -75,6 +99,7 @@ export async function openParquet(
 ): Promise<TableReader> {
   const reading = readingOf(source, memoryBytes)
   const metadata = await readMetadata(reading.file)
+  refuseOverlaps(metadata, source)
   const columns = parquetSchema(metadata).children.map((child) => ({
     name: child.element.name,
     ...parquetColumn(child),
@@ -131,27 +156,33 @@ async function readPart(
   rowStart: number,
   rowEnd: number,
 ): Promise<Row[]> {
-  let rows: unknown[][] = []
+  const rows: Cell[][] = []
   try {
-    await parquetRead({
-      file,
-      metadata,
-      compressors,
-      rowStart,
-      rowEnd,
-      useOffsetIndex: true,
-      // Text is marked as such: other bytes stay bytes.
-      utf8: false,
-      geoparquet: false,
-      parsers: TIME_PARSERS,
-      onComplete(found) {
-        rows = found
-      },
-    })
+    // One column after the other: a row group has as many bytes as its columns together.
+    for (const { name, parquet } of columns)
+      await parquetRead({
+        file,
+        metadata,
+        compressors,
+        columns: [name],
+        rowStart,
+        rowEnd,
+        useOffsetIndex: true,
+        // Text is marked as such: other bytes stay bytes.
+        utf8: false,
+        geoparquet: false,
+        parsers: TIME_PARSERS,
+        onComplete(found) {
+          for (const [i, [value]] of found.entries()) {
+            rows[i] ??= []
+            rows[i].push(cellOf(value, parquet))
+          }
+        },
+      })
   } catch (error) {
     throw unreadable(file.name, error)
   }
-  return rows.map((values) => ({ cells: columns.map(({ parquet }, i) => cellOf(values[i], parquet)) }))
+  return rows.map((cells) => ({ cells }))
 }
 
 function unreadable(name: string, error: unknown): TableError {

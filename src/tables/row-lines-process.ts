@@ -14,6 +14,8 @@ export interface TableOrder {
   delimiter?: string | undefined
   /** What the process may take in all. */
   memoryBytes: number
+  /** A larger slice is not read. */
+  sliceBytes: number
   /** At most so many rows. */
   limit?: number | undefined
 }
@@ -29,6 +31,8 @@ const NAMES = {
   images: '`table.images`',
   idColumn: '`table.id_column`',
 }
+
+const SLICE_PIECE_BYTES = 2 * 1024 * 1024
 
 const waiting = new Map<number, (bytes: Uint8Array) => void>()
 let slices = 0
@@ -47,12 +51,21 @@ function send(message: FromRowLines): void {
   process.send?.(message)
 }
 
-async function slice(start: number, end: number): Promise<ArrayBuffer> {
-  const { promise, resolve } = Promise.withResolvers<Uint8Array>()
-  const number = slices++
-  waiting.set(number, resolve)
-  send({ slice: number, start, end })
-  return new Uint8Array(await promise).buffer
+/** The bytes come in pieces, so that the parent holds few of them. */
+async function slice(name: string, start: number, end: number, bytesMax: number): Promise<ArrayBuffer> {
+  if (end - start > bytesMax)
+    throw new TableError(
+      `${name} has ${Math.ceil((end - start) / 1024 ** 2)} MiB of a column in one piece, more than ${bytesMax / 1024 ** 2}; write it with smaller row groups`,
+    )
+  const whole = new Uint8Array(end - start)
+  for (let at = start; at < end; at += SLICE_PIECE_BYTES) {
+    const { promise, resolve } = Promise.withResolvers<Uint8Array>()
+    const number = slices++
+    waiting.set(number, resolve)
+    send({ slice: number, start: at, end: Math.min(end, at + SLICE_PIECE_BYTES) })
+    whole.set(await promise, at - start)
+  }
+  return whole.buffer
 }
 
 async function writeLines({
@@ -62,9 +75,14 @@ async function writeLines({
   delimiter,
   limit,
   memoryBytes,
+  sliceBytes,
 }: TableOrder): Promise<string | null> {
   const prepared: Prepared = { rows: 0, empty: 0, skipped: new Map() }
-  const source = { name, byteLength, slice: (start: number, end = byteLength) => slice(start, end) }
+  const source = {
+    name,
+    byteLength,
+    slice: (start: number, end = byteLength) => slice(name, start, end, sliceBytes),
+  }
   const imageUrl = async (place: string): Promise<string> => {
     throw new RowError(`the image ${place} is no address; the service reads no files`)
   }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { text } from 'node:stream/consumers'
 import { test } from 'node:test'
 import { zstdCompressSync } from 'node:zlib'
+import { parquetMetadata } from 'hyparquet'
 import { parquetWriteBuffer } from 'hyparquet-writer'
 import { rowLines } from './row-lines.ts'
 import type { TableSource } from './table-bytes.ts'
@@ -54,6 +55,58 @@ test('a small Parquet file that expands to more than there is makes no request',
     made(sourceOf('a.parquet', bomb), '{{c0}}'),
     /a\.parquet cannot be read as a Parquet file \(Cannot create a Buffer larger than/,
   )
+})
+
+test('the columns of a Parquet file are read one after the other, a piece at a time', async () => {
+  const columnData = Array.from({ length: 60 }, (_, i) => ({
+    name: `c${i}`,
+    data: Array.from({ length: 50 }, (_, row) => `${i} ${row} `.repeat(400)),
+  }))
+  const file = parquetWriteBuffer({ columnData, codec: 'UNCOMPRESSED', statistics: false })
+  const source = sourceOf('a.parquet', Buffer.from(file))
+  let open = 0
+  let most = 0
+  let largest = 0
+  const slice: TableSource['slice'] = async (start, end = source.byteLength) => {
+    most = Math.max(most, ++open)
+    largest = Math.max(largest, end - start)
+    const bytes = await source.slice(start, end)
+    await new Promise((resolve) => setImmediate(resolve))
+    open--
+    return bytes
+  }
+  const lines = await made({ ...source, slice }, '{{c0}}{{c59}}')
+  assert.equal(lines.trimEnd().split('\n').length, 50)
+  assert.match(lines, /"content":"0 0 .*59 0 /)
+  assert.equal(most, 1)
+  assert.ok(largest <= 2 * 1024 ** 2)
+})
+
+test('columns that share bytes are refused, the same and shifted ones', async () => {
+  const columnData = ['a', 'b'].map((name) => ({ name, data: ['x'.repeat(1_000)] }))
+  const file = Buffer.from(parquetWriteBuffer({ columnData, codec: 'UNCOMPRESSED', statistics: false }))
+  const metadata = parquetMetadata(new Uint8Array(file).buffer)
+  const [, second] = metadata.row_groups[0]?.columns ?? []
+  const at = Number(second?.meta_data?.data_page_offset)
+  // Where the second column begins, as the metadata has it: a number of two bytes, which becomes one less, or that of the first.
+  const said = Buffer.of(((2 * at) & 0x7f) | 0x80, (2 * at) >> 7)
+  for (const begin of [4, at - 1]) {
+    const copy = Buffer.from(file)
+    for (let i = copy.indexOf(said, at + 500); i !== -1; i = copy.indexOf(said, i + 1))
+      Buffer.of(((2 * begin) & 0x7f) | 0x80, (2 * begin) >> 7).copy(copy, i)
+    await assert.rejects(made(sourceOf('a.parquet', copy), '{{a}}'), /two of its columns share bytes/)
+  }
+})
+
+test('a table has a time in all, and is ended when its caller leaves', async () => {
+  const rows = `a\n${Array.from({ length: 300_000 }, (_, i) => `row ${i}`).join('\n')}\n`
+  const source = sourceOf('a.csv', rows)
+  await assert.rejects(made(source, '{{a}}', { totalMs: 1 }), /a\.csv takes more than 0\.001 s to read/)
+  const caller = new AbortController()
+  const lines = rowLines(source, { asking: { model: 'm', prompt: '{{a}}' } }, {}, caller.signal)
+  await lines.next()
+  caller.abort(new Error('left'))
+  await assert.rejects(Array.fromAsync(lines), /left/)
 })
 
 test('two columns of one name are refused, however many columns there are', async () => {

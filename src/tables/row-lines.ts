@@ -13,25 +13,32 @@ interface RowLinesLimits {
   memoryMib: number
   /** A larger slice is not read: the column of a Parquet row group is one. */
   sliceBytes: number
-  /** The process is ended when no byte has come for so long. */
+  /** The process is ended when no byte has come for so long, */
   silentMs: number
+  /** and when its reader has waited for it so long in all. */
+  totalMs: number
 }
 
 const LIMITS: RowLinesLimits = {
-  heapMib: 256,
-  memoryMib: 768,
+  // Two processes and the API have to fit into the 512 MiB that deploy/helm/ gives an API.
+  heapMib: 96,
+  memoryMib: 168,
   sliceBytes: 64 * 1024 * 1024,
   silentMs: 60_000,
+  totalMs: 300_000,
 }
 
-/** Throws a TableError, with what is wrong, and what reading `source` throws. */
+/** Throws a TableError, with what is wrong, what reading `source` throws, and the reason of `signal`, which ends the process. */
 export async function* rowLines(
   { name, byteLength, slice }: TableSource,
   asked: Pick<TableOrder, 'asking' | 'delimiter' | 'limit'>,
   limits: Partial<RowLinesLimits> = {},
+  signal?: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  const { heapMib, memoryMib, sliceBytes, silentMs } = { ...LIMITS, ...limits }
+  const { heapMib, memoryMib, sliceBytes, silentMs, totalMs } = { ...LIMITS, ...limits }
   const child = forkConfined('row-lines-process', { heapMib, stdout: true })
+  /** One slice at a time: those that are on their way take memory here. */
+  let given = Promise.resolve()
   const ended = Promise.withResolvers<string | null>()
   let failure: unknown
   const fail = (error: unknown): void => {
@@ -39,18 +46,17 @@ export async function* rowLines(
     child.kill('SIGKILL')
   }
   const giveSlice = async (number: number, start: number, end: number): Promise<void> => {
-    if (end - start > sliceBytes)
-      throw new TableError(
-        `${name} has ${Math.ceil((end - start) / 1024 ** 2)} MiB of a column in one piece, more than ${sliceBytes / 1024 ** 2}; write it with smaller row groups`,
-      )
     const bytes = new Uint8Array(await slice(start, end))
-    if (child.connected) child.send({ slice: number, bytes }, () => {})
+    await new Promise<void>((resolve) => {
+      if (child.connected) child.send({ slice: number, bytes }, () => resolve())
+      else resolve()
+    })
   }
   child.on('message', (message: FromRowLines) => {
     if ('failed' in message) {
       ended.resolve(message.failed)
       if (message.failed !== null) child.kill('SIGKILL')
-    } else giveSlice(message.slice, message.start, message.end).catch(fail)
+    } else given = given.then(() => giveSlice(message.slice, message.start, message.end)).catch(fail)
   })
   child.once('error', fail)
   child.once('close', () =>
@@ -58,19 +64,30 @@ export async function* rowLines(
       `${name} cannot be read within ${heapMib} MiB: its rows, or what is asked about them, are too large`,
     ),
   )
-  child.send({ name, byteLength, memoryBytes: memoryMib * 1024 ** 2, ...asked })
+  child.send({ name, byteLength, memoryBytes: memoryMib * 1024 ** 2, sliceBytes, ...asked })
   let cancel = (): void => {}
+  let leftMs = totalMs
+  let since = 0
   const expectBytes = (): void => {
-    cancel()
-    cancel = steadyClock.after(silentMs, () =>
-      fail(new TableError(`no request of ${name} was made for ${silentMs / 1000} s`)),
+    since = steadyClock.now()
+    cancel = steadyClock.after(Math.min(silentMs, leftMs), () =>
+      fail(
+        new TableError(
+          leftMs < silentMs
+            ? `${name} takes more than ${totalMs / 1000} s to read; ask about fewer rows at once`
+            : `no request of ${name} was made for ${silentMs / 1000} s`,
+        ),
+      ),
     )
   }
+  const leave = (): void => fail(signal?.reason)
+  signal?.addEventListener('abort', leave)
   try {
     expectBytes()
     const pieces: AsyncIterable<Buffer> = child.stdout!
     for await (const piece of pieces) {
       cancel()
+      leftMs = Math.max(0, leftMs - (steadyClock.now() - since))
       yield piece
       expectBytes()
     }
@@ -79,6 +96,7 @@ export async function* rowLines(
     if (failed !== null) throw new TableError(failed)
   } finally {
     cancel()
+    signal?.removeEventListener('abort', leave)
     child.kill('SIGKILL')
   }
 }

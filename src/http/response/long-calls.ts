@@ -21,9 +21,12 @@ export async function whileConnected<T>(
   act: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const value = await untilDisconnected(request, act)
-  if (request.raw.socket.destroyed)
-    throw new ApiError('invalid_request', 'The connection ended before the request was complete.')
+  if (request.raw.socket.destroyed) throw callerLeft()
   return value
+}
+
+function callerLeft(): ApiError {
+  return new ApiError('invalid_request', 'The connection ended before the request was complete.')
 }
 
 /** The signal aborts when the connection ends. */
@@ -32,7 +35,7 @@ export async function untilDisconnected<T>(
   act: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const left = new AbortController()
-  const leave = (): void => left.abort()
+  const leave = (): void => left.abort(callerLeft())
   if (socket.destroyed) leave()
   else socket.once('close', leave)
   try {

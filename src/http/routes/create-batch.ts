@@ -206,7 +206,10 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         const call = callOf(lines ? { requests: lines.sha256 } : { input_file_id })
         const bytes = lines?.bytes ?? 0
         const storeFile: OfNewFile['storeFile'] = async (upload, check) => {
-          if (table) return await tableLines.upload(input_file_id, table, upload, check)
+          if (table)
+            return await whileConnected(request, (signal) =>
+              tableLines.upload(input_file_id, table, upload, check, signal),
+            )
           const form = formOfFile('requests.jsonl', lines!.content(body.endpoint))
           const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
           request.freeLines()
