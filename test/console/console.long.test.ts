@@ -719,6 +719,22 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
   })
 
+  test('hostile Markdown is shown as it was written', async () => {
+    const answers = ['>'.repeat(19_000), '> '.repeat(45), `|a|\n|-|\n${'|a|\n'.repeat(10_000)}`]
+    upstream.reply = ({ response, body }) =>
+      send(response, 200, completion(answers[Number(body.messages.at(-1)?.content)] ?? ''))
+    const { id } = await service.run(answers.map((_, i) => line(`${i + 1}`, `${i}`)))
+    upstream.reply = answer
+    await using visitor = await Visitor.arrive(browser, service.url)
+    await visitor.signIn(operator)
+    for (const [i, text] of answers.entries()) {
+      await visitor.open(`/console/batches/${id}/lines/${i + 1}`)
+      await visitor.page.getByRole('button', { name: 'As written' }).waitFor()
+      const shown = await visitor.page.locator('.message.assistant .prose').first().textContent()
+      assert.equal(shown, text)
+    }
+  })
+
   test('batches are filtered by model', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     await visitor.signIn(operator)

@@ -4,12 +4,36 @@ import { marked, type Token, type Tokens } from 'marked'
 import type { ComponentChildren, VNode } from 'preact'
 import { CodeBlock } from './text.tsx'
 
+/** A longer text may take seconds to read, in which the page stands still. */
+const CHARACTERS_MAX = 20_000
+/** Elements in each other. */
+const DEPTH_MAX = 40
+
+/** A text that is too long, or nested too deeply, is shown as it was written. */
 export function Markdown({ text, label }: { text: string; label: string }): VNode {
+  const shown = text.length > CHARACTERS_MAX ? null : rendered(text, label)
   return (
-    <div class="markdown" dir="auto">
-      {elements(marked.lexer(text), label)}
+    <div class={shown === null ? 'prose' : 'markdown'} dir="auto">
+      {shown ?? text}
     </div>
   )
+}
+
+function rendered(text: string, label: string): ComponentChildren[] | null {
+  try {
+    const tokens = marked.lexer(text)
+    return depthOf(tokens) > DEPTH_MAX ? null : elements(tokens, label)
+  } catch {
+    return null
+  }
+}
+
+function depthOf(tokens: readonly Token[]): number {
+  const within = tokens.map((token): number => {
+    if (token.type === 'list') return depthOf((token as Tokens.List).items)
+    return 'tokens' in token && token.tokens ? depthOf(token.tokens) : 0
+  })
+  return 1 + within.reduce((most, depth) => Math.max(most, depth), 0)
 }
 
 function elements(tokens: readonly Token[] | undefined, label: string): ComponentChildren[] {
