@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Starts the command line: from the build, or in a clone whose sources have changed since, from these.
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readFileSync, statSync } from 'node:fs'
 import module from 'node:module'
 import { fileURLToPath } from 'node:url'
 
@@ -34,7 +34,10 @@ const ALLOCATOR = {
 // everything is compiled anew.
 const { XDG_CACHE_HOME, HOME } = process.env
 const caches = XDG_CACHE_HOME || (HOME && `${HOME}/.cache`)
-if (caches) process.env.NODE_COMPILE_CACHE ??= `${caches}/offpeak`
+if (caches && !process.env.NODE_COMPILE_CACHE) {
+  process.env.NODE_COMPILE_CACHE = `${caches}/offpeak`
+  closeToOthers(process.env.NODE_COMPILE_CACHE)
+}
 const startsService = ['serve', 'api', 'worker', 'run'].includes(process.argv[2] ?? '')
 const isStartedAnew = HEAP.every((flag) => process.execArgv.includes(flag))
 if (startsService && process.platform === 'linux' && !isStartedAnew)
@@ -55,8 +58,21 @@ if (['serve', 'api', 'worker'].includes(process.argv[2])) {
   })
 }
 if (process.env.NODE_COMPILE_CACHE) module.enableCompileCache()
+// Node makes it as open as the umask lets it.
+closeToOthers(module.getCompileCacheDir())
 const root = new URL('..', import.meta.url)
 await import(new URL(isBuilt() ? 'dist/main.js' : 'src/main.ts', root).href)
+
+/** Makes the folder, for this user alone whatever the umask is. Where it is not this user's, everything is compiled anew. */
+function closeToOthers(folder) {
+  if (!folder) return
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    chmodSync(folder, 0o700)
+  } catch {
+    process.env.NODE_DISABLE_COMPILE_CACHE = '1'
+  }
+}
 
 /** A package has no sources; in a clone, dist/ is as new as `npm ci` or `npm run build`, and stale once one of its sources has changed. */
 function isBuilt() {

@@ -1,9 +1,12 @@
 // Nobody else on the machine reads what a service stores: real processes under a umask that takes nothing away.
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { chmod, mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { backup } from '../../src/compose/admin-commands.ts'
 import { closeToOthers, openStores } from '../../src/compose/stores.ts'
 import type { Config } from '../../src/config/config.ts'
@@ -52,6 +55,15 @@ describe('what a service stores', { skip: process.platform === 'win32' && 'there
     const copy = join(service.folder, 'backup')
     await backup(service.config, copy)
     assert.deepEqual(await openPaths(copy), [])
+  })
+
+  test('includes the code that Node has compiled', async () => {
+    const cache = join(folder, 'cache')
+    const bin = fileURLToPath(new URL('../../bin/offpeak.js', import.meta.url))
+    await promisify(execFile)(process.execPath, [bin, 'status', '--help'], { env: { XDG_CACHE_HOME: cache } })
+    const folders = (await readdir(cache)).map((name) => join(cache, name))
+    assert.equal(folders.length, 1)
+    for (const name of [cache, ...folders]) assert.equal((await stat(name)).mode & 0o7777, FOLDER, name)
   })
 
   test('is closed at the start where an earlier version or a copy left it open', async () => {

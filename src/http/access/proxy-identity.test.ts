@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { describe, test } from 'node:test'
 import { type Answer, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { PROJECT_SCOPES } from '../../domain/api-key.ts'
@@ -59,6 +61,16 @@ describe('a person signed in by a trusted proxy', () => {
     // Node and fetch send and read headers as Latin-1, proxies as UTF-8.
     const bytes = Buffer.from('Zo\u00eb').toString('latin1')
     assert.equal((await who(server, { 'x-email': bytes })).json.person, 'Zo\u00eb')
+  })
+
+  test('is signed in by nobody where one of the headers comes twice', async () => {
+    await using server = await testServer({ signInProxy: RULES })
+    const socket = connect(server.port, '127.0.0.1')
+    const twice = 'x-groups: readers\r\nx-groups: platform\r\n'
+    socket.write(
+      `GET /v1/models HTTP/1.1\r\nhost: x\r\nx-email: a@example.com\r\n${twice}connection: close\r\n\r\n`,
+    )
+    assert.match(await text(socket), /^HTTP\/1\.1 401 /)
   })
 
   test('loses at the next call what the groups no longer give, and gets what they give now', async () => {

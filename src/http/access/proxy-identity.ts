@@ -67,7 +67,10 @@ export class ProxyIdentity {
     return this.#rules.sign_out
   }
 
-  /** Null where the request does not come from the proxy, or the proxy names no person, or more than one. */
+  /**
+   * Null where the request does not come from the proxy, or the proxy names no person, or more than one, or a header comes
+   * twice: one of the two may be the browser's own.
+   */
   personOf({ socket, headersDistinct }: Received): Person | null {
     const address = socket.remoteAddress ?? ''
     const family = isIP(address)
@@ -75,8 +78,10 @@ export class ProxyIdentity {
     const { header, groups_header } = this.#rules
     const [name = '', ...others] = textsOf(headersDistinct, header)
     if (others.length > 0 || name.length > NAME_CHARACTERS_MAX || !NAME.test(name)) return null
-    const groups = groups_header === null ? [] : textsOf(headersDistinct, groups_header)
-    return { name, groups: groups.flatMap((list) => list.split(',')).map((group) => group.trim()) }
+    const [groups = '', ...otherGroups] =
+      groups_header === null ? [] : textsOf(headersDistinct, groups_header)
+    if (otherGroups.length > 0) return null
+    return { name, groups: groups.split(',').map((group) => group.trim()) }
   }
 
   isMember(person: Person): boolean {
