@@ -520,6 +520,26 @@ describe('what is refused', () => {
       model('price: {input_per_mtok: 1, output_per_mtok: 1, cached_input_per_mtok: 2}'),
       'models[0].price.cached_input_per_mtok: is more than input_per_mtok',
     ],
+    [
+      model('price: {input_per_mtok: 1, output_per_mtok: 1, cache_write_per_mtok: -1}'),
+      'models[0].price.cache_write_per_mtok: expected USD per',
+    ],
+    [
+      model('price: {input_per_mtok: 1, output_per_mtok: 1, above: [{input_per_mtok: 2}]}'),
+      'models[0].price.above[0].prompt_tokens: is missing',
+    ],
+    [
+      model(
+        'price: {input_per_mtok: 1, output_per_mtok: 1, above: [{prompt_tokens: 9}, {prompt_tokens: 9}]}',
+      ),
+      'models[0].price.above[1].prompt_tokens: is not more than that of the step before',
+    ],
+    [
+      model(
+        'price: {input_per_mtok: 1, output_per_mtok: 1, above: [{prompt_tokens: 9, output_per_mtoken: 9}]}',
+      ),
+      'models[0].price.above[0].output_per_mtoken: ',
+    ],
     [model('spill: {when_down: 5}'), 'models[0].spill.when_down: expected a duration such as 60s, or off'],
     [
       upstream('type: openai, engine: {command: [serve]}'),

@@ -354,15 +354,38 @@ function type<T extends string>(name: T): Shape<T> {
   return Object.assign(oneOf([name]), { const: name })
 }
 
+/** Rates that a price need not have. */
+const CACHE_RATES = {
+  cached_input_per_mtok: optional(pricePicos),
+  cache_write_per_mtok: optional(pricePicos),
+  cache_write_1h_per_mtok: optional(pricePicos),
+}
+
+const PRICE_STEP = section({
+  prompt_tokens: integer(1),
+  input_per_mtok: optional(pricePicos),
+  output_per_mtok: optional(pricePicos),
+  ...CACHE_RATES,
+})
+
 const PRICE = checked(
   section({
     input_per_mtok: pricePicos,
     output_per_mtok: pricePicos,
-    cached_input_per_mtok: optional(pricePicos),
+    ...CACHE_RATES,
+    above: optional(
+      listOf(PRICE_STEP, 'a list of steps such as {prompt_tokens: 200000, input_per_mtok: 2.50}'),
+    ),
   }),
-  ({ input_per_mtok, cached_input_per_mtok }, problem) => {
+  ({ input_per_mtok, cached_input_per_mtok, above }, problem) => {
     if (cached_input_per_mtok !== null && cached_input_per_mtok > input_per_mtok)
-      problem(['cached_input_per_mtok'], 'is more than input_per_mtok, which projections assume')
+      problem(
+        ['cached_input_per_mtok'],
+        'is more than input_per_mtok; is it the price of cache_write_per_mtok?',
+      )
+    for (const [i, { prompt_tokens }] of (above ?? []).entries())
+      if (prompt_tokens <= (above?.[i - 1]?.prompt_tokens ?? 0))
+        problem(['above', i, 'prompt_tokens'], 'is not more than that of the step before')
   },
 )
 

@@ -3,7 +3,7 @@
 import { basename, resolve } from 'node:path'
 import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
-import { dearest, FREE, type Price } from '../domain/money.ts'
+import { dearest, FREE, type Price, type Rates } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
 import {
@@ -147,21 +147,36 @@ function dearestOf(
 ): { dearest?: Price } {
   const lowest = Math.min(...servers.map(({ tier }) => tier))
   const mayAnswer = servers.filter(({ tier }) => tier === lowest || when_down_ms !== null || when_at_risk)
-  if (mayAnswer.every(({ price }) => price === null)) return {}
+  const { above, cache_write_picos, cache_write_1h_picos } = own
+  const isFlat = (above ?? cache_write_picos ?? cache_write_1h_picos) === undefined
+  if (isFlat && mayAnswer.every(({ price }) => price === null)) return {}
   return { dearest: dearest(mayAnswer.map(({ price }) => price ?? own)) }
 }
 
-function priceOf({
-  input_per_mtok,
-  output_per_mtok,
-  cached_input_per_mtok,
-}: NonNullable<ModelShape['price']>): Price {
-  return {
-    input_picos: input_per_mtok,
-    output_picos: output_per_mtok,
-    ...(cached_input_per_mtok === null ? {} : { cached_input_picos: cached_input_per_mtok }),
-  }
+function priceOf({ above, ...rates }: NonNullable<ModelShape['price']>): Price {
+  const base = { input_picos: 0, output_picos: 0, ...ratesOf(rates) }
+  if (above === null) return base
+  let below: Rates = base
+  const steps = above.map(({ prompt_tokens, ...own }) => {
+    below = { ...below, ...ratesOf(own) }
+    return { ...below, prompt_tokens }
+  })
+  return { ...base, above: steps }
 }
+
+/** Those that are given. */
+function ratesOf(given: { [Name in keyof Rates as PerMtok<Name>]-?: number | null }): Partial<Rates> {
+  const picos: [keyof Rates, number | null][] = [
+    ['input_picos', given.input_per_mtok],
+    ['output_picos', given.output_per_mtok],
+    ['cached_input_picos', given.cached_input_per_mtok],
+    ['cache_write_picos', given.cache_write_per_mtok],
+    ['cache_write_1h_picos', given.cache_write_1h_per_mtok],
+  ]
+  return Object.fromEntries(picos.filter(([, rate]) => rate !== null))
+}
+
+type PerMtok<Name extends string> = Name extends `${infer Kind}_picos` ? `${Kind}_per_mtok` : never
 
 function upstreamOf(
   found: ModelShape['upstreams'][number],

@@ -1,7 +1,19 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import fc from 'fast-check'
-import { costNanos, FREE, NANOS_PER_USD, nanosFromUsd, picosPerToken, usd, usdLiteral } from './money.ts'
+import {
+  costNanos,
+  dearest,
+  FREE,
+  isDearer,
+  NANOS_PER_USD,
+  nanosFromUsd,
+  partsWithin,
+  picosPerToken,
+  ratesAt,
+  usd,
+  usdLiteral,
+} from './money.ts'
 
 const tokens = fc.integer({ min: 0, max: 10_000_000 })
 const picos = fc.integer({ min: 0, max: 10 ** 9 })
@@ -119,3 +131,61 @@ describe('amounts in USD', () => {
 function sum(amounts: readonly number[]): number {
   return amounts.reduce((total, amount) => total + amount, 0)
 }
+
+describe('rates by kind and by length', () => {
+  const flat = { input_picos: 1_000_000, output_picos: 4_000_000 }
+  const write = { ...flat, cached_input_picos: 100_000, cache_write_picos: 1_250_000 }
+  const steps = [
+    { ...write, prompt_tokens: 128_000, input_picos: 2_000_000 },
+    { ...write, prompt_tokens: 200_000, output_picos: 8_000_000, cache_write_1h_picos: 3_000_000 },
+  ]
+
+  test('tokens read from a cache and written to it have rates of their own, or those of the input', () => {
+    const parts = { cached_tokens: 100, cache_write_tokens: 50, cache_write_1h_tokens: 20 }
+    assert.equal(costNanos(200, 10, flat, parts), 240_000)
+    assert.equal(costNanos(200, 10, write, parts), 50_000 + 10_000 + 62_500 + 40_000)
+    const hour = { ...write, cache_write_1h_picos: 2_000_000 }
+    assert.equal(costNanos(200, 10, hour, parts), 50_000 + 10_000 + 37_500 + 40_000 + 40_000)
+  })
+
+  test('a prompt above a step has all rates of that step', () => {
+    const price = { ...write, above: steps }
+    assert.deepEqual(
+      [0, 128_000, 128_001, 200_000, 200_001].map((tokens) => ratesAt(price, tokens)),
+      [price, price, steps[0], steps[0], steps[1]],
+    )
+  })
+
+  test('the dearest price has the dearest kind of input, and never falls with the length', () => {
+    const dear = dearest([flat, { ...write, above: steps }, { ...flat, output_picos: 5_000_000 }])
+    assert.deepEqual(dear, {
+      input_picos: 1_250_000,
+      output_picos: 5_000_000,
+      above: [
+        { prompt_tokens: 128_000, input_picos: 2_000_000, output_picos: 5_000_000 },
+        { prompt_tokens: 200_000, input_picos: 3_000_000, output_picos: 8_000_000 },
+      ],
+    })
+    assert.deepEqual(dearest([flat]), flat)
+    assert.deepEqual(dearest([]), FREE)
+    const { above, ...base } = dear
+    assert.ok(isDearer(dear, base) && !isDearer(base, dear) && !isDearer(dear, dear))
+    const moved = {
+      ...base,
+      above: above?.map((step) => ({ ...step, prompt_tokens: step.prompt_tokens - 1 })),
+    }
+    assert.ok(isDearer(moved, dear) && !isDearer(dear, moved))
+  })
+
+  test('parts are no more than the tokens that they are part of', () => {
+    const within = { prompt_tokens: 10, completion_tokens: 5 }
+    const parts = { cached_tokens: 9, cache_write_tokens: 4, cache_write_1h_tokens: 7, reasoning_tokens: 8 }
+    assert.deepEqual(partsWithin(within, parts), {
+      cached_tokens: 6,
+      cache_write_tokens: 4,
+      cache_write_1h_tokens: 4,
+      reasoning_tokens: 5,
+    })
+    assert.deepEqual(partsWithin(within, {}), {})
+  })
+})

@@ -6,24 +6,63 @@ import type { LimitMetric } from './limit.ts'
 export const NANOS_PER_USD = 1_000_000_000
 const PICOS_PER_NANO = 1000
 
-/** A model's price; pico-dollars per token. */
-export interface Price {
+/** What tokens cost; pico-dollars per token. Absent: prompt tokens of that kind cost as much as others. */
+export interface Rates {
   input_picos: number
   output_picos: number
-  /** Of prompt tokens that the server took from its cache; absent where they cost the same. */
+  /** Of prompt tokens that the server took from its cache. */
   cached_input_picos?: number | undefined
+  /** Of prompt tokens that the server wrote to its cache. */
+  cache_write_picos?: number | undefined
+  /** Of those that it keeps for an hour; absent: as much as other writes. */
+  cache_write_1h_picos?: number | undefined
+}
+
+/** A price of a model. */
+export interface Price extends Rates {
+  /** The rates of requests with longer prompts, the shortest of them first. Each step has all rates that hold there. */
+  above?: readonly PriceStep[] | undefined
+}
+
+interface PriceStep extends Rates {
+  /** Prompts of more tokens have these rates, for all tokens of the request. */
+  prompt_tokens: number
 }
 
 export const FREE: Price = { input_picos: 0, output_picos: 0 }
 
-export interface TokenUsage {
+export interface TokenUsage extends TokenParts {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
-  /** Of the prompt, those that the server took from its cache; absent: none. */
+}
+
+/** Parts of a usage; absent: none. */
+export interface TokenParts {
+  /** Of the prompt, those that the server took from its cache. */
   cached_tokens?: number | undefined
-  /** Of the completion, those that the model thought with; absent: none. */
+  /** Of the prompt, those that the server wrote to its cache. */
+  cache_write_tokens?: number | undefined
+  /** Of `cache_write_tokens`, those that it keeps for an hour. */
+  cache_write_1h_tokens?: number | undefined
+  /** Of the completion, those that the model thought with. */
   reasoning_tokens?: number | undefined
+}
+
+/** Each part that there is, no more than the tokens that it is a part of. */
+export function partsWithin(
+  { prompt_tokens, completion_tokens }: Pick<TokenUsage, 'prompt_tokens' | 'completion_tokens'>,
+  { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0, reasoning_tokens = 0 }: TokenParts,
+): TokenParts {
+  const written = Math.min(cache_write_tokens, prompt_tokens)
+  // A token is not both read and written; writing is dearer.
+  const cached = Math.min(cached_tokens, prompt_tokens - written)
+  return {
+    ...(cached > 0 && { cached_tokens: cached }),
+    ...(written > 0 && { cache_write_tokens: written }),
+    ...(cache_write_1h_tokens > 0 && { cache_write_1h_tokens: Math.min(cache_write_1h_tokens, written) }),
+    ...(reasoning_tokens > 0 && { reasoning_tokens: Math.min(reasoning_tokens, completion_tokens) }),
+  }
 }
 
 export const NO_TOKENS: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
@@ -34,6 +73,8 @@ export function addTokens(a: TokenUsage, b: TokenUsage): TokenUsage {
     completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
     total_tokens: sumOf(a.total_tokens, b.total_tokens),
     cached_tokens: sumOf(a.cached_tokens ?? 0, b.cached_tokens ?? 0),
+    cache_write_tokens: sumOf(a.cache_write_tokens ?? 0, b.cache_write_tokens ?? 0),
+    cache_write_1h_tokens: sumOf(a.cache_write_1h_tokens ?? 0, b.cache_write_1h_tokens ?? 0),
     reasoning_tokens: sumOf(a.reasoning_tokens ?? 0, b.reasoning_tokens ?? 0),
   }
 }
@@ -46,36 +87,65 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** A price at which any tokens cost no less than at each of `prices`; FREE if there are none. */
-export function dearest(prices: readonly Price[]): Price {
-  return prices.reduce(
-    (most, { input_picos, output_picos }) => ({
-      input_picos: Math.max(most.input_picos, input_picos),
-      output_picos: Math.max(most.output_picos, output_picos),
-    }),
-    FREE,
-  )
+/** The rates of a request whose prompt has so many tokens. */
+export function ratesAt(price: Price, prompt_tokens: number): Rates {
+  return price.above?.findLast((step) => prompt_tokens > step.prompt_tokens) ?? price
 }
 
 /**
- * The cost of one line, in nano-dollars; at most the largest exact number. `cached_tokens`: those of the prompt that
- * cost `cached_input_picos`.
+ * A price at which any tokens cost no less than at each of `prices`, whatever the kind of the prompt's tokens, and a longer
+ * prompt no less than a shorter one; FREE if there are none.
  */
+export function dearest(prices: readonly Price[]): Price {
+  const steps = prices.flatMap(({ above = [] }) => above)
+  const most = (prompt_tokens: number): Rates => {
+    const rates = [...prices, ...steps.filter((step) => step.prompt_tokens <= prompt_tokens)]
+    return {
+      input_picos: Math.max(0, ...rates.map(inputPicosMax)),
+      output_picos: Math.max(0, ...rates.map(({ output_picos }) => output_picos)),
+    }
+  }
+  const bounds = [...new Set(steps.map(({ prompt_tokens }) => prompt_tokens))].sort((a, b) => a - b)
+  const above = bounds.map((prompt_tokens) => ({ prompt_tokens, ...most(prompt_tokens) }))
+  return above.length === 0 ? most(0) : { ...most(0), above }
+}
+
+function inputPicosMax(rates: Rates): number {
+  const { input_picos, cached_input_picos = 0, cache_write_picos = 0, cache_write_1h_picos = 0 } = rates
+  return Math.max(input_picos, cached_input_picos, cache_write_picos, cache_write_1h_picos)
+}
+
+/** Whether a prompt of some length costs more at one of two prices that projections use than at the other. */
+export function isDearer(one: Price, other: Price): boolean {
+  const lengths = [0, ...(one.above ?? []).map(({ prompt_tokens }) => prompt_tokens + 1)]
+  return lengths.some((length) => {
+    const [a, b] = [ratesAt(one, length), ratesAt(other, length)]
+    return a.input_picos > b.input_picos || a.output_picos > b.output_picos
+  })
+}
+
+const NO_PARTS: TokenParts = {}
+
+/** The cost of one line, in nano-dollars; at most the largest exact number. `parts`: those of the prompt with their own rates. */
 export function costNanos(
   prompt_tokens: number,
   completion_tokens: number,
-  price: Price,
-  cached_tokens = 0,
+  rates: Rates,
+  parts = NO_PARTS,
 ): number {
-  const { input_picos, output_picos, cached_input_picos = input_picos } = price
-  const cached = Math.min(cached_tokens, prompt_tokens)
-  const picos =
-    (prompt_tokens - cached) * input_picos + cached * cached_input_picos + completion_tokens * output_picos
+  const { input_picos, output_picos, cached_input_picos = input_picos } = rates
+  const { cache_write_picos = input_picos, cache_write_1h_picos = cache_write_picos } = rates
+  const { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0 } = parts
+  const amounts: readonly (readonly [tokens: number, picos: number])[] = [
+    [prompt_tokens - cached_tokens - cache_write_tokens, input_picos],
+    [cached_tokens, cached_input_picos],
+    [cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
+    [cache_write_1h_tokens, cache_write_1h_picos],
+    [completion_tokens, output_picos],
+  ]
+  const picos = amounts.reduce((sum, [tokens, rate]) => sum + tokens * rate, 0)
   if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
-  const exact =
-    BigInt(prompt_tokens - cached) * BigInt(input_picos) +
-    BigInt(cached) * BigInt(cached_input_picos) +
-    BigInt(completion_tokens) * BigInt(output_picos)
+  const exact = amounts.reduce((sum, [tokens, rate]) => sum + BigInt(tokens) * BigInt(rate), 0n)
   return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
 }
 

@@ -1,7 +1,6 @@
 // Estimates token counts without a tokenizer, for projections and where a server reports no usage. The bytes per
 // token depend on the model and on the prompts, so they are learned from the usage that servers report.
-import type { TokenUsage } from './money.ts'
-import { atMost } from './money.ts'
+import { atMost, partsWithin, type TokenUsage } from './money.ts'
 
 /** Bytes of UTF-8 per token of running text, as byte-pair encodings average over English and code. */
 const BYTES_PER_TOKEN = 4
@@ -135,12 +134,6 @@ export function boundUsage(reported: TokenUsage, bounds: LineBounds): TokenUsage
     completion_tokens === reported.completion_tokens &&
     total_tokens === reported.total_tokens
   if (isPossible) return reported
-  const { cached_tokens = 0, reasoning_tokens = 0 } = reported
-  return {
-    prompt_tokens,
-    completion_tokens,
-    total_tokens,
-    ...(cached_tokens > 0 ? { cached_tokens: Math.min(cached_tokens, prompt_tokens) } : {}),
-    ...(reasoning_tokens > 0 ? { reasoning_tokens: Math.min(reasoning_tokens, completion_tokens) } : {}),
-  }
+  const counts = { prompt_tokens, completion_tokens, total_tokens }
+  return { ...counts, ...partsWithin(counts, reported) }
 }

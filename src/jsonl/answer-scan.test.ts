@@ -171,6 +171,7 @@ test('the prompt of a message is its new tokens and those of the cache, read and
     completion_tokens: 5,
     total_tokens: 128,
     cached_tokens: 20,
+    cache_write_tokens: 100,
     reasoning_tokens: 4,
   })
   assert.deepEqual(usageOf(`{"cache_read_input_tokens":null,${own}}`)?.usage, {
@@ -314,6 +315,51 @@ test('usage is read as each provider reports it', () => {
     completion_tokens: 2,
     total_tokens: 12,
     cached_tokens: 10,
+  })
+})
+
+test('what a provider wrote to its cache is read under each of its names, by how long it is kept', () => {
+  const kept = { ephemeral_5m_input_tokens: 30, ephemeral_1h_input_tokens: 20 }
+  const cases: [provider: string, reported: object, written: number, hour?: number][] = [
+    ['OpenAI', { prompt_tokens_details: { cached_tokens: 5, cache_write_tokens: 50 } }, 50],
+    [
+      'LiteLLM',
+      {
+        cache_creation_input_tokens: 50,
+        prompt_tokens_details: { cache_creation_tokens: 50, cache_creation_token_details: kept },
+      },
+      50,
+      20,
+    ],
+    [
+      'DashScope',
+      {
+        prompt_tokens_details: {
+          cache_creation_input_tokens: 50,
+          cache_creation: { ephemeral_5m_input_tokens: 50 },
+        },
+      },
+      50,
+    ],
+    ['the split alone', { cache_creation: kept }, 50, 20],
+    [
+      'more than the prompt, beside a total that has no more',
+      { total_tokens: 105, cache_creation_input_tokens: 50, cached_tokens: 90 },
+      50,
+    ],
+  ]
+  for (const [provider, reported, written, hour] of cases) {
+    const usage = JSON.stringify({ prompt_tokens: 100, completion_tokens: 5, ...reported })
+    const found = scan(`{${CHOICES},"usage":${usage}}`)?.usage
+    assert.deepEqual([found?.cache_write_tokens, found?.cache_write_1h_tokens], [written, hour], provider)
+  }
+  const message = `{"content":[],"usage":${JSON.stringify({ input_tokens: 3, output_tokens: 5, cache_creation_input_tokens: 50, cache_creation: kept })}}`
+  assert.deepEqual(scanner.scan(Buffer.from(message), '/v1/messages')?.usage, {
+    prompt_tokens: 53,
+    completion_tokens: 5,
+    total_tokens: 58,
+    cache_write_tokens: 50,
+    cache_write_1h_tokens: 20,
   })
 })
 

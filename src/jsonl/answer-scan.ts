@@ -7,7 +7,7 @@ import {
   type EndpointPath,
   endpointOf,
 } from '../domain/endpoint.ts'
-import type { TokenUsage } from '../domain/money.ts'
+import { partsWithin, type TokenUsage } from '../domain/money.ts'
 import { type JsonKind, JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 
 export interface Answer {
@@ -433,7 +433,8 @@ export class AnswerScanner {
     let completion_tokens = output === null ? 0 : this.#output_tokens
     if (input === null || completion_tokens === null) return null
     const { cached, written, written_5m, written_1h, reasoning } = this.#parts
-    const cache = cached + Math.max(written, written_5m + written_1h)
+    const cache_write_tokens = Math.max(written, written_5m + written_1h)
+    const cache = cached + cache_write_tokens
     const rest = total - input - completion_tokens
     // Some servers that chat leave the cache out of the prompt. One sums it over the choices, so that it exceeds the prompt.
     const isBeside =
@@ -446,11 +447,10 @@ export class AnswerScanner {
     if (output !== null && (reasoning > completion_tokens || total >= sum + reasoning))
       completion_tokens += reasoning
     const total_tokens = Math.max(total, prompt_tokens + completion_tokens)
-    const usage: TokenUsage = { prompt_tokens, completion_tokens, total_tokens }
-    // No more of each than there are, whatever the server says.
-    if (cached > 0) usage.cached_tokens = Math.min(cached, prompt_tokens)
-    if (reasoning > 0) usage.reasoning_tokens = Math.min(reasoning, completion_tokens)
-    return usage
+    const counts = { prompt_tokens, completion_tokens, total_tokens }
+    if (cache + reasoning === 0) return counts
+    const parts = { cached_tokens: cached, cache_write_tokens, cache_write_1h_tokens: written_1h }
+    return { ...counts, ...partsWithin(counts, { ...parts, reasoning_tokens: reasoning }) }
   }
 
   /** Whether the counts that were reported are those of `usage`. */

@@ -12,14 +12,7 @@ import { checkLine } from './check-line.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
-import {
-  choicesOf,
-  projectedSpend,
-  projectPrompt,
-  projectTokens,
-  promptOf,
-  withReasks,
-} from './projection.ts'
+import { choicesOf, projectLines, projectPrompt, projectTokens, promptOf, promptReach } from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -130,7 +123,7 @@ function chunkLine(
   const { body, bytes } = scanned
   const model = body.model === null ? undefined : models.get(body.model)
   const once = model ? projectTokens(scanned, model) : { input_tokens: 0, output_tokens_max: 0 }
-  const all = withReasks(once, defaults.reask, 1)
+  const all = projectLines(once, model, defaults.reask, 1, promptReach(body))
   const prompt = promptOf(body)
   const own = scanned.metadata
   const entity = entityOf(own, defaults.metadata, defaults.header_entity)
@@ -148,13 +141,13 @@ function chunkLine(
     prompt: promptSpan(body),
     endpoint: scanned.url,
     input_tokens: model ? projectPrompt(body, model) : 0,
-    input_tokens_max: all.input_tokens,
+    input_tokens_max: all.tokens.input_tokens,
     output_tokens_max: once.output_tokens_max,
     prompt_bytes: prompt.exact_tokens > 0 || body.unseen ? null : prompt.bytes,
     isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
-    projected: projectedSpend(all, model),
+    projected: all.spend,
     fault: checkLine(scanned, models, defaults.endpoint),
   }
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { Reask } from '../domain/batch.ts'
 import type { Model } from '../domain/model.ts'
 import { FREE } from '../domain/money.ts'
+import { REPAIR_TOKENS_MAX } from './ask-again.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
-import { addLine, emptySums, projectSums, projectTokens } from './projection.ts'
+import { addLine, emptySums, partsOf, projectLines, projectSums, projectTokens } from './projection.ts'
 
 const model: Model = {
   id: 'm',
@@ -87,7 +89,7 @@ test('the sums of a group project as its lines do, on any model', () => {
   const lines = [...bodies, { web_search_options: {} }].map(lineOf)
   const sums = emptySums('m', null)
   for (const line of lines) addLine(sums, line.body)
-  assert.equal(sums.lines, 6)
+  assert.deepEqual([sums.lines, sums.longer?.map(({ lines }) => lines)], [5, [1]])
   for (const on of [model, unbounded]) {
     const each = lines.map((line) => projectTokens(line, on))
     assert.deepEqual(projectSums(sums, on), {
@@ -95,6 +97,27 @@ test('the sums of a group project as its lines do, on any model', () => {
       output_tokens_max: each.reduce((sum, tokens) => sum + tokens.output_tokens_max, 0),
     })
   }
+})
+
+test('lines with long prompts are summed by what their prompts may reach, so that each has its own price', () => {
+  const sums = emptySums('m', null)
+  const ofBytes = (bytes: number) => lineOf({ messages: [{ role: 'user', content: 'x'.repeat(bytes) }] }).body
+  for (const bytes of [10, 10, 100_000, 110_000, 600_000]) addLine(sums, ofBytes(bytes))
+  const parts = partsOf(sums).map(({ lines, reach = 0 }) => [lines, Math.floor(reach / 1_000)])
+  assert.deepEqual(parts, [
+    [2, 4],
+    [2, 114],
+    [1, 604],
+  ])
+  const step = { prompt_tokens: 200_000, input_picos: 2_000_000, output_picos: 0 }
+  const price = { input_picos: 1_000_000, output_picos: 0, above: [step] }
+  const spend = (input_tokens: number, reach: number, reask: Reask | null = null) =>
+    projectLines({ input_tokens, output_tokens_max: 0 }, { ...model, price }, reask, 1, reach).spend
+      .cost_nanos
+  assert.deepEqual([spend(10, 200_000), spend(10, 200_001)], [10_000, 20_000])
+  // A repair has the answer and its defect besides.
+  const repair = spend(10, 199_900, { max: 1, mode: 'repair' })
+  assert.equal(repair, 2 * (20 + REPAIR_TOKENS_MAX) * 1_000)
 })
 
 test('a prompt with parts that only the server sees has the whole window of its model', () => {

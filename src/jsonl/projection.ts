@@ -4,11 +4,12 @@
 import type { ChunkSpan, Reask } from '../domain/batch.ts'
 import type { FieldRole } from '../domain/endpoint.ts'
 import { type Model, projectedPrice } from '../domain/model.ts'
-import { atMost, costNanos, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
+import { atMost, COUNT_MAX, costNanos, NO_SPEND, ratesAt, type Spend, sumOf } from '../domain/money.ts'
 import { estimateTokens, projectedTokens, windowOf } from '../domain/tokens.ts'
 import { REPAIR_TOKENS_MAX } from './ask-again.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, Field } from './line-scan-body.ts'
+import { IMAGE_TOKENS } from './prompt-bound.ts'
 
 interface ProjectedTokens {
   /** Estimated; of a prompt with unseen parts, a whole window. */
@@ -34,7 +35,14 @@ export interface TokenSums {
   output_tokens_max_given: number
   /** Over the lines that set neither: the sum of their `n`, to be multiplied by the model's max_output_tokens. */
   open_choices: number
+  /** The most tokens that the prompt of one of the lines may have; absent in indexes of earlier versions: any number. */
+  reach?: number
+  /** The sums of lines with long prompts, which are in none of the above: by their reach, since prices go by it. */
+  longer?: TokenSums[]
 }
+
+/** Prices step up at longer prompts than this. */
+const LONG_TOKENS_MIN = 32_768
 
 /** What a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
 const MEDIA_PART_TOKENS = 1000
@@ -67,12 +75,16 @@ export function emptySums(model: string | null, entity: string | null): TokenSum
     exact_tokens: 0,
     output_tokens_max_given: 0,
     open_choices: 0,
+    reach: 0,
   }
 }
 
 /** Adds one line to the sums of its group. */
-export function addLine(sums: TokenSums, body: BodyFacts): void {
+export function addLine(group: TokenSums, body: BodyFacts): void {
   const output = outputTokensGiven(body)
+  const reach = promptReach(body)
+  const sums = reach > LONG_TOKENS_MIN ? longerSums(group, reach) : group
+  sums.reach = Math.max(sums.reach ?? 0, reach)
   sums.lines++
   if (body.unseen) sums.unseen_lines = (sums.unseen_lines ?? 0) + 1
   else {
@@ -84,8 +96,54 @@ export function addLine(sums: TokenSums, body: BodyFacts): void {
   else sums.output_tokens_max_given = atMost(sums.output_tokens_max_given + output * choicesOf(body))
 }
 
+/** The sums of the lines whose reach is between the same powers of two. */
+function longerSums(group: TokenSums, reach: number): TokenSums {
+  group.longer ??= []
+  const power = (tokens = 0): number => Math.ceil(Math.log2(tokens))
+  const found = group.longer.find((one) => power(one.reach) === power(reach))
+  if (found !== undefined) return found
+  const sums = emptySums(group.model, group.entity)
+  group.longer.push(sums)
+  return sums
+}
+
+/** The most tokens that the prompt of a line may have, in any tokenizer and with any chat template (prompt-bound.ts). */
+export function promptReach(body: BodyFacts): number {
+  const { endpoint, found, messages, span, unseen } = body
+  if (unseen) return COUNT_MAX
+  const { bytes, inputs } = promptOf(body)
+  let reach = Math.max(bytes, span.end - span.start) + endpoint.templateTokensMax * inputs
+  reach += messages.media_parts * IMAGE_TOKENS
+  for (const { name, texts, start, end } of found) {
+    reach += (texts?.media_parts ?? 0) * IMAGE_TOKENS
+    if (WRITTEN_TWICE.includes(name)) reach += end - start
+  }
+  return atMost(reach)
+}
+
+/** Fields that templates write anew. */
+const WRITTEN_TWICE: readonly string[] = ['tools', 'response_format', 'text', 'output_config']
+
+/** The sums of a group by the reach of its lines. */
+export function partsOf({ longer = [], ...sums }: TokenSums): TokenSums[] {
+  return [sums, ...longer]
+}
+
 /** What the lines of one group may use at most on `model`. */
-export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
+export function projectSums(group: TokenSums, model: Model): ProjectedTokens {
+  return partsOf(group)
+    .map((sums) => projectPart(sums, model))
+    .reduce(plusTokens)
+}
+
+export function plusTokens(a: ProjectedTokens, b: ProjectedTokens): ProjectedTokens {
+  return {
+    input_tokens: sumOf(a.input_tokens, b.input_tokens),
+    output_tokens_max: sumOf(a.output_tokens_max, b.output_tokens_max),
+  }
+}
+
+function projectPart(sums: TokenSums, model: Model): ProjectedTokens {
   const { unseen_lines = 0 } = sums
   const open = sums.open_choices * (model.max_output_tokens ?? 0)
   // Each line is rounded up on its own.
@@ -98,7 +156,7 @@ export function projectSums(sums: TokenSums, model: Model): ProjectedTokens {
 }
 
 /** What all attempts at such lines may use, which `reask` allows. A repair sends an answer along, and what is wrong with it. */
-export function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number): ProjectedTokens {
+function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number): ProjectedTokens {
   if (reask === null) return tokens
   const { max, mode } = reask
   const { input_tokens, output_tokens_max } = tokens
@@ -114,15 +172,28 @@ export function repairTokensMax(output_tokens_max: number, lines = 1): number {
   return output_tokens_max + lines * REPAIR_TOKENS_MAX
 }
 
-/** The projected spend of such tokens; nothing where the model is unknown, since the line then fails alone. */
-export function projectedSpend(
-  { input_tokens, output_tokens_max }: ProjectedTokens,
+/**
+ * The projected tokens and spend of such lines, all attempts at them included; nothing where the model is unknown, since the
+ * line then fails alone. `reach`: what each of their prompts may have at most.
+ */
+export function projectLines(
+  once: ProjectedTokens,
   model: Model | undefined,
-): Spend {
-  if (!model) return NO_SPEND
+  reask: Reask | null,
+  lines: number,
+  reach: number,
+): { tokens: ProjectedTokens; spend: Spend } {
+  const tokens = withReasks(once, reask, lines)
+  if (!model) return { tokens, spend: NO_SPEND }
+  const { input_tokens, output_tokens_max } = tokens
+  const repair = reask?.mode === 'repair' ? repairTokensMax(once.output_tokens_max, lines) : 0
+  const rates = ratesAt(projectedPrice(model), reach + repair)
   return {
-    cost_nanos: costNanos(input_tokens, output_tokens_max, projectedPrice(model)),
-    tokens: sumOf(input_tokens, output_tokens_max),
+    tokens,
+    spend: {
+      cost_nanos: costNanos(input_tokens, output_tokens_max, rates),
+      tokens: sumOf(input_tokens, output_tokens_max),
+    },
   }
 }
 

@@ -18,7 +18,7 @@ import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { Span } from './json-scan.ts'
 
 /** The most that is known of is 48,000. */
-const IMAGE_TOKENS = 65_536
+export const IMAGE_TOKENS = 65_536
 const FILE_TOKENS = 2 ** 40
 const UNSEEN = Number.POSITIVE_INFINITY
 const IMAGES = ['image_url', 'input_image', 'image']

@@ -6,14 +6,15 @@ import type { Reask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import { addSpend, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
+import { addSpend, COUNT_MAX, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import {
   type FileIndex,
-  projectedSpend,
+  partsOf,
+  plusTokens,
+  projectLines,
   projectSums,
   type TokenSums,
-  withReasks,
 } from '../jsonl/projection.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
@@ -171,15 +172,18 @@ function projectGroup(
   reask: Reask | null,
 ): ProjectedGroup {
   const model = sums.model === null ? undefined : models.get(sums.model)
-  const once = model ? projectSums(sums, model) : { input_tokens: 0, output_tokens_max: 0 }
-  const tokens = withReasks(once, reask, sums.lines)
+  const sizes = partsOf(sums)
+  const parts = sizes.map((part) => {
+    const once = model ? projectSums(part, model) : { input_tokens: 0, output_tokens_max: 0 }
+    return projectLines(once, model, reask, part.lines, part.reach ?? COUNT_MAX)
+  })
   return {
     model: sums.model,
     entity,
-    lines: sums.lines,
-    ...tokens,
+    lines: sizes.reduce((sum, { lines }) => sum + lines, 0),
+    ...parts.map(({ tokens }) => tokens).reduce(plusTokens),
     bytes_per_token: bytesPerToken(model?.seen),
-    spend: projectedSpend(tokens, model),
+    spend: parts.reduce((sum, { spend }) => plus(sum, spend), NO_SPEND),
     priced: model?.priced ?? false,
   }
 }

@@ -25,7 +25,7 @@ export interface SharedFrom {
 type NamedLine = Pick<ChunkLine, 'line' | 'custom_id_json' | 'endpoint'>
 
 /** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
-export const RESULT_BYTES_MAX = 600
+export const RESULT_BYTES_MAX = 800
 
 /** A member with the comma behind it; '' for a line that was sent itself. */
 function sharedFromJson(from: SharedFrom | null): string {
@@ -104,9 +104,10 @@ function writeCost(
     writeCount(out, input, usage.prompt_tokens)
     if (output !== null) writeCount(out, output, usage.completion_tokens)
     writeCount(out, 'total_tokens', usage.total_tokens)
-    const { cached_tokens = 0, reasoning_tokens = 0 } = usage
-    if (cached_tokens > 0) out.ascii(`"${input}_details":{"cached_tokens":${cached_tokens}},`)
-    if (reasoning_tokens > 0) out.ascii(`"${output}_details":{"reasoning_tokens":${reasoning_tokens}},`)
+    const { cached_tokens, cache_write_tokens, reasoning_tokens } = usage
+    if ((cached_tokens ?? cache_write_tokens ?? 0) > 0)
+      out.ascii(`"${input}_details":${JSON.stringify({ cached_tokens, cache_write_tokens })},`)
+    if (reasoning_tokens) out.ascii(`"${output}_details":${JSON.stringify({ reasoning_tokens })},`)
   }
   if (kind !== 'cost') out.ascii('"cost_usd":')
   out.usd(cost_nanos)
@@ -176,7 +177,7 @@ export interface LineEnd {
 }
 
 /** Bytes that a record has at most beside the texts that `recordTextBytes` counts. */
-export const RECORD_BYTES_MAX = 1_200
+export const RECORD_BYTES_MAX = 1_300
 const ATTEMPT_BYTES_MAX = 200
 
 /** More bytes than all texts of the record take. */
@@ -268,16 +269,21 @@ function writeAttempts(out: ByteWriter, { listed, omitted }: LineAttempts): void
   if (omitted > 0) out.ascii(`,"attempts_omitted":${omitted}`)
 }
 
+const PARTS = [
+  ...['cached_tokens', 'cache_write_tokens', 'cache_write_1h_tokens', 'reasoning_tokens'],
+] as const
+
 function writeUsage(out: ByteWriter, usage: TokenUsage): void {
-  const { cached_tokens = 0, reasoning_tokens = 0 } = usage
   out.ascii('{"prompt_tokens":')
   out.count(usage.prompt_tokens)
   out.ascii(',"completion_tokens":')
   out.count(usage.completion_tokens)
   out.ascii(',"total_tokens":')
   out.count(usage.total_tokens)
-  if (cached_tokens > 0) out.ascii(`,"cached_tokens":${cached_tokens}`)
-  if (reasoning_tokens > 0) out.ascii(`,"reasoning_tokens":${reasoning_tokens}`)
+  for (const part of PARTS) {
+    const count = usage[part]
+    if (count) out.ascii(`,"${part}":${count}`)
+  }
   out.ascii('}')
 }
 

@@ -5,7 +5,15 @@ import { dayOf } from '../domain/days.ts'
 import { endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { addTokens, costNanos, FREE, NO_TOKENS, type Price, type TokenUsage } from '../domain/money.ts'
+import {
+  addTokens,
+  costNanos,
+  FREE,
+  NO_TOKENS,
+  type Price,
+  ratesAt,
+  type TokenUsage,
+} from '../domain/money.ts'
 import { boundUsage, estimateTokens, type LineBounds, withoutZeros } from '../domain/tokens.ts'
 import type { Answer, CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
@@ -150,9 +158,9 @@ function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, ear
 
 /** `model` is undefined if nothing is known of it: what it answers is free. */
 function costOf(usage: TokenUsage, upstream: { price: Price | null }, model: BilledModel): number {
-  const { prompt_tokens, completion_tokens, cached_tokens } = usage
+  const { prompt_tokens, completion_tokens } = usage
   const price = upstream.price ?? model?.price ?? FREE
-  return costNanos(prompt_tokens, completion_tokens, price, cached_tokens)
+  return costNanos(prompt_tokens, completion_tokens, ratesAt(price, prompt_tokens), usage)
 }
 
 /** Only answered lines cost anything, and what all their answers cost. `attempts`: all of them, the answered one last. */

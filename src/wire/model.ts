@@ -5,6 +5,14 @@ import { amount, arrayOf, count, flag, object, orNull, text, timestamp } from '.
 
 const TokensOrNull = orNull(Type.Integer({ minimum: 1 }))
 
+const RATES = {
+  input_per_mtok: amount(),
+  output_per_mtok: amount(),
+  cached_input_per_mtok: Type.Optional(amount('Of prompt tokens that the server took from its cache.')),
+  cache_write_per_mtok: Type.Optional(amount('Of prompt tokens that the server wrote to its cache.')),
+  cache_write_1h_per_mtok: Type.Optional(amount('Of those that it keeps for an hour.')),
+}
+
 export const ModelObject = object(
   'Model',
   {
@@ -24,9 +32,13 @@ export const ModelObject = object(
       'The endpoints of batches that it serves.',
     ),
     pricing: Type.Object({
-      input_per_mtok: amount(),
-      output_per_mtok: amount(),
-      cached_input_per_mtok: Type.Optional(amount('Of prompt tokens that the server took from its cache.')),
+      ...RATES,
+      above: Type.Optional(
+        arrayOf(
+          Type.Object({ prompt_tokens: count(), ...RATES }),
+          'The prices of requests whose prompt has more tokens than `prompt_tokens`, for all their tokens.',
+        ),
+      ),
       currency: Type.Literal('USD'),
       configured: flag('False: no price is set, so lines of this model cost nothing.'),
     }),

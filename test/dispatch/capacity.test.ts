@@ -8,7 +8,7 @@ interface LineRecord {
   upstream?: string
   tier?: number
   attempts: { upstream: string; tier: number; status: number | null }[]
-  usage: { cached_tokens?: number; reasoning_tokens?: number }
+  usage: Record<string, number | undefined>
   cost_usd: number
 }
 
@@ -130,6 +130,83 @@ test('prompt tokens from the cache of a server cost what the configuration says,
   const [answer] = await service.lines(batch.output_file_id)
   const record = await service.json<LineRecord>('GET', `/v1/requests/${answer?.id}`)
   assert.deepEqual([record.usage.cached_tokens, record.usage.reasoning_tokens], [900, 40])
+})
+
+test('what a server writes to its cache, and long prompts, cost what the configuration says', async () => {
+  const writes = {
+    cached_tokens: 100,
+    cache_write_tokens: 50,
+    cache_creation: { ephemeral_1h_input_tokens: 20 },
+  }
+  const usages: Record<string, object> = {
+    short: { prompt_tokens: 1000, completion_tokens: 10, total_tokens: 1010, prompt_tokens_details: writes },
+    long: { prompt_tokens: 1001, completion_tokens: 10, total_tokens: 1011, prompt_tokens_details: writes },
+  }
+  const prices = `
+    price:
+      input_per_mtok: 1
+      output_per_mtok: 4
+      cached_input_per_mtok: 0.1
+      cache_write_per_mtok: 1.25
+      cache_write_1h_per_mtok: 2
+      above: [{prompt_tokens: 1000, input_per_mtok: 10, cache_write_per_mtok: 12.5}]`
+  await using local = await testUpstream((call) =>
+    send(
+      call.response,
+      200,
+      completion('x', usages[String(call.body.messages[0]?.content).slice(0, 5).trim()] ?? null),
+    ),
+  )
+  const plain = configFor(local.base_url).replace(/\n {4}price: .*/, prices)
+  await using service = await TestService.start(plain)
+  // Its body has more bytes than the step has tokens, so that the prompt may have as many.
+  const text = (name: string): string => name.padEnd(5).padEnd(2_000, 'x')
+  const costs: Record<string, number> = {}
+  for (const name of Object.keys(usages)) {
+    const batch = await service.run([line(name, text(name), { max_tokens: 10 })])
+    costs[name] = batch.cost_usd
+    const [answer] = await service.lines(batch.output_file_id)
+    const record = await service.json<LineRecord>('GET', `/v1/requests/${answer?.id}`)
+    const { cached_tokens, cache_write_tokens, cache_write_1h_tokens } = record.usage
+    assert.deepEqual([cached_tokens, cache_write_tokens, cache_write_1h_tokens], [100, 50, 20])
+  }
+  const parts = (input: number, write: number): number =>
+    (850 * input + 100 * 0.1 + 30 * write + 20 * 2 + 10 * 4) / 1e6
+  assert.deepEqual(costs, { short: parts(1, 1.25), long: (851 * 10 + 10 + 30 * 12.5 + 40 + 40) / 1e6 })
+  const { pricing } = await service.json<{ pricing: object }>('GET', '/v1/models/m')
+  const base = { output_per_mtok: 4, cached_input_per_mtok: 0.1, cache_write_1h_per_mtok: 2 }
+  assert.deepEqual(pricing, {
+    ...base,
+    input_per_mtok: 1,
+    cache_write_per_mtok: 1.25,
+    above: [{ ...base, prompt_tokens: 1000, input_per_mtok: 10, cache_write_per_mtok: 12.5 }],
+    currency: 'USD',
+    configured: true,
+  })
+  const { id } = await service.upload(JSON.stringify(line('a', text('a'), { max_tokens: 10 })))
+  const order = { input_file_id: id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  const { cost_usd, input_tokens } = await service.json<{ cost_usd: number; input_tokens: number }>(
+    'POST',
+    '/v1/batches?dry_run=true',
+    order,
+  )
+  // The dearest input of the step that the prompt may reach.
+  assert.equal(cost_usd, (input_tokens * 12.5 + 10 * 4) / 1e6)
+  // An upstream's own price has steps as well.
+  await using dear = await TestService.start(
+    configFor(local.base_url).replace(
+      'timeout: 5s',
+      `price: {input_per_mtok: 1, output_per_mtok: 4, above: [{prompt_tokens: 1000, output_per_mtok: 400}]}`,
+    ),
+  )
+  const batch = await dear.run([line('a', text('long'), { max_tokens: 10 })])
+  assert.equal(batch.cost_usd, (1001 + 10 * 400) / 1e6)
+  const file = await dear.upload(JSON.stringify(line('a', text('a'), { max_tokens: 10 })))
+  const estimate = await dear.json<{ cost_usd: number }>('POST', '/v1/batches?dry_run=true', {
+    ...order,
+    input_file_id: file.id,
+  })
+  assert.ok(estimate.cost_usd > (10 * 400) / 1e6)
 })
 
 test('outside its hours a model waits, and says until when', async () => {

@@ -575,6 +575,13 @@ export const MUTANTS: readonly Mutant[] = [
     seed: 2,
   },
   {
+    bug: 'long prompts are projected at the price of short ones',
+    file: 'src/jsonl/projection.ts',
+    find: 'ratesAt(projectedPrice(model), reach + repair)',
+    replace: 'projectedPrice(model)',
+    test: 'src/jsonl/projection.test.ts',
+  },
+  {
     bug: 'an answer of zero tokens is free',
     file: 'src/domain/tokens.ts',
     find: 'reported.completion_tokens || estimated.completion_tokens',

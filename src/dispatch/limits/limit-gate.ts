@@ -9,7 +9,7 @@
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
-import { counted } from '../../domain/money.ts'
+import { counted, isDearer } from '../../domain/money.ts'
 import { limitSubjects } from '../../ledger/counters.ts'
 import { languageOf, lineLimitError } from '../../ledger/limit-error.ts'
 import { overcommittedLimits, type Reservation, type ReserveLine } from '../../ledger/reserve.ts'
@@ -345,12 +345,10 @@ export class LimitGate {
 }
 
 function isUnderpriced({ prices }: Run, models: ReadonlyMap<string, Model>): boolean {
-  for (const [id, { input_picos, output_picos }] of prices) {
+  return [...prices].some(([id, price]) => {
     const model = models.get(id)
-    const now = model && projectedPrice(model)
-    if (now && (now.input_picos > input_picos || now.output_picos > output_picos)) return true
-  }
-  return false
+    return model !== undefined && isDearer(projectedPrice(model), price)
+  })
 }
 
 function candidate(run: Run, position: number): ReserveLine {

@@ -1,6 +1,7 @@
 // Lists and shows models, and pauses them for a project.
 import { unixSeconds } from '../../domain/clock.ts'
 import type { Model } from '../../domain/model.ts'
+import type { Rates } from '../../domain/money.ts'
 import { listPausedModels, pauseModel, resumeModel } from '../../store/pauses.ts'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
 import { listOf, PageQuery, text } from '../../wire/shape.ts'
@@ -85,7 +86,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: Ro
 }
 
 function showModel(model: Model, region: string): ModelObject {
-  const { input_picos, output_picos, cached_input_picos } = model.price
+  const { above } = model.price
   return {
     id: model.id,
     object: 'model',
@@ -97,11 +98,22 @@ function showModel(model: Model, region: string): ModelObject {
     supports: { ...model.supports },
     endpoints: [...model.endpoints],
     pricing: {
-      input_per_mtok: input_picos / PICOS_PER_USD_PER_MTOK,
-      output_per_mtok: output_picos / PICOS_PER_USD_PER_MTOK,
-      cached_input_per_mtok: cached_input_picos && cached_input_picos / PICOS_PER_USD_PER_MTOK,
+      ...showRates(model.price),
+      above: above?.map((step) => ({ prompt_tokens: step.prompt_tokens, ...showRates(step) })),
       currency: 'USD',
       configured: model.priced,
     },
+  }
+}
+
+function showRates(rates: Rates) {
+  const usd = (picos: number): number => picos / PICOS_PER_USD_PER_MTOK
+  const { input_picos, output_picos, cached_input_picos, cache_write_picos, cache_write_1h_picos } = rates
+  return {
+    input_per_mtok: usd(input_picos),
+    output_per_mtok: usd(output_picos),
+    cached_input_per_mtok: cached_input_picos && usd(cached_input_picos),
+    cache_write_per_mtok: cache_write_picos && usd(cache_write_picos),
+    cache_write_1h_per_mtok: cache_write_1h_picos && usd(cache_write_1h_picos),
   }
 }
