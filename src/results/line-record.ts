@@ -8,6 +8,7 @@ import type { TokenUsage } from '../domain/money.ts'
 import type { CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
+import { NO_RESPONSE, roomFor } from './openai-errors.ts'
 
 /** What follows the response of a line that succeeded. */
 export const RESULT_TAIL = ',"error":null}\n'
@@ -67,8 +68,9 @@ export function writeErrorLine(
   shared_from: SharedFrom | null,
 ): void {
   writeHead(out, requestIdPrefix, line, shared_from)
-  out.ascii('"response":null,"error":')
+  out.ascii(NO_RESPONSE)
   out.text(errorJson(error))
+  out.ascii(roomFor(error.code))
   out.ascii('}\n')
 }
 

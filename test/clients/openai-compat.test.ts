@@ -8,8 +8,9 @@ import { systemClock } from '../../src/domain/clock.ts'
 import { showBatch } from '../../src/http/routes/batches.ts'
 import { readRow } from '../../src/store/rows.ts'
 import { testReceiver } from '../fakes/receiver.ts'
-import { echo, testUpstream } from '../fakes/upstream.ts'
-import { configFor, line, TestService } from '../service.ts'
+import { echo, send, testUpstream } from '../fakes/upstream.ts'
+import { configFor, line, TestService, type WireBatch, type WireLine } from '../service.ts'
+import { parsedLines } from '../support/api.ts'
 
 const STRICT = { 'X-Offpeak-Compat': 'openai' }
 
@@ -120,6 +121,76 @@ test('a failed batch says what is wrong with its lines', async () => {
   // Also for those who did not ask for it.
   const own = await service.json<{ errors: unknown }>('GET', `/v1/batches/${id}`)
   assert.deepEqual(own.errors, failed.errors)
+})
+
+test('lines that a server rejected have a response in error files for strict clients, and nowhere else', async () => {
+  await using upstream = await testUpstream((call) => {
+    const text = call.body.messages[0]?.content
+    if (text === 'rejected') return send(call.response, 400, '{"error":{"message":"No \\u2028 \\"é\\"."}}')
+    if (text === 'failing') return send(call.response, 500, '{}')
+    echo(call)
+  })
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const names = ['rejected', 'fine', 'failing', 'rejected', 'unsent']
+  const lines = names.map((text, i) =>
+    line(`"${i}",response":null,"error":`, text, text === 'unsent' ? { model: 'none' } : {}),
+  )
+  const { id, error_file_id } = await service.run(lines, { metadata: { name: 'é' } })
+  const path = `/v1/files/${error_file_id}/content`
+  const own = await service.content(error_file_id)
+  const read = async (headers: Record<string, string>, method = 'GET') => {
+    const response = await service.request(method, path, undefined, { ...STRICT, ...headers })
+    return { response, bytes: Buffer.from(await response.arrayBuffer()) }
+  }
+  const { response, bytes } = await read({})
+  assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(own)))
+  assert.equal(bytes.length, Buffer.byteLength(own), 'both forms are as long')
+  const [owned, strict] = [own, bytes.toString()].map((text) => parsedLines<WireLine>(text))
+  assert.deepEqual(
+    strict?.map(({ response }) => response?.status_code),
+    [400, 503, 400, 404],
+  )
+  for (const [i, { id, custom_id, response, error }] of (strict ?? []).entries()) {
+    assert.deepEqual([id, custom_id, error], [owned?.[i]?.id, owned?.[i]?.custom_id, null])
+    assert.deepEqual([response?.request_id, owned?.[i]?.response], [id, null])
+    assert.deepEqual(response?.body, { error: { param: null, ...owned?.[i]?.error } })
+  }
+
+  const tag = String(response.headers.get('etag'))
+  assert.notEqual(tag, (await service.request('HEAD', path)).headers.get('etag'))
+  assert.equal((await read({ 'if-none-match': tag })).response.status, 304)
+  assert.equal((await read({}, 'HEAD')).response.headers.get('etag'), tag)
+  for (let start = 0; start < bytes.length; start += 97) {
+    const end = Math.min(bytes.length, start + 500)
+    const part = await read({ range: `bytes=${start}-${end - 1}`, 'if-range': tag })
+    assert.equal(part.response.status, 206)
+    assert.deepEqual(part.bytes, bytes.subarray(start, end))
+  }
+  assert.equal((await read({ 'X-Offpeak-Compat': 'none' })).bytes.toString(), own)
+
+  const results = await service.request('GET', `/v1/batches/${id}/results?part=error`, undefined, STRICT)
+  assert.equal(await results.text(), bytes.toString())
+  const order = {
+    ...ORDER,
+    requests: [{ body: { model: 'm', messages: [{ role: 'user', content: 'rejected' }] } }],
+  }
+  const waited = await service.request('POST', '/v1/batches', { ...order, wait: '30s' }, STRICT)
+  const inCall = (await waited.json()) as { results: WireLine[] }
+  assert.equal(inCall.results[0]?.response?.status_code, 400)
+  const retried = await service.json<WireBatch>('POST', `/v1/batches/${id}/retry`)
+  assert.equal((await service.ended(retried.id)).request_counts.failed, 4)
+})
+
+test('lines that were not run have an error for strict clients, as at OpenAI', async () => {
+  await using upstream = await testUpstream(() => {})
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const file = await service.upload([line('a')])
+  const { id } = await service.create(file.id, { start_after: Math.floor(Date.now() / 1000) + 3600 })
+  await service.json('POST', `/v1/batches/${id}/cancel`)
+  const { error_file_id } = await service.ended(id)
+  const content = await service.request('GET', `/v1/files/${error_file_id}/content`, undefined, STRICT)
+  const [only] = parsedLines<WireLine>(await content.text())
+  assert.deepEqual([only?.response, only?.error?.code], [null, 'batch_cancelled'])
 })
 
 test('a batch of a file that did not validate fails and says what is wrong with it', async () => {

@@ -4,6 +4,7 @@ import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
+import { inOpenAiForm } from '../../results/openai-errors.ts'
 import { readVisibleInput } from '../../store/files.ts'
 import { readRow } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
@@ -59,7 +60,9 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
         'x-has-more': String(page.hasMore),
         'x-batch-status': batch.status,
       })
-      return reply.type('application/x-ndjson').send(read.stream(page.text))
+      return reply
+        .type('application/x-ndjson')
+        .send(read.stream(request.compat === 'openai' ? inOpenAiForm(page.text) : page.text))
     },
   })
 }

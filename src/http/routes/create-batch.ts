@@ -34,6 +34,7 @@ import { negotiateLanguage } from '../../ledger/limit-error.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { expectedCompletion } from '../../progress/completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'
+import { inOpenAiForm } from '../../results/openai-errors.ts'
 import { readFile, readIndexBytes } from '../../store/files.ts'
 import { insertRow } from '../../store/rows.ts'
 import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
@@ -425,7 +426,8 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     const page = await read.turn(() =>
       readFinished({ db: store.read, sealed: deps.sealed, now }, batch.id, order),
     )
-    return (await textOf(read.inTurns(page.text))).trimEnd().replaceAll('\n', ',')
+    const lines = request.compat === 'openai' ? inOpenAiForm(page.text) : page.text
+    return (await textOf(read.inTurns(lines))).trimEnd().replaceAll('\n', ',')
   }
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {

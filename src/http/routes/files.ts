@@ -18,6 +18,7 @@ import {
   type Upload,
 } from '../../intake/upload.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
+import { readInOpenAiForm } from '../../results/openai-errors.ts'
 import { readContent } from '../../results/read-content.ts'
 import { fileProblems, fileSource, listFiles, readFile } from '../../store/files.ts'
 import type { FileRow } from '../../store/schema.ts'
@@ -278,8 +279,9 @@ export function fileContentRoute(
       // A range is one of the bytes as they are.
       const isSmall = file.bytes < ENCODED_BYTES_MIN
       const encoding = wanted !== undefined || isSmall ? null : encodingFor(request)
-      const etag = etagOf(file.id)
-      const encodedEtag = etagOf(file.id, encoding)
+      const isRendered = request.compat === 'openai' && file.part === 'error'
+      const etag = etagOf(file.id, isRendered ? 'openai' : null)
+      const encodedEtag = encoding === null ? etag : etagOf(file.id, encoding)
       reply.header('vary', 'accept-encoding')
       if (isNamed(encodedEtag, request.headers['if-none-match']))
         return reply.code(304).header('etag', encodedEtag).send()
@@ -298,17 +300,16 @@ export function fileContentRoute(
       else reply.header('content-encoding', encoding)
       if (request.method === 'HEAD') return reply.send()
       downloads.take(quotaHolder(request, plans), reply.raw)
-      const content = Readable.from(readContent({ db: store.read, sealed }, file, range), {
-        objectMode: false,
-      })
+      const read = isRendered ? readInOpenAiForm : readContent
+      const content = Readable.from(read({ db: store.read, sealed }, file, range), { objectMode: false })
       return reply.send(encoding === null ? content : encode(content, encoding))
     },
   })
 }
 
-/** Compressed bytes are others than those that they stand for, so they have a tag of their own. */
-function etagOf(file_id: string, encoding: Encoding | null = null): string {
-  return encoding === null ? `"${file_id}"` : `"${file_id}-${encoding}"`
+/** Bytes that are compressed, or in OpenAI's form, are others than those that are stored, so they have a tag of their own. */
+function etagOf(file_id: string, form: Encoding | 'openai' | null): string {
+  return form === null ? `"${file_id}"` : `"${file_id}-${form}"`
 }
 
 /** Whether `If-None-Match` names this content (RFC 9110 §13.1.2). */

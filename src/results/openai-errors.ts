@@ -1,0 +1,77 @@
+// Failed lines in the form of OpenAI's batches: a line that was tried and rejected has a response with a status, and the
+// error in its body. Such a line is stored in this API's form with room for the other one, in blanks before its last
+// brace, so that it has the same length in both: sizes, ranges and indexes of files hold for both.
+import type { ByteRange } from '../blobs/blobs.ts'
+import { isNotRun } from '../domain/batch.ts'
+import { ERRORS, type ErrorCode, isErrorCode } from '../domain/errors.ts'
+import { byteLines, inBlocks } from '../jsonl/byte-lines.ts'
+import { chunksOf } from '../store/chunks.ts'
+import type { FileRow } from '../store/schema.ts'
+import { type Ports, readContent } from './read-content.ts'
+
+/** What OpenAI's form has beside the other one takes 101 bytes. */
+const ROOM = ' '.repeat(128)
+const END = Buffer.from(`${ROOM}}`)
+const NEWLINE = Buffer.from('\n')
+/** In no `custom_id`: there a quotation mark is escaped. */
+export const NO_RESPONSE = '"response":null,"error":'
+const ID_START = '{"id":"'.length
+const BLOCK_BYTES = 64 * 1024
+
+/** The room behind the error of a line; none where OpenAI has the same form, as for lines that expired. */
+export function roomFor(code: ErrorCode): string {
+  return isNotRun(code, 0) ? '' : ROOM
+}
+
+/** The lines of a result file, each with its line break, with failed ones in OpenAI's form. */
+export function inOpenAiForm(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  return inBlocks(renderedLines(content), BLOCK_BYTES)
+}
+
+/** The bytes of `range` of a file of errors in that form. */
+export async function* readInOpenAiForm(
+  ports: Ports,
+  file: FileRow,
+  range: ByteRange,
+): AsyncGenerator<Buffer> {
+  // A chunk begins with a line.
+  let at = 0
+  for await (const { error_bytes } of chunksOf(ports.db, file.batch_id ?? '')) {
+    if (at + error_bytes > range.start) break
+    at += error_bytes
+  }
+  for await (const block of inOpenAiForm(readContent(ports, file, { start: at, end: file.bytes }))) {
+    const end = Math.min(range.end - at, block.length)
+    if (end > range.start - at) yield block.subarray(Math.max(range.start - at, 0), end)
+    at += block.length
+    if (at >= range.end) return
+  }
+}
+
+async function* renderedLines(content: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
+  for await (const { line } of byteLines(content))
+    yield [line.subarray(-END.length).equals(END) ? rendered(line) : line, NEWLINE]
+}
+
+function rendered(line: Buffer): Buffer {
+  const at = line.indexOf(NO_RESPONSE)
+  const error = JSON.parse(line.toString('utf8', at + NO_RESPONSE.length, line.length - END.length))
+  const request_id = line.toString('utf8', ID_START, line.indexOf('"', ID_START))
+  const response = {
+    status_code: statusOf(error.code),
+    request_id,
+    body: { error: { param: null, ...error } },
+  }
+  const text = `"response":${JSON.stringify(response)},"error":null`
+  const form = Buffer.alloc(line.length, ' ')
+  line.copy(form, 0, 0, at)
+  form.write(text, at)
+  form.write('}', line.length - 1)
+  return form
+}
+
+/** OpenAI knows no other status for a request that is well-formed and cannot be answered. */
+function statusOf(code: unknown): number {
+  const { status } = ERRORS[isErrorCode(code) ? code : 'internal_error']
+  return status === 422 ? 400 : status
+}
