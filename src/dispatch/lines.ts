@@ -598,16 +598,16 @@ export class Lines {
 
   /**
    * Sends no further line of the run. Lines that wait end with the reason, unless it is `lost` or `drained`. Lines in
-   * flight continue, unless `abort`.
+   * flight continue, unless `abort`. `message`: of their errors, unless it is the usual one.
    */
-  stop(run: Run, reason: RunStop, abort: boolean): void {
+  stop(run: Run, reason: RunStop, abort: boolean, message?: string): void {
     const { turn, clock } = this.#options
     run.stop(reason)
     if (reason !== 'lost') this.takeKept(run)
     if (abort) run.abort()
     if (reason !== 'lost' && reason !== 'drained' && !run.isClosed) {
       const now = clock.now()
-      const error = wireError(reason)
+      const error = wireError(reason, message)
       this.#guarded(run, () => {
         for (const position of run.positions(...WAITING)) {
           // A line that could never run keeps its own error, even if the batch expired.

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isMoving, type ProgressCounters, progressOf } from './progress.ts'
+import { isMoving, type ProgressCounters, progressOf, WAITING_CODES, type WaitingCode } from './progress.ts'
 
 const NOW = 1_700_000_000_000
 const HOUR_MS = 3_600_000
@@ -12,6 +12,7 @@ function batch(more: Partial<ProgressCounters> = {}): ProgressCounters {
     completed: 300,
     failed: 100,
     in_progress_at: NOW - 40_000,
+    created: NOW - 60_000,
     expires_at: NOW + HOUR_MS,
     rate_sampled_at: NOW - 1_000,
     rate_lines: 390,
@@ -56,6 +57,34 @@ test('one that has not begun is judged by what all batches do together', () => {
   assert.equal(progressOf(queued, NOW, 1).at_risk, false)
   assert.equal(progressOf(queued, NOW, 0.1).at_risk, true)
   assert.equal(progressOf(queued, NOW, 0.1).estimated_completion, null)
+})
+
+test('a batch without a rate is at risk when it cannot run, or could have for a quarter of its window', () => {
+  const unbegun = { rate_sampled_at: null, lines_per_s: null, completed: 0, failed: 0, created: NOW }
+  const isAtRisk = (more: Partial<ProgressCounters>, ...rest: [number?, WaitingCode?]): boolean =>
+    progressOf(batch({ ...unbegun, ...more }), NOW + (rest[0] ?? 0), null, [], rest[1]).at_risk
+  assert.deepEqual(
+    WAITING_CODES.filter((code) => !isAtRisk({}, 0, code)),
+    ['engine_starting', 'not_before', 'outside_hours', 'live_traffic', 'queued', 'remote_batch'].sort(
+      (a, b) => WAITING_CODES.indexOf(a as WaitingCode) - WAITING_CODES.indexOf(b as WaitingCode),
+    ),
+  )
+  assert.equal(progressOf(batch(), NOW, null, [], 'model_unavailable').at_risk, false, 'its rate says more')
+  assert.deepEqual([isAtRisk({}, 0.25 * HOUR_MS), isAtRisk({}, 0.26 * HOUR_MS)], [false, true])
+  const later = { start_after: NOW + HOUR_MS / 2 }
+  assert.deepEqual([isAtRisk(later, 0.6 * HOUR_MS), isAtRisk(later, 0.63 * HOUR_MS)], [false, true])
+  assert.equal(isAtRisk({ paused_at: NOW }, 0.5 * HOUR_MS), false, 'it could not')
+})
+
+test('a completion that is estimated after the window is a risk, whatever happens in between', () => {
+  for (const expires_in of [30_000, HOUR_MS, 24 * HOUR_MS])
+    for (const silent of [0, 3_000, 10_000, 100_000, 3_000_000])
+      for (const lines_per_s of [null, 0.001, 0.1, 10]) {
+        const at = { expires_at: NOW + expires_in, rate_sampled_at: NOW - silent, lines_per_s }
+        const one = batch({ ...at, in_progress_at: NOW - silent - 1 })
+        const { estimated_completion, at_risk } = progressOf(one, NOW)
+        if ((estimated_completion ?? 0) > one.expires_at) assert.ok(at_risk, JSON.stringify(one))
+      }
 })
 
 test('what is done is at no risk', () => {

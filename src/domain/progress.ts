@@ -12,6 +12,8 @@ const MOVING_MS = 5_000
 const RISK_FACTOR = 1.25
 /** A pause of this share of what is left of the window says nothing of the rate yet: one answer may take minutes. */
 const STALL_SHARE = 0.02
+/** A batch of which no line has ended is at risk when it could have run for this share of its window. */
+const UNBEGUN_SHARE = 0.25
 /** No completion is estimated beyond it. */
 const AHEAD_MS = 9 * 86_400_000
 
@@ -34,12 +36,23 @@ export const WAITING_CODES = [
 
 export type WaitingCode = (typeof WAITING_CODES)[number]
 
+/** What a batch waits for that has its time, or goes on by itself; for all else somebody or something has to change. */
+const IN_ORDER: readonly WaitingCode[] = [
+  'engine_starting',
+  'not_before',
+  'outside_hours',
+  'live_traffic',
+  'remote_batch',
+  'queued',
+]
+
 export interface ProgressCounters {
   status: BatchStatus
   total: number
   completed: number
   failed: number
   in_progress_at: number | null
+  created: number
   expires_at: number
   /** When the rate was sampled last, and how many lines had ended then; null before the first line has ended. */
   rate_sampled_at: number | null
@@ -60,24 +73,28 @@ export interface Progress {
 
 /**
  * `totalRate`: lines per second of all batches together, assumed for a batch that has not begun. `hours`: of the models
- * that it needs and that are not always open.
+ * that it needs and that are not always open. `waits`: what it waits for, where that is known. A completion that is
+ * estimated after the window means that the batch is at risk.
  */
 export function progressOf(
   batch: ProgressCounters,
   now: number,
   totalRate: number | null = null,
   hours: readonly ModelHours[] = [],
+  waits: WaitingCode | null = null,
 ): Progress {
   const openSince = openSinceOf(batch, now, hours)
   const lines_per_s = rateOf(batch, openSince, 2 * SAMPLE_MS)
   const remaining = batch.total - batch.completed - batch.failed
   const needs = (rate: number | null): number | null =>
     rate !== null && rate > 0 ? (remaining / rate) * 1000 : remaining === 0 ? 0 : null
-  const neededMs = needs(lines_per_s)
   const patienceMs = Math.max(2 * SAMPLE_MS, (batch.expires_at - now) * STALL_SHARE)
-  const steadyMs = needs(rateOf(batch, openSince, patienceMs)) ?? needs(totalRate)
+  const neededMs = needs(rateOf(batch, openSince, patienceMs))
+  const steadyMs = neededMs ?? needs(totalRate)
+  const isStuck =
+    neededMs === null && ((waits !== null && !IN_ORDER.includes(waits)) || isUnbegun(batch, openSince))
   const at_risk =
-    remaining > 0 && isLate(batch, now, steadyMs === null ? null : steadyMs * RISK_FACTOR, hours)
+    remaining > 0 && (isStuck || isLate(batch, now, steadyMs === null ? null : steadyMs * RISK_FACTOR, hours))
   const done = neededMs === null ? null : doneAt(batch, now, neededMs, hours, at_risk ? 'atRisk' : 'usual')
   return {
     lines_per_s,
@@ -93,6 +110,11 @@ export function isMoving(
   now: number,
 ): boolean {
   return rate_sampled_at !== null && now - rate_sampled_at < MOVING_MS
+}
+
+function isUnbegun({ created, start_after, expires_at }: ProgressCounters, { from, now }: Watched): boolean {
+  const start = Math.max(created, start_after ?? created)
+  return now - Math.max(start, from) > (expires_at - start) * UNBEGUN_SHARE
 }
 
 /** `neededMs` null: all that is known is when it can begin. */

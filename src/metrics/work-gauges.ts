@@ -5,7 +5,7 @@ import type { Upstream } from '../dispatch/upstream.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'
-import { batchesAtRisk } from '../progress/completion.ts'
+import { batchesInDanger } from '../progress/completion.ts'
 import type { Store } from '../store/store.ts'
 import { OPEN_CHUNK_STATES, readWorkCounts, type WorkCounts } from '../store/workers.ts'
 import type { Worker } from '../worker/worker.ts'
@@ -71,9 +71,9 @@ export function workGauges(
   ])
   gauge(
     'offpeak_batches_at_risk',
-    'Batches that are not paused and will miss their window at their present rate.',
+    'Batches that are not paused and will miss their window at their present rate, or have none and cannot run now.',
     [],
-    async () => [[{}, (await batchesAtRisk(store.read, clock.now(), models)).length]],
+    async () => [[{}, (await batchesInDanger(store.read, clock.now(), models)).length]],
   )
   gauge(
     'offpeak_deadline_slack_seconds',

@@ -1,12 +1,12 @@
 // Estimates when batches complete: which of the open ones are at risk, and when a new one would complete.
 import { openingOf } from '../domain/hours.ts'
 import type { Model, ModelHours } from '../domain/model.ts'
-import { doneAt, progressOf } from '../domain/progress.ts'
+import { doneAt, progressOf, type WaitingCode } from '../domain/progress.ts'
 import { listBatches, listPaces } from '../store/batches.ts'
 import { listPausedModels } from '../store/pauses.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
-import { listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
+import { hasWorker, listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
 
 /** Those whose windows close first; what lies far ahead has time to be looked at later. */
 const BATCHES_MAX = 1_000
@@ -15,19 +15,23 @@ const AT_RISK_MAX = 100
 
 /**
  * The at-risk batches, which may miss their deadline at their present rate: their chunks are claimed first. Their IDs,
- * nearest deadline first; those that cannot run yet come last, and none is paused.
+ * nearest deadline first; those that cannot run yet come last, and none is paused. `waits`: what batches of these models
+ * wait for, where no line of theirs has ended.
  */
 export async function batchesAtRisk(
   db: Reader,
   now: number,
   models: ReadonlyMap<string, Model>,
+  waits: (needed: readonly string[]) => WaitingCode | null = () => null,
 ): Promise<string[]> {
   const [paces, pausedModels] = await Promise.all([listPaces(db, BATCHES_MAX), listPausedModels(db)])
   // The first answers of a batch say little: until its rate was sampled, it counts for no other.
   const sampled = paces.filter((pace) => pace.lines_per_s !== null)
   const rates = sampled.map((pace) => progressOf(pace, now).lines_per_s ?? 0)
   const together = rates.length > 0 ? rates.reduce((sum, rate) => sum + rate, 0) : null
-  const late = paces.filter((pace) => progressOf(pace, now, together, hoursOf(pace, models)).at_risk)
+  const late = paces.filter(
+    (pace) => progressOf(pace, now, together, hoursOf(pace, models), waits(modelsOf(pace))).at_risk,
+  )
   const paused = new Set(pausedModels.map(({ project_id, model }) => `${project_id} ${model}`))
   const isClosed = ({ hours }: Model): boolean => hours !== undefined && !openingOf(hours.atRisk, now).open
   const mayRun = (pace: (typeof paces)[number]): boolean => {
@@ -38,6 +42,20 @@ export async function batchesAtRisk(
   }
   const { first = [], last = [] } = Object.groupBy(late, (pace) => (mayRun(pace) ? 'first' : 'last'))
   return [...first, ...last].slice(0, AT_RISK_MAX).map((pace) => pace.id)
+}
+
+/** The same for reports: beside these, batches that no worker or no server can run just now. */
+export async function batchesInDanger(
+  db: Reader,
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<string[]> {
+  const [isWorkerRunning, reports] = await Promise.all([hasWorker(db), listLaneReports(db)])
+  const down = new Set(reports.flatMap(({ model, state }) => (state === 'unavailable' ? model : [])))
+  return await batchesAtRisk(db, now, models, (needed) => {
+    if (!isWorkerRunning) return 'no_worker'
+    return needed.length > 0 && needed.every((model) => down.has(model)) ? 'model_unavailable' : null
+  })
 }
 
 // The opening hours that a batch depends on: those of the models that its lines name.

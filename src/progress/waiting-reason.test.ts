@@ -15,6 +15,7 @@ const QUEUED: ProgressCounters & { id: string; models: string | null } = {
   completed: 0,
   failed: 0,
   in_progress_at: null,
+  created: NOW,
   expires_at: NOW + 1e6,
   rate_sampled_at: null,
   rate_lines: 0,

@@ -4,6 +4,7 @@
 import { withoutAddresses } from '../backends/failure-reason.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { unixSeconds } from '../domain/clock.ts'
+import { ERRORS } from '../domain/errors.ts'
 import { opensAt } from '../domain/hours.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
 import {
@@ -14,11 +15,14 @@ import {
   type WaitingCode,
 } from '../domain/progress.ts'
 import { type WaitingText, type WaitingTextKey, waitingText } from '../domain/waiting-text.ts'
+import { setBatch } from '../store/batches.ts'
 import { type ChunkGroup, countLeased, groupUnsealed } from '../store/chunks.ts'
 import { type RemoteWork, remoteWorkOf } from '../store/remote-batches.ts'
+import { selectRows } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
 import { hasWorker, type LaneReport, listLaneReports } from '../store/workers.ts'
+import type { BatchProblem } from '../wire/batch.ts'
 import { hoursOf, modelsOf } from './completion.ts'
 
 interface WaitingReason {
@@ -224,7 +228,7 @@ export async function readBatchProgress(
     open.map((batch) => [
       batch.id,
       {
-        progress: progressOf(batch, now, null, hoursOf(batch, models)),
+        progress: progressOf(batch, now, null, hoursOf(batch, models), reasons.get(batch.id)?.code),
         waiting_reason: reasons.get(batch.id) ?? null,
       },
     ]),
@@ -263,4 +267,30 @@ async function readReasons(
       waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings, remote.get(batch.id)),
     ]),
   )
+}
+
+/**
+ * What the lines of these batches waited for when their window ended, by batch, as the message of their errors. The batch
+ * keeps it, since nothing is known of it once its chunks are sealed.
+ */
+export async function noteExpired(
+  store: Pick<Store, 'read' | 'failing' | 'writeAsyncCommit'>,
+  ids: readonly string[],
+  now: number,
+  models: ReadonlyMap<string, Model>,
+): Promise<Map<string, string>> {
+  const rows = await selectRows(store.read, 'batches', { id: ids }).selectAll().execute()
+  const expired = rows.filter(({ expires_at, status }) => expires_at <= now && !isTerminal(status))
+  const fresh = expired.filter(({ errors }) => errors === null)
+  const reasons = fresh.length === 0 ? [] : await readReasons(store, fresh, now, models)
+  const noted = new Map<string, string>()
+  for (const { id, errors } of expired) if (errors !== null) noted.set(id, JSON.parse(errors)[0]?.message)
+  for (const [id, reason] of reasons) {
+    if (reason === null) continue
+    const message = `${ERRORS.batch_expired.message} Until then: ${reason.message}`
+    const problem: BatchProblem = { code: 'batch_expired', message, param: null, line: null }
+    await store.writeAsyncCommit((tx) => setBatch(tx, id, { errors: JSON.stringify([problem]) }))
+    noted.set(id, message)
+  }
+  return noted
 }

@@ -331,6 +331,7 @@ const PACE = [
   'completed',
   'failed',
   'in_progress_at',
+  'created',
   'expires_at',
   'rate_sampled_at',
   'rate_lines',

@@ -205,7 +205,7 @@ export const TABLES = {
     /** Of those tokens, as servers report it. */
     cached_tokens: counter().since(9),
     reasoning_tokens: counter().since(9),
-    /** Of a failed batch: JSON array of what is wrong with its first lines. */
+    /** Of a failed batch: JSON array of what is wrong with its first lines; of an expired one, what these waited for. */
     errors: text().optional().since(5),
     /** No line is sent before (Unix ms). */
     start_after: whole().optional().since(7),

@@ -100,7 +100,9 @@ function moment(description: string) {
 const Progress = object('BatchProgress', {
   lines_per_s: orNull(amount(), 'Of late; null before there is anything to go by.'),
   estimated_completion: orNull(count(), 'Unix seconds, at that rate; null when it cannot be said.'),
-  at_risk: flag('Whether it may not be done by `expires_at`; its lines then go before those of others.'),
+  at_risk: flag(
+    'Whether it may not be done by `expires_at`, or cannot run now; its lines then go before those of others.',
+  ),
 })
 
 export const WaitingTextShape = Type.Object(
@@ -141,7 +143,7 @@ export const BatchObject = object(
     output_url_error: maybe(Type.String(), 'Why they are not there yet, or will not be.'),
     errors: maybe(
       BatchErrors,
-      'Of a batch that failed: what is wrong with its first lines; its error file names each.',
+      'Of a batch that failed: what is wrong with its first lines; its error file names each. Of one that expired: what its lines waited for.',
     ),
     model: maybe(Type.String(), 'What its lines name, where they name one model.'),
     completion_window: Type.String(),

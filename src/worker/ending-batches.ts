@@ -7,7 +7,9 @@ import type { Run } from '../dispatch/run.ts'
 import type { Observer } from '../dispatch/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
+import type { Model } from '../domain/model.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
+import { noteExpired } from '../progress/waiting-reason.ts'
 import { type Committed, commitChunks, type RunCommit } from '../results/commit.ts'
 import { NO_ATTEMPTS } from '../results/line-record.ts'
 import { recordFailure } from '../results/record-line.ts'
@@ -34,6 +36,7 @@ interface EndingBatchesOptions extends Ports {
   reader: ChunkReader
   rules: FinishRules
   leases: Leases
+  models: ReadonlyMap<string, Model>
   /** If given, no other batch is closed. */
   onlyBatches?: ReadonlySet<string> | undefined
   /** Makes the chunks of a batch that ends before it was planned. */
@@ -51,6 +54,8 @@ export class EndingBatches {
   /** Leased by this part of the worker. */
   readonly #closing = new Set<ChunkRow>()
   readonly #planning = new Set<TaskRow>()
+  /** By batch, the message of lines that expire. */
+  #expired: ReadonlyMap<string, string> = new Map()
 
   constructor(options: EndingBatchesOptions) {
     this.#options = options
@@ -69,12 +74,13 @@ export class EndingBatches {
   }
 
   async #closeAll(): Promise<void> {
-    const { store, clock, log, onlyBatches } = this.#options
+    const { store, clock, log, models, onlyBatches } = this.#options
     try {
       for (;;) {
         if (this.#abort.signal.aborted) return
         const ids = await listEnding(store.read, clock.now(), BATCHES_MAX, onlyBatches)
         if (ids.length === 0) return
+        this.#expired = await noteExpired(store, ids, clock.now(), models)
         await this.#plan(ids)
         const anyClaimed = await this.#closeSome(ids)
         // Other workers claimed them first, or the session has expired.
@@ -165,7 +171,7 @@ export class EndingBatches {
       const { results } = run
       lease = results.lease
       restoreTries(run)
-      endAll(run, reason, clock.now())
+      endAll(run, reason, this.#expired.get(claim.batch_id), clock.now())
       const attempt = `${run.claim.epoch}-${clock.now().toString(36)}`
       const record = {
         sealed: await sealChunk(sealed, claim, attempt, results),
@@ -183,8 +189,8 @@ export class EndingBatches {
   }
 }
 
-function endAll(run: Run, reason: StopReason, now: number): void {
-  const error = wireError(reason)
+function endAll(run: Run, reason: StopReason, expired: string | undefined, now: number): void {
+  const error = wireError(reason, reason === 'batch_expired' ? expired : undefined)
   for (const position of run.positions()) {
     // A line that could never run keeps its own error, even if the batch expired.
     const own = run.lines[position]!.fault ?? error

@@ -449,3 +449,42 @@ test('a chunk that is due sooner takes the place of one that is due later where 
     Array.from({ length: 20 }, (_, i) => `soon ${19 - i}`),
   )
 })
+
+test('lines of a batch that expires say what they waited for, and so does the batch', async () => {
+  const patience = { outage_patience_ms: 3_600_000 }
+  await using world = await workerWorld({ chunks: 2, lines: 2, windowMs: 30_000, retry: patience })
+  const { store, sealed, clock, server } = world
+  await world.worker.start()
+  while (world.ended.length === 0) {
+    for (const attempt of [...server.inFlight]) await attempt.unreachable()
+    await clock.advance(100)
+  }
+  const batch = await world.batch()
+  const ports = { db: store.read, sealed, now: clock.now() }
+  const { lines } = await listLines(ports, batch, { after: 0, limit: 4 })
+  const expected =
+    'The completion window ended before the line was finished. Until then: No server of the model m answers: connection reset'
+  const messages = lines.map(({ error }) => error?.message)
+  assert.equal(batch.status, 'expired')
+  assert.deepEqual(messages, Array(4).fill(expected))
+  assert.deepEqual(JSON.parse(batch.errors ?? '')[0], {
+    code: 'batch_expired',
+    message: expected,
+    param: null,
+    line: null,
+  })
+})
+
+test('lines that were parked when their window ended say so', async () => {
+  await using world = await workerWorld({ chunks: 1, lines: 1, windowMs: 5_000 })
+  const { store, sealed, clock } = world
+  const { id } = await world.batch()
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await world.worker.start()
+  await world.until(() => world.ended.length > 0, 100)
+  const { lines } = await listLines({ db: store.read, sealed, now: clock.now() }, await world.batch(), {
+    after: 0,
+    limit: 1,
+  })
+  assert.match(lines[0]?.error?.message ?? '', / Until then: It is paused; /)
+})

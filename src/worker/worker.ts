@@ -28,6 +28,7 @@ import type { Model } from '../domain/model.ts'
 import type { Tracing } from '../domain/tracing.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
 import { batchesAtRisk } from '../progress/completion.ts'
+import { noteExpired } from '../progress/waiting-reason.ts'
 import { RemoteExecutor } from '../remote/executor.ts'
 import { Poller } from '../remote/poller.ts'
 import { Recorder, type RunEnd } from '../results/recorder.ts'
@@ -146,8 +147,8 @@ export class Worker {
   readonly #wokenAt = new Map<string, number>()
   #stopping = false
   #ended: Promise<void> | null = null
-  /** A read of the statuses of batches for runs whose window has closed. */
-  #statuses: Promise<void> | null = null
+  /** A read of the statuses of batches for runs whose window has closed, and of what these waited for. */
+  #statuses: Promise<ReadonlyMap<string, string>> | null = null
   #onDrained: (() => void) | null = null
 
   constructor(options: WorkerOptions) {
@@ -263,7 +264,7 @@ export class Worker {
       tracing: options.tracing,
     })
     const endingBatches = new EndingBatches({
-      ...{ store, sealed, reader, clock, log, rules, leases, observe, onlyBatches },
+      ...{ store, sealed, reader, clock, log, rules, leases, models, observe, onlyBatches },
       plan: options.tasks.plan,
       onEnded: (batch) => this.#onBatchEnded(batch),
       restoreTries: (run) => this.#lines.restoreTries(run),
@@ -492,7 +493,8 @@ export class Worker {
     this.#funds.open(run)
     this.#recorder.track(run)
     const reason = this.#stopReason(run)
-    if (reason) this.#stop(run, reason)
+    if (reason === 'batch_expired') void this.#expire(run)
+    else if (reason) this.#stop(run, reason)
     else if (this.#stopping) this.#lines.stop(run, 'drained', false)
     else this.#lines.open(run)
     this.#gate.requeueUnderpriced([run])
@@ -524,21 +526,35 @@ export class Worker {
   }
 
   /** Lines in flight may finish; if their input was deleted, only for DELETED_MS, because it is destroyed after them. */
-  #stop(run: Run, reason: StopReason): void {
-    this.#lines.stop(run, reason, reason === 'batch_expired')
+  #stop(run: Run, reason: Exclude<StopReason, 'batch_expired'>): void {
+    this.#lines.stop(run, reason, false)
     if (reason !== 'input_file_deleted' || run.isClosed) return
     run.alarms.push(this.#options.clock.after(DELETED_MS, () => this.#lines.stop(run, reason, true)))
   }
 
   /** Its window has closed, so what is in flight is aborted; the batch may have been cancelled before that. */
   async #expire(run: Run): Promise<void> {
-    this.#statuses ??= this.#readBatchStatuses()
-      .catch((error: unknown) => this.#tryAgain(error))
+    this.#statuses ??= this.#readExpired()
+      .catch((error: unknown) => {
+        this.#tryAgain(error)
+        return new Map<string, string>()
+      })
       .finally(() => {
         this.#statuses = null
       })
-    await this.#statuses
-    this.#lines.stop(run, run.stopped ?? 'batch_expired', true)
+    const waited = await this.#statuses
+    const reason = run.stopped ?? 'batch_expired'
+    this.#lines.stop(run, reason, true, reason === 'batch_expired' ? waited.get(run.batch.id) : undefined)
+  }
+
+  async #readExpired(): Promise<ReadonlyMap<string, string>> {
+    const { store, clock, models } = this.#options
+    const now = clock.now()
+    const ids = new Set<string>()
+    for (const { claim, batch } of this.#runs.values()) if (claim.deadline <= now) ids.add(batch.id)
+    const waited = await noteExpired(store, [...ids], now, models)
+    await this.#readBatchStatuses()
+    return waited
   }
 
   #stopReason(run: Run): StopReason | null {
@@ -683,7 +699,9 @@ export class Worker {
     for (const run of runs) {
       const status = statuses.get(run.batch.id)
       const reason = status && stopReason({ ...run.batch, ...status }, clock.now())
-      if (reason && run.stopped === null) this.#stop(run, reason)
+      if (!reason || run.stopped !== null) continue
+      if (reason === 'batch_expired') void this.#expire(run)
+      else this.#stop(run, reason)
     }
     for (const run of await this.#pauses.refresh(runs, rows, this.#lines))
       this.#park(run, run.claim.deadline, 'paused')

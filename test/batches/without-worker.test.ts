@@ -68,6 +68,7 @@ test('a batch that nobody planned expires with its window', async () => {
   const ended = await service.get(id)
   assert.deepEqual([ended.status, ended.request_counts.failed], ['expired', LINES])
   assert.deepEqual(await errorCodes(service, ended), ['batch_expired'])
+  assert.match(JSON.stringify(ended.errors), / Until then: No worker is running/)
   assert.equal(at.upstream.calls.length, 0)
 })
 

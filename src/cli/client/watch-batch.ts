@@ -72,8 +72,9 @@ export function progressOf(batch: BatchObject, stillMs = 0): BatchProgress {
 }
 
 function reasonOf({ waiting_reason, progress }: BatchObject, stillMs: number): string | undefined {
-  const why = waiting_reason?.message
-  if (stillMs < STALLED_MS) return why ?? (progress?.at_risk ? 'may miss its completion window' : undefined)
+  const late = progress?.at_risk ? 'may miss its completion window' : undefined
+  const why = [late, waiting_reason?.message].filter((one) => one !== undefined).join(': ') || undefined
+  if (stillMs < STALLED_MS) return why
   const time = humanDuration(stillMs)
   return why === undefined ? `no line has finished for ${time}` : `stalled for ${time}: ${why}`
 }

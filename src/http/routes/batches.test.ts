@@ -60,7 +60,7 @@ test('a new batch is validating, with zero counts and costs', async () => {
   })
   const { progress, waiting_reason, ...same } = (await server.call('GET', `/v1/batches/${id}`)).json
   assert.deepEqual(same, json)
-  assert.deepEqual([object(progress).at_risk, object(waiting_reason).code], [false, 'no_worker'])
+  assert.deepEqual([object(progress).at_risk, object(waiting_reason).code], [true, 'no_worker'])
   const task = await server.deps.store.read
     .selectFrom('tasks')
     .selectAll()
@@ -444,7 +444,7 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
     return [reason?.code ?? null, object(json.progress)]
   }
   const nothing = { lines_per_s: null, estimated_completion: null, at_risk: false }
-  assert.deepEqual(await progress(), ['no_worker', nothing])
+  assert.deepEqual(await progress(), ['no_worker', { ...nothing, at_risk: true }])
 
   const workerId = await store.write((tx) => openSession(tx, 60_000, clock.now()))
   assert.deepEqual(await progress(), ['queued', nothing])
@@ -460,7 +460,7 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
   await store.write((tx) => setLaneReports(tx, workerId, [{ ...unavailable, model: 'other' }]))
   assert.deepEqual(await progress(), ['queued', nothing])
   await store.write((tx) => setLaneReports(tx, workerId, [unavailable]))
-  assert.deepEqual(await progress(), ['model_unavailable', nothing])
+  assert.deepEqual(await progress(), ['model_unavailable', { ...nothing, at_risk: true }])
 
   const in_progress_at = clock.now()
   await store.write(async (tx) => {

@@ -282,9 +282,9 @@ function openaiForm({ status, queued_at, in_progress_at, completed_at }: BatchRo
   }
 }
 
-/** What is wrong with the first lines of a batch in which no line can run. */
+/** What is wrong with the first lines of a batch in which no line can run; what the lines of an expired one waited for. */
 function showErrors({ status, errors }: BatchRow): BatchObject['errors'] {
-  if (status !== 'failed' || errors === null) return undefined
+  if ((status !== 'failed' && status !== 'expired') || errors === null) return undefined
   const data: unknown = JSON.parse(errors)
   return { object: 'list', data: problems.Check(data) ? data : [] }
 }
