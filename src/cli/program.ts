@@ -92,6 +92,7 @@ function buildProgram(
       // runProgram prints the error, in one line.
       outputError: () => {},
     })
+  program.hook('preAction', (_program, command) => refuseEmpty(command))
   // A command copies the settings above when it is added.
   for (const add of COMMANDS) add(program, shell)
   return examples(
@@ -101,6 +102,30 @@ function buildProgram(
     'offpeak serve                        # a long-running service',
     'offpeak batches list',
   )
+}
+
+/** Throws a Failure for an argument or a value without content: a variable of a script that is not set. */
+function refuseEmpty(command: Command): void {
+  const given = [
+    ...command.registeredArguments.map(
+      (argument, i) => [`<${argument.name()}>`, command.processedArgs[i]] as const,
+    ),
+    ...Object.entries(command.opts()).map(([name, value]) => [optionOf(command, name), value] as const),
+  ]
+  for (const [name, value] of given)
+    if (typeof value === 'string' && value.trim() === '')
+      throw new Failure(
+        `${name} of "offpeak ${commandPath(command)}" is empty; is a variable of your script not set?`,
+      )
+}
+
+function optionOf(command: Command, attribute: string): string {
+  return command.options.find((option) => option.attributeName() === attribute)?.long ?? attribute
+}
+
+function commandPath(command: Command): string {
+  const above = command.parent?.parent ? `${commandPath(command.parent)} ` : ''
+  return above + command.name()
 }
 
 /** Commander's message, and how to get help. */

@@ -774,6 +774,11 @@ describe('what is refused', () => {
   })
 
   test('an unknown variable is refused, and one that the tests use is not', () => {
+    for (const name of ['FOO', 'TOKEN', 'HOME', 'URL', 'KEY'])
+      assert.match(
+        problems('', { [`OFFPEAK_${name}`]: 'x' })[0] ?? '',
+        /: unknown variable; docs\/configuration\.md/,
+      )
     assert.deepEqual(problems('', { OFFPEAK_LISTEN_PROT: '1' }), [
       'OFFPEAK_LISTEN_PROT: unknown variable; did you mean OFFPEAK_LISTEN_PORT?',
     ])

@@ -49,6 +49,13 @@ export function durationMs(text: string): number | null {
   return Number.isSafeInteger(ms) ? ms : null
 }
 
+/** The window of a batch whose caller names none: the longest that the plan offers. `offered`: at least one, as texts. */
+export function defaultWindow(offered: readonly string[]): string {
+  return offered.reduce((longest, text) =>
+    (durationMs(text) ?? 0) > (durationMs(longest) ?? 0) ? text : longest,
+  )
+}
+
 /** The shortest way to write `ms` as a duration: 86400000 is `1d`, 90000 is `90s`. */
 export function durationText(ms: number): string {
   if (!Number.isSafeInteger(ms) || ms < 0) throw new RangeError(`${ms} is not a whole number of milliseconds`)

@@ -12,6 +12,7 @@ import fastify, {
 import { AnonymousRecords, HttpRecords } from '../audit/call-records.ts'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
+import { defaultWindow } from '../domain/days.ts'
 import { type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -29,7 +30,7 @@ import {
   namedKey,
   requireConsoleHeader,
 } from './access/auth.ts'
-import { type Caller, compatOfHeader, urlOfCall } from './access/caller.ts'
+import { type Caller, compatOfHeader, planOf, urlOfCall } from './access/caller.ts'
 import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
@@ -363,7 +364,9 @@ export function buildServer(deps: ServerDependencies): App {
     if (allowed.length === 0) {
       const meant = routes.methodsOf(`/v1${path}`).length > 0 ? ` Did you mean /v1${path}?` : ''
       const endpoint = endpointPathOf(request.url.split('?', 1)[0] ?? '')
-      const inBatches = endpoint === null ? '' : ` ${batchOnly(endpoint)}`
+      const plan = request.caller ? planOf(deps.plans, request.caller) : [...deps.plans.values()][0]
+      const windows = plan?.completion_windows.map(({ text }) => text) ?? []
+      const inBatches = endpoint === null ? '' : ` ${batchOnly(endpoint, defaultWindow(windows))}`
       throw new ApiError('unknown_endpoint', `There is no ${request.method} ${path}.${meant}${inBatches}`)
     }
     throw new MethodNotAllowed(allowed)
@@ -389,10 +392,10 @@ function noDefault(): never {
 }
 
 /** What a caller does who wants an answer at once. */
-function batchOnly(endpoint: EndpointPath): string {
+function batchOnly(endpoint: EndpointPath, window: string): string {
   return (
     'Requests are answered in batches only. Call POST /v1/batches with ' +
-    `{"endpoint":"${endpoint}","completion_window":"24h","requests":[{"body":{…}}]}, where each \`body\` is a request; ` +
+    `{"endpoint":"${endpoint}","completion_window":"${window}","requests":[{"body":{…}}]}, where each \`body\` is a request; ` +
     'many go in a file, as its lines. ' +
     'The command line does all of it: offpeak run requests.jsonl.'
   )

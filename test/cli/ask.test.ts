@@ -51,6 +51,58 @@ describe('offpeak ask', { timeout: 120_000 }, () => {
     }
   })
 
+  test('commands that name no window, and Anthropic’s door, take the longest that the plan has', async () => {
+    const quick = await readFile(shell.at('quick.yaml'), 'utf8')
+    await writeFile(shell.at('hours.yaml'), `${quick}plans: {payg: {completion_windows: [1h, 2h]}}\n`)
+    const place = ['--config', 'hours.yaml', '--data', 'hours', '--port', '0']
+    const service = await shell.start('serve', ...place)
+    const hours = await shell.access(service, 'hours')
+    const { OFFPEAK_BASE_URL: url, OFFPEAK_API_KEY: key } = hours
+    const line = { custom_id: 'a', body: { model: 'sim-1', messages: [{ role: 'user', content: 'hi' }] } }
+    await writeFile(
+      shell.at('hours.jsonl'),
+      JSON.stringify({ ...line, method: 'POST', url: '/v1/chat/completions' }),
+    )
+    for (const args of [
+      ['ask', '--model', 'sim-1', 'hi'],
+      ['run', shell.at('hours.jsonl'), '--estimate'],
+      ['run', shell.at('hours.jsonl')],
+    ]) {
+      const { code, err } = await shell.offpeak(args, hours)
+      assert.equal(code, 0, `${args.join(' ')}: ${err}`)
+    }
+    const listed = JSON.parse((await shell.offpeak(['batches', 'list', '--json'], hours)).out)
+    const windows = (listed as { completion_window: string }[]).map((batch) => batch.completion_window)
+    assert.deepEqual(windows, ['2h', '2h'])
+    const call = (path: string, body: object) =>
+      fetch(`${url}${path}`, {
+        method: 'POST',
+        headers: { 'x-api-key': String(key), 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      })
+    const params = { ...line.body, max_tokens: 5 }
+    const door = await call('/v1/messages/batches', { requests: [{ custom_id: 'a', params }] })
+    assert.equal(door.status, 200, await door.text())
+    assert.match(await (await call('/v1/chat/completions', line.body)).text(), /completion_window\W+2h/)
+    await service.end('SIGTERM')
+  })
+
+  test('an empty argument or value is refused before anything is asked', async () => {
+    for (const args of [
+      ['requests', 'get', ''],
+      ['batches', 'get', ' '],
+      ['files', 'delete', ''],
+      ['backup', ''],
+      ['ask', '--model', 'sim-1', ''],
+      ['ask', '--model', '', 'x'],
+      ['run', ''],
+    ]) {
+      const { code, out, err } = await shell.offpeak(args, access)
+      assert.deepEqual([code, out], [1, ''], args.join(' '))
+      assert.match(err, /^offpeak: .* of "offpeak .*" is empty; is a variable of your script not set\?$/m)
+    }
+  })
+
   test('where no service runs, one is started for the question', async () => {
     const place = ['--config', 'quick.yaml', '--data', 'alone', '--port', '0']
     assert.equal((await (await shell.start('serve', ...place)).end('SIGTERM')).code, 0)

@@ -6,6 +6,7 @@ import { sleep } from '../../domain/clock.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { answerColumns, parseResultRow } from '../../tables/answer-cells.ts'
 import { BatchObject } from '../../wire/batch.ts'
+import { WINDOW_HELP, windowFor } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import type { Shell } from '../shell.ts'
@@ -16,7 +17,7 @@ import { checkModel } from './models.ts'
 
 interface AskFlags extends ApiFlags {
   model: string
-  window: string
+  window?: string
 }
 
 /** Less than the time after which the client takes a call for broken. */
@@ -29,7 +30,7 @@ export function addAsk(program: Command, shell: Shell): void {
     apiCommand(program, 'ask', 'ask a model one question')
       .argument('[question]', 'the question; without it, standard input')
       .requiredOption('--model <id>', 'the model that answers')
-      .option('--window <duration>', 'completion window', '24h')
+      .option('--window <duration>', WINDOW_HELP)
       .action((question: string | undefined, flags: AskFlags) => ask(shell, question, flags)),
     `offpeak ask --model sim-1 'What is a batch?'`,
     'offpeak ask --model sim-1 < question.txt',
@@ -43,7 +44,8 @@ async function ask(shell: Shell, question: string | undefined, flags: AskFlags):
   await withApi(shell, flags, async (connection) => {
     const { client, embedded, answer } = connection
     await checkModel(client, flags)
-    const { model, window: completion_window } = flags
+    const { model } = flags
+    const completion_window = await windowFor(client, flags.window)
     const line = { custom_id: 'question', body: { model, messages: [{ role: 'user', content }] } }
     const order = { endpoint: DEFAULT_ENDPOINT, completion_window, requests: [line] }
     await createOnce(shell, connection, order, async (key) => {

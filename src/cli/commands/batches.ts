@@ -6,7 +6,7 @@ import { BATCH_SORTS, BATCH_STATUSES, isTerminal, type Reask } from '../../domai
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
-import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
+import { AnyObject, type ApiClient, pathOf, WINDOW_HELP, windowFor } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import { contentOf, downloadResults, resultLines } from '../client/download.ts'
@@ -42,7 +42,7 @@ interface CreateFlags extends ApiFlags, MetadataFlags {
   endpoint: string
   dedupe?: DedupeFlag
   reask?: Reask
-  window: string
+  window?: string
   idempotencyKey?: string
   notBefore?: number
   inputUrl?: string
@@ -67,8 +67,9 @@ export function addBatches(program: Command, shell: Shell): void {
     description: 'create a batch of an uploaded file, or of a file in a bucket',
     argument: ['[file_id]', 'an uploaded file whose status is processed'],
     call: (file_id, flags: CreateFlags) => {
-      const body = newBatch(file_id, flags)
+      const order = newBatch(file_id, flags)
       return async (client, connection) => {
+        const body = { ...order, completion_window: await windowFor(client, flags.window) }
         const { embedded, options } = connection
         const post = (key: string) => client.post(Created, '/v1/batches', body, { 'idempotency-key': key })
         const batch = await (flags.idempotencyKey === undefined
@@ -85,7 +86,7 @@ export function addBatches(program: Command, shell: Shell): void {
     .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
     .addOption(dedupeOption())
     .addOption(reaskOption())
-    .option('--window <duration>', 'completion window', '24h')
+    .option('--window <duration>', WINDOW_HELP)
   withMetadata(create)
     .option(
       '--not-before <time>',
@@ -200,7 +201,6 @@ function newBatch(file_id: string, flags: CreateFlags): object {
     input_url: flags.inputUrl,
     output_url: flags.outputUrl,
     endpoint: flags.endpoint,
-    completion_window: flags.window,
     start_after: flags.notBefore,
     dedupe: flags.dedupe,
     reask: flags.reask,

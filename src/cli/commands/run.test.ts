@@ -401,7 +401,7 @@ describe('offpeak run against a service', () => {
     assert.equal(await offpeak('run', input), 1)
     assert.match(
       terminal.err(),
-      /^offpeak: No valid API key was given \(401 invalid_api_key, GET \/v1\/models/,
+      /^offpeak: No valid API key was given \(401 invalid_api_key, GET \/v1\/(quotas|models)/,
     )
     assert.equal(api.calls('POST', /files/).length, 0)
   })

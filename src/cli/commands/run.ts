@@ -10,7 +10,7 @@ import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { tableBytes } from '../../tables/table-bytes.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
-import { ApiError } from '../client/client.ts'
+import { ApiError, WINDOW_HELP, windowFor } from '../client/client.ts'
 import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
 import { ModelOverride, uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
@@ -97,7 +97,7 @@ export function addRun(program: Command, shell: Shell): void {
     .argument('<input>', 'JSONL file, one request per line; or a table: CSV, TSV, JSONL or Parquet')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
-    .option('--window <duration>', 'completion window (default: 24h)')
+    .option('--window <duration>', WINDOW_HELP)
   withMetadata(run)
     .addOption(dedupeOption())
     .addOption(reaskOption())
@@ -190,8 +190,11 @@ async function runLocked(
         )
       }
       const server = [given.upstream, given.engine, engine && given.model].filter(Boolean).join(' ')
+      const asked = last ? retryFlags(last, flags) : flags
+      const before = await readRunState(runStatePath(output))
+      const window = await windowFor(connection.client, asked.window, before?.window)
       const order = {
-        ...orderFor(input, last ? retryFlags(last, flags) : flags, connection.target, job),
+        ...orderFor(input, { ...asked, window }, connection.target, job),
         ...(requests !== input && { input: requests }),
         ...(server !== '' && { server }),
       }
@@ -396,7 +399,9 @@ interface WrittenTable extends JoinedRows {
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'window' | 'dedupe' | 'reask' | 'model' | keyof MetadataFlags>,
+  flags: Pick<RunFlags, 'output' | 'errors' | 'dedupe' | 'reask' | 'model' | keyof MetadataFlags> & {
+    window: string
+  },
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -405,7 +410,7 @@ export function orderFor(
     ...{ input, output, errors: errorsOf(input, flags) },
     state: runStatePath(output),
     target,
-    window: flags.window ?? '24h',
+    window: flags.window,
     dedupe: flags.dedupe,
     reask: flags.reask,
     model: flags.model,

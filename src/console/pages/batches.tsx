@@ -2,8 +2,10 @@
 // file, and the five calls that run it.
 import type { VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
+import { defaultWindow } from '../../domain/days.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
+import type { QuotasObject } from '../../wire/project.ts'
 import { pathWith, serviceUrl } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
@@ -17,7 +19,7 @@ import { Page, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
 import { type Column, Table, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
-import { useAll, usePages } from '../resource.ts'
+import { useAll, useGet, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { SIMULATOR } from './new-batch-source.tsx'
 
@@ -270,7 +272,11 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
 }
 
 export function FirstBatch(): VNode {
-  const calls = fiveCalls(location.origin + serviceUrl(''))
+  const quotas = useGet<QuotasObject>('/v1/quotas')
+  const calls = fiveCalls(
+    location.origin + serviceUrl(''),
+    defaultWindow(quotas.data?.completion_windows ?? ['24h']),
+  )
   const models = useAll<ModelObject>('/v1/models')
   const simulated = models.data?.some(({ id }) => id === SIMULATOR)
   return (
@@ -296,14 +302,14 @@ export function FirstBatch(): VNode {
   )
 }
 
-function fiveCalls(base: string): string {
+function fiveCalls(base: string, window: string): string {
   return `# 1. ${t('first.call1')}
 curl ${base}/v1/files -H "Authorization: Bearer $KEY" -F purpose=batch -F file=@input.jsonl
 # 2. ${t('first.call2')}
 curl ${base}/v1/files/$FILE -H "Authorization: Bearer $KEY"
 # 3. ${t('first.call3')}
 curl ${base}/v1/batches -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
-  -d '{"input_file_id": "'$FILE'", "endpoint": "/v1/chat/completions", "completion_window": "24h"}'
+  -d '{"input_file_id": "'$FILE'", "endpoint": "/v1/chat/completions", "completion_window": "${window}"}'
 # 4. ${t('first.call4')}
 curl ${base}/v1/batches/$BATCH -H "Authorization: Bearer $KEY"
 # 5. ${t('first.call5')}

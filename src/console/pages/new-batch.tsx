@@ -1,7 +1,7 @@
 // The page that creates a batch has three steps: choose a file, see its projected cost, create the batch.
 import type { VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { durationMs } from '../../domain/days.ts'
+import { defaultWindow, durationMs } from '../../domain/days.ts'
 import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.ts'
 import type { FileObject } from '../../wire/file.ts'
 import type { ModelObject } from '../../wire/model.ts'
@@ -53,7 +53,7 @@ export function NewBatch(): VNode {
       // The simulator costs nothing: nothing is to be decided.
       if (run && uploaded.status === 'processed')
         navigate(
-          `/batches/${(await post<BatchObject>('/v1/batches', orderOf(uploaded, await endpointOf(chosen)))).id}`,
+          `/batches/${(await post<BatchObject>('/v1/batches', await exampleOrder(uploaded, chosen))).id}`,
         )
       else {
         // A page that is loaded again goes on with it.
@@ -138,7 +138,7 @@ const CHAT = '/v1/chat/completions'
 
 /** What a person chooses of a batch; texts as they are typed. */
 const CHOICES = {
-  ...{ window: '24h', name: '', entity: '', start: '', metadata: '' },
+  ...{ window: '', name: '', entity: '', start: '', metadata: '' },
   ...{ reask: '', webhook: '', output: '' },
 }
 
@@ -172,6 +172,12 @@ function orderOf(
     ...(start === '' ? {} : { start_after: Date.parse(start) / 1000 }),
     ...(reask === '' ? {} : { reask: reaskOf(reask) }),
   }
+}
+
+async function exampleOrder(file: FileObject, chosen: File): Promise<Order> {
+  const { completion_windows } = await get<QuotasObject>('/v1/quotas')
+  const window = defaultWindow(completion_windows)
+  return orderOf(file, await endpointOf(chosen), { ...CHOICES, window })
 }
 
 function reaskOf(text: string): NonNullable<CreateBatch['reask']> {
@@ -271,18 +277,20 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
     (changed) => sessionStorage.setItem(DRAFT, JSON.stringify({ file: file.id, ...changed })),
   )
   const quotas = useGet<QuotasObject>('/v1/quotas')
-  const windows = [...new Set([...(quotas.data?.completion_windows ?? []), choices.window])]
+  const windows = quotas.data?.completion_windows ?? []
+  const window =
+    windows.includes(choices.window) || windows.length === 0 ? choices.window : defaultWindow(windows)
   const endpoint = useResource(async () => await endpointOf(content), [file.id])
   const action = useAction()
-  const order = orderOf(file, endpoint.data ?? CHAT, choices)
+  const order = orderOf(file, endpoint.data ?? CHAT, { ...choices, window })
   const estimate = useResource(
     async (signal) =>
-      endpoint.data === null
+      endpoint.data === null || window === ''
         ? null
         : await post<BatchEstimate>('/v1/batches?dry_run=true', order, { signal }),
     [order, endpoint.data],
   )
-  const ends = durationMs(choices.window)
+  const ends = durationMs(window)
   const create = (): void =>
     void action.run(async () => {
       const batch = await post<BatchObject>('/v1/batches', { ...order, ...placesOf(choices) })
@@ -317,6 +325,7 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
           <SelectField
             label={t('batch.window')}
             {...bind('window')}
+            value={window}
             options={windows.map((name) => [name, name] as const)}
             hint={
               ends === null ? null : (

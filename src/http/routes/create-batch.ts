@@ -6,7 +6,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
 import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
-import { durationMs, durationText } from '../../domain/days.ts'
+import { defaultWindow, durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { gathered } from '../../domain/gathered-bytes.ts'
@@ -319,7 +319,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       operation: 'createMessageBatch',
       summary: 'Create a message batch',
       description:
-        'A batch of the endpoint `/v1/messages` with a window of 24 hours. The requests become a file (`requests.jsonl`) while they arrive; the key needs `files:write` as well. A request that cannot run is `errored` in the results; one that is no request, or has the `custom_id` of another, is an error of the call.',
+        'A batch of the endpoint `/v1/messages` with the longest window of the plan. The requests become a file (`requests.jsonl`) while they arrive; the key needs `files:write` as well. A request that cannot run is `errored` in the results; one that is no request, or has the `custom_id` of another, is an error of the call.',
       answer: MessageBatch,
       headers: CreateHeaders,
       rules: { body: { properties: { requests: { minItems: 1, maxItems: 100_000 } } } },
@@ -334,9 +334,10 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
         request.entity = entityOf(null, null, header_entity)
         const owner = { ...ownerOf(request, header_entity), takesAnyFile: 'pending' as const }
-        const order = { endpoint: '/v1/messages' as const, completion_window: '24h' }
-        const orderOf = (input_file_id: string) =>
-          orderBatch({ ...order, input_file_id }, owner, planOf(plans, caller))
+        const plan = planOf(plans, caller)
+        const completion_window = defaultWindow(plan.completion_windows.map(({ text }) => text))
+        const order = { endpoint: '/v1/messages' as const, completion_window }
+        const orderOf = (input_file_id: string) => orderBatch({ ...order, input_file_id }, owner, plan)
         orderOf('')
         const bytes = Number(headers['content-length'] ?? 0)
         if (bytes > MESSAGE_BODY_BYTES_MAX) throw new ApiError('payload_too_large')

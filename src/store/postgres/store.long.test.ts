@@ -79,6 +79,22 @@ describe('PostgreSQL', { skip: withoutPostgres }, () => {
     assert.match(await reached('sslmode=require', plain), /does not support SSL.*`sslmode=disable`/)
   })
 
+  it('a migration that a conflict or a deadlock has undone is repeated', async () => {
+    for (const code of ['40001', '40P01']) {
+      await using database = await emptyPostgres(server, 'empty')
+      await using admin = database.open()
+      for (const statement of [
+        'CREATE SEQUENCE statements',
+        `CREATE FUNCTION fail_once() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+          IF nextval('statements') = 1 THEN RAISE EXCEPTION 'undone' USING ERRCODE = '${code}'; END IF; END $$`,
+        'CREATE EVENT TRIGGER fail_once ON ddl_command_end EXECUTE FUNCTION fail_once()',
+      ])
+        await sql.raw(statement).execute(admin.read)
+      await using store = database.open()
+      await store.migrate()
+    }
+  })
+
   it('the timeouts of the role do not end a migration', async () => {
     await using database = await emptyPostgres(server)
     const { hostname, port, pathname } = new URL(database.url)

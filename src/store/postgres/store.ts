@@ -101,13 +101,12 @@ export function postgresStore({
         }),
       })
       try {
-        await migrate(db, { partitioned: true })
-        await maintainMonths(db, clock.now(), 0)
-        await db.transaction().execute(async (tx) => {
-          await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
-          await applyTableSettings(tx)
-          await makeFunctions(tx)
-        })
+        // Processes that start at once may deadlock, or conflict where the role's isolation is serializable.
+        await withRetries(
+          start,
+          () => upgrade(db, clock.now()),
+          (error) => (isConflict(error) ? 'conflict' : null),
+        )
       } catch (error) {
         throw startupFailure(error)
       } finally {
@@ -124,6 +123,16 @@ export function postgresStore({
       await this.close()
     },
   }
+}
+
+async function upgrade(db: Kysely<Schema>, now: number): Promise<void> {
+  await migrate(db, { partitioned: true })
+  await maintainMonths(db, now, 0)
+  await db.transaction().execute(async (tx) => {
+    await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
+    await applyTableSettings(tx)
+    await makeFunctions(tx)
+  })
 }
 
 function migrationWaits(): DatabaseFailure {
