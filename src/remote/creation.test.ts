@@ -61,6 +61,14 @@ test('a batch of which nobody knows whether it was created is waited for no long
   assert.ok(end.kind === 'returned' && end.left === 'batch')
 })
 
+test('nothing is created at a batch API while it is not certain that the lease holds', async () => {
+  await using world = await makeWorld()
+  const { creations, creation } = world
+  world.isCertain = false
+  assert.equal((await creations.pursue({ ...creation, isNew: true })).kind, 'later')
+  assert.equal(world.created, 0)
+})
+
 /** A batch that is to be created at a batch API, which never answers that it was. */
 async function makeWorld() {
   const world = await queuedBatch({ chunks: 1, lines: 1 })
@@ -75,6 +83,7 @@ async function makeWorld() {
     created: 0,
     isUndecided: false,
     isOver: false,
+    isCertain: true,
     mayGiveUp: (_since: number) => false,
   }
   const api: Pick<BatchApi, 'settleMs' | 'upload' | 'create' | 'find' | 'cancel'> = {
@@ -95,7 +104,7 @@ async function makeWorld() {
   const creations = new Creations({
     ...{ store, clock },
     log: SILENT,
-    isCertain: () => true,
+    isCertain: () => known.isCertain,
     isPaused: () => false,
     isOverLimit: async () => false,
     mayGiveUp: (_row, _window, since) => known.mayGiveUp(since),

@@ -64,3 +64,20 @@ test('lines that a batch API leaves are reserved by their chunk again, and wait 
   assert.deepEqual([run.isReserved(0), run.isReserved(1)], [true, true])
   assert.deepEqual([run.isAllowed(0), run.isAllowed(1)], [false, false])
 })
+
+test('a remote batch is settled only once its answers are committed', async () => {
+  await using world = await queuedBatch({ chunks: 1, lines: 1 })
+  const committed = Promise.withResolvers<void>()
+  const rows = remoteRows(world, { setReserved() {} }, () => committed.promise)
+  const [run] = (await world.open()) as [Run]
+  for (const state of [UNSUBMITTED, REMOTE]) run.move(0, state, 'it is handed over')
+  const row = (await rows.intend(run, { name: 'cell' } as BatchApiUpstream, [0]))!
+  const settled = rows.settle(run, row, 'done')
+  const stateOf = async () =>
+    (await world.store.read.selectFrom('remote_batches').select('state').executeTakeFirst())?.state
+  await world.clock.advance(10)
+  assert.equal(await stateOf(), 'intended')
+  committed.resolve()
+  assert.ok(await settled)
+  assert.equal(await stateOf(), 'done')
+})

@@ -226,7 +226,7 @@ for (const kind of ['upload', 'create', 'later'] as const)
         retry: { outage_patience_ms: DAY_MS, backoff_min_ms: 1_000, backoff_max_ms: 20_000 },
       })
       const { api, clock, worker, store, models } = world
-      const rejected = { message: 'Organisation acme is restricted. Contact your representative.', code }
+      const rejected = { message: 'Uploads are switched off for acme until its forms arrive.', code }
       let isRestricted = true
       api.onCall = (call) => {
         if (isRestricted && call.kind === kind) throw errorAnswer(400, rejected)
@@ -244,7 +244,7 @@ for (const kind of ['upload', 'create', 'later'] as const)
       const { completed, failed } = await world.batch()
       assert.deepEqual([completed, failed], [0, 0])
       assert.ok(api.uploads < 60, `${api.uploads} uploads`)
-      assert.match(reasons.get('model_unavailable') ?? '', /Organisation acme is restricted/)
+      assert.match(reasons.get('model_unavailable') ?? '', /Uploads are switched off for acme/)
       // What it took may be refused later: that shows after a second.
       if (kind !== 'later') assert.equal(reasons.get('lines_failing'), undefined)
       isRestricted = false
@@ -325,6 +325,35 @@ test('a batch there has no more lines, and no more tokens, than is configured', 
       lines,
     )
   }
+})
+
+test('lines that are called back lose no attempt', async () => {
+  await using world = await remoteWorld({
+    chunks: 1,
+    lines: 2,
+    ...SHORT,
+    retry: { ...SHORT.retry, attempts_max: 1 },
+  })
+  const { worker, upstream, remote, clock, server } = world
+  await world.handedOver()
+  worker.setUpstreams(new Map([['m', [upstream, remote]]]), new Map())
+  const { expires_at } = await world.batch()
+  await clock.advance(expires_at - clock.now() - 20_000)
+  assert.equal(server.sent.length, 2)
+})
+
+test('a batch API that has no room when a batch is collected is asked again ever later', async () => {
+  await using world = await remoteWorld({ chunks: 1, lines: 1 })
+  const { api, worker, clock } = world
+  await worker.start()
+  const madeAt: number[] = []
+  while (madeAt.length < 15) {
+    await world.until(() => api.open.length === 1, 100)
+    madeAt.push(clock.now())
+    api.fail(api.open[0]!, { code: 'quota_exceeded', message: 'no room' })
+  }
+  const waited = madeAt.map((at, i) => at - madeAt[i - 1]!)
+  assert.ok(waited.at(-1)! > 3 * waited[5]!, waited.join(' '))
 })
 
 test('a batch API that rejects whatever it gets is tried a bounded number of times', async () => {

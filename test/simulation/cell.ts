@@ -140,7 +140,7 @@ export class Cell {
           machine,
           (this.#requests.get(id) ?? []).map(({ request }) => request),
         )
-        const answer = call((delayMs) => this.#create(name, id, endpoint, delayMs), signal, true)
+        const answer = call((delayMs) => this.#create(name, id, endpoint, delayMs), signal, 'create')
         void answer.then(
           ({ id: created }) => {
             for (const one of this.batches) if (one.id === created) one.isUnknown = false
@@ -155,7 +155,7 @@ export class Cell {
           const seen = this.batches.filter((one) => one.name === name).map(({ id }) => this.#seen(id))
           return (await Promise.all(seen)).filter((one) => one !== null)
         }, signal),
-      read: (id, signal) => call(() => this.#seen(id), signal),
+      read: (id, signal) => call(() => this.#seen(id), signal, 'look'),
       cancel: (id, signal) => call(() => this.#cancel(id), signal),
       async *lines(file_id, signal) {
         for (const text of await call(() => cell.#results(file_id), signal)) {

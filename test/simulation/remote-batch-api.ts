@@ -180,7 +180,7 @@ export class RemoteBatchApi {
         const file_id = uploaded ?? this.#carried(machine, name, requests())
         onAsked(machine, this.#requestsOf(file_id))
         if (!this.#askedAt.has(name)) this.#askedAt.set(name, clock.now())
-        const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, true)
+        const answer = call((delayMs) => this.#create(name, file_id, delayMs), signal, 'create')
         void answer.then(
           ({ id }) => {
             const batch = this.#batch(id)
@@ -212,10 +212,14 @@ export class RemoteBatchApi {
           return found.map((one) => this.#seen(one))
         }, signal),
       read: (id, signal) =>
-        call(() => {
-          const batch = this.#batch(id)
-          return batch ? this.#seen(batch) : null
-        }, signal),
+        call(
+          () => {
+            const batch = this.#batch(id)
+            return batch ? this.#seen(batch) : null
+          },
+          signal,
+          'look',
+        ),
       cancel: (id, signal) => call(() => this.#cancel(id), signal),
       async *lines(file_id, signal) {
         const file = await call(() => api.#files.get(file_id), signal)

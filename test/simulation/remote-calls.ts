@@ -15,7 +15,19 @@ const LATE_MS_MAX = 800
 const HANG_MS_MAX = 90_000
 const OUTAGE_CHANCE = 0.03
 const OUTAGE_END_CHANCE = 0.08
-const OUTAGES = ['unreachable', 'bad key', 'throttled', 'file not processed', 'broken', 'hanging'] as const
+const OUTAGES = [
+  'unreachable',
+  'bad key',
+  'throttled',
+  'file not processed',
+  'broken',
+  'hanging',
+  'looks throttled',
+  'looks broken',
+  'looks gone',
+] as const
+/** What is done by a call, where outages differ by that. */
+type CallKind = 'create' | 'look' | 'other'
 
 export interface RemoteCallsOptions {
   name: string
@@ -55,30 +67,30 @@ export class RemoteCalls {
 
   /**
    * How a machine calls. `work` is told how late it is: the machine may have been suspended before it sent the request.
-   * `creates`: it makes a batch of an uploaded file.
+   * `kind`: `create` makes a batch of an uploaded file, `look` reads one.
    */
   from(
     machine: Machine,
   ): <T>(
     work: (delayMs: number) => T | Promise<T>,
     signal: AbortSignal | undefined,
-    creates?: boolean,
+    kind?: CallKind,
   ) => Promise<T> {
-    return (work, signal, creates = false) => this.#call(machine, work, signal, creates)
+    return (work, signal, kind = 'other') => this.#call(machine, work, signal, kind)
   }
 
   async #call<T>(
     machine: Machine,
     work: (delayMs: number) => T | Promise<T>,
     signal: AbortSignal | undefined,
-    creates: boolean,
+    kind: CallKind,
   ): Promise<T> {
     const { clock, random, late, tally, hasFaults } = this.#options
     const begun = clock.now()
     await pass(machine, random.int(1, 100), signal)
     const delayMs = clock.now() - begun
     if (!hasFaults()) return await work(delayMs)
-    if (this.#outage !== null) await this.#fail(this.#outage, machine, () => work(delayMs), signal, creates)
+    if (this.#outage !== null) await this.#fail(this.#outage, machine, () => work(delayMs), signal, kind)
     if (random.chance(0.05)) {
       tally.count('remote: unreachable')
       throw broken('it cannot be reached', true)
@@ -111,7 +123,7 @@ export class RemoteCalls {
     machine: Machine,
     work: () => unknown,
     signal: AbortSignal | undefined,
-    creates: boolean,
+    kind: CallKind,
   ): Promise<void> {
     const { late } = this.#options
     switch (outage) {
@@ -122,11 +134,22 @@ export class RemoteCalls {
       case 'throttled':
         throw answeredWith(429, 'slow down', late.chance(0.5) ? { 'retry-after-ms': '700' } : {})
       case 'file not processed':
-        if (creates) throw answeredWith(422, 'the file is still being processed', {}, 'file_not_processed')
+        if (kind === 'create')
+          throw answeredWith(422, 'the file is still being processed', {}, 'file_not_processed')
         return
       case 'broken':
         if (late.chance(0.5)) await attempt(work)
         throw answeredWith(500, 'oops')
+      case 'looks throttled':
+        if (kind === 'look')
+          throw answeredWith(429, 'slow down', late.chance(0.5) ? { 'retry-after': '3600' } : {})
+        return
+      case 'looks broken':
+        if (kind === 'look') throw answeredWith(503, 'oops')
+        return
+      case 'looks gone':
+        if (kind === 'look') throw answeredWith(404, 'no such batch')
+        return
       case 'hanging':
         if (late.chance(0.5)) await attempt(work)
         return await this.#hang(machine, signal)

@@ -2,17 +2,19 @@
 import { RemoteRows } from '../../src/remote/rows.ts'
 import type { queuedBatch } from './queued-batch.ts'
 
+type Options = ConstructorParameters<typeof RemoteRows>[0]
 type World = Pick<Awaited<ReturnType<typeof queuedBatch>>, 'store' | 'clock'>
 
 export function remoteRows(
   { store, clock }: World,
-  funds: ConstructorParameters<typeof RemoteRows>[0]['funds'] = { setReserved() {} },
+  funds: Options['funds'] = { setReserved() {} },
+  settle: Options['settle'] = async () => {},
 ): RemoteRows {
   return new RemoteRows({
     ...{ store, clock, funds },
     lanes: new Map(),
     lines: { ledByRemote() {} },
     outagePatienceMs: 0,
-    settle: async () => {},
+    settle,
   })
 }
