@@ -5,6 +5,7 @@
 // it; retrying, until it is due; then unsent or unsubmitted, by the tiers of its model (routes.ts).
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
+import { wrongForm } from '../backends/verdict/classify.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { isRepairable, repairMessages } from '../jsonl/ask-again.ts'
@@ -15,6 +16,7 @@ import {
   billAnswer,
   type Earlier,
   isWithinProjection,
+  misplacedEntries,
   NO_EARLIER,
   recordAnswer,
   recordFailure,
@@ -393,6 +395,11 @@ export class Lines {
 
   /** A server has answered the line. Returns what it cost (nano-dollars), unless it is asked again. */
   answered(run: Run, position: number, result: Answered, attempt: EndedAttempt): number {
+    const misplaced = misplacedEntries(run.recorded(position), result.answer)
+    if (misplaced !== null) {
+      this.refused(run, position, wrongForm(ANSWERED.status, misplaced), attempt)
+      return 0
+    }
     const tries = run.triesOf(position)
     if (tries) this.#rejections.onAnswered(tries, attempt.upstream)
     const asked = tries?.kept?.asked ?? 0

@@ -63,7 +63,9 @@ export interface AnswerShape {
   /** Whether that member may be any kind of JSON but null, and is not looked into. */
   isAny?: true
   /** The member that each object of the list has, and the kinds of JSON that it may be; null for any object. */
-  entry: { key: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
+  entry: { key: string; alias?: string; kinds: readonly ('object' | 'array' | 'string' | 'number')[] } | null
+  /** Whether some servers answer with that list alone. */
+  mayBeBare?: true
   /** Values of the answer's `status` under which it is one; null where it has no such member. */
   statuses: readonly string[] | null
 }
@@ -251,10 +253,15 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
     headers: { 'anthropic-version': '2023-06-01' },
   },
   '/v1/rerank': {
-    fields: { model: 'model', query: 'documents', documents: 'documents', ...STREAM },
+    fields: { model: 'model', query: 'documents', documents: 'documents', top_n: 'number', ...STREAM },
     required: [['query', 'documents']],
     ...READ_ONLY,
-    answer: { list: 'results', entry: { key: 'relevance_score', kinds: ['number'] }, statuses: null },
+    answer: {
+      list: 'results',
+      entry: { key: 'relevance_score', alias: 'score', kinds: ['number'] },
+      mayBeBare: true,
+      statuses: null,
+    },
   },
   '/v1/score': {
     fields: {

@@ -127,13 +127,21 @@ test('a finish_reason is a string or null', () => {
   }
 })
 
-test('choices that give an index give a whole number, each its own', () => {
+test('the entries of an answer are counted, with the places that they name', () => {
   const choice = (index: string): string => `{"index":${index},"message":{"role":"a"}}`
-  const accepts = (...indexes: string[]): boolean => scan(`{"choices":[${indexes.map(choice)}]}`) !== null
-  assert.ok(accepts('0', '1') && accepts('1', '0') && accepts('null', 'null') && accepts('1'))
-  for (const indexes of [['0', '0'], ['1', '0', '1'], ['"0"'], ['-1'], ['0.5'], ['{}']])
-    assert.ok(!accepts(...indexes), indexes.join())
-  assert.ok(scan(`{"choices":[${choice('0')}],"choices":[${choice('0')}]}`))
+  const facts = (...indexes: string[]): unknown => {
+    const { count, index_max, isIndexRepeated } = scan(`{"choices":[${indexes.map(choice)}]}`)!.entries
+    return [count, index_max, isIndexRepeated]
+  }
+  assert.deepEqual(facts('1', '0'), [2, 1, false])
+  assert.deepEqual(facts('null', 'null'), [2, -1, false])
+  assert.deepEqual(facts('0', '0', '0'), [3, 0, true])
+  for (const index of ['"0"', '-1', '0.5', '{}'])
+    assert.deepEqual(facts(index), [1, Number.POSITIVE_INFINITY, false])
+  assert.equal(
+    scan(`{"choices":[${choice('0')}],"choices":[${choice('0')}]}`)?.entries.isIndexRepeated,
+    false,
+  )
 })
 
 test('of the tokens, those of a cache and of thinking are told', () => {
@@ -428,7 +436,6 @@ test('the answers of each endpoint have their own content and usage', () => {
     ['/v1/embeddings', '{"data":[{"index":0,"embedding":"AA"}]}', null],
     ['/v1/embeddings', '{"data":[{"index":0,"embedding":null}]}', 'no answer'],
     ['/v1/embeddings', '{"data":[{"embedding":[1]},{"object":"embedding"}]}', 'no answer'],
-    ['/v1/embeddings', '{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}', 'no answer'],
     ['/v1/embeddings', '{"data":[]}', 'no answer'],
     ['/v1/embeddings', '{"data":[{"embedding":[1,]}]}', 'no answer'],
     [

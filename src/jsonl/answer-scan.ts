@@ -17,6 +17,7 @@ export interface Answer {
   isUsageRejected: boolean
   /** The list that holds what the model said. */
   content: Span
+  entries: EntryFacts
   /** Bytes of what was generated, as written; 0 where nothing was. */
   generated_bytes: number
   /** Why a message ended, where it says so in a word that is known. */
@@ -24,6 +25,14 @@ export interface Answer {
   cost: CostPlace
   /** Where the whole usage stands, or would stand. */
   usage_place: CostPlace
+}
+
+/** What the entries of the list say of their places; nothing of an endpoint whose entries have none. */
+interface EntryFacts {
+  count: number
+  /** Infinity for one that is no count, -1 where there is none. */
+  index_max: number
+  isIndexRepeated: boolean
 }
 
 /**
@@ -117,7 +126,7 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
       ...(answer.statuses === null ? [] : ['status']),
       ...(answer.list === 'content' ? ['stop_reason'] : []),
     ),
-    entryKeys: new Names('index', 'finish_reason', ...(answer.entry === null ? [] : [answer.entry.key])),
+    entryKeys: new Names('index', 'finish_reason', ...entryNames(answer)),
     statuses: new Names(...(answer.statuses ?? [])),
     usageKeys: new Names(
       usage.input,
@@ -131,6 +140,11 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
     isCacheApart: usage.isCacheApart ?? false,
     unit: usage.unit ?? 'tokens',
   }
+}
+
+/** The members that hold the content of an entry. */
+function entryNames({ entry }: AnswerShape): string[] {
+  return entry === null ? [] : [entry.key, ...(entry.alias === undefined ? [] : [entry.alias])]
 }
 
 /** `""`, `[]` or `{}`. */
@@ -148,6 +162,7 @@ const STOP_WORDS = new Names(...STOP_REASONS)
 const WITHHELD = new Names('content_filter', 'content_filtered', 'safety', 'sensitive')
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
+const NOT_A_NUMBER = /^-?(NaN|Infin)/
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
 const TOKENS_MAX = 100_000_000
 
@@ -156,6 +171,8 @@ export class AnswerScanner {
   #wanted = wantedOf(DEFAULT_ENDPOINT)
   readonly #content: Span = { start: 0, end: 0 }
   readonly #indexes = new Set<number>()
+  #isIndexRepeated = false
+  #index_max = -1
   #generated_bytes = 0
   /** Of the entry that was scanned last. */
   #said_bytes = 0
@@ -163,6 +180,7 @@ export class AnswerScanner {
   #output_tokens: number | null = null
   #total_tokens: number | null = null
   readonly #parts: Record<Part, number> = { ...NO_PARTS }
+  #hasList = false
   /** How many entries the list has that was scanned last. */
   #entries = 0
   /** Of these, those that a filter left without content. */
@@ -172,8 +190,10 @@ export class AnswerScanner {
   #counts = true
   #cost: CostPlace | null = null
   #usage_place: CostPlace | null = null
-  /** Why valid JSON that was scanned last is no answer. */
+  /** Why what was scanned last is no answer. */
   fault = ''
+  /** Whether it is one of a wrong form, rather than a piece of one or an error: the same request has the same again. */
+  isWrongForm = false
 
   /** What `bytes` hold, valid UTF-8 all of it; null if that is no answer of this endpoint. */
   scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
@@ -182,6 +202,8 @@ export class AnswerScanner {
     this.#wanted = wanted
     json.open(bytes, 0, bytes.length)
     this.fault = 'the answer is not a JSON object'
+    this.isWrongForm = false
+    this.#hasList = false
     if (json.kind() !== 'object') return null
     this.#resetUsage()
     this.#generated_bytes = 0
@@ -207,7 +229,14 @@ export class AnswerScanner {
     const brace = json.at - 1
     json.finish()
     if (json.fault !== null || statusFault !== null || listFault !== null) {
-      this.fault = json.fault ? 'the answer is nested too deep' : (statusFault ?? listFault ?? '')
+      const hasNaN =
+        json.fault !== null && NOT_A_NUMBER.test(bytes.toString('latin1', json.fault.at, json.fault.at + 8))
+      const jsonFault = hasNaN
+        ? 'the answer has NaN or Infinity, which JSON has not'
+        : 'the answer is nested too deep'
+      this.fault = json.fault ? jsonFault : (statusFault ?? listFault ?? '')
+      const isVectors = this.#hasList && statusFault === null && wanted.output === null
+      this.isWrongForm = json.fault ? hasNaN : isVectors
       return null
     }
     const none: CostPlace = { start: brace, end: brace, kind: 'usage_member', comma: !isEmpty }
@@ -218,6 +247,11 @@ export class AnswerScanner {
       usage,
       isUsageRejected,
       content: { ...this.#content },
+      entries: {
+        count: this.#entries,
+        index_max: this.#index_max,
+        isIndexRepeated: this.#isIndexRepeated,
+      },
       generated_bytes: this.#generated_bytes,
       stop_reason,
       cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? none),
@@ -225,7 +259,7 @@ export class AnswerScanner {
     }
   }
 
-  /** Why the list is not one of whole entries, each with an index of its own, if any; one with named entries has some. */
+  /** Why the list is not one of whole entries; one with named entries has some. */
   #scanList(): string | null {
     const json = this.#json
     const { shape, output } = this.#wanted
@@ -242,7 +276,10 @@ export class AnswerScanner {
       return kind === 'null' ? `the answer has no ${shape.list}` : null
     }
     this.#indexes.clear()
+    this.#index_max = -1
+    this.#isIndexRepeated = false
     const isList = json.kind() === 'array'
+    this.#hasList = isList
     let fault: string | null = null
     for (let more = json.beginArray(); more; more = json.nextElement()) {
       this.#entries++
@@ -274,8 +311,8 @@ export class AnswerScanner {
           finishFault = this.#interruption()
           isWithheld = json.text(WITHHELD) !== null
         }
-      } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? -1
-      else if (entry !== null && key === entry.key) {
+      } else if (key === 'index' && json.kind() !== 'null') index = this.#count() ?? Number.POSITIVE_INFINITY
+      else if (entry !== null && (key === entry.key || key === entry.alias)) {
         this.#said_bytes = 0
         fault = this.#scanContent(entry.kinds)
         bytes = this.#said_bytes
@@ -289,9 +326,9 @@ export class AnswerScanner {
     }
     if (fault !== null || finishFault !== null) return fault ?? finishFault
     if (index === null) return null
-    if (index === -1) return `the index of one of the ${list} is no count`
-    if (this.#indexes.has(index)) return `two of the ${list} have the same index`
+    if (this.#indexes.has(index)) this.#isIndexRepeated = true
     this.#indexes.add(index)
+    this.#index_max = Math.max(this.#index_max, index)
     return null
   }
 

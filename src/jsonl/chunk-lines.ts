@@ -12,7 +12,15 @@ import { checkLine } from './check-line.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
 import type { BodyFacts } from './line-scan-body.ts'
-import { choicesOf, projectLines, projectPrompt, projectTokens, promptOf, promptReach } from './projection.ts'
+import {
+  choicesOf,
+  entriesOf,
+  projectLines,
+  projectPrompt,
+  projectTokens,
+  promptOf,
+  promptReach,
+} from './projection.ts'
 
 export interface ChunkLine {
   /** The physical line number in the input file, from 1. */
@@ -46,6 +54,8 @@ export interface ChunkLine {
   inputs: number
   /** How many answers are generated, all inputs together. */
   choices: number
+  /** How many entries its answer has; null where its endpoint does not say. */
+  entries: number | null
   /** Its projected spend, of all its attempts. */
   projected: Spend
   /** Why this line cannot run; null when it can. */
@@ -147,6 +157,7 @@ function chunkLine(
     isRepeatable: isRepeatable(body),
     inputs: prompt.inputs,
     choices: choicesOf(body),
+    entries: entriesOf(body),
     projected: all.spend,
     fault: checkLine(scanned, models, defaults.endpoint),
   }

@@ -266,6 +266,22 @@ export function choicesOf(body: BodyFacts): number {
   return atMost(body.endpoint.choicesPerText ? each * promptOf(body).inputs : each)
 }
 
+/** How many entries the answer has by the request; null where it does not say. */
+export function entriesOf(body: BodyFacts): number | null {
+  const { endpoint, fields } = body
+  if (endpoint.answer.entry === null) return null
+  const { inputs } = promptOf(body)
+  if (endpoint.usage.output !== null)
+    return atMost(asked(fields.get('n')) * (endpoint.choicesPerText ? inputs : 1))
+  // The best of them alone.
+  return Math.min(inputs, asked(fields.get('top_n'), inputs))
+}
+
+function asked(field: Field | undefined, otherwise = 1): number {
+  const number = field?.number ?? null
+  return number !== null && Number.isInteger(number) && number > 0 ? number : otherwise
+}
+
 /** 0 for what is no positive integer: such a line fails alone. */
 function largest(fields: readonly Field[], role: FieldRole): number {
   let most = 0

@@ -17,7 +17,7 @@ function spliced(answer: string, cost: string): string {
   const out = new ByteWriter()
   out.bytes = Buffer.alloc(2 * bytes.length + RESULT_BYTES_MAX)
   const named = { line: 1, custom_id_json: '"ä"', endpoint: '/v1/chat/completions' } as const
-  const end = { cost_nanos: Number(cost) * 1e9, shared_from: null }
+  const end = { cost_nanos: Number(cost) * 1e9, shared_from: null, missing: 0 }
   writeOutputLine(out, 'req_', named, bytes, completion.cost, USAGE, end)
   const line = out.bytes.toString('utf8', 0, out.at)
   const head =

@@ -26,7 +26,7 @@ export interface SharedFrom {
 type NamedLine = Pick<ChunkLine, 'line' | 'custom_id_json' | 'endpoint'>
 
 /** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
-export const RESULT_BYTES_MAX = 800
+export const RESULT_BYTES_MAX = 850
 
 /** A member with the comma behind it; '' for a line that was sent itself. */
 function sharedFromJson(from: SharedFrom | null): string {
@@ -44,9 +44,10 @@ export function writeOutputLine(
   answer: Buffer,
   place: CostPlace,
   usage: TokenUsage,
-  { cost_nanos, shared_from }: Pick<LineEnd, 'cost_nanos' | 'shared_from'>,
+  { cost_nanos, shared_from, missing }: Pick<LineEnd, 'cost_nanos' | 'shared_from' | 'missing'>,
 ): void {
   writeHead(out, requestIdPrefix, line, shared_from)
+  if (missing > 0) out.ascii(`"missing":${missing},`)
   out.ascii('"response":{"status_code":200,"request_id":"')
   out.ascii(requestIdPrefix)
   out.base32(line.line, LINE_DIGITS)
@@ -165,6 +166,8 @@ export interface LineEnd {
   attempts: LineAttempts
   /** The server that answered; null where none did. */
   upstream: { name: string; tier: number } | null
+  /** How many choices, vectors or scores its answer has less than were asked for. */
+  missing: number
   usage: TokenUsage | null
   /** Whether the server reported no usage, or zeros beside an answer, so that some of it was estimated. */
   usage_estimated: boolean
@@ -179,7 +182,7 @@ export interface LineEnd {
 }
 
 /** Bytes that a record has at most beside the texts that `recordTextBytes` counts. */
-export const RECORD_BYTES_MAX = 1_300
+export const RECORD_BYTES_MAX = 1_350
 const ATTEMPT_BYTES_MAX = 200
 
 /** More bytes than all texts of the record take. */
@@ -232,6 +235,7 @@ export function writeRecord(
   out.ascii('"usage":')
   if (end.usage === null) out.ascii('null')
   else writeUsage(out, end.usage)
+  if (end.missing > 0) out.ascii(`,"missing":${end.missing}`)
   if (end.usage_estimated) out.ascii(',"usage_estimated":true')
   if (end.usage_reported !== null) out.text(`,"usage_reported":${end.usage_reported}`)
   out.ascii(',"cost_usd":')

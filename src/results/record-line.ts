@@ -187,6 +187,7 @@ export function recordAnswer(
     {
       attempts,
       upstream,
+      missing: missingEntries(to, answer),
       usage: billed,
       usage_estimated: isEstimated,
       usage_reported: isRejected ? reportedUsage(body, answer) : null,
@@ -199,6 +200,20 @@ export function recordAnswer(
   )
   const isPromptReported = earlier === NO_EARLIER && answer.usage?.prompt_tokens === usage.prompt_tokens
   return { cost_nanos, usage: billed, isPromptReported }
+}
+
+/** Why the entries of an answer cannot be told apart by the inputs of the line that they belong to; null if they can. */
+export function misplacedEntries({ line }: SentLine, { entries }: Answer): string | null {
+  const { answer, usage, choicesPerText } = endpointOf(line.endpoint)
+  const isGenerated = usage.output !== null
+  // Choices for one prompt may be in any order.
+  if (line.entries === null || (isGenerated && (!choicesPerText || line.inputs === 1))) return null
+  const most = isGenerated ? line.entries : line.inputs
+  const { count, index_max, isIndexRepeated } = entries
+  const where = `its \`${answer.list}\` cannot be matched with the ${most} that were asked for`
+  if (count > most) return `${where}: there are ${count}`
+  if (isIndexRepeated) return `${where}: an index is given twice`
+  return index_max < most ? null : `${where}: an index is not below ${most}`
 }
 
 /** Records a line that shares the answer of an identical one: it used nothing and costs nothing. */
@@ -215,6 +230,7 @@ export function recordShared(
     NO_TOKENS,
     {
       ...unbilled(attempts, now),
+      missing: missingEntries(to, answer),
       usage: NO_TOKENS,
       shared_from: from,
     },
@@ -238,6 +254,11 @@ export function recordFailure(
   results.begin(position, 'error', 2 * maxBytes(errorJson(error)) + bytesMax(line, end))
   writeErrorLine(results.out, requestIdPrefix, line, error, shared_from)
   finish(to, end, expired, null)
+}
+
+/** How many entries an answer has less than were asked for. */
+function missingEntries({ line }: RecordedLine, { entries }: Answer): number {
+  return Math.max(0, (line.entries ?? 0) - entries.count)
 }
 
 function writeOutput(
@@ -342,6 +363,7 @@ function unbilled(attempts: LineAttempts, finished: number): LineEnd {
   return {
     attempts,
     upstream: null,
+    missing: 0,
     usage: null,
     usage_estimated: false,
     usage_reported: null,

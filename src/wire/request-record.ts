@@ -41,6 +41,9 @@ export const LineRecord = object('LineRecord', {
   attempts: arrayOf(Type.Unknown(), 'Each time the line was sent: when, where, what came back.'),
   upstream: maybeText('The model server that answered.'),
   tier: Type.Optional(count('The tier of that server.')),
+  missing: Type.Optional(
+    count('How many choices, vectors or scores the answer has less than were asked for; absent: none.'),
+  ),
   usage: anything('Tokens; null where there was no result.'),
   cost_usd: amount(),
   shared_from: Type.Optional(

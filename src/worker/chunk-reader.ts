@@ -135,6 +135,7 @@ function unreadableLines(
       endpoint: DEFAULT_ENDPOINT,
       input_tokens: 0,
       input_tokens_max: 0,
+      entries: null,
       output_tokens_max: 0,
       prompt_bytes: null,
       isRepeatable: false,

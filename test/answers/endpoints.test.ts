@@ -342,3 +342,135 @@ test('a server that has no such endpoint, or answers with something else, is not
     { prompt_tokens: 200, total_tokens: 200, cost_usd: 0.0002 },
   ])
 })
+
+const text = (index: number) => ({ index, text: 'x', finish_reason: 'stop' })
+const vector = (index: number) => ({ index, embedding: [1, 2] })
+const score = (index: number) => ({ index, relevance_score: 0.5 })
+const usage = { prompt_tokens: 3, completion_tokens: 3, total_tokens: 6 }
+const choice = (index: number) => ({
+  index,
+  message: { role: 'assistant', content: 'x' },
+  finish_reason: 'stop',
+})
+
+/** What is answered to a request: the JSON, or its text; the code of the line's error, or what it has. */
+type AnswerRow = [
+  what: string,
+  url: EndpointPath,
+  body: object,
+  answer: object | string,
+  ends: object | string,
+]
+
+const N = { messages: [{ role: 'user', content: 'hi' }], max_tokens: 5 }
+const THREE = { input: ['a', 'b', 'c'] }
+const RANK = { query: 'q', documents: ['a', 'b', 'c'] }
+const WRONG = 'upstream_invalid_response'
+const ANSWERS: AnswerRow[] = [
+  ['all choices', '/v1/chat/completions', { ...N, n: 2 }, { choices: [0, 1].map(choice), usage }, {}],
+  [
+    'one of three choices',
+    '/v1/chat/completions',
+    { ...N, n: 3 },
+    { choices: [choice(0)], usage },
+    { missing: 2 },
+  ],
+  [
+    'choices that are all the first',
+    '/v1/chat/completions',
+    { ...N, n: 2 },
+    { choices: [choice(0), choice(0)] },
+    {},
+  ],
+  ['-Infinity', '/v1/chat/completions', N, `{"choices":[{"index":0,"logprobs":-Infinity}]}`, WRONG],
+  [
+    'all texts',
+    '/v1/completions',
+    { prompt: ['a', 'b'], n: 2 },
+    { choices: [0, 1, 2, 3].map(text), usage },
+    {},
+  ],
+  ['the best text', '/v1/completions', { prompt: 'a', best_of: 3 }, { choices: [text(0)], usage }, {}],
+  [
+    'fewer texts than prompts',
+    '/v1/completions',
+    { prompt: ['a', 'b'] },
+    { choices: [text(1)], usage },
+    { missing: 1 },
+  ],
+  [
+    'texts of one prompt',
+    '/v1/completions',
+    { prompt: ['a', 'b'] },
+    { choices: [0, 0].map(text), usage },
+    WRONG,
+  ],
+  ['all vectors', '/v1/embeddings', THREE, { data: [2, 1, 0].map(vector), usage }, {}],
+  [
+    'vectors without places',
+    '/v1/embeddings',
+    THREE,
+    { data: [1, 2, 3].map(() => ({ embedding: [1] })), usage },
+    {},
+  ],
+  ['vectors from 1', '/v1/embeddings', THREE, { data: [1, 2, 3].map(vector), usage }, WRONG],
+  ['vectors in one place', '/v1/embeddings', THREE, { data: [0, 0, 0].map(vector), usage }, WRONG],
+  ['too few vectors', '/v1/embeddings', THREE, { data: [0, 2].map(vector), usage }, { missing: 1 }],
+  ['too many vectors', '/v1/embeddings', THREE, { data: [0, 1, 2, 3].map(vector), usage }, WRONG],
+  ['no vectors', '/v1/embeddings', THREE, { data: [], usage }, WRONG],
+  ['a vector of null', '/v1/embeddings', { input: 'a' }, { data: [{ index: 0, embedding: null }] }, WRONG],
+  ['NaN', '/v1/embeddings', { input: 'a' }, '{"data":[{"index":0,"embedding":[NaN,1]}]}', WRONG],
+  ['all ranks', '/v1/rerank', RANK, { results: [2, 0, 1].map(score), usage }, {}],
+  ['the best ranks', '/v1/rerank', { ...RANK, top_n: 2 }, { results: [2, 0].map(score), usage }, {}],
+  ['too few ranks', '/v1/rerank', { ...RANK, top_n: 2 }, { results: [score(2)], usage }, { missing: 1 }],
+  ['a rank of nothing', '/v1/rerank', RANK, { results: [score(3)], usage }, WRONG],
+  ['ranks by score', '/v1/rerank', RANK, { results: [0, 1, 2].map((index) => ({ index, score: 0.5 })) }, {}],
+  [
+    'a bare list',
+    '/v1/rerank',
+    RANK,
+    ` ${JSON.stringify([0, 1, 2].map((index) => ({ index, score: 0.5 })))}`,
+    {},
+  ],
+  [
+    'pairs',
+    '/v1/score',
+    { text_1: 'a', text_2: ['b', 'c'] },
+    { data: [{ index: 0, score: 1 }] },
+    { missing: 1 },
+  ],
+]
+
+test('an answer is compared with its request: what is missing is told, and what is useless is asked for once', async () => {
+  const byContent = new Map(ANSWERS.map(([what, , , answer]) => [what, answer]))
+  const calls: string[] = []
+  await using upstream = await testUpstream(({ body, response }) => {
+    const { user } = body as unknown as { user: string }
+    calls.push(user)
+    const answer = byContent.get(user) ?? ''
+    send(response, 200, typeof answer === 'string' ? answer : JSON.stringify(answer))
+  })
+  await using service = await TestService.start(configOf(upstream.base_url))
+  for (const url of new Set(ANSWERS.map(([, at]) => at))) {
+    const rows = ANSWERS.filter(([, at]) => at === url)
+    const lines = rows.map(([what, , body]) => lineOf(what, url, { ...body, user: what }))
+    const batch = await service.run(lines, { endpoint: url })
+    const files = [batch.output_file_id, batch.error_file_id].filter((id) => id !== null)
+    const results = (
+      await Promise.all(files.map((id) => service.lines(id)))
+    ).flat() as unknown as ResultLine[]
+    for (const [what, , , , ends] of rows) {
+      const { id, error, ...result } =
+        results.find(({ custom_id }) => custom_id === what) ?? assert.fail(what)
+      const { missing } = await service.json<{ missing?: number }>('GET', `/v1/requests/${id}`)
+      if (typeof ends === 'string') assert.equal(error?.code, ends, what)
+      else
+        assert.deepEqual(
+          [error, missing, Object(result).missing],
+          [null, Object(ends).missing, missing],
+          what,
+        )
+    }
+  }
+  assert.deepEqual(calls.sort(), ANSWERS.map(([what]) => what).sort(), 'each is asked for once')
+})

@@ -4,7 +4,7 @@
 // blames the request, and only for what servers distinguish in text alone: request too long, unknown model, filtered
 // content. A problem of the configuration (wrong path, wrong key, empty account) is `failed`: no line is at fault.
 import { isUtf8 } from 'node:buffer'
-import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath, endpointOf } from '../../domain/endpoint.ts'
 import type { ErrorCode } from '../../domain/errors.ts'
 import { type Answer, AnswerScanner } from '../../jsonl/answer-scan.ts'
 import type { BackendResult, FailureCode } from '../backend.ts'
@@ -157,9 +157,13 @@ function classifySuccess(
   secrets: Secrets,
 ): BackendResult {
   // Result files are UTF-8: invalid bytes become U+FFFD.
-  const bytes = isUtf8(body) ? body : Buffer.from(body.toString())
+  const text = isUtf8(body) ? body : Buffer.from(body.toString())
+  const { mayBeBare, list } = endpointOf(endpoint).answer
+  const isBare = mayBeBare && /^\s*\[/.test(text.toString('latin1', 0, BEGINNING_BYTES))
+  const bytes = isBare ? Buffer.concat([Buffer.from(`{"${list}":`), text, Buffer.from('}')]) : text
   const found = scanner.scan(bytes, endpoint)
   if (found !== null) return answered(status, bytes, found, endpoint, secrets)
+  if (scanner.isWrongForm) return wrongForm(status, scanner.fault)
 
   const parsed = parseBody(bytes)
   if (parsed === undefined)
@@ -362,6 +366,12 @@ function isAboutRequest({ param, message }: UpstreamError): boolean {
 function rejected(status: number, { message, param }: UpstreamError): BackendResult {
   const what = `refused the request with status ${status}${message === '' ? ' and no explanation' : ''}`
   return refused(status, 'upstream_rejected', what, message, param)
+}
+
+/** An answer that is whole, and of no use: the server would give the same again. */
+export function wrongForm(status: number, fault: string): BackendResult & { kind: 'refused' } {
+  const message = `The model server answered with status ${status}, but ${fault}.`
+  return { kind: 'refused', status, code: 'upstream_invalid_response', message }
 }
 
 /** The server's words are quoted, so that a sentence of ours can follow. */

@@ -34,6 +34,7 @@ function chunkLine(line: number): ChunkLine {
     endpoint: '/v1/chat/completions',
     input_tokens: TOKENS,
     input_tokens_max: 0,
+    entries: null,
     output_tokens_max: 0,
     prompt_bytes: null,
     isRepeatable: false,
