@@ -354,7 +354,7 @@ export function buildServer(deps: ServerDependencies): App {
 
   app.setErrorHandler((error, request, reply) => {
     // Fastify would close the connection where a body is wrong, before its sender has read that it is: `drain` reads the rest.
-    reply.removeHeader('connection')
+    if (reply.hasHeader('connection')) reply.removeHeader('connection')
     return sendError(error, request, reply)
   })
 
