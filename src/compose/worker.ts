@@ -26,7 +26,7 @@ import { deleteOldEvents } from '../notify/record-event.ts'
 import { type ExportDeps, exportResults } from '../results/export.ts'
 import { traceBatch } from '../results/traces.ts'
 import { readProperty, writeProperty } from '../store/database-properties.ts'
-import type { BatchRow } from '../store/schema.ts'
+import type { BatchRow, TaskRow } from '../store/schema.ts'
 import { SchemaChecks } from '../tables/schema-checks.ts'
 import { Worker, type WorkerOptions } from '../worker/worker.ts'
 import { replaceModels } from './control-socket.ts'
@@ -125,6 +125,16 @@ export function makeReloadable(
   const openBucket = bucketOpener(() => current.buckets)
   const { metrics } = hooks
   const setBack = new ClockSetBack()
+  const bringContent = (task: TaskRow, signal: AbortSignal): Promise<void> =>
+    fetchInput(
+      {
+        ...{ store, sealed, clock, openBucket, plans: config.plans },
+        file_bytes_max: config.limits.file_bytes_max,
+        ...hooks.buckets,
+      },
+      task,
+      signal,
+    )
   const worker = new Worker({
     store,
     sealed,
@@ -147,16 +157,8 @@ export function makeReloadable(
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: config.limits }, task, signal),
       plan: (task, signal) =>
         planBatch({ store, sealed, clock, models, plans: config.plans, rules, onEnded }, task, signal),
-      fetch: (task, signal) =>
-        fetchInput(
-          {
-            ...{ store, sealed, clock, openBucket, plans: config.plans },
-            file_bytes_max: config.limits.file_bytes_max,
-            ...hooks.buckets,
-          },
-          task,
-          signal,
-        ),
+      fetch: bringContent,
+      make: bringContent,
       export: (task, signal) =>
         exportResults(
           { store, sealed, clock, random: Math.random, openBucket, ...hooks.buckets },

@@ -1,7 +1,8 @@
-// Runs the task that fetches an input file from a bucket. Each run takes one step and queues the next run in the same
-// transaction: it reads the object's head, fetches one part, or joins the parts. So a fetch continues after a crash
-// with the missing part, and large files of several projects take turns. All parts are of the content that the first
-// step found, by its ETag. Then the file is validated like any other.
+// Runs the task that brings an input file its content, after the call that created it was answered; then the file is validated
+// like any other. Lines of a retry or of a table are made in one step, which a crash begins anew. A file in a bucket is
+// fetched in several: each run reads the object's head, fetches one part, or joins the parts, and queues the next run in
+// the same transaction. So a fetch continues after a crash with the missing part, and large files of several projects
+// take turns. All parts are of the content that the first step found, by its ETag.
 import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
@@ -12,13 +13,22 @@ import { newId } from '../domain/ids.ts'
 import type { Plan } from '../domain/plan.ts'
 import { openBatchesOfInput } from '../store/batches.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
-import { type FileSource, fileSource, lockFileRow, markInvalid, updateFetched } from '../store/files.ts'
+import {
+  type FileSource,
+  fileSource,
+  lockFileRow,
+  type MadeOf,
+  markInvalid,
+  updateFetched,
+} from '../store/files.ts'
 import { insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Reader, Writer } from '../store/store.ts'
 import { finishTask, insertTask, sizeClass } from '../store/tasks.ts'
 import { checkQuotas } from './check-quota.ts'
-import { plain, safeFilename } from './upload.ts'
+import { failedLines } from './retry-lines.ts'
+import { tableLines } from './table-lines.ts'
+import { bounded, plain, safeFilename } from './upload.ts'
 
 /** A file of one part is not copied again; one of more has at most as many as its row can name. */
 const PART_BYTES = 16 * 1024 * 1024
@@ -30,13 +40,33 @@ export async function insertFetchedFile(
   { project_id, url, retention_ms }: { project_id: string; url: string; retention_ms: number },
   now: number,
 ): Promise<string> {
+  const file = { project_id, filename: safeFilename(url), retention_ms }
+  return await insertPending(tx, file, { url, etag: null, parts: [] }, { kind: 'fetch' }, now)
+}
+
+/** Makes the file of lines that are made of something else, without content yet. Resolves to its ID. */
+export async function insertMadeFile(
+  tx: Writer,
+  file: { project_id: string; filename: string; retention_ms: number },
+  made: MadeOf,
+  now: number,
+): Promise<string> {
+  const task = { kind: 'make' as const, large: 'table' in made ? (1 as const) : (0 as const) }
+  return await insertPending(tx, file, { url: '', etag: null, parts: [], made }, task, now)
+}
+
+async function insertPending(
+  tx: Writer,
+  { retention_ms, ...file }: { project_id: string; filename: string; retention_ms: number },
+  source: FileSource,
+  task: Pick<TaskRow, 'kind'> & Partial<Pick<TaskRow, 'large'>>,
+  now: number,
+): Promise<string> {
   const id = newId('file', now)
-  const source: FileSource = { url, etag: null, parts: [] }
   await insertRow(tx, 'files', {
+    ...file,
     id,
-    project_id,
     purpose: 'batch',
-    filename: safeFilename(url),
     bytes: 0,
     line_count: 0,
     status: 'pending',
@@ -44,7 +74,7 @@ export async function insertFetchedFile(
     expires_at: now + retention_ms,
     source: JSON.stringify(source),
   })
-  await insertTask(tx, { kind: 'fetch', subject: id, project_id }, now)
+  await insertTask(tx, { ...task, subject: id, project_id: file.project_id }, now)
   return id
 }
 
@@ -87,7 +117,7 @@ export async function fetchInput(deps: FetchDeps, task: TaskRow, signal: AbortSi
   }
   const fetch = { file, source }
   try {
-    if (!(await isNeeded(store.read, file, clock.now())))
+    if (!(await isNeeded(store.read, fetch, clock.now())))
       return await fail(deps, task, fetch, failed(source, 'its batch has ended before.'), true)
     await takeStep(deps, task, fetch, await nextStep(deps, task, fetch, signal))
   } catch (error) {
@@ -104,10 +134,16 @@ export async function fetchInput(deps: FetchDeps, task: TaskRow, signal: AbortSi
 async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: AbortSignal): Promise<Step> {
   const { store, openBucket, plans } = deps
   const { file, source } = fetch
-  const { etag, parts, url } = source
+  const { etag, parts, url, made } = source
   const project = await readRow(store.read, 'projects', { id: file.project_id })
   const quotas = plans.get(project?.plan ?? '')?.quotas
   if (!project || !quotas) throw new Error(`the plan of the project of file ${file.id} is missing`)
+  const quota = (stored_bytes: number) => (tx: Writer) =>
+    checkQuotas(tx, { project_id: project.id, quotas }, { stored_bytes })
+  if (made) {
+    const stored = await make(deps, task, fetch, made, signal)
+    return { bytes: stored.bytes, source, content_blob: stored.key, stored, check: quota(stored.bytes) }
+  }
   const { objects, key } = await openBucket(project, 'read', url)
   if (etag === null) {
     const found = await objects.stat(key, signal)
@@ -116,9 +152,7 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
         'payload_too_large',
         `${url} has ${found.bytes} bytes; a file has at most ${deps.file_bytes_max}.`,
       )
-    const check = (tx: Writer) =>
-      checkQuotas(tx, { project_id: project.id, quotas }, { stored_bytes: found.bytes })
-    return { bytes: found.bytes, source: { ...source, etag: found.etag }, check }
+    return { bytes: found.bytes, source: { ...source, etag: found.etag }, check: quota(found.bytes) }
   }
   const fetched = parts.reduce((sum, { bytes }) => sum + bytes, 0)
   if (fetched === file.bytes) return await joinParts(deps, task, fetch, signal)
@@ -140,6 +174,42 @@ async function nextStep(deps: FetchDeps, task: TaskRow, fetch: Fetch, signal: Ab
     source: { ...source, parts: isWhole ? [] : [...parts, { blob: stored.key, bytes: stored.bytes }] },
     ...(isWhole && { content_blob: stored.key }),
     stored,
+  }
+}
+
+/** How often is looked whether lines that are being made are needed still. */
+const LOOK_MS = 1_000
+
+async function make(
+  deps: FetchDeps,
+  task: TaskRow,
+  fetch: Fetch,
+  made: MadeOf,
+  ended: AbortSignal,
+): Promise<SealedBlob> {
+  const { store, sealed, clock, file_bytes_max } = deps
+  const { project_id } = fetch.file
+  const unneeded = new AbortController()
+  const signal = AbortSignal.any([ended, unneeded.signal])
+  const look = async (): Promise<void> => {
+    // A database that fails is noticed as the lines are stored.
+    if (!(await isNeeded(store.read, fetch, clock.now()).catch(() => true)))
+      unneeded.abort(failed(fetch.source, 'its batch has ended before.'))
+    else cancel = clock.after(LOOK_MS, look)
+  }
+  let cancel = clock.after(LOOK_MS, look)
+  const ports = { db: store.read, sealed, now: clock.now() }
+  async function* lines(): AsyncGenerator<Buffer> {
+    if ('table' in made) return yield* tableLines(ports, { ...made, project_id }, made.table, signal)
+    const batch = await readRow(store.read, 'batches', { id: made.batch_id })
+    if (batch) yield* failedLines(ports, batch, made.which)
+  }
+  try {
+    const pieces = bounded(untilAborted(lines(), signal), file_bytes_max, 'file', () => {})
+    return await put(deps, task, fetch.file, 'made', pieces)
+  } finally {
+    cancel()
+    unneeded.abort()
   }
 }
 
@@ -201,9 +271,11 @@ async function takeStep(
   })
 }
 
-/** By a batch that has not ended. */
-async function isNeeded(db: Reader, { id }: FileRow, now: number): Promise<boolean> {
-  return (await openBatchesOfInput(db, id)).some((batch) => stopReason(batch, now) === null)
+/** By a batch that has not ended; the batch of lines that are made comes later than its file. */
+async function isNeeded(db: Reader, { file: { id }, source }: Fetch, now: number): Promise<boolean> {
+  if ((await openBatchesOfInput(db, id)).some((batch) => stopReason(batch, now) === null)) return true
+  if (!source.made || (await readRow(db, 'batches', { input_file_id: id }))) return false
+  return (await readRow(db, 'files', { id }))?.deleted_at === null
 }
 
 /** Its batch fails with the same error (plan.ts). `looksAgain`: throws where a batch needs the file. */
@@ -211,17 +283,17 @@ async function fail(
   { store, clock }: FetchDeps,
   task: TaskRow,
   { file, source }: Fetch,
-  { code, message }: ApiError,
+  { code, message, details }: ApiError,
   looksAgain = false,
 ): Promise<void> {
   const { id } = file
   await store.write(async (tx) => {
     // The lock comes first: a batch that is being created from the file is then seen, or finds that it is invalid.
-    if (looksAgain && (await lockFileRow(tx, id)) && (await isNeeded(tx, file, clock.now())))
+    if (looksAgain && (await lockFileRow(tx, id)) && (await isNeeded(tx, { file, source }, clock.now())))
       throw new Error(`a batch of file ${id} was created as its fetch was given up`)
     if (!(await finishTask(tx, task))) return
     await updateFetched(tx, id, { bytes: 0, source: { ...source, parts: [] } })
-    const problem = { line: 0, code, message, param: urlField('read') }
+    const problem = { line: 0, code, message, ...details, ...(!source.made && { param: urlField('read') }) }
     await markInvalid(tx, id, { line_count: 0, status_details: message, errors: JSON.stringify([problem]) })
     await markForDeletion(
       tx,
@@ -238,6 +310,7 @@ const WHY: Readonly<Record<number, string>> = {
   412: 'it was replaced while it was fetched. Create the batch again.',
 }
 
-function failed({ url }: FileSource, why: string): ApiError {
+function failed({ url, made }: FileSource, why: string): ApiError {
+  if (made) return new ApiError('batch_not_retryable', `Its lines were not made: ${why}`)
   return new ApiError('input_url_failed', `${url} was not fetched: ${why}`)
 }

@@ -1,4 +1,4 @@
-// Makes a new input file of the failed lines of a batch that has ended, with their bytes unchanged.
+// Reads the failed lines of a batch that has ended, with their bytes unchanged, for a new input file.
 import { chunkSummaries, matchesLine } from '../audit/list-lines.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
@@ -6,40 +6,34 @@ import { inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { chunksOf } from '../store/chunks.ts'
 import { readFile, readVisibleInput } from '../store/files.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import type { Reader } from '../store/store.ts'
 import type { RetryBatch } from '../wire/batch.ts'
-import { formOfFile, keptAs, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
 
 const LF = Buffer.from('\n')
 const NONE: ReadonlySet<number> = new Set()
 
 /** Which failed lines; all of them where nothing is given. */
-type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook'>
+type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'>
 
-/**
- * Makes a file of the failed lines that `which` names; it is validated like any other.
- * Throws batch_not_retryable, and whatever receiveUpload throws.
- */
-export async function uploadFailedLines(
-  deps: UploadDeps,
+/** What is known without reading a chunk. Returns the input of the batch. Throws batch_not_retryable. */
+export async function checkRetry(
+  db: Reader,
   batch: BatchRow,
   which: FailedLines,
-  upload: Omit<Upload, 'form_bytes'>,
-  check: (tx: Writer, bytes: number) => Promise<void>,
-): Promise<FileRow> {
-  const ports = { db: deps.store.read, sealed: deps.sealed, now: upload.now }
+  now: number,
+): Promise<{ input: FileRow; content: BlobRow }> {
   if (!isTerminal(batch.status)) throw notRetryable(`The batch is ${batch.status}. Wait until it has ended.`)
   if (batch.failed === 0) throw nothingFailed(which)
-  const content = await readVisibleInput(ports.db, batch, upload.now)
-  const input = await readFile(ports.db, batch.project_id, batch.input_file_id, upload.now)
+  const content = await readVisibleInput(db, batch, now)
+  const input = await readFile(db, batch.project_id, batch.input_file_id, now)
   if (!content || !input)
     throw notRetryable('The input file of the batch has been deleted or has expired. Upload it again.')
-  const form_bytes = Math.ceil((content.bytes * batch.failed) / batch.total)
-  const form = formOfFile(
-    `retry-of-${batch.input_filename?.replace(/^(retry-of-)+/, '') ?? `${batch.id}.jsonl`}`,
-    failedLines(ports, batch, content, which),
-  )
-  return await receiveUpload(deps, form, { ...keptAs(input, upload), form_bytes }, check)
+  return { input, content }
+}
+
+/** The name of the file of the failed lines. */
+export function retryFilename({ id, input_filename }: BatchRow): string {
+  return `retry-of-${input_filename?.replace(/^(retry-of-)+/, '') ?? `${id}.jsonl`}`
 }
 
 function nothingFailed({ codes, ...filter }: FailedLines): ApiError {
@@ -48,13 +42,13 @@ function nothingFailed({ codes, ...filter }: FailedLines): ApiError {
   return notRetryable(`The batch has no failed line${all.length === 0 ? '' : ` with ${all.join(' and ')}`}.`)
 }
 
-/** Throws batch_not_retryable where there is none. */
-async function* failedLines(
+/** The failed lines that `which` names. Throws batch_not_retryable where there is none. */
+export async function* failedLines(
   ports: ReadPorts,
   batch: BatchRow,
-  content: BlobRow,
   which: FailedLines,
 ): AsyncGenerator<Buffer, void, undefined> {
+  const { content } = await checkRetry(ports.db, batch, which, ports.now)
   let isNone = true
   for await (const chunk of chunksOf(ports.db, batch.id, { begun: true })) {
     const numbers = chunk.failed === 0 ? NONE : await failedNumbers(ports, batch, chunk, which)

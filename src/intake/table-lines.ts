@@ -1,21 +1,17 @@
-// Makes the input file of a batch that asks a model about each row of an uploaded table.
+// Makes the lines of a batch that asks a model about each row of an uploaded table.
 import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
-import { ProjectQueue } from '../domain/project-queue.ts'
 import { sentence } from '../domain/text.ts'
+import type { ReadPorts } from '../results/finished-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { readFile } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { FileRow } from '../store/schema.ts'
-import type { Writer } from '../store/store.ts'
+import type { Reader } from '../store/store.ts'
 import { answerSchema, FIELDS_MAX } from '../tables/answer-cells.ts'
 import { rowLines } from '../tables/row-lines.ts'
 import { QUESTION_FIELDS, TableError, withoutEnding } from '../tables/table.ts'
 import type { BatchTable } from '../wire/batch.ts'
-import { formOfFile, keptAs, receiveUpload, type Upload, type UploadDeps } from './upload.ts'
-
-/** How many tables are read at once: each takes a process. */
-const AT_ONCE = 2
 
 /** Throws invalid_request for what is wrong without looking at the table. */
 export function checkTable({ parameters, schema }: BatchTable, endpoint: string): void {
@@ -34,76 +30,61 @@ export function checkTable({ parameters, schema }: BatchTable, endpoint: string)
     )
 }
 
-/** Makes files of lines from tables, one of a project at a time. */
-export class TableLines {
-  readonly #deps: UploadDeps
-  readonly #queue = new ProjectQueue({ atOnce: AT_ONCE, perProject: 1 })
-
-  constructor(deps: UploadDeps) {
-    this.#deps = deps
-  }
-
-  /** `signal` ends it, and frees its place. Throws its reason, file_not_found, and invalid_request where a row, or what is asked about it, makes no line; and like receiveUpload. */
-  async upload(
-    file_id: string,
-    table: BatchTable,
-    upload: Omit<Upload, 'form_bytes'>,
-    check: (tx: Writer, bytes: number) => Promise<void>,
-    signal: AbortSignal,
-  ): Promise<FileRow> {
-    const { project_id, now } = upload
-    const file = await readFile(this.#deps.store.read, project_id, file_id, now)
-    if (!file) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
-    if (file.purpose !== 'table')
-      throw invalidParam(
-        'input_file_id',
-        'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
-      )
-    if (file.status !== 'processed')
-      throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
-    const form = formOfFile(`${withoutEnding(file.filename)}.jsonl`, this.#lines(file, table, signal))
-    return await this.#queue.run(
-      project_id,
-      () => receiveUpload(this.#deps, form, { ...keptAs(file, upload), form_bytes: 0 }, check),
-      signal,
+/** The table, and the name of the file of its lines. Throws file_not_found, file_not_processed and invalid_request. */
+export async function readTable(
+  db: Reader,
+  project_id: string,
+  file_id: string,
+  now: number,
+): Promise<{ file: FileRow; filename: string }> {
+  const file = await readFile(db, project_id, file_id, now)
+  if (!file) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
+  if (file.purpose !== 'table')
+    throw invalidParam(
+      'input_file_id',
+      'The file is no table. `table` needs a file that was uploaded with the purpose "table".',
     )
-  }
+  if (file.status !== 'processed')
+    throw new ApiError('file_not_processed', file.status_details ?? undefined, { param: 'input_file_id' })
+  return { file, filename: `${withoutEnding(file.filename)}.jsonl` }
+}
 
-  async *#lines(
-    { id, project_id, filename, content_blob }: FileRow,
-    table: BatchTable,
-    signal: AbortSignal,
-  ): AsyncGenerator<Buffer> {
-    const { store, sealed } = this.#deps
-    const { model, prompt, system, schema, id_column, images, parameters, skip_empty, delimiter, limit } =
-      table
-    const blob = content_blob === null ? undefined : await readBlobRow(store.read, content_blob)
-    if (!blob) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
-    const source = {
-      name: filename,
-      byteLength: blob.bytes,
-      async slice(start: number, end = blob.bytes): Promise<ArrayBuffer> {
-        return new Uint8Array(await sealed.readAll(project_id, blob, { start, end })).buffer
-      },
-    }
-    const asking = {
-      ...{ model, prompt, system: system ?? undefined, schema: answerSchema(schema) ?? undefined },
-      ...{
-        idColumn: id_column ?? undefined,
-        images: images ?? undefined,
-        parameters: parameters ?? undefined,
-      },
-      skipsEmpty: skip_empty ?? false,
-    }
-    try {
-      const order = { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined }
-      yield* rowLines(source, order, {}, signal)
-    } catch (error) {
-      if (error instanceof TableError) throw invalidParam('table', sentence(error.message))
-      if ((await readRow(store.read, 'files', { id }))?.deleted_at == null) throw error
-      throw new ApiError('file_not_found', 'The table was deleted while it was read.', {
-        param: 'input_file_id',
-      })
-    }
+/** Throws like readTable, and invalid_request where a row, or what is asked about it, makes no line. */
+export async function* tableLines(
+  { db, sealed, now }: ReadPorts,
+  { project_id, file_id }: { project_id: string; file_id: string },
+  table: BatchTable,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  const { file } = await readTable(db, project_id, file_id, now)
+  const { id, filename, content_blob } = file
+  const { model, prompt, system, schema, id_column, images, parameters, skip_empty, delimiter, limit } = table
+  const blob = content_blob === null ? undefined : await readBlobRow(db, content_blob)
+  if (!blob) throw new ApiError('file_not_found', undefined, { param: 'input_file_id' })
+  const source = {
+    name: filename,
+    byteLength: blob.bytes,
+    async slice(start: number, end = blob.bytes): Promise<ArrayBuffer> {
+      return new Uint8Array(await sealed.readAll(project_id, blob, { start, end })).buffer
+    },
+  }
+  const asking = {
+    ...{ model, prompt, system: system ?? undefined, schema: answerSchema(schema) ?? undefined },
+    ...{
+      idColumn: id_column ?? undefined,
+      images: images ?? undefined,
+      parameters: parameters ?? undefined,
+    },
+    skipsEmpty: skip_empty ?? false,
+  }
+  try {
+    const order = { asking, delimiter: delimiter ?? undefined, limit: limit ?? undefined }
+    yield* rowLines(source, order, {}, signal)
+  } catch (error) {
+    if (error instanceof TableError) throw invalidParam('table', sentence(error.message))
+    if ((await readRow(db, 'files', { id }))?.deleted_at == null) throw error
+    throw new ApiError('file_not_found', 'The table was deleted while it was read.', {
+      param: 'input_file_id',
+    })
   }
 }

@@ -4,6 +4,7 @@
 // frees the space afterwards.
 import type { ExpressionBuilder } from 'kysely'
 import type { FilePurpose } from '../domain/file.ts'
+import type { BatchTable, RetryBatch } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
 import { type Listed, listed, type Page } from './page.ts'
@@ -115,9 +116,16 @@ export function fileProblems(errors: string): FileProblem[] {
   return JSON.parse(errors)
 }
 
-/** Where in a bucket an input comes from, and how much of it is here. */
+/** What the lines of a file are made of: the rows of a table, or the failed lines of a batch. */
+export type MadeOf =
+  | { file_id: string; table: BatchTable }
+  | { batch_id: string; which: Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'> }
+
+/** Where the content of an input comes from, and how much of it is here. */
 export interface FileSource {
+  /** In a bucket; empty where its lines are made. */
   url: string
+  made?: MadeOf
   /** Of the content that is fetched; null until the object has been looked at. */
   etag: string | null
   /** The blobs of the parts that have been fetched, in their order; none once the file has its content. */

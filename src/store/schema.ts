@@ -89,7 +89,7 @@ export interface Index {
 
 /** `ready` to be claimed, `leased` to a worker, `parked` until `run_at`, `sealed` for good. */
 type ChunkState = 'ready' | 'leased' | 'parked' | 'sealed'
-export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'export'
+export type TaskKind = 'validate' | 'plan' | 'purge' | 'deliver' | 'fetch' | 'make' | 'export'
 export type SessionRole = 'worker' | 'api'
 export type DeliveryStatus = 'pending' | 'delivered' | 'failed'
 

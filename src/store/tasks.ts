@@ -46,7 +46,7 @@ export interface TaskChoice {
 /** Restricts tasks of this kind by `onlyBatches`. The others are of no batch, or of one that has ended. */
 function ofBatches(kind: TaskKind, { onlyBatches: ids, since = 0 }: TaskChoice): RawBuilder<boolean> {
   if (ids === undefined || kind === 'purge' || kind === 'deliver') return sql`1 = 1`
-  const isNew = kind === 'validate' ? sql`created >= ${since}` : sql`1 = 0`
+  const isNew = kind === 'validate' || kind === 'make' ? sql`created >= ${since}` : sql`1 = 0`
   if (ids.length === 0) return sql`${isNew}`
   const batches = sql.join(ids)
   const isInput = sql`subject IN (SELECT input_file_id FROM batches WHERE id IN (${batches}))`
@@ -187,7 +187,7 @@ export async function readFileTask(
   db: Reader,
   file_id: string,
 ): Promise<Pick<TaskRow, 'kind' | 'state' | 'last_error'> | undefined> {
-  return await selectRows(db, 'tasks', { subject: file_id, kind: ['validate', 'fetch'] })
+  return await selectRows(db, 'tasks', { subject: file_id, kind: ['validate', 'fetch', 'make'] })
     .select(['kind', 'state', 'last_error'])
     .executeTakeFirst()
 }

@@ -20,7 +20,7 @@ interface RowLinesLimits {
 }
 
 const LIMITS: RowLinesLimits = {
-  // Two processes and the API have to fit into the 512 MiB that deploy/helm/ gives an API.
+  // The process and its worker have to fit into the 512 MiB that deploy/helm/ gives a worker.
   heapMib: 96,
   memoryMib: 168,
   sliceBytes: 64 * 1024 * 1024,

@@ -323,7 +323,7 @@ export const CreateBatch = object(
     webhook: WebhookOfBatch,
     wait: maybe(
       Type.String(),
-      'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`.',
+      'How long the answer waits for the end of the batch: a duration up to `60s`, such as `30s`. It comes within 45 s in any case.',
     ),
     output_expires_after: maybe(
       ExpiresAfter,

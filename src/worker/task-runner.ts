@@ -30,6 +30,9 @@ const TASK_POOLS: readonly TaskPool[] = [
   { kinds: ['validate', 'plan', 'purge'], large: true, slots: 3, extraSlots: 1 },
   { kinds: ['deliver'], large: false, slots: 16, extraSlots: 4 },
   { kinds: ['fetch', 'export'], large: false, slots: 4, extraSlots: 1 },
+  // Lines of a retry; and lines of a table, which take a process: of that a worker has room for one.
+  { kinds: ['make'], large: false, slots: 3, extraSlots: 1 },
+  { kinds: ['make'], large: true, slots: 1, extraSlots: 0 },
 ]
 const BACKOFF_MS_MIN = 1_000
 const BACKOFF_MS_MAX = 60_000

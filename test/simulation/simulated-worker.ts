@@ -3,6 +3,7 @@ import { ResponseMemory } from '../../src/backends/response-memory.ts'
 import type { MasterKey } from '../../src/blobs/master-key.ts'
 import { sealBlobs } from '../../src/blobs/sealed.ts'
 import type { Log } from '../../src/domain/log.ts'
+import { fetchInput } from '../../src/intake/fetch-input.ts'
 import { validateFile } from '../../src/intake/file-index.ts'
 import { planBatch } from '../../src/intake/plan.ts'
 import { runMaintenance } from '../../src/maintenance/maintenance.ts'
@@ -15,6 +16,9 @@ import type { SeededRandom } from './seeded-random.ts'
 import type { MachineServers } from './servers.ts'
 
 const LEASE_MS = 2_000
+const openBucket = (): never => {
+  throw new Error('no input is in a bucket')
+}
 const FLUSH_MS = 100
 /** Where lines cost more than estimated: long enough that costs must count before a flush. */
 const FLUSH_MS_UNDERESTIMATED = 3_000
@@ -99,6 +103,8 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
     blobFreshMs: ORPHAN_AGE_MS / 10,
     tasks: {
       validate: (task, signal) => validateFile({ store, sealed, clock, limits: LIMITS }, task, signal),
+      make: (task, signal) =>
+        fetchInput({ store, sealed, clock, plans, openBucket, file_bytes_max: 1e9 }, task, signal),
       plan: (task, signal) => planBatch({ store, sealed, clock, models, plans, rules: RULES }, task, signal),
     },
     async maintenance() {

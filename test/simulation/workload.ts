@@ -5,8 +5,9 @@ import { ApiError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import { costNanos } from '../../src/domain/money.ts'
 import { type BatchOrder, createBatch } from '../../src/intake/create-batch.ts'
+import { insertMadeFile } from '../../src/intake/fetch-input.ts'
 import { readProjection } from '../../src/intake/file-index.ts'
-import { uploadFailedLines } from '../../src/intake/retry-lines.ts'
+import { retryFilename } from '../../src/intake/retry-lines.ts'
 import { receiveUpload } from '../../src/intake/upload.ts'
 import type { FileIndex } from '../../src/jsonl/projection.ts'
 import { cancelBatch, setBatchPaused } from '../../src/lifecycle/batch.ts'
@@ -353,43 +354,36 @@ export class Workload {
 
   /** Sends the failed lines of a batch again. */
   async #retry(planned: PlannedBatch): Promise<void> {
-    const { store, sealed, checker, tally } = this.#run
+    const { store, sealed, checker } = this.#run
     const { id, name, project_id } = planned
     const batch = await readRow(store.read, 'batches', { id })
     if (!batch || planned.isRetried || planned.read || !isTerminal(batch.status) || batch.failed === 0) return
-    const upload = {
-      project_id,
-      now: this.#clock.now(),
-      retention_ms: 90 * DAY_MS,
-      file_bytes_max: 1e9,
-      take() {},
-    }
-    let file: FileRow
-    try {
-      file = await uploadFailedLines({ store: this.#store, sealed }, batch, {}, upload, async () => {})
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error
-      return tally.count(`world: retry rejected (${error.code})`)
-    }
     planned.isRetried = true
-    this.#trace(`the failed lines of ${name} are sent again`, 'batch retried')
-    const content = file.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
-    if (!content) throw new Error('the file of a retry has no content')
-    const texts = String(await sealed.readAll(project_id, content))
-      .trimEnd()
-      .split('\n')
+    // Its results may be deleted while the lines are made.
     const { errors } = await resultLines(this.#run, batch)
     const wanted = errors.map((text) => JSON.parse(text).custom_id).join(' ')
-    const sent = texts.map((text) => JSON.parse(text).custom_id).join(' ')
-    if (sent !== wanted) checker.violations.push(`the retry of ${name} has ${sent}; failed are ${wanted}`)
-    const old = texts.map((text) => this.#run.plans.line(id, JSON.parse(text).custom_id)!)
+    const file = { project_id, filename: retryFilename(batch), retention_ms: 90 * DAY_MS }
+    const file_id = await this.#store.write((tx) =>
+      insertMadeFile(tx, file, { batch_id: id, which: {} }, this.#clock.now()),
+    )
+    this.#trace(`the failed lines of ${name} are sent again`, 'batch retried')
     this.#uploads.push({
-      file_id: file.id,
+      file_id,
       project_id,
-      create: (of) => {
-        const lines = old.map((line, i) => ({ ...line, chunk: Math.floor(i / CHUNK_LINES_MAX) }))
+      create: async (of) => {
+        const content = of.content_blob ? await readBlobRow(store.read, of.content_blob) : undefined
+        if (!content) throw new Error('the file of a retry has no content')
+        const texts = String(await sealed.readAll(project_id, content))
+          .trimEnd()
+          .split('\n')
+        const sent = texts.map((text) => JSON.parse(text).custom_id).join(' ')
+        if (sent !== wanted) checker.violations.push(`the retry of ${name} has ${sent}; failed are ${wanted}`)
+        const lines = texts.map((text, i) => ({
+          ...this.#run.plans.line(id, JSON.parse(text).custom_id)!,
+          chunk: Math.floor(i / CHUNK_LINES_MAX),
+        }))
         const style = { endpoint: planned.endpoint, dedupe: batch.dedupe, reask: readReask(batch.reask) }
-        return this.#create(of, { style, window_ms: DAY_MS, lines, takesAnyFile: false })
+        return await this.#create(of, { style, window_ms: DAY_MS, lines, takesAnyFile: false })
       },
     })
   }

@@ -173,6 +173,19 @@ test('a call that has waited long enough shows the batch as it is', async () => 
   }
 })
 
+test('a wait of a minute ends before proxies end the call, whatever else the call has waited for', async () => {
+  await using server = await testServer({ wait_for_file_ms: 10_000 })
+  const { id } = await server.upload()
+  const body = { ...CHAT, input_file_id: id, wait: '60s' }
+  const call = server.call('POST', '/v1/batches', { body })
+  await waiting(server)
+  await server.clock.advance(5_000)
+  await server.process(id)
+  const { answer, ms } = await answered(server, call)
+  assert.equal(answer.json.status, 'validating')
+  assert.ok(ms >= 39_900 && ms <= 40_100, `${ms} ms`)
+})
+
 test('a wait is a duration up to a minute, for a batch', async () => {
   await using server = await testServer()
   const input_file_id = await server.processedFile()

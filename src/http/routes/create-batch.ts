@@ -8,7 +8,7 @@ import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs, durationText } from '../../domain/days.ts'
 import { entityOf } from '../../domain/entity.ts'
-import { ApiError, invalidParam } from '../../domain/errors.ts'
+import { ApiError, invalidParam, isErrorCode } from '../../domain/errors.ts'
 import { gathered } from '../../domain/gathered-bytes.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
@@ -16,13 +16,13 @@ import { inMetric, sumOf, usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
-import { insertFetchedFile } from '../../intake/fetch-input.ts'
+import { insertFetchedFile, insertMadeFile } from '../../intake/fetch-input.ts'
 import { readProjection } from '../../intake/file-index.ts'
 import type { HoldBytes } from '../../intake/incoming.ts'
 import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake/message-requests.ts'
-import { uploadFailedLines } from '../../intake/retry-lines.ts'
-import { checkTable, TableLines } from '../../intake/table-lines.ts'
-import { commitOrDiscard, formOfFile, receiveUpload, type Upload } from '../../intake/upload.ts'
+import { checkRetry, retryFilename } from '../../intake/retry-lines.ts'
+import { checkTable, readTable } from '../../intake/table-lines.ts'
+import { commitOrDiscard, formOfFile, keptAs, receiveUpload, type Upload } from '../../intake/upload.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
 import {
   type BatchProjection,
@@ -35,7 +35,7 @@ import { removeFile } from '../../lifecycle/remove-file.ts'
 import { expectedCompletion } from '../../progress/completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
-import { readFile, readIndexBytes } from '../../store/files.ts'
+import { fileProblems, lockFileRow, type MadeOf, readFile, readIndexBytes } from '../../store/files.ts'
 import { insertRow } from '../../store/rows.ts'
 import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
@@ -73,8 +73,9 @@ import { newWebhook, showWebhook } from './webhooks.ts'
 const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
-/** Proxies on the way end calls that they hear nothing of for longer. */
 const WAIT_MS_MAX = 60_000
+/** Common proxies end calls that they hear nothing of for a minute, some for 50 s: then its caller has no ID. */
+const SILENT_MS_MAX = 45_000
 /** With the answer to a call that has waited. */
 const RESULTS_BYTES_MAX = 1024 * 1024
 const NO_DRY_RUN =
@@ -113,8 +114,6 @@ interface Made {
   input?: () => Promise<string>
   /** In place of `input`: makes the file in the transaction that makes the batch, which then waits for it. */
   insertInput?: (tx: Writer, now: number) => Promise<string>
-  /** Runs all of it when its turn has come. */
-  inTurn?: <T>(act: () => Promise<T>) => Promise<T>
 }
 
 /** The webhook that is made with a batch. */
@@ -140,7 +139,6 @@ interface OfNewFile extends Omit<Made, 'input' | 'call'> {
 export function createBatchRoutes(app: App, deps: RouteDependencies): void {
   const { store, clock, idempotency, incoming, reads, region, plans, wake, buckets, file_bytes_max } = deps
   const projectQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
-  const tableLines = new TableLines(deps)
   const waitingForFiles = new WaitingCalls(clock)
   const waitingForBatches = new WaitingCalls(clock)
   app.addHook('preClose', async () => {
@@ -152,7 +150,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     operation: 'createBatch',
     summary: 'Create a batch',
     description:
-      'Of a file, of the lines in `requests`, of what `table` asks about the rows of an uploaded table, or of a file in a bucket (`input_url`), which is fetched after the answer; for what is not a file yet the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
+      'Of a file, of the lines in `requests`, of what `table` asks about the rows of an uploaded table, or of a file in a bucket (`input_url`), which is fetched after the answer; for what is not a file yet the key needs `files:write` as well. Lines that do not validate make a batch that fails. With `wait`, the answer comes when the batch has ended, with its `results`, or when the time is over, after 45 s at the latest. With an `Idempotency-Key`, a repeated call creates no second batch: it gets the first answer again (`Idempotency-Replayed: true`), or a 409 under `Idempotency-Mode: implicit`.',
     answer: Type.Union([BatchObject, BatchEstimate]),
     headers: CreateHeaders,
     rules: { body: CREATE_BATCH_RULES },
@@ -170,6 +168,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     async handler(request, caller, reply) {
       const { wait = null, ...body } = request.body
       const { headers, lines } = request
+      const began = clock.now()
       const wait_ms = wait === null ? 0 : waitMs(wait)
       const { input_url, output_url, table } = body
       const given = { input_file_id: body.input_file_id, requests: lines ?? undefined, input_url }
@@ -201,17 +200,20 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         const file = { project_id, url: input_url, retention_ms: plan.file_retention_ms }
         const insertInput = (tx: Writer, now: number) => insertFetchedFile(tx, file, now)
         answer = await createOf(request, { ...terms, call: callOf({}), insertInput })
-      } else if (table || lines) {
+      } else if (table) {
         authorize(caller, ['files:write'])
-        if (isDryRun) throw invalidParam(table ? 'table' : 'requests', NO_DRY_RUN)
-        const call = callOf(lines ? { requests: lines.sha256 } : { input_file_id })
-        const bytes = lines?.bytes ?? 0
+        if (isDryRun) throw invalidParam('table', NO_DRY_RUN)
+        answer = await createOfMadeFile(request, { ...terms, call: callOf({ input_file_id }) }, async () => {
+          const found = await readTable(store.read, caller.project_id, input_file_id, clock.now())
+          return { ...found, made: { file_id: input_file_id, table } }
+        })
+      } else if (lines) {
+        authorize(caller, ['files:write'])
+        if (isDryRun) throw invalidParam('requests', NO_DRY_RUN)
+        const call = callOf({ requests: lines.sha256 })
+        const { bytes } = lines
         const storeFile: OfNewFile['storeFile'] = async (upload, check) => {
-          if (table)
-            return await whileConnected(request, (signal) =>
-              tableLines.upload(input_file_id, table, upload, check, signal),
-            )
-          const form = formOfFile('requests.jsonl', lines!.content(body.endpoint))
+          const form = formOfFile('requests.jsonl', lines.content(body.endpoint))
           const file = await receiveUpload(deps, form, { ...upload, form_bytes: bytes }, check)
           request.freeLines()
           return file
@@ -242,17 +244,16 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         const input = async (): Promise<string> => input_file_id
         answer = await createOf(request, { ...terms, call: callOf({ input_file_id }), input })
       }
-      return await sendEnded(request, reply, answer, wait_ms)
+      return await sendEnded(request, reply, answer, Math.min(wait_ms, began + SILENT_MS_MAX - clock.now()))
     },
   })
 
-  const retryQueue = new ProjectQueue({ atOnce: Number.POSITIVE_INFINITY, perProject: 1 })
   route(app, 'POST /v1/batches/:batch_id/retry', {
     access: ['batches:write'],
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
     description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask`, `output_url` and `output_expires_after`, but not its webhook: `webhook` gives it one. The batch must have ended, and its input file must still exist.',
+      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask`, `output_url` and `output_expires_after`, but not its webhook: `webhook` gives it one. Where there are very many lines, the answer does not wait for the file: the batch is then `validating`, without lines, and what would be an error of the call is in its `errors`. The batch that is retried must have ended, and its input file must still exist.',
     answer: BatchObject,
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
@@ -274,7 +275,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       if (output_url !== null) checkPlace(buckets, caller, 'write', output_url)
       const metadata = retryMetadata(old)
       const reask = readReask(old.reask)
-      const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: false }
+      const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: 'pending' as const }
       const orderOf = (input_file_id: string) =>
         orderBatch(
           {
@@ -292,20 +293,20 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         )
       // What can be told to be wrong at once is, before anything is stored.
       orderOf(old.input_file_id)
-      const answer = await createOfNewFile(request, {
+      const terms = {
         call: idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
           batch_id: old.id,
           ...request.body,
           // To leave it out is another call.
           ...(place === null && { output_url: false }),
         }),
-        bytes: 0,
         orderOf,
         defaults: { header_entity: old.header_entity, metadata, reask },
         webhook: webhookOf(caller, webhook),
-        storeFile: (upload, check) => uploadFailedLines(deps, old, which, upload, check),
-        // One of a project at a time: each reads and writes as much as an upload.
-        inTurn: (act) => retryQueue.run(project_id, act),
+      }
+      const answer = await createOfMadeFile(request, terms, async () => {
+        const { input } = await checkRetry(store.read, old, which, clock.now())
+        return { file: input, filename: retryFilename(old), made: { batch_id: old.id, which } }
       })
       return sendOnce(reply, answer)
     },
@@ -364,7 +365,10 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     const isOver = async (): Promise<boolean> =>
       (await readFile(store.read, project_id, file_id, clock.now()))?.status !== 'pending'
     await whileConnected(request, (signal) =>
-      waitingForFiles.wait({ project_id, ms: deps.wait_for_file_ms, signal }, isOver),
+      waitingForFiles.wait(
+        { project_id, ms: Math.min(deps.wait_for_file_ms, SILENT_MS_MAX), signal },
+        isOver,
+      ),
     )
   }
 
@@ -375,7 +379,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     created: IdempotentResponse,
     ms: number,
   ): Promise<FastifyReply> {
-    if (ms === 0) return sendOnce(reply, created)
+    if (ms <= 0) return sendOnce(reply, created)
     const { project_id } = callerOf(request)
     const { id, webhook }: BatchObject = JSON.parse(created.text)
     const isOver = async (): Promise<boolean> =>
@@ -433,7 +437,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {
     const { project_id } = callerOf(request)
-    const { call, orderOf, defaults, webhook, input, insertInput, inTurn = (act) => act() } = made
+    const { call, orderOf, defaults, webhook, input, insertInput } = made
     let id = ''
     let projection: BatchProjection | null = null
     const answer = await idempotency.once(
@@ -447,16 +451,15 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         await insertRow(tx, 'webhooks', row)
         return JSON.stringify({ ...shown, webhook: showWebhook(row) })
       },
-      (write) =>
-        inTurn(async () => {
-          if (!input) return await write()
-          id = await input()
-          await validated(request, id)
-          return await oneAtATime(project_id, id, async () => {
-            projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
-            return await write()
-          })
-        }),
+      async (write) => {
+        if (!input) return await write()
+        id = await input()
+        await validated(request, id)
+        return await oneAtATime(project_id, id, async () => {
+          projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
+          return await write()
+        })
+      },
     )
     if (answer.replayed) return answer
     wake()
@@ -469,6 +472,47 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     authorize(caller, ['webhooks:write'])
     const made = newWebhook(deps.webhooks, caller.project_id, order, clock.now(), 'webhook.')
     return { row: made.row, secret: order.secret === undefined ? made.secret : undefined }
+  }
+
+  /**
+   * `source` says what the lines of its file are made of, by a worker; `file` is the one that it is kept as. Where they are
+   * not made in time, the batch waits for them.
+   */
+  async function createOfMadeFile(
+    request: FastifyRequest,
+    made: Omit<Made, 'input'>,
+    source: () => Promise<{ file: FileRow; filename: string; made: MadeOf }>,
+  ): Promise<IdempotentResponse> {
+    const caller = callerOf(request)
+    const { project_id } = caller
+    let id: string | null = null
+    const input = async (): Promise<string> => {
+      const { file, filename, made } = await source()
+      const { retention_ms } = keptAs(file, { retention_ms: planOf(plans, caller).file_retention_ms })
+      const pending = { project_id, filename, retention_ms }
+      id = await store.write((tx) => insertMadeFile(tx, pending, made, clock.now()))
+      wake()
+      await validated(request, id)
+      const after = await readFile(store.read, project_id, id, clock.now())
+      const [problem] =
+        after?.status === 'error' && after.content_blob === null ? fileProblems(after.errors ?? '[]') : []
+      if (problem && isErrorCode(problem.code)) {
+        const { code, message, line: _, ...details } = problem
+        throw new ApiError(problem.code, message, details)
+      }
+      return id
+    }
+    const discard = async (): Promise<void> => {
+      if (id === null) return
+      const made_id = id
+      await store.write(async (tx) => {
+        const file = await lockFileRow(tx, made_id)
+        if (file) await removeFile(tx, file, clock.now())
+      })
+    }
+    const answer = await commitOrDiscard(() => createOf(request, { ...made, input }), discard)
+    if (answer.replayed) await discard()
+    return answer
   }
 
   /** The file is deleted if its batch is not created. */

@@ -194,7 +194,7 @@ export function showFile(file: FileRow, view: View): FileObject {
     status: view.compat === 'openai' && file.status === 'pending' ? 'uploaded' : file.status,
     status_details: file.status_details ?? (view.compat === 'openai' ? null : undefined),
     errors: file.errors === null ? undefined : fileProblems(file.errors),
-    source: source ? { url: source.url, etag: source.etag } : undefined,
+    source: source && !source.made ? { url: source.url, etag: source.etag } : undefined,
     region: view.region,
     created,
     created_at: created,
@@ -222,7 +222,10 @@ async function fileWaitingReason(
   if (task?.state === 'leased')
     return isFetched
       ? { code: 'fetching', message: 'A worker is fetching the file from its bucket.' }
-      : { code: 'validating', message: 'A worker is reading the file.' }
+      : {
+          code: 'validating',
+          message: `A worker is ${task.kind === 'make' ? 'making' : 'reading'} the file.`,
+        }
   if (!(await hasWorker(read)))
     return {
       code: 'no_worker',
