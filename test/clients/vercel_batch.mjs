@@ -9,6 +9,7 @@ import {
 
 const provider = createOpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY })
 const requests = ['a', 'b', 'c'].map((id) => ({ id, type: 'text', model: 'sim-1', prompt: `Say ${id}.` }))
+requests.push({ id: 'long', type: 'text', model: 'sim-1', prompt: 'Say it all.', maxOutputTokens: 1_000_000 })
 const batch = await startBatch({ provider, requests })
 let { status } = batch
 while (status === 'pending') {
@@ -17,9 +18,16 @@ while (status === 'pending') {
 }
 assert.equal(status, 'completed')
 const answered = []
-for await (const { id, status, text } of getBatchResults({ provider, batch })) {
+for await (const result of getBatchResults({ provider, batch })) {
+  const { id, status, text } = result
+  if (id === 'long') {
+    assert.match(JSON.stringify(result), /context window/)
+    assert.notEqual(status, 'succeeded')
+    answered.push(id)
+    continue
+  }
   assert.equal(status, 'succeeded')
   assert.ok(text)
   answered.push(id)
 }
-assert.deepEqual(answered.sort(), ['a', 'b', 'c'])
+assert.deepEqual(answered.sort(), ['a', 'b', 'c', 'long'])

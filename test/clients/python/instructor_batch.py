@@ -1,4 +1,6 @@
 """instructor's batches: a model of pydantic in, its instances out."""
+import io
+import json
 import time
 
 from instructor.batch import BatchProcessor, filter_successful
@@ -13,6 +15,13 @@ class Review(BaseModel):
 processor = BatchProcessor("openai/sim-1", Review)
 messages = [[{"role": "user", "content": f"Review {i}: it was fine."}] for i in range(3)]
 buffer = processor.create_batch_from_messages(messages)
+# One more, which asks for more than the context window has.
+line = json.loads(buffer.getvalue().splitlines()[0])
+line["custom_id"] = "long"
+line["body"]["max_tokens"] = 1_000_000
+buffer.seek(0, io.SEEK_END)
+buffer.write(b"\n" + json.dumps(line).encode())
+buffer.seek(0)
 batch_id = processor.submit_batch(buffer)
 while processor.get_batch_status(batch_id)["status"] != "completed":
     time.sleep(0.1)

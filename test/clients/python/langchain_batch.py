@@ -13,6 +13,7 @@ lines = [
     {"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions", "body": body}
     for i, body in enumerate(bodies)
 ]
+lines.append({**lines[0], "custom_id": "long", "body": {**bodies[0], "max_tokens": 1_000_000}})
 content = "\n".join(map(json.dumps, lines)).encode()
 file = client.files.create(file=("in.jsonl", content), purpose="batch")
 batch = client.batches.create(
@@ -24,3 +25,6 @@ text = client.files.content(batch.output_file_id).text
 bodies = [json.loads(line)["response"]["body"] for line in text.splitlines()]
 answers = [AIMessage(body["choices"][0]["message"]["content"]) for body in bodies]
 assert len(answers) == 3 and all(answer.text for answer in answers), answers
+
+[failed] = [json.loads(line) for line in client.files.content(batch.error_file_id).text.splitlines()]
+assert failed["custom_id"] == "long" and failed["response"]["status_code"] == 400, failed

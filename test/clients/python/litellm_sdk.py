@@ -13,7 +13,8 @@ to = {
 }
 body = {"model": "sim-1", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16}
 line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
-content = ("in.jsonl", io.BytesIO(json.dumps(line).encode()))
+long = {**line, "custom_id": "long", "body": {**body, "max_tokens": 1_000_000}}
+content = ("in.jsonl", io.BytesIO(f"{json.dumps(line)}\n{json.dumps(long)}".encode()))
 
 file = litellm.create_file(file=content, purpose="batch", **to)
 assert litellm.file_retrieve(file.id, **to).id == file.id
@@ -30,5 +31,7 @@ while batch.status not in ("completed", "failed", "expired", "cancelled"):
 assert batch.status == "completed" and batch.usage.total_tokens > 0, batch
 answers = litellm.file_content(file_id=batch.output_file_id, **to).text
 assert json.loads(answers)["custom_id"] == "a", answers
+failed = json.loads(litellm.file_content(file_id=batch.error_file_id, **to).text)
+assert failed["custom_id"] == "long" and failed["response"]["status_code"] == 400, failed
 assert batch.id in [one.id for one in litellm.list_batches(limit=10, **to).data]
 assert litellm.file_delete(file.id, **to).deleted

@@ -46,6 +46,15 @@ assert [answer["custom_id"] for answer in answers] == ["l0", "l1", "l2"]
 total = sum(answer["response"]["body"]["usage"]["total_tokens"] for answer in answers)
 assert total == usage["total_tokens"]
 
+# One line fails: it asks for more than the context window has.
+long = lines(n=2).replace(b'"max_tokens": 16', b'"max_tokens": 1000000', 1)
+partly = ended(create(long))
+assert partly.status == "completed" and partly.request_counts.failed == 1, partly
+[failing] = [json.loads(line) for line in client.files.content(partly.error_file_id).text.splitlines()]
+assert failing["custom_id"] == "l0" and failing["error"] is None, failing
+assert failing["response"]["status_code"] == 400, failing
+assert failing["response"]["body"]["error"]["code"] == "context_length_exceeded", failing
+
 failed = ended(create(lines(model="nope")))
 assert failed.status == "failed" and failed.errors.object == "list", failed
 assert failed.errors.data[0].code == "model_not_found" and failed.errors.data[0].line == 1

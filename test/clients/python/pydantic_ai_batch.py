@@ -16,8 +16,12 @@ agent = Agent(OpenAIResponsesModel("sim-1"), capabilities=[batching])
 
 async def main():
     async with batching:
-        runs = await asyncio.gather(*(agent.run(f"What is {i} + {i}?") for i in range(3)))
-    assert all(one.output for one in runs), runs
+        # One asks for more than the context window has: its own run fails, with the error of its line.
+        runs = [agent.run(f"What is {i} + {i}?") for i in range(3)]
+        runs.append(agent.run("What is 4 + 4?", model_settings={"max_tokens": 1_000_000}))
+        *answered, failed = await asyncio.gather(*runs, return_exceptions=True)
+    assert all(getattr(one, "output", None) for one in answered), answered
+    assert "context window" in str(failed), repr(failed)
 
 
 asyncio.run(main())
