@@ -49,11 +49,13 @@ export function durationMs(text: string): number | null {
   return Number.isSafeInteger(ms) ? ms : null
 }
 
-/** The window of a batch whose caller names none: the longest that the plan offers. `offered`: at least one, as texts. */
+/** Of a service that does not say what it offers. */
+const WINDOW = '24h'
+
+/** The window of a batch whose caller names none: the longest that the plan offers, as texts. */
 export function defaultWindow(offered: readonly string[]): string {
-  return offered.reduce((longest, text) =>
-    (durationMs(text) ?? 0) > (durationMs(longest) ?? 0) ? text : longest,
-  )
+  const length = (text: string): number => durationMs(text) ?? 0
+  return offered.toSorted((a, b) => length(b) - length(a))[0] ?? WINDOW
 }
 
 /** The shortest way to write `ms` as a duration: 86400000 is `1d`, 90000 is `90s`. */

@@ -307,7 +307,7 @@ export const CreateBatch = object(
       ...BatchEndpoint,
       description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
     }),
-    completion_window: text('A window of your plan: `24h`, or `4h` on enterprise.'),
+    completion_window: text('A window of your plan, such as `24h`; `GET /v1/quotas` names them.'),
     metadata: maybe(Metadata),
     start_after: maybe(
       Type.Integer({ minimum: 0, maximum: 10 ** 11 }),

@@ -185,7 +185,16 @@ const LATER = [
     'first_id',
     'last_id',
   ],
-  ...['line_count', 'pricing', 'endpoints', 'retryable', 'unpriced_models', 'has_more', 'updated_at'],
+  ...[
+    'line_count',
+    'pricing',
+    'endpoints',
+    'retryable',
+    'unpriced_models',
+    'has_more',
+    'updated_at',
+    'completion_windows',
+  ],
 ]
 
 function rewritten(value: unknown, version: Version): unknown {

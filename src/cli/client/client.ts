@@ -309,7 +309,7 @@ export function worthRetrying(status: number, code: string | null): boolean {
 /** An object that is shown unchanged. */
 export const AnyObject = Type.Object({})
 
-const PlanWindows = Type.Object({ completion_windows: Type.Array(Type.String(), { minItems: 1 }) })
+const PlanWindows = Type.Object({ completion_windows: Type.Array(Type.String()) })
 
 export const DeletedObject = Type.Object({ id: Type.String() })
 

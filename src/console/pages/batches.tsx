@@ -275,7 +275,7 @@ export function FirstBatch(): VNode {
   const quotas = useGet<QuotasObject>('/v1/quotas')
   const calls = fiveCalls(
     location.origin + serviceUrl(''),
-    defaultWindow(quotas.data?.completion_windows ?? ['24h']),
+    defaultWindow(quotas.data?.completion_windows ?? []),
   )
   const models = useAll<ModelObject>('/v1/models')
   const simulated = models.data?.some(({ id }) => id === SIMULATOR)
