@@ -3,7 +3,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { CONFIG_FILE } from '../src/config/schema.ts'
 import { RULES, type Shape } from '../src/config/shape.ts'
-import { ERRORS, type ErrorRow } from '../src/domain/errors.ts'
+import { isNotRun } from '../src/domain/batch.ts'
+import { ERRORS, type ErrorPlace, type ErrorRow, isErrorCode, openaiError } from '../src/domain/errors.ts'
 
 const GROUPS = [
   {
@@ -28,25 +29,33 @@ export function errorsPage(): string {
   const parts = [
     '# Error codes',
     'Made from `src/domain/errors.ts` by `npm run docs`; edit the table there.',
+    'A [strict client](api.md#strict-openai-clients) is told the status, and where it is named the code, of the column `strict`.',
     'Retry, with exponential backoff, only what says so; for everything else the same request would fail again.',
   ]
   for (const { title, place, lead } of GROUPS) {
     const rows = Object.entries<ErrorRow>(ERRORS).filter(([, row]) => row.places.includes(place))
-    parts.push(`## ${title}`, lead, table(rows))
+    parts.push(`## ${title}`, lead, table(rows, place))
   }
   return `${parts.join('\n\n')}\n`
 }
 
-function table(rows: readonly [string, ErrorRow][]): string {
+function table(rows: readonly [string, ErrorRow][], place: ErrorPlace): string {
   const lines = rows.map(
     ([code, row]) =>
-      `| \`${code}\` | ${row.status} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.operatorAdvice === undefined ? row.advice : `${row.advice} *Operators:* ${row.operatorAdvice}`)} |`,
+      `| \`${code}\` | ${row.status} | ${strictOf(code, place)} | \`${row.type}\` | ${row.retryable ? 'yes' : 'no'} | ${cell(row.message)} | ${cell(row.operatorAdvice === undefined ? row.advice : `${row.advice} *Operators:* ${row.operatorAdvice}`)} |`,
   )
   return [
-    '| code | status | type | retry | message | what to do |',
-    '|---|---|---|---|---|---|',
+    '| code | status | strict | type | retry | message | what to do |',
+    '|---|---|---|---|---|---|---|',
     ...lines,
   ].join('\n')
+}
+
+/** What strict clients are told: of a line that was never answered, no status. */
+function strictOf(name: string, place: ErrorPlace): string {
+  if (!isErrorCode(name) || place === 'file' || (place === 'line' && isNotRun(name, 0))) return '–'
+  const { status, code } = openaiError(name)
+  return code === name ? `${status}` : `${status} \`${code}\``
 }
 
 function cell(text: string): string {

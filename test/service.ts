@@ -36,6 +36,8 @@ export interface WireLine {
       choices: { message: { content: string } }[]
       /** Of a message. */
       content?: { text: string }[]
+      /** For strict clients. */
+      error?: { code: string; message: string }
     }
   } | null
   error: { type: string; code: string; message: string; param?: string } | null

@@ -13,7 +13,7 @@ export const ERROR_TYPES = [
 type ErrorType = (typeof ERROR_TYPES)[number]
 
 /** Where a code may appear: in an HTTP response, in `status_details` of an uploaded file, in a line of an error file. */
-type ErrorPlace = 'http' | 'file' | 'line'
+export type ErrorPlace = 'http' | 'file' | 'line'
 
 export interface ErrorRow {
   /** HTTP status; for a code of lines and files only, the status that an HTTP response would have. */
@@ -28,9 +28,11 @@ export interface ErrorRow {
   advice: string
   /** What the operator of the service can do; shown in the reference only, never in a response. */
   operatorAdvice?: string
+  /** What OpenAI's API says instead, for strict clients; a 422 that gives no status is a 400 there. */
+  openai?: { status?: number; code?: string }
 }
 
-type Texts = Pick<ErrorRow, 'message' | 'advice' | 'operatorAdvice'> & { retryable?: boolean }
+type Texts = Pick<ErrorRow, 'message' | 'advice' | 'operatorAdvice' | 'openai'> & { retryable?: boolean }
 
 const http = (status: number, texts: Texts): ErrorRow => row(['http'], status, texts)
 const file = (status: number, texts: Texts): ErrorRow => row(['file'], status, texts)
@@ -64,10 +66,12 @@ export const ERRORS = {
     advice: 'Send `multipart/form-data` with the fields `purpose` and `file`.',
   }),
   unknown_endpoint: http(404, {
+    openai: { code: 'unknown_url' },
     message: 'There is no such endpoint.',
     advice: 'Compare the method and the path with the API reference.',
   }),
   method_not_allowed: http(405, {
+    openai: { code: 'method_not_supported' },
     message: 'This path does not support this method.',
     advice: 'Use one of the methods in the `Allow` header.',
   }),
@@ -208,6 +212,7 @@ export const ERRORS = {
     advice: 'Follow the message: wait until the batch has ended, or choose other codes.',
   }),
   batch_not_cancellable: http(422, {
+    openai: { status: 409 },
     message: 'The batch has already ended.',
     advice: 'Read the results of the batch; there is nothing left to cancel.',
   }),
@@ -256,11 +261,13 @@ export const ERRORS = {
     advice: 'Wait for the time that `Retry-After` gives, then send the request again.',
   }),
   usage_limit_exceeded: httpAndLine(429, {
+    openai: { code: 'insufficient_quota' },
     message: 'A spending limit was reached.',
     advice: 'Raise the limit that `limit_id` names, or wait until `resets_at`.',
   }),
 
   quota_exceeded: http(429, {
+    openai: { code: 'insufficient_quota' },
     message: 'A quota of the project is used up.',
     advice: 'Follow the advice in the message; `GET /v1/quotas` shows each quota and how much of it is used.',
     operatorAdvice: '`plans.<name>.quotas` sets the quotas of a plan.',
@@ -400,6 +407,12 @@ export type ErrorCode = keyof typeof ERRORS
 
 export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(ERRORS, code)
+}
+
+/** The status and the code that strict clients of OpenAI's API are told. */
+export function openaiError(code: ErrorCode): { status: number; code: string } {
+  const { status, openai }: ErrorRow = ERRORS[code]
+  return { status: status === 422 ? 400 : status, code, ...openai }
 }
 
 /** What may accompany a code on the wire; times in Unix seconds. */

@@ -12,6 +12,18 @@ export const FILE_TRANSITIONS: Record<FileStatus, readonly FileStatus[]> = {
 export const FILE_PURPOSES = ['batch', 'batch_output', 'table'] as const
 export type FilePurpose = (typeof FILE_PURPOSES)[number]
 
+/** Purposes that files have at OpenAI, and never here. */
+export const FOREIGN_PURPOSES = [
+  'assistants',
+  'assistants_output',
+  'fine-tune',
+  'fine-tune-results',
+  'vision',
+  'user_data',
+  'evals',
+] as const
+export type ForeignPurpose = (typeof FOREIGN_PURPOSES)[number]
+
 /** The kinds of uploads: the lines of a batch, or a table of which lines are made. */
 export const UPLOAD_PURPOSES = ['batch', 'table'] as const satisfies readonly FilePurpose[]
 export type UploadPurpose = (typeof UPLOAD_PURPOSES)[number]

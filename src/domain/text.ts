@@ -51,6 +51,11 @@ export function shortened(text: string, length_max: number): string {
   return text.length > length_max ? `${text.slice(0, length_max)}\u2026` : text
 }
 
+/** A name from a file as a message may show it. */
+export function quoted(name: string): string {
+  return JSON.stringify(shortened(name, 100))
+}
+
 /** Ends `text` with a full stop, so that another sentence can follow. */
 export function sentence(text: string): string {
   return /[.!?\u2026]$/.test(text) ? text : `${text}.`

@@ -224,7 +224,10 @@ async function findFirstLines(
 }
 
 function problemOf({ line, fault }: ChunkLine): BatchProblem {
-  return { line, code: fault?.code ?? '', message: fault?.message ?? '', param: fault?.param ?? null }
+  const { code = '', message = '', param = null } = fault ?? {}
+  // Named from the line on, as where a file does not validate.
+  const isOfLine = param === null || /^(custom_id|method|url|body)\b/.test(param)
+  return { line, code, message, param: isOfLine ? param : `body.${param}` }
 }
 
 /** Every line of the chunk fails, with its own error. */

@@ -195,7 +195,7 @@ describe('a file is refused', () => {
     const bad = lineOf('b', { method: 'GET' })
     assert.equal(
       (await refused(`${lineOf('a')}\n${bad}`)).details,
-      'Line 2: `method` must be "POST". Write `"method": "POST"`. (invalid_method)',
+      'Line 2: `method` must be "POST", not "GET". Write `"method": "POST"`. (invalid_method)',
     )
     const { details, line_count, error_count } = await refused(
       [lineOf('a'), lineOf('a'), bad, bad].join('\n'),

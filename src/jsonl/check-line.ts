@@ -3,7 +3,7 @@
 import type { Endpoint, EndpointPath } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
-import { shortened } from '../domain/text.ts'
+import { quoted } from '../domain/text.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, Field, NumberField } from './line-scan-body.ts'
@@ -221,9 +221,4 @@ function textsOf(content: unknown): string[] {
 
 function refuse(param: string, message: string): WireError {
   return wireError('invalid_request', message, { param })
-}
-
-/** A name from the file as a message may show it. */
-function quoted(name: string): string {
-  return JSON.stringify(shortened(name, 100))
 }

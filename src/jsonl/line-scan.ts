@@ -12,7 +12,7 @@ import {
 } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import type { ErrorCode } from '../domain/errors.ts'
-import { unstorable } from '../domain/text.ts'
+import { quoted, unstorable } from '../domain/text.ts'
 import { type JsonKind, JsonScanner, Names, RepeatedText, type Span, setSpan } from './json-scan.ts'
 import { BodyFacts } from './line-scan-body.ts'
 import { hasUnseen } from './prompt-bound.ts'
@@ -87,6 +87,8 @@ export class LineScanner {
   #line = new InputLine(this.#json)
   #custom_id_kind: JsonKind | null = null
   #method: Found = 'missing'
+  #refusedMethod = ''
+  #refusedUrl = ''
   #url: EndpointPath | 'missing' | 'wrong' = 'missing'
   /** Of the line before: most files have one, and a body may stand before its line's `url`. */
   #lastUrl: EndpointPath = DEFAULT_ENDPOINT
@@ -152,16 +154,21 @@ export class LineScanner {
 
   #scanMembers(): void {
     const json = this.#json
+    let kind: JsonKind | null
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       switch (json.key(KEYS)) {
         case 'custom_id':
           this.#scanCustomId()
           break
         case 'method':
+          kind = json.kind()
           this.#method = readWord(json, METHODS) === null ? 'wrong' : 'right'
+          if (this.#method === 'wrong') this.#refusedMethod = this.#shown(kind)
           break
         case 'url':
+          kind = json.kind()
           this.#url = this.#readUrl()
+          if (this.#url === 'wrong') this.#refusedUrl = this.#shown(kind)
           break
         case 'body':
           this.#body_kind = json.kind()
@@ -183,8 +190,16 @@ export class LineScanner {
     const builtIn = readWord(json, URLS)
     if (builtIn !== null || json.text_end <= json.text_start) return builtIn ?? 'wrong'
     const text = json.decode(json.text_start, json.text_end, json.text_escaped)
-    const path = isEndpointPath(text) && (this.#validated || endpointPathOf(text) === text) ? text : null
-    return path ?? 'wrong'
+    if (this.#validated && isEndpointPath(text)) return text
+    // Azure's names of endpoints have no version.
+    return (text.startsWith('/') ? endpointPathOf(text) : null) ?? 'wrong'
+  }
+
+  /** The value that was just read, as a message shows it. */
+  #shown(kind: JsonKind | null): string {
+    if (kind === null) return ''
+    const { text_start, text_end, text_escaped } = this.#json
+    return kind === 'string' ? quoted(this.#json.decode(text_start, text_end, text_escaped)) : named(kind)
   }
 
   #scanCustomId(): void {
@@ -214,9 +229,11 @@ export class LineScanner {
       return fault('invalid_custom_id', message, 'custom_id')
     }
     if (this.#method === 'missing') return missing('method')
-    if (this.#method === 'wrong') return fault('invalid_method', '`method` must be "POST".', 'method')
+    if (this.#method === 'wrong')
+      return fault('invalid_method', `\`method\` must be "POST", not ${this.#refusedMethod}.`, 'method')
     if (this.#url === 'missing') return missing('url')
-    if (this.#url === 'wrong') return fault('invalid_url', `\`url\` must be ${endpointsText()}.`, 'url')
+    if (this.#url === 'wrong')
+      return fault('invalid_url', `\`url\` must be ${endpointsText()}, not ${this.#refusedUrl}.`, 'url')
     if (this.#body_kind === null) return missing('body')
     if (this.#body_kind !== 'object') {
       return fault('invalid_body', `\`body\` is ${named(this.#body_kind)}, not an object.`, 'body')

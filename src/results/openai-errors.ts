@@ -3,7 +3,7 @@
 // brace, so that it has the same length in both: sizes, ranges and indexes of files hold for both.
 import type { ByteRange } from '../blobs/blobs.ts'
 import { isNotRun } from '../domain/batch.ts'
-import { ERRORS, type ErrorCode, isErrorCode } from '../domain/errors.ts'
+import { type ErrorCode, isErrorCode, openaiError } from '../domain/errors.ts'
 import { byteLines, inBlocks } from '../jsonl/byte-lines.ts'
 import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
@@ -56,11 +56,12 @@ async function* renderedLines(content: AsyncIterable<Buffer>): AsyncGenerator<Bu
 function rendered(line: Buffer): Buffer {
   const at = line.indexOf(NO_RESPONSE)
   const error = JSON.parse(line.toString('utf8', at + NO_RESPONSE.length, line.length - END.length))
+  const { status, code } = openaiError(isErrorCode(error.code) ? error.code : 'internal_error')
   const request_id = line.toString('utf8', ID_START, line.indexOf('"', ID_START))
   const response = {
-    status_code: statusOf(error.code),
+    status_code: status,
     request_id,
-    body: { error: { param: null, ...error } },
+    body: { error: { param: null, ...error, code } },
   }
   const text = `"response":${JSON.stringify(response)},"error":null`
   const form = Buffer.alloc(line.length, ' ')
@@ -68,10 +69,4 @@ function rendered(line: Buffer): Buffer {
   form.write(text, at)
   form.write('}', line.length - 1)
   return form
-}
-
-/** OpenAI knows no other status for a request that is well-formed and cannot be answered. */
-function statusOf(code: unknown): number {
-  const { status } = ERRORS[isErrorCode(code) ? code : 'internal_error']
-  return status === 422 ? 400 : status
 }

@@ -2,8 +2,8 @@
 // its `expires_at`, or when the last unfinished batch that reads it has ended, whichever is later. It is deleted for its
 // users from that moment on: whatever users read goes through `visibleFiles` or `readVisibleResults`, and maintenance only
 // frees the space afterwards.
-import type { ExpressionBuilder } from 'kysely'
-import type { FilePurpose } from '../domain/file.ts'
+import { type ExpressionBuilder, sql } from 'kysely'
+import type { FilePurpose, ForeignPurpose } from '../domain/file.ts'
 import type { BatchTable, RetryBatch } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
@@ -168,11 +168,15 @@ export async function lockFileRow(tx: Writer, id: string): Promise<FileRow | und
 export async function listFiles(
   db: Reader,
   project_id: string,
-  { purpose, search, ...page }: Page & { purpose?: FilePurpose; search?: string | undefined },
+  {
+    purpose,
+    search,
+    ...page
+  }: Page & { purpose?: FilePurpose | ForeignPurpose; search?: string | undefined },
   now: number,
 ): Promise<Listed<FileRow>> {
   const all = visibleFiles(db, project_id, now).selectAll()
-  const files = purpose === undefined ? all : all.where('purpose', '=', purpose)
+  const files = purpose === undefined ? all : all.where(sql<string>`purpose`, '=', purpose)
   return await listed(files, 'id', page, wordsIn(['id', 'filename'], search))
 }
 

@@ -240,15 +240,23 @@ export interface ResultRow {
   id: string
   custom_id: string
   response?: { status_code: number; body: unknown } | null
-  error?: { code: string; message: string } | null
+  error?: LineError | null
+}
+
+interface LineError {
+  code: string
+  message: string
+}
+
+function isLineError(value: unknown): value is LineError {
+  return isRecord(value) && isText(value.code) && isText(value.message)
 }
 
 function isResultRow(row: unknown): row is ResultRow {
   if (!isRecord(row) || !isText(row.id) || !isText(row.custom_id)) return false
   const { response = null, error = null } = row
   const isAnswer = isRecord(response) && typeof response.status_code === 'number' && 'body' in response
-  const isError = isRecord(error) && isText(error.code) && isText(error.message)
-  return (response === null || isAnswer) && (error === null || isError)
+  return (response === null || isAnswer) && (error === null || isLineError(error))
 }
 
 /** A longer line may take a hundred times as much memory when it is parsed, and fits into no cell. */
@@ -261,7 +269,11 @@ const NAMES = new Names('id', 'custom_id')
  */
 export function parseResultRow(line: Buffer, bytes = line.length): ResultRow | null {
   const row: unknown = bytes > LINE_BYTES_MAX ? headOf(line, bytes) : JSON.parse(line.toString())
-  return isResultRow(row) ? row : null
+  if (!isResultRow(row)) return null
+  // In the form of OpenAI's API, an error is an answer.
+  const { status_code, body } = row.response ?? {}
+  const error = status_code !== 200 && isRecord(body) ? body.error : null
+  return isLineError(error) ? { ...row, response: null, error } : row
 }
 
 /** The IDs of the line, which are its first members, and what a table says instead of the rest. */

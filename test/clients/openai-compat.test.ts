@@ -5,6 +5,7 @@ import { test } from 'node:test'
 import OpenAI, { AzureOpenAI, toFile } from 'openai'
 import { createKey } from '../../src/admin/create-key.ts'
 import { systemClock } from '../../src/domain/clock.ts'
+import { ERRORS, type ErrorRow, isErrorCode, openaiError } from '../../src/domain/errors.ts'
 import { showBatch } from '../../src/http/routes/batches.ts'
 import { readRow } from '../../src/store/rows.ts'
 import { testReceiver } from '../fakes/receiver.ts'
@@ -116,7 +117,7 @@ test('a failed batch says what is wrong with its lines', async () => {
   assert.equal(failed.errors?.object, 'list')
   assert.equal(failed.errors?.data?.length, 20)
   const [first] = failed.errors?.data ?? []
-  assert.deepEqual([first?.line, first?.code, first?.param], [1, 'model_not_found', 'model'])
+  assert.deepEqual([first?.line, first?.code, first?.param], [1, 'model_not_found', 'body.model'])
   assert.match(String(first?.message), /nope/)
   // Also for those who did not ask for it.
   const own = await service.json<{ errors: unknown }>('GET', `/v1/batches/${id}`)
@@ -327,6 +328,96 @@ test('a batch of a file that is still being validated waits for it, then runs or
   assert.deepEqual(done.request_counts, { total: 2, completed: 2, failed: 0 })
   assert.equal((await service.lines(done.output_file_id!.replace('file-', 'file_'))).length, 2)
   assert.equal(upstream.calls.length, 2)
+})
+
+// The class of the SDK for each status; other statuses are an APIError.
+const CLASSES: Record<number, object> = {
+  400: OpenAI.BadRequestError,
+  401: OpenAI.AuthenticationError,
+  403: OpenAI.PermissionDeniedError,
+  404: OpenAI.NotFoundError,
+  409: OpenAI.ConflictError,
+  429: OpenAI.RateLimitError,
+  500: OpenAI.InternalServerError,
+  503: OpenAI.InternalServerError,
+}
+
+test('every error of a call has a status and a code that the SDK of a strict client knows', () => {
+  for (const [name, row] of Object.entries<ErrorRow>(ERRORS)) {
+    assert.ok(isErrorCode(name))
+    if (!row.places.includes('http')) continue
+    const { status, code } = openaiError(name)
+    const error = OpenAI.APIError.generate(status, { error: { code } }, '', new Headers())
+    const known = [405, 408, 413, 415, 416].includes(status) ? OpenAI.APIError : CLASSES[status]
+    assert.equal(error.constructor, known, `${name}: ${status}`)
+    assert.equal(error.code, code)
+  }
+})
+
+test("errors for a strict client have OpenAI's statuses and codes, and others those of the table", async () => {
+  await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
+  const client = strictClient(service)
+  const { id } = await service.run([line('a')])
+  await assert.rejects(client.batches.cancel(id), (error) => {
+    assert.ok(error instanceof OpenAI.ConflictError)
+    assert.equal(error.headers.get('x-should-retry'), 'false')
+    assert.equal(error.code, 'batch_not_cancellable')
+    return true
+  })
+  assert.equal((await service.request('POST', `/v1/batches/${id}/cancel`)).status, 422)
+  await assert.rejects(client.get('/nothing'), { status: 404, code: 'unknown_url' })
+  await assert.rejects(client.delete('/models'), { status: 405, code: 'method_not_supported' })
+  await assert.rejects(client.post(`/batches/${id}/retry`), { status: 400, code: 'batch_not_retryable' })
+  for (const purpose of ['assistants', 'fine-tune', 'vision', 'user_data', 'evals'])
+    assert.deepEqual((await client.files.list({ purpose })).data, [], purpose)
+  await assert.rejects(client.files.list({ purpose: 'other' }), OpenAI.BadRequestError)
+})
+
+test('what is wrong with a request of a call is named by its index, and refused texts are quoted', async () => {
+  await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
+  const refused = async (
+    path: string,
+    body: object,
+    headers = {},
+  ): Promise<{ param: string; message: string }> => {
+    const answer = await service.request('POST', path, body, headers)
+    const { error } = (await answer.json()) as {
+      error: { message: string; param?: string; details?: { param: string } }
+    }
+    return { message: error.message, param: String(error.param ?? error.details?.param) }
+  }
+  const params = { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'x' }] }
+  const requests = ['a', 'b', 'a'].map((custom_id) => ({ custom_id, params }))
+  const twice = await refused('/v1/messages/batches', { requests })
+  assert.equal(twice.param, 'requests[2].custom_id')
+  assert.match(twice.message, /`requests\[2\]`.*`requests\[0\]`/)
+  const streams = { requests: [requests[0], { custom_id: 's', params: { ...params, stream: true } }] }
+  assert.equal((await refused('/v1/messages/batches', streams)).param, 'requests[1].params.stream')
+  const file = await service.upload([
+    { ...line('a'), method: 'GET' },
+    { ...line('b'), url: '/v1/moderations' },
+  ])
+  assert.equal(file.status, 'error')
+  const { errors } = await service.json<{ errors: { message: string }[] }>('GET', `/v1/files/${file.id}`)
+  assert.match(errors.map(({ message }) => message).join(), /not "GET".*not "\/v1\/moderations"/)
+})
+
+test('a client of Azure names endpoints without a version, in lines and in a batch', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const azure = new AzureOpenAI({ endpoint: service.url, apiKey: service.key, apiVersion: '2024-10-21' })
+  const lines = [{ ...line('a'), url: '/chat/completions' }, line('b')]
+  const file = await azure.files.create({ file: await jsonl(lines), purpose: 'batch' })
+  const order = { input_file_id: file.id, endpoint: '/chat/completions', completion_window: '24h' }
+  const { id, endpoint } = await azure.batches.create(order as OpenAI.BatchCreateParams)
+  assert.equal(endpoint, '/v1/chat/completions')
+  assert.equal((await service.ended(id)).request_counts.completed, 2)
+  assert.deepEqual(new Set(upstream.calls.map(({ path }) => path)), new Set(['/v1/chat/completions']))
+  // Under /v1 the endpoint of a batch has its whole name.
+  assert.equal(
+    (await service.request('POST', '/v1/batches', { ...order, input_file_id: file.id })).status,
+    400,
+  )
 })
 
 // Each field of the SDK's types, by its compiler: a release with another one fails here.

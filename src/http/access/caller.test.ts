@@ -35,7 +35,7 @@ describe('a call in the form of Azure OpenAI', () => {
     assert.deepEqual([listed.outcome, listed.headers.get('x-ratelimit-remaining-requests')], ['200', '2'])
     assert.equal((await call('GET', '/openai/batches', key)).outcome, '403 missing_scope')
     assert.equal((await call('GET', '/openai/files', `${key}x`)).outcome, '401 invalid_api_key')
-    assert.equal((await call('DELETE', '/openai/files', key)).outcome, '405 method_not_allowed')
+    assert.equal((await call('DELETE', '/openai/files', key)).outcome, '405 method_not_supported')
     assert.equal((await call('GET', '/openai/files', key)).outcome, '429 rate_limit_exceeded')
     const record = await server.call('GET', `/v1/requests/${listed.request_id}`)
     assert.deepEqual([record.json.path, record.json.status_code], ['/openai/files', 200])

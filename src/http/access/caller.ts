@@ -113,6 +113,10 @@ export function viewOf({ compat }: Pick<FastifyRequest, 'compat'>, region: strin
 const AZURE_PATH =
   /^\/openai(?:\/v1|\/deployments\/[^/?]+)?(\/(?:files|uploads|batches|models|chat|completions|embeddings|responses)(?:\/[^?]*)?)(?:\?(.*))?$/
 
+export function isAzurePath(url: string): boolean {
+  return AZURE_PATH.test(url)
+}
+
 /** The URL to route. Of a call in another form, the headers become those of OpenAI's clients. */
 export function urlOfCall({ url = '/', headers }: Pick<IncomingMessage, 'url' | 'headers'>): string {
   if (isMessagesPath(url)) {

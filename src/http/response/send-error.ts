@@ -1,7 +1,7 @@
 // Renders errors. Every error response is sent from here.
 import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
 import { BlobStoreFailed, isDamaged } from '../../blobs/blobs.ts'
-import { ApiError, ERRORS } from '../../domain/errors.ts'
+import { ApiError, ERRORS, openaiError } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
 
@@ -35,10 +35,12 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
     apiError = new MethodNotAllowed(request.server.routeTable.methodsOf(request.url.split('?', 1)[0] ?? ''))
   for (const name of OF_CONTENT) reply.removeHeader(name)
   if (apiError instanceof MethodNotAllowed) reply.header('allow', apiError.allow)
+  const isStrict = request.compat === 'openai' && !isMessagesPath(request.url)
+  const status = isStrict ? openaiError(apiError.code).status : apiError.status
   void reply
-    .code(apiError.status)
+    .code(status)
     .headers(responseHeaders(request))
-    .headers(errorHeaders(apiError))
+    .headers(errorHeaders(apiError, status))
     .type('application/json; charset=utf-8')
     .send(envelopeOf(apiError, request))
 }
@@ -46,7 +48,8 @@ export function sendError(error: unknown, request: FastifyRequest, reply: Fastif
 function envelopeOf(apiError: ApiError, { url, id, compat }: FastifyRequest): object {
   const error = apiError.toWire()
   if (isMessagesPath(url)) return messagesError(error, apiError.status, id)
-  return { error: { ...(compat === 'openai' ? { param: null } : {}), ...error } }
+  if (compat !== 'openai') return { error }
+  return { error: { param: null, ...error, code: openaiError(error.code).code } }
 }
 
 // Turns known exceptions of a request into an ApiError; any other exception is an internal error.
@@ -94,15 +97,15 @@ function apiErrorOf(error: unknown): ApiError | undefined {
 /** Statuses that clients retry by themselves, unless an error says that a retry cannot succeed. */
 const RETRIED_BY_CLIENTS = [408, 409, 429, 500]
 
-export function errorHeaders(apiError: ApiError): Record<string, string> {
+export function errorHeaders(apiError: ApiError, status = apiError.status): Record<string, string> {
   // Only limit errors are translated.
   const headers: Record<string, string> = {
     'content-language': apiError.language,
     vary: 'accept-language',
   }
   if (apiError.retryAfterS !== undefined) headers['retry-after'] = String(apiError.retryAfterS)
-  if (apiError.status === 401) headers['www-authenticate'] = 'Bearer'
-  if (RETRIED_BY_CLIENTS.includes(apiError.status) && !ERRORS[apiError.code].retryable)
+  if (status === 401) headers['www-authenticate'] = 'Bearer'
+  if (RETRIED_BY_CLIENTS.includes(status) && !ERRORS[apiError.code].retryable)
     headers['x-should-retry'] = 'false'
   return headers
 }

@@ -7,6 +7,7 @@ import { Type } from 'typebox'
 import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs, durationText } from '../../domain/days.ts'
+import { endpointPathOf } from '../../domain/endpoint.ts'
 import { entityOf } from '../../domain/entity.ts'
 import { ApiError, invalidParam, isErrorCode } from '../../domain/errors.ts'
 import { gathered } from '../../domain/gathered-bytes.ts'
@@ -49,10 +50,11 @@ import {
   RetryBatch,
 } from '../../wire/batch.ts'
 import type { CreateBatchWebhook } from '../../wire/event.ts'
+import type { FileProblem } from '../../wire/file.ts'
 import { CreateMessageBatch, MessageBatch } from '../../wire/message-batch.ts'
 import { maybeText } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
-import { type Caller, callerOf, planOf, viewOf } from '../access/caller.ts'
+import { type Caller, callerOf, isAzurePath, planOf, viewOf } from '../access/caller.ts'
 import {
   hasIdempotencyKey,
   headerText,
@@ -127,6 +129,8 @@ interface BatchWebhook {
 interface OfNewFile extends Omit<Made, 'input' | 'call'> {
   /** A function where the lines have to be stored before it is known whether the call is a repeated one. */
   call: IdempotentCall | (() => IdempotentCall)
+  /** What is wrong with a line is said of the request of the call that it was. */
+  namesRequests?: true
   /** Of the file, as far as that is known. */
   bytes: number
   storeFile: (
@@ -167,6 +171,9 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     takesLines: true,
     async handler(request, caller, reply) {
       const { wait = null, ...body } = request.body
+      // Azure's names of endpoints have no version.
+      if (isAzurePath(request.originalUrl) && body.endpoint.startsWith('/'))
+        body.endpoint = endpointPathOf(body.endpoint) ?? body.endpoint
       const { headers, lines } = request
       const began = clock.now()
       const wait_ms = wait === null ? 0 : waitMs(wait)
@@ -346,6 +353,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         const answer = await createOfNewFile(request, {
           call: () => idempotentCall(request, 'POST /v1/messages/batches', { requests: requests.sha256() }),
           show: (batch) => showMessageBatch(batch, request),
+          namesRequests: true,
           bytes,
           orderOf,
           defaults: { header_entity, metadata: null, reask: null },
@@ -551,7 +559,14 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const id = await input()
       return await createOf(request, { ...made, call: call(), input: async () => id })
     }
-    const answer = await commitOrDiscard(create, discard)
+    const named = async (error: unknown): Promise<never> => {
+      if (!made.namesRequests || !(error instanceof ApiError) || error.code !== 'file_not_processed')
+        throw error
+      const row = file && (await readFile(store.read, project_id, file.id, clock.now()))
+      const [problem] = fileProblems(row?.errors ?? '[]')
+      throw problem ? requestProblem(problem) : error
+    }
+    const answer = await commitOrDiscard(() => create().catch(named), discard)
     if (answer.replayed) await discard()
     return answer
   }
@@ -569,6 +584,16 @@ function waitMs(text: string): number {
   if (ms !== null && ms <= WAIT_MS_MAX) return ms
   const message = `\`wait\` must be a duration up to "${durationText(WAIT_MS_MAX)}", such as "30s", not ${JSON.stringify(text.slice(0, 60))}.`
   throw invalidParam('wait', message)
+}
+
+/** What is wrong with a line that was a request of the call. The numbers of requests begin with 0. */
+function requestProblem({ line, message, param }: FileProblem): ApiError {
+  const request = line === 0 ? 'requests' : `requests[${line - 1}]`
+  const field = param?.replace(/^body\b/, 'params')
+  const said = message.replace(/\bon line (\d+)\b/g, (_, other) => `in \`requests[${other - 1}]\``)
+  return new ApiError('file_not_processed', `\`${request}\`: ${said}`, {
+    param: field === undefined ? request : `${request}.${field}`,
+  })
 }
 
 /** `second`: an input that was given beside another one; null: none was given. */

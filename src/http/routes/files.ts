@@ -5,7 +5,7 @@ import { Type } from 'typebox'
 import type { ByteRange } from '../../blobs/blobs.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { FILE_PURPOSES, UPLOAD_PURPOSES } from '../../domain/file.ts'
+import { FILE_PURPOSES, FOREIGN_PURPOSES, UPLOAD_PURPOSES } from '../../domain/file.ts'
 import { ID_PREFIXES, isId } from '../../domain/ids.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import {
@@ -140,7 +140,12 @@ export function fileRoutes(app: App, deps: RouteDependencies): void {
     list: { summary: 'List files' },
     one: { summary: 'Read the metadata and status of a file' },
     query: {
-      purpose: Type.Optional(oneOf(FILE_PURPOSES)),
+      purpose: Type.Optional(
+        oneOf(
+          [...FILE_PURPOSES, ...FOREIGN_PURPOSES],
+          "No file has one of the other purposes of OpenAI's API.",
+        ),
+      ),
       search: Type.Optional(
         Type.String({
           maxLength: 200,
