@@ -420,6 +420,7 @@ export interface ErrorDetails {
   param?: string
   limit_id?: string
   quota?: string
+  never_fits?: true
   resets_at?: number
   original_request_id?: string
 }

@@ -88,13 +88,23 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
   keys: { what: 'API keys', advice: 'Revoke keys that are no longer needed.' },
 }
 
+const SPLIT =
+  'Split it into smaller calls, or ask the operator of the service to raise the quota of the plan.'
+
 /** `used`: the project's use; `more`: the addition of the call. */
 export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
   const { what, advice } = TEXTS[name]
+  // Whatever the project frees, this call does not fit.
+  const neverFits = more > limit
   const use =
     name === 'entities_per_batch'
       ? `this batch has ${more}`
-      : `it has ${used}, and this call would add ${more}`
-  const message = `The quota \`${name}\` is used up: a project on this plan may have ${limit} ${what}; ${use}. ${advice}`
-  return new ApiError('quota_exceeded', message, { quota: name }, OF_CALLS.includes(name) ? 1 : undefined)
+      : neverFits
+        ? `this call alone would add ${more}`
+        : `it has ${used}, and this call would add ${more}`
+  const state = neverFits ? 'is too small for this call' : 'is used up'
+  const next = neverFits && name !== 'entities_per_batch' ? SPLIT : advice
+  const message = `The quota \`${name}\` ${state}: a project on this plan may have ${limit} ${what}; ${use}. ${next}`
+  const details = neverFits ? { quota: name, never_fits: true as const } : { quota: name }
+  return new ApiError('quota_exceeded', message, details, OF_CALLS.includes(name) ? 1 : undefined)
 }

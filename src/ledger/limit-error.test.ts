@@ -38,11 +38,15 @@ describe('the message of a limit', () => {
       zh: /US\$25\.00.*2026年12月1日/,
     }
     for (const language of LANGUAGES) {
-      const { message } = lineLimitError(counter(), 2_000_000, language)
+      const { message } = lineLimitError(counter(), 2_000_000, false, language)
       assert.match(message, shown[language] ?? /never/, language)
       assert.ok(message.includes('user:42'), message)
       assert.ok(!/[{}]/.test(message), message)
     }
+    const again = LANGUAGES.map((language) => lineLimitError(counter(), 1, true, language).message)
+    assert.match(again[0] ?? '', /It was sent without an answer, is not sent again and is not billed/)
+    for (const [i, language] of LANGUAGES.entries())
+      assert.notEqual(again[i], lineLimitError(counter(), 1, false, language).message, language)
     const said = LANGUAGES.map(
       (language) => batchLimitError(counter(), { projected: 1, projectedOpen: 2 }, language, 0).message,
     )
@@ -52,19 +56,24 @@ describe('the message of a limit', () => {
   it('ends with the description, whatever characters it holds', () => {
     const described = counter({ description: "Ask {ops}, <b>#</b> or 'it'." })
     for (const language of LANGUAGES)
-      assert.ok(lineLimitError(described, 1, language).message.includes("Ask {ops}, <b>#</b> or 'it'."))
+      assert.ok(
+        lineLimitError(described, 1, false, language).message.includes("Ask {ops}, <b>#</b> or 'it'."),
+      )
   })
 
   it('names the project where that is what the limit counts, and an entity that is called so otherwise', () => {
-    assert.match(lineLimitError(counter({ scope: 'project' }, ''), 1, 'en').message, /for this project/)
-    assert.match(lineLimitError(counter({}, 'project'), 1, 'en').message, /for “project”/)
+    assert.match(
+      lineLimitError(counter({ scope: 'project' }, ''), 1, false, 'en').message,
+      /for this project/,
+    )
+    assert.match(lineLimitError(counter({}, 'project'), 1, false, 'en').message, /for “project”/)
   })
 
   it('carries the limit and the end of its window, and says when to come back', () => {
     const apiError = batchLimitError(counter(), { projected: 1, projectedOpen: 0 }, 'en', END - 90_500)
     assert.deepEqual(apiError.details, { limit_id: 'lim_1', resets_at: END / 1000 })
     assert.deepEqual([apiError.status, apiError.retryAfterS], [429, 91])
-    const { type, code, limit_id, resets_at } = lineLimitError(counter(), 1, 'en')
+    const { type, code, limit_id, resets_at } = lineLimitError(counter(), 1, false, 'en')
     assert.deepEqual(
       [type, code, limit_id, resets_at],
       ['rate_limit_error', 'usage_limit_exceeded', 'lim_1', END / 1000],

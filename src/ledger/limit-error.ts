@@ -10,11 +10,19 @@ import type { Counter } from './counters.ts'
 /** A nano-dollar has nine decimals. */
 const USD_DIGITS_MAX = 9
 
-/** A line that was not sent. `projected` is its projected spend, in the limit's unit. */
-export function lineLimitError(counter: Counter, projected: number, language: Language): WireError {
+/**
+ * A line that is not sent, or not again. `projected` is its projected spend, in the limit's unit; `wasSent`: it had attempts
+ * that no server answered.
+ */
+export function lineLimitError(
+  counter: Counter,
+  projected: number,
+  wasSent: boolean,
+  language: Language,
+): WireError {
   return wireError(
     'usage_limit_exceeded',
-    message('reached', counter, { projected }, language),
+    message('reached', counter, { projected }, language, wasSent),
     details(counter),
   )
 }
@@ -49,6 +57,7 @@ function message(
   { limit, spender, window, spent }: Counter,
   units: Readonly<Record<string, number>>,
   language: Language,
+  wasSent = false,
 ): string {
   const { dollars, date } = formatters(language)
   const shown = (value: number): string =>
@@ -60,6 +69,7 @@ function message(
     spender,
     window: LIMIT_MESSAGES[language].windows[limit.window],
     metric: limit.metric,
+    sent: wasSent ? 'again' : 'never',
     resets: date.format(window.end),
   })
   const { description } = limit
@@ -125,7 +135,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       'This batch may use up to {projected}, which the {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} does not allow: {spent} {metric, select, tokens {are used} other {is spent}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
     reached:
-      'The {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} is reached: {spent} {metric, select, tokens {are used} other {is spent}}, and this line may need up to {projected}. It was not sent and is not billed. The limit resets on {resets}.',
+      'The {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} is reached: {spent} {metric, select, tokens {are used} other {is spent}}, and this line may need up to {projected}. It was {sent, select, again {sent without an answer, is not sent again} other {not sent}} and is not billed. The limit resets on {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
@@ -134,7 +144,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
     reached:
-      'Das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde nicht gesendet und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
+      'Das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde {sent, select, again {ohne Antwort gesendet, wird nicht erneut gesendet} other {nicht gesendet}} und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# Token} other {# Tokens}}',
   },
@@ -143,7 +153,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
     reached:
-      'Se ha alcanzado el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. No se ha enviado y no se factura. El límite se restablece el {resets}.',
+      'Se ha alcanzado el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. {sent, select, again {Se envió sin obtener respuesta, no se envía de nuevo} other {No se ha enviado}} y no se factura. El límite se restablece el {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
@@ -152,7 +162,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
     reached:
-      'La limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle n’a pas été envoyée et n’est pas facturée. La limite sera réinitialisée le {resets}.',
+      'La limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle {sent, select, again {a été envoyée sans obtenir de réponse, n’est pas renvoyée} other {n’a pas été envoyée}} et n’est pas facturée. La limite sera réinitialisée le {resets}.',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# jeton} other {# jetons}}',
   },
@@ -161,7 +171,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       'このバッチは最大{projected}を使用する可能性があり、{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
     reached:
-      '{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は送信されておらず、課金されません。上限は{resets}にリセットされます。',
+      '{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は{sent, select, again {送信されましたが応答がなく、再送信されません。} other {送信されておらず、}}課金されません。上限は{resets}にリセットされます。',
     described: '{message}({description})',
     tokens: '{count, number}トークン',
   },
@@ -170,7 +180,7 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     would_exceed:
       '此批次最多可能使用{projected},超出了{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
     reached:
-      '{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行未发送,也不会计费。限额将于{resets}重置。',
+      '{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行{sent, select, again {已发送但未收到回答,不会再次发送} other {未发送}},也不会计费。限额将于{resets}重置。',
     described: '{message}({description})',
     tokens: '{count, number}个令牌',
   },

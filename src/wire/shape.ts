@@ -136,6 +136,7 @@ export const ErrorEnvelope = object('Error', {
       'The parameter that is at fault; for OpenAI clients, null where there is none.',
     ),
     quota: maybeText('On `quota_exceeded`: its name.'),
+    never_fits: maybe(Type.Boolean(), 'On `quota_exceeded`: this call alone is larger than the quota.'),
     limit_id: maybeText('On limit errors: the limit.'),
     resets_at: Type.Optional(
       Type.Integer({ description: 'On limit errors: Unix seconds at which its window ends.' }),

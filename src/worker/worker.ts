@@ -260,7 +260,8 @@ export class Worker {
       prepare: (run, limitVersion) => this.#prepare(run, limitVersion),
       onCrowded: () => blocked.park(),
       onOpened: (run) => this.#onOpened(run),
-      onNotOpened: (run) => lines.close(run, false),
+      // This worker may claim its chunk again, and the attempts of its lines are known nowhere else.
+      onNotOpened: (run) => lines.close(run, true),
       tracing: options.tracing,
     })
     const endingBatches = new EndingBatches({

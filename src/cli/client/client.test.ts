@@ -3,6 +3,7 @@ import { after, before, beforeEach, describe, test } from 'node:test'
 import { fastClock } from '../../../test/fakes/clock.ts'
 import { apiError, type Reply, ScriptedApi } from '../../../test/fakes/scripted-api.ts'
 import { ERRORS } from '../../domain/errors.ts'
+import { quotaExceeded } from '../../domain/plan.ts'
 import { Failure, Interrupted } from '../terminal/failure.ts'
 import { AnyObject, ApiClient, ApiError, adviceFor, retryDelayMs, worthRetrying } from './client.ts'
 
@@ -60,6 +61,23 @@ describe('a call of the API', () => {
       (error: unknown) => error instanceof ApiError && error.status === 403 && error.code === 'missing_scope',
     )
     assert.equal(api.seen.length, 1)
+  })
+
+  test('a quota is waited for, unless the call alone is larger than the quota', async () => {
+    const refused = (more: number): Reply => {
+      const error = quotaExceeded('queued_lines', 10, 10, more).toWire()
+      return { status: 429, body: { error } }
+    }
+    api.script = { fault: (_seen, nth) => (nth === 1 ? refused(5) : undefined) }
+    await client.get(AnyObject, '/v1/models')
+    assert.equal(api.seen.length, 2)
+    api.script = { fault: () => refused(11) }
+    const seen = api.seen.length
+    await assert.rejects(
+      client.get(AnyObject, '/v1/files'),
+      /`queued_lines` is too small for this call.*alone would add 11\. Split it/,
+    )
+    assert.equal(api.seen.length, seen + 1)
   })
 
   test('an answer from another server is reported as such', async () => {

@@ -201,7 +201,7 @@ export class ApiClient {
           requestId: typeof requestId === 'string' ? requestId : null,
           text: text === '' ? (http.STATUS_CODES[status] ?? '') : text,
         }),
-        final: !worthRetrying(status, readError(text)?.code ?? null),
+        final: readError(text)?.never_fits === true || !worthRetrying(status, readError(text)?.code ?? null),
         retryAfterDelayMs: retryAfterMs(response.headers, clock.now(), Number.POSITIVE_INFINITY) ?? null,
       }
     } catch (error) {
@@ -326,6 +326,7 @@ const ErrorAnswer = Type.Object({
     code: Type.String(),
     message: Type.String(),
     param: Type.Optional(orNull(Type.String())),
+    never_fits: Type.Optional(Type.Boolean()),
   }),
 })
 

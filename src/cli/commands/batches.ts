@@ -323,6 +323,9 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
   })
 }
 
+/** Errors that the service's caps and models of the time have caused: the new batch was accepted by those of today. */
+const OF_SERVICE: readonly string[] = ['usage_limit_exceeded', 'model_not_found', 'endpoint_not_supported']
+
 /** How many of its failed lines have one of these codes (any, if undefined), and how many of them fail again. */
 async function countFailed(
   client: ApiClient,
@@ -334,7 +337,7 @@ async function countFailed(
   const sum = (some: typeof groups): number => some.reduce((total, { lines }) => total + lines, 0)
   return {
     lines: sum(chosen) + (codes === undefined ? other : 0),
-    permanent: sum(chosen.filter(({ retryable }) => !retryable)),
+    permanent: sum(chosen.filter(({ code, retryable }) => !retryable && !OF_SERVICE.includes(code))),
   }
 }
 

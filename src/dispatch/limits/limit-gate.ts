@@ -322,7 +322,11 @@ export class LimitGate {
       run.setAllowed(position, false)
       if (run.stateOf(position) === IN_FLIGHT) continue
       const needed = counted(run.lines[position]!.projected, meter.limit.metric)
-      this.#options.lines.reject(run, position, lineLimitError(meter, needed, language))
+      this.#options.lines.reject(
+        run,
+        position,
+        lineLimitError(meter, needed, run.triesOf(position) !== undefined, language),
+      )
     }
   }
 
