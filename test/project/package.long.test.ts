@@ -148,7 +148,7 @@ test('on an older Node every command says in one sentence what to install', asyn
 test('bin/offpeak.js loads nothing that an older Node lacks', async () => {
   const text = await readFile(join(ROOT, 'bin/offpeak.js'), 'utf8')
   assert.deepEqual(text.match(/^import .*$/gm), [
-    "import { existsSync, readFileSync, statSync } from 'node:fs'",
+    "import { chmodSync, existsSync, mkdirSync, readFileSync, statSync } from 'node:fs'",
     "import module from 'node:module'",
     "import { fileURLToPath } from 'node:url'",
   ])
