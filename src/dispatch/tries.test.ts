@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { lineWorld } from '../../test/support/line-world.ts'
+import { linesIn, lineWorld } from '../../test/support/line-world.ts'
+import { queuedBatch } from '../../test/support/queued-batch.ts'
+import { parkChunk, releaseChunk, storeLineTries, wakeParked } from '../store/chunks.ts'
+import { requeueExpiredLeases } from '../store/workers.ts'
 import { Run } from './run.ts'
 import { storedTries } from './tries.ts'
 import { ModelServer } from './upstream.ts'
@@ -49,6 +52,41 @@ test('the worker that parked a chunk still knows the attempts of its lines when 
   assert.match(attempt?.reason ?? '', /500: a bug/)
   assert.equal(world.outcomes[0]!.record.attempts.length, 2)
 })
+
+for (const lost of [0, 1, 2])
+  test(`tries count that another worker made since this one parked the chunk, and after ${lost} lost leases`, async () => {
+    await using queued = await queuedBatch({ chunks: 1, lines: 1 })
+    const { store, clock } = queued
+    const first = linesIn(queued, await queued.open(), {})
+    const fail = ({ server }: Pick<typeof first, 'server'>) =>
+      server.inFlight[0]!.respond(500, { error: { message: 'a bug' } })
+    await first.start()
+    await fail(first)
+    await store.write(async (tx) => {
+      await parkChunk(tx, first.run.results.lease, 0, 'no_worker', undefined, storedTries(first.run))
+      await wakeParked(tx)
+    })
+    first.lines.close(first.run, true)
+    const second = linesIn(queued, await queued.open(), {})
+    await second.start()
+    await clock.advance(1_000)
+    await fail(second)
+    await store.write(async (tx) => {
+      await storeLineTries(tx, second.run.claim, storedTries(second.run, true))
+      await releaseChunk(tx, second.run.claim)
+    })
+    for (let i = 0; i < lost; i++) {
+      assert.equal((await queued.open()).length, 1)
+      await clock.advance(60_000)
+      await store.write(requeueExpiredLeases)
+    }
+    const [again] = await queued.open()
+    await first.start(again)
+    await clock.advance(1_000)
+    await fail(first)
+    assert.deepEqual(first.ended, ['l1 upstream_unavailable'])
+    assert.match(first.outcomes[0]!.result.error!.message, /after 3 attempts/)
+  })
 
 test('the time for which workers are stopped is no part of an outage', async () => {
   await using world = await lineWorld({ lines: 1, retry: { attempts_max: 10 } })

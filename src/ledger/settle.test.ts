@@ -9,10 +9,13 @@ import {
   tally,
   testBooks,
 } from '../../test/support/test-books.ts'
+import { BATCH_STATUSES, isTerminal, statusesBefore } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
+import { endBatch } from '../lifecycle/batch.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { updateLimit } from '../store/limits.ts'
+import { readRow, updateRows } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByEntities, spentByProject } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
@@ -22,6 +25,7 @@ import { type Crossing, settle } from './settle.ts'
 const BEFORE = Date.UTC(2026, 11, 1) - 1
 const AFTER = BEFORE + 1
 const projected = { cost_nanos: 100, tokens: 10 }
+const RULES = { file_retention_ms: () => 1_000 }
 
 function finishedAt(...times: number[]) {
   return tally(times.map((at) => endedLine({ tokens: 10, entity: 'user:a', day: dayOf(at), projected })))
@@ -175,6 +179,26 @@ describe('projected spend', () => {
       assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 200, tokens: 20 })
     })
   })
+
+  for (const status of BATCH_STATUSES.filter(isTerminal))
+    it(`is gone once the batch is ${status}, whatever its lines have left of it`, async () => {
+      await using books = await testBooks()
+      const { batch_id, project_id } = await oneChunk(books)
+      await books.store.write(async (tx) => {
+        const rows = [{ batch_id, project_id, entity: 'user:a', cost_nanos: 300, tokens: 30 }]
+        await insertProjectedSpend(tx, batch_id, { cost_nanos: 500, tokens: 50 }, rows)
+        await updateRows(tx, 'batches', { id: batch_id })
+          .set({ status: statusesBefore(status)[0]! })
+          .execute()
+        const open = (await readRow(tx, 'batches', { id: batch_id }))!
+        const ended = await endBatch(tx, open, status as Parameters<typeof endBatch>[2], RULES, AFTER)
+        assert.equal(ended?.status, status)
+        const row = (await readRow(tx, 'batches', { id: batch_id }))!
+        assert.deepEqual([row.projected_nanos, row.projected_tokens], [0, 0])
+        const byEntity = await amountsByEntity(tx, 'batch_projected_spend', project_id, ['user:a'])
+        assert.deepEqual([...byEntity], [])
+      })
+    })
 })
 
 describe('a reservation', () => {

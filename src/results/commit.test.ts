@@ -5,10 +5,11 @@ import type { Run } from '../dispatch/run.ts'
 import { newId } from '../domain/ids.ts'
 import { windowAt } from '../domain/limit.ts'
 import { listJournalParts, releaseChunk } from '../store/chunks.ts'
+import { insertProjectedSpend } from '../store/ledger.ts'
 import { intendRemoteBatch } from '../store/remote-batches.ts'
 import type { Writer } from '../store/store.ts'
 import { spentByProject } from '../store/usage.ts'
-import { type ChunkCommit, type Committed, commitChunks, type RunCommit } from './commit.ts'
+import { type ChunkCommit, type Committed, commitChunks, type RunCommit, reverseJournal } from './commit.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { sealChunk } from './seal.ts'
 
@@ -83,6 +84,33 @@ test('the commit that seals a chunk gives up what batch APIs may have of it, and
   assert.deepEqual(await store.read.selectFrom('reservations').selectAll().execute(), [])
 })
 
+test('a journal that is lost leaves nothing of its lines in the books, and the others keep theirs', async () => {
+  await using world = await makeWorld(1, 5)
+  const [run] = world.chunks as [Run]
+  const { id, project_id } = run.batch
+  const projected = { cost_nanos: 1_000_000, tokens: 1_000 }
+  const rows = [{ batch_id: id, project_id, entity: 'user:a', ...projected }]
+  await world.store.write((tx) => insertProjectedSpend(tx, id, projected, rows))
+  await world.commit([await world.journal(run, 0)])
+  const before = await world.books()
+  run.results.commitSeq++
+  // The next commit is a sample of the rate.
+  await world.clock.advance(10_000)
+  endLines(run, [1], 'error')
+  endLines(run, [2], 'error', 'batch_expired')
+  await world.commit([await world.journal(run, 3)])
+  const { projected_nanos, projected_tokens, ...counted } = (await world.books()).batch
+  const line = run.lines[0]!.projected
+  const left = [projected.cost_nanos - 4 * line.cost_nanos, projected.tokens - 4 * line.tokens]
+  assert.deepEqual([projected_nanos, projected_tokens], left)
+  assert.deepEqual([counted.completed, counted.failed, counted.expired_lines], [2, 2, 1])
+  const [, part] = await listJournalParts(world.store.read, id, 0)
+  const claim = (await world.rows())[0]!
+  const reversed = await world.store.write((tx) => reverseJournal(tx, claim, [part!], world.clock.now()))
+  assert.deepEqual(await world.books(), before)
+  assert.deepEqual(reversed, { ...(await world.rows())[0]! })
+})
+
 test('a transaction that fails after the commits leaves nothing of them', async () => {
   await using world = await makeWorld(1)
   const commit = await world.journal(world.chunks[0]!, 0)
@@ -94,9 +122,9 @@ test('a transaction that fails after the commits leaves nothing of them', async 
   assert.deepEqual(await world.counts(), { chunk: 0, batch: 0, spent: 0 })
 })
 
-/** A batch whose chunks, of two lines each, are leased by one worker. */
-async function makeWorld(count: number) {
-  const queued = await queuedBatch({ chunks: count, lines: 2 })
+/** A batch whose chunks are leased by one worker. */
+async function makeWorld(count: number, lines = 2) {
+  const queued = await queuedBatch({ chunks: count, lines })
   const { store, sealed, clock, project_id } = queued
   const commitOf = (chunk: Run): Omit<RunCommit, 'record'> => ({
     claim: chunk.results.lease,
@@ -114,7 +142,7 @@ async function makeWorld(count: number) {
     async journal(chunk: Run, ...positions: number[]): Promise<ChunkCommit> {
       endLines(chunk, positions)
       const commit = commitOf(chunk)
-      const key = `journals/${chunk.claim.idx}`
+      const key = `journals/${chunk.claim.idx}/${chunk.results.commitSeq}`
       const journal = await sealed.put(JOURNAL_OWNER, key, chunk.results.entriesOf(commit.fresh.positions))
       return { ...commit, record: { journal, byte_start: 0, byte_end: commit.fresh.bytes } }
     },
@@ -124,6 +152,25 @@ async function makeWorld(count: number) {
       const journalled = chunk.results.commitSeq > chunk.claim.commit_seq
       const written = await sealChunk(sealed, chunk.claim, 'test', chunk.results)
       return { ...commitOf(chunk), record: { sealed: written, journalled } }
+    },
+    /** All that commits count, without when they took effect and how fast. */
+    async books() {
+      const { rate_sampled_at, lines_per_s, speed, ...batch } = await queued.batch()
+      const chunks = (await queued.chunks()).map(({ commit_seq, ...chunk }) => chunk)
+      const all = <T extends 'batch_projected_spend' | 'usage_days' | 'project_days' | 'batch_statistics'>(
+        table: T,
+      ) => store.read.selectFrom(table).selectAll().execute()
+      const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
+      const sum = (of: (entry: (typeof entries)[number]) => number): number =>
+        entries.reduce((total, entry) => total + of(entry), 0)
+      return {
+        ...{ batch, chunks, parts: await store.read.selectFrom('journal_parts').selectAll().execute() },
+        projected: await all('batch_projected_spend'),
+        usage: await all('usage_days'),
+        days: await all('project_days'),
+        statistics: await all('batch_statistics'),
+        ledger: [sum(({ lines }) => lines), sum(({ tokens }) => tokens), sum(({ cost_nanos }) => cost_nanos)],
+      }
     },
     async counts() {
       const [row] = await queued.chunks()

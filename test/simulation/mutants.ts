@@ -379,6 +379,34 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/worker/worker.test.ts',
   },
   {
+    bug: 'tries that a worker remembers count after the leases of others',
+    file: 'src/dispatch/tries.ts',
+    find: 'if (parked?.epoch === run.claim.epoch - 1) {',
+    replace: 'if (parked) {',
+    test: 'src/dispatch/tries.test.ts',
+  },
+  {
+    bug: 'a worker that has lost the lease of a delivery records its attempt',
+    file: 'src/notify/deliver.ts',
+    find: 'if (!(await finishTask(tx, task))) return',
+    replace: 'await finishTask(tx, task)',
+    test: 'src/notify/deliver.test.ts',
+  },
+  {
+    bug: 'calls that a process has not used never expire',
+    file: 'src/http/access/rate-limit.ts',
+    find: 'portion.left > 0 && now < portion.ends',
+    replace: 'portion.left > 0',
+    test: 'src/http/access/rate-limit.test.ts',
+  },
+  {
+    bug: 'lines of a lost journal stay counted as expired',
+    file: 'src/results/commit.ts',
+    find: '    expired_lines -= read.expired_lines\n',
+    replace: '    expired_lines -= 0 * read.expired_lines\n',
+    test: 'src/results/commit.test.ts',
+  },
+  {
     bug: 'lines that follow an identical one count its tokens',
     file: 'src/results/record-line.ts',
     find: '    answer.usage_place,\n    NO_TOKENS,\n',
@@ -574,6 +602,20 @@ export const MUTANTS: readonly Mutant[] = [
     test: 'src/dispatch/lines.test.ts',
   },
   // Money.
+  {
+    bug: 'the projected spend of a batch that did not complete is kept',
+    file: 'src/lifecycle/batch.ts',
+    find: '  await deleteProjectedSpend(tx, batch.id)\n',
+    replace: "  if (status === 'completed') await deleteProjectedSpend(tx, batch.id)\n",
+    test: 'src/ledger/settle.test.ts',
+  },
+  {
+    bug: 'lines of a lost journal are not projected again',
+    file: 'src/ledger/tally.ts',
+    find: 'projected: { cost_nanos: -cost_nanos, tokens: -tokens }',
+    replace: 'projected: { cost_nanos: 0 * cost_nanos, tokens: 0 * tokens }',
+    test: 'src/results/commit.test.ts',
+  },
   {
     bug: 'chunks that are open when a price is raised keep their reservations',
     file: 'src/dispatch/limits/limit-gate.ts',

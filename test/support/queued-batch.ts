@@ -11,7 +11,7 @@ import { FINISHED } from '../../src/dispatch/line-state.ts'
 import type { Run } from '../../src/dispatch/run.ts'
 import type { DedupeMode, Reask } from '../../src/domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../src/domain/endpoint.ts'
-import { wireError } from '../../src/domain/errors.ts'
+import { type ErrorCode, wireError } from '../../src/domain/errors.ts'
 import { newId } from '../../src/domain/ids.ts'
 import type { Log } from '../../src/domain/log.ts'
 import type { Model } from '../../src/domain/model.ts'
@@ -199,13 +199,18 @@ function requestLine(
   return `${JSON.stringify({ custom_id: `l${line}`, method: 'POST', url: '/v1/chat/completions', body })}\n`
 }
 
-/** Ends lines as if the server had answered them with `ANSWER`, or rejected them. */
-export function endLines(run: Run, positions: readonly number[], part: 'output' | 'error' = 'output'): void {
+/** Ends lines as if the server had answered them with `ANSWER`, or with an error: by default, that of a rejection. */
+export function endLines(
+  run: Run,
+  positions: readonly number[],
+  part: 'output' | 'error' = 'output',
+  code: ErrorCode = 'upstream_rejected',
+): void {
   const now = run.batch.created
   const result = classify({ status: 200, body: Buffer.from(JSON.stringify(ANSWER)) }, DEFAULT_ENDPOINT)
   for (const position of positions) {
     const line = run.recorded(position)
-    if (part === 'error') recordFailure(line, wireError('upstream_rejected'), now)
+    if (part === 'error') recordFailure(line, wireError(code), now)
     else if (result.kind === 'answered')
       recordAnswer(line, result, { upstream: SERVER, model: MODEL }, NO_ATTEMPTS, now)
     run.move(position, FINISHED, 'a test has ended it')

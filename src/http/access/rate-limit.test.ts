@@ -76,6 +76,28 @@ test('processes that share a database allow together no more calls than the limi
   await rm(folder, { recursive: true, force: true })
 })
 
+test('what a process has not used of its calls within a minute is lost, and others may have used them', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
+  const clock = testClock()
+  const store = sqliteStore({ path: join(folder, 'offpeak.db'), leaseNow: clock.now })
+  await store.migrate()
+  const [idle, busy] = [new RateLimit(store, clock, 100), new RateLimit(store, clock, 100)]
+  const allowed = async (limit: RateLimit, calls: number): Promise<number> => {
+    let count = 0
+    for (let i = 0; i < calls; i++) if ((await limit.count('key_1')).apiError === undefined) count++
+    return count
+  }
+  // The process takes more than this one call.
+  assert.equal(await allowed(idle, 1), 1)
+  await clock.advance(59_999)
+  assert.equal(await allowed(idle, 1), 1, 'a minute is not over')
+  await clock.advance(1)
+  assert.equal(await allowed(busy, 150), 100)
+  assert.equal(await allowed(idle, 10), 0)
+  await store.close()
+  await rm(folder, { recursive: true, force: true })
+})
+
 test('a key that has used up its calls waits for the next one, not for the next minute', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-rate-'))
   let now = 1_000_000
