@@ -13,6 +13,7 @@ import {
   readOrCreateMasterKey,
 } from '../blobs/master-key.ts'
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
+import { WatchedBlobs } from '../blobs/watched-blobs.ts'
 import { Failure, hasCode } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
@@ -34,7 +35,7 @@ export interface OpenStore extends Store {
 
 export interface Stores {
   store: OpenStore
-  blobs: Blobs
+  blobs: WatchedBlobs
   sealed: SealedBlobs
   master: MasterKey
   /** The name that metrics have for the service of this database, among others in one Prometheus. */
@@ -52,7 +53,8 @@ export async function openStores(config: Config): Promise<Stores> {
   try {
     const master = await masterKey(config, store)
     await bindMasterKey(store, master.id)
-    const { blobs, sweepTemporary } = await openBlobs(config.blobs)
+    const { blobs: opened, sweepTemporary } = await openBlobs(config.blobs)
+    const blobs = new WatchedBlobs(opened, systemClock)
     const installation = config.metrics.installation ?? `${config.region}-${await installationId(store)}`
     return { store, blobs, sealed: sealBlobs(blobs, master), master, installation, sweepTemporary }
   } catch (error) {
@@ -121,7 +123,9 @@ async function connect(config: Config): Promise<Store> {
   })
 }
 
-export async function openBlobs(config: BlobsConfig): Promise<Pick<Stores, 'blobs' | 'sweepTemporary'>> {
+export async function openBlobs(
+  config: BlobsConfig,
+): Promise<Pick<Stores, 'sweepTemporary'> & { blobs: Blobs }> {
   if (config.kind === 'disk') {
     const disk = new DiskBlobs(config.root)
     return { blobs: disk, sweepTemporary: (before) => disk.sweepTemporary(before) }
@@ -189,7 +193,7 @@ const NO_BLOB = 'health/none'
 
 export async function storeHealth(
   config: Pick<Config, 'database' | 'blobs'>,
-  { store, blobs }: Pick<Stores, 'store' | 'blobs'>,
+  { store, blobs }: Pick<Stores, 'store'> & { blobs: Pick<Blobs, 'size'> },
 ): Promise<StoreHealth[]> {
   return await Promise.all([
     probe('database', config.database.kind, () =>

@@ -138,6 +138,7 @@ export function makeReloadable(
   const worker = new Worker({
     store,
     sealed,
+    blobsFail: () => stores.blobs.isFailing,
     clock,
     log,
     random: Math.random,

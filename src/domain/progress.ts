@@ -20,6 +20,7 @@ const AHEAD_MS = 9 * 86_400_000
 /** Why a batch may be waiting. */
 export const WAITING_CODES = [
   'no_worker',
+  'storage_failing',
   'engine_starting',
   'paused',
   'not_before',
@@ -104,12 +105,13 @@ export function progressOf(
   }
 }
 
-/** Whether a line of the batch has ended recently. */
+/** Whether a line of the batch has ended within `ms`. */
 export function isMoving(
   { rate_sampled_at }: Pick<ProgressCounters, 'rate_sampled_at'>,
   now: number,
+  ms = MOVING_MS,
 ): boolean {
-  return rate_sampled_at !== null && now - rate_sampled_at < MOVING_MS
+  return rate_sampled_at !== null && now - rate_sampled_at < ms
 }
 
 function isUnbegun({ created, start_after, expires_at }: ProgressCounters, { from, now }: Watched): boolean {

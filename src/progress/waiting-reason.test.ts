@@ -44,6 +44,7 @@ function reason(groups: readonly ChunkGroup[], more: Partial<Surroundings> = {},
     now: NOW,
     hasWorker: true,
     storesFail: false,
+    isStuck: false,
     laneReports: [],
     leased: { chunks: 0, batches: 0 },
     models: new Map(),
@@ -64,9 +65,19 @@ test('a queued batch says how much is under way before it', () => {
 test('without a worker the reason is no_worker, whatever else is wrong', () => {
   const laneReports = [report()]
   assert.equal(reason([chunks()], { hasWorker: false, laneReports })?.code, 'no_worker')
-  const full = reason([chunks()], { hasWorker: false, storesFail: true, laneReports })
-  assert.match(full?.message ?? '', /^The storage of the service is full or fails/)
-  assert.notEqual(reason([chunks()], { storesFail: true })?.code, 'no_worker', 'workers have other storage')
+})
+
+test('failing storage is the reason before all others, also of lines that a worker has', () => {
+  const laneReports = [report()]
+  for (const where of [{ storesFail: true }, { isStuck: true }]) {
+    const found = reason([chunks()], { hasWorker: false, laneReports, ...where })
+    assert.equal(found?.code, 'storage_failing')
+    assert.match(found?.message ?? '', /^The storage of the service is full or fails/)
+    const running = { ...QUEUED, status: 'in_progress', rate_sampled_at: NOW - 2_900 } as const
+    assert.equal(reason([chunks({ state: 'leased' })], where, running), null, 'lines end')
+    const still = { ...running, rate_sampled_at: NOW - 3_000 }
+    assert.equal(reason([chunks({ state: 'leased' })], where, still)?.code, 'storage_failing')
+  }
 })
 
 test('a report counts if unfinished chunks need its model', () => {
@@ -152,7 +163,7 @@ test('parked chunks say why, unless other chunks of the batch run', () => {
   assert.equal(reason([parked])?.code, 'usage_limit')
   const told = (parked_reason: string): string | undefined => {
     const found = reason([chunks({ state: 'parked', parked_reason })])
-    assert.equal(found?.code, 'parked')
+    assert.equal(found?.code, parked_reason === 'stores_failing' ? 'storage_failing' : 'parked')
     return found?.message
   }
   assert.match(String(told('input_unreadable')), /input cannot be read/)

@@ -21,9 +21,12 @@ import { type RemoteWork, remoteWorkOf } from '../store/remote-batches.ts'
 import { selectRows } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Store } from '../store/store.ts'
-import { hasWorker, type LaneReport, listLaneReports } from '../store/workers.ts'
+import { hasWorker, type LaneReport, listLaneReports, listLiveWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
 import { hoursOf, modelsOf } from './completion.ts'
+
+/** Where storage fails, lines that ended this long ago are the last ones; above the time between two samples. */
+const STORED_MS = 3_000
 
 interface WaitingReason {
   code: WaitingCode
@@ -41,8 +44,10 @@ interface WaitingReason {
 export interface Surroundings {
   now: number
   hasWorker: boolean
-  /** The database takes no writes, so workers cannot say that they are there. */
+  /** The database takes no writes, or no worker can store results: nothing goes on, and workers may not say that they run. */
   storesFail: boolean
+  /** A worker that cannot read or store has leased chunks of the batch, or may have its plan. */
+  isStuck: boolean
   laneReports: readonly LaneReport[]
   /** The leased chunks of all projects. */
   leased: { chunks: number; batches: number }
@@ -56,17 +61,19 @@ export interface Surroundings {
 export function waitingReason(
   batch: ProgressCounters & Pick<BatchRow, 'id' | 'models'>,
   groups: readonly ChunkGroup[],
-  { now, hasWorker, storesFail, laneReports, leased, models }: Surroundings,
+  { now, hasWorker, storesFail, isStuck, laneReports, leased, models }: Surroundings,
   remote: readonly RemoteWork[] = [],
 ): WaitingReason | null {
   const { status } = batch
   if (status !== 'validating' && status !== 'queued' && status !== 'in_progress') return null
   const { paused_at = null, start_after = null } = batch
   if (paused_at !== null) return because('paused', 'paused', {}, { since: paused_at })
+  if ((storesFail || isStuck) && !isMoving(batch, now, STORED_MS))
+    return because('storage_failing', 'storage_failing')
   if (isMoving(batch, now)) return null
   if (start_after !== null && now < start_after)
     return because('not_before', 'not_before', { until: unixSeconds(start_after) }, { until: start_after })
-  if (!hasWorker) return because('no_worker', storesFail ? 'storage_failing' : 'no_worker')
+  if (!hasWorker) return because('no_worker', 'no_worker')
   if (status === 'validating') return null
   const closed = closedReason(batch, groups, models, now)
   if (closed) return closed
@@ -78,7 +85,10 @@ export function waitingReason(
   if (parked.some((group) => group.parked_reason === 'usage_limit'))
     return because('usage_limit', 'usage_limit')
   if (parked.some((group) => group.parked_reason === 'remote_batch')) return remoteReason(remote, models)
-  if (parked.length > 0 && parked.length === groups.length) return because('parked', parkedKey(parked))
+  if (parked.length > 0 && parked.length === groups.length) {
+    const key = parkedKey(parked)
+    return because(key === 'stores_failing' ? 'storage_failing' : 'parked', key)
+  }
   if (groups.length > 0 && leased.chunks > 0) return because('queued', 'queued', leased)
   return status === 'queued' ? because('queued', 'next') : null
 }
@@ -219,7 +229,7 @@ export async function readBatchProgress(
 ): Promise<Map<string, BatchProgress>> {
   const open = batches.filter((batch) => !isTerminal(batch.status))
   // A batch with recently finished lines is not waiting, unless it was paused since.
-  const still = open.filter((batch) => batch.paused_at !== null || !isMoving(batch, now))
+  const still = open.filter((batch) => batch.paused_at !== null || !isMoving(batch, now, STORED_MS))
   const reasons =
     still.length === 0
       ? new Map<string, WaitingReason | null>()
@@ -242,12 +252,17 @@ async function readReasons(
   models: ReadonlyMap<string, Model>,
 ): Promise<Map<string, WaitingReason | null>> {
   const ids = batches.map((batch) => batch.id)
-  const [groups, leased, laneReports, isWorkerRunning] = await Promise.all([
+  const [groups, leased, laneReports, isWorkerRunning, workers] = await Promise.all([
     groupUnsealed(store.read, ids),
     countLeased(store.read),
     listLaneReports(store.read),
     hasWorker(store.read),
+    listLiveWorkers(store.read),
   ])
+  const failing = workers.filter(({ report }) => report?.stores_failing === true).map(({ id }) => id)
+  const stuck = new Set(
+    leased.filter(({ worker_id }) => failing.includes(worker_id ?? '')).map(({ batch_id }) => batch_id),
+  )
   const byBatch = Map.groupBy([...groups, ...leased], (group) => group.batch_id)
   const remoteIds = groups
     .filter((group) => group.parked_reason === 'remote_batch')
@@ -258,13 +273,21 @@ async function readReasons(
     batches: new Set(leased.map(({ batch_id }) => batch_id)).size,
   }
   const surroundings = {
-    ...{ now, hasWorker: isWorkerRunning, storesFail: store.failing !== null, laneReports, leased: underWay },
-    models,
+    ...{ now, hasWorker: isWorkerRunning, laneReports, leased: underWay, models },
+    storesFail: store.failing !== null || (workers.length > 0 && failing.length === workers.length),
   }
   return new Map(
     batches.map((batch) => [
       batch.id,
-      waitingReason(batch, byBatch.get(batch.id) ?? [], surroundings, remote.get(batch.id)),
+      waitingReason(
+        batch,
+        byBatch.get(batch.id) ?? [],
+        {
+          ...surroundings,
+          isStuck: stuck.has(batch.id) || (batch.status === 'validating' && failing.length > 0),
+        },
+        remote.get(batch.id),
+      ),
     ]),
   )
 }

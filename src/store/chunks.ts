@@ -267,6 +267,8 @@ const CHUNKS_LOOKED_AT_MAX = 32
 /** The terms of one statement. */
 const BATCHES_AT_ONCE = 100
 
+const LEASED_GROUP = ['batch_id', 'state', 'parked_reason', 'model', 'worker_id'] as const
+
 /** Unsealed chunks of a batch in the same state. */
 export type ChunkGroup = Pick<ChunkRow, 'batch_id' | 'state' | 'parked_reason' | 'model'>
 
@@ -291,11 +293,14 @@ function firstGroups(db: Reader, batch_id: string) {
     .limit(CHUNKS_LOOKED_AT_MAX)
 }
 
-/** The leased chunks of all projects, by batch and model. */
-export async function countLeased(db: Reader): Promise<(ChunkGroup & { chunks: number })[]> {
+/** The leased chunks of all projects, by batch, model and worker. */
+export async function countLeased(
+  db: Reader,
+): Promise<(ChunkGroup & Pick<ChunkRow, 'worker_id'> & { chunks: number })[]> {
   return await selectRows(db, 'chunks', { state: 'leased' })
-    .select((eb) => ['batch_id', 'state', 'parked_reason', 'model', eb.fn.countAll<number>().as('chunks')])
-    .groupBy(['batch_id', 'state', 'parked_reason', 'model'])
+    .select(LEASED_GROUP)
+    .select((eb) => eb.fn.countAll<number>().as('chunks'))
+    .groupBy(LEASED_GROUP)
     .execute()
 }
 

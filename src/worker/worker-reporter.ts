@@ -53,6 +53,7 @@ export class WorkerReporter {
   readonly #liveHours = new LiveHours()
   #since: number
   #reported = ''
+  #storesFailing = false
 
   constructor(options: WorkerReporterOptions) {
     this.#options = options
@@ -72,6 +73,11 @@ export class WorkerReporter {
     } else if (result !== 'aborted') attempts.missed++
   }
 
+  /** Whether the stores have begun to fail, or have ended to, since the last report. */
+  get isOverdue(): boolean {
+    return this.#options.status().storesFailing !== this.#storesFailing
+  }
+
   /** To be called every few seconds. */
   async report(): Promise<void> {
     const { store, clock, sessionId } = this.#options
@@ -84,6 +90,7 @@ export class WorkerReporter {
     if (text === this.#reported) return
     await store.writeAsyncCommit((tx) => setWorkerReport(tx, worker_id, report, now))
     this.#reported = text
+    this.#storesFailing = report.stores_failing
   }
 
   #report(now: number, seconds: number): WorkerReport {

@@ -100,6 +100,8 @@ export interface WorkerOptions extends Ports {
   tasks: TaskHandlers & { plan: TaskHandler }
   /** If given, lines of no other batch are sent or ended; `wake` looks for the batches that were added. */
   onlyBatches?: ReadonlySet<string> | undefined
+  /** Whether the blob store fails, or does not answer. */
+  blobsFail?: (() => boolean) | undefined
   /** Checks answers by the JSON Schemas of callers. */
   checks: AnswerChecks
   /** The maintenance tasks; every worker runs them about once a second. */
@@ -314,7 +316,8 @@ export class Worker {
 
   /** For metrics and readiness. */
   get status(): { openChunks: number; storesFailing: boolean } {
-    return { openChunks: this.#runs.size, storesFailing: this.#recorder.failingSince !== null }
+    const { blobsFail = () => false } = this.#options
+    return { openChunks: this.#runs.size, storesFailing: this.#recorder.failingSince !== null || blobsFail() }
   }
 
   /** For metrics and waiting reasons. */
@@ -332,6 +335,7 @@ export class Worker {
     this.#loop(REPORT_MS, async () => {
       for (const lane of this.#lanes.values()) lane.updateServers()
       await this.#laneReporter.report()
+      if (this.#workerReporter.isOverdue) await this.#workerReporter.report()
       await this.#leaveToOthers()
     })
     this.#loop(WORKER_REPORT_MS, () => this.#workerReporter.report(), 0)

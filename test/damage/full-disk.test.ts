@@ -23,6 +23,8 @@ test('a full disk refuses uploads and loses nothing; with room again, the batch 
   await crash.upstream.arrived(COUNT)
   await until(() => /ENOSPC|disk is full|failed; trying again/.test(service.log))
   // It can still be read, and says what it cannot do.
+  const code = async () => ((await crash.batch(id)).waiting_reason as { code: string } | null)?.code
+  await until(async () => (await code()) === 'storage_failing')
   assert.equal((await crash.batch(id)).status, 'in_progress')
   await assert.rejects(crash.batchOf(10_000), /50[03]/)
   disk.empty()

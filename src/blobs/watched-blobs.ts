@@ -1,0 +1,130 @@
+// A blob store that tells whether it fails: by how the last calls ended, and by calls that get no further, since a client
+// of a bucket retries for minutes before it gives up. Writes are told apart from all else, because a full disk can be
+// read.
+import type { Clock } from '../domain/clock.ts'
+import { BlobStoreFailed, type Blobs, type ByteRange, type Source, type StoredBlob } from './blobs.ts'
+
+/** A call without progress for this long counts as a failure, unless another one has ended well meanwhile. */
+const STUCK_MS = 1_500
+/** A failure counts for this long: what failed is tried again sooner. */
+const REMEMBERED_MS = 60_000
+
+export class WatchedBlobs implements Blobs {
+  readonly #blobs: Blobs
+  readonly #writes: Calls
+  readonly #others: Calls
+
+  constructor(blobs: Blobs, clock: Pick<Clock, 'now'>) {
+    this.#blobs = blobs
+    this.#writes = new Calls(clock)
+    this.#others = new Calls(clock)
+  }
+
+  get isFailing(): boolean {
+    return this.#writes.areFailing || this.#others.areFailing
+  }
+
+  put(key: string, source: Source): Promise<number> {
+    const call = this.#writes.begin()
+    return this.#writes.end(
+      call,
+      this.#blobs.put(key, Symbol.iterator in source ? source : untimed(source, call)),
+    )
+  }
+
+  async *read(key: string, range?: ByteRange): AsyncIterable<Buffer> {
+    yield* this.#steps(this.#blobs.read(key, range))
+  }
+
+  async *list(prefix: string): AsyncIterable<StoredBlob> {
+    yield* this.#steps(this.#blobs.list(prefix))
+  }
+
+  size(key: string): Promise<number> {
+    return this.#others.end(this.#others.begin(), this.#blobs.size(key))
+  }
+
+  delete(key: string): Promise<void> {
+    return this.#others.end(this.#others.begin(), this.#blobs.delete(key))
+  }
+
+  async *#steps<T>(all: AsyncIterable<T>): AsyncGenerator<T> {
+    const steps = all[Symbol.asyncIterator]()
+    try {
+      for (;;) {
+        const step = await this.#others.end(this.#others.begin(), steps.next())
+        if (step.done) return
+        yield step.value
+      }
+    } finally {
+      await steps.return?.()
+    }
+  }
+}
+
+interface Call {
+  /** Since when it gets no further (Unix ms); null while it waits for its source. */
+  since: number | null
+  restart(): void
+}
+
+class Calls {
+  readonly #clock: Pick<Clock, 'now'>
+  readonly #open = new Set<Call>()
+  #succeededAt = Number.NEGATIVE_INFINITY
+  #failedAt: number | null = null
+
+  constructor(clock: Pick<Clock, 'now'>) {
+    this.#clock = clock
+  }
+
+  get areFailing(): boolean {
+    const now = this.#clock.now()
+    if (this.#failedAt !== null && now - this.#failedAt < REMEMBERED_MS) return true
+    for (const { since } of this.#open)
+      if (since !== null && now - Math.max(since, this.#succeededAt) >= STUCK_MS) return true
+    return false
+  }
+
+  begin(): Call {
+    const call: Call = {
+      since: null,
+      restart: () => {
+        call.since = this.#clock.now()
+      },
+    }
+    call.restart()
+    this.#open.add(call)
+    return call
+  }
+
+  /** What the caller did wrong, or what is missing or damaged, says that the store answers. */
+  async end<T>(call: Call, result: Promise<T>): Promise<T> {
+    try {
+      const value = await result
+      this.#succeeded()
+      return value
+    } catch (error) {
+      if (error instanceof BlobStoreFailed) this.#failedAt = this.#clock.now()
+      else this.#succeeded()
+      throw error
+    } finally {
+      this.#open.delete(call)
+    }
+  }
+
+  #succeeded(): void {
+    this.#succeededAt = this.#clock.now()
+    this.#failedAt = null
+  }
+}
+
+async function* untimed(source: AsyncIterable<Uint8Array>, call: Call): AsyncGenerator<Uint8Array> {
+  call.since = null
+  for await (const piece of source) {
+    call.restart()
+    yield piece
+    call.since = null
+  }
+  call.restart()
+}
