@@ -28,7 +28,7 @@ export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
  * - `prompt`: anything else that becomes part of the prompt
  * - `reference`: stands for context that the body does not hold
  * - `tools`, `format`: the tools and the response format of a chat, which become part of the prompt as well
- * - `limit`: the most output tokens, a positive integer
+ * - `limit`: the most output tokens, an integer; 0 and less stand for none
  * - `choices`: how many answers are generated, a positive integer
  * - `count`: a positive integer; `number`: any number
  * - `encoding`: how numbers are encoded
@@ -171,6 +171,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
     fields: {
       model: 'model',
       prompt: 'texts',
+      prompt_embeds: 'texts',
       suffix: 'prompt',
       max_tokens: 'limit',
       n: 'choices',
@@ -182,7 +183,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
       max_completion_tokens: 'foreign limit',
       max_output_tokens: 'foreign limit',
     },
-    required: [['prompt']],
+    required: [['prompt'], ['prompt_embeds']],
     portable: PORTABLE,
     choicesPerText: true,
     templateTokensMax: 16,
@@ -194,11 +195,12 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
     fields: {
       model: 'model',
       input: 'texts',
+      messages: 'messages',
       dimensions: 'count',
       encoding_format: 'encoding',
       ...STREAM,
     },
-    required: [['input']],
+    required: [['input'], ['messages']],
     ...READ_ONLY,
     answer: { list: 'data', entry: { key: 'embedding', kinds: ['array', 'string'] }, statuses: null },
   },
@@ -223,7 +225,7 @@ const BUILT_IN: Readonly<Record<BuiltInPath, Omit<Endpoint, 'path'>>> = {
       best_of: 'foreign choices',
     },
     ...CHAT,
-    required: [['input'], ['prompt']],
+    required: [['input'], ['prompt'], ['previous_response_id'], ['conversation']],
     portable: { limit: '`max_output_tokens`', choices: ONE_ANSWER },
     answer: { list: 'output', entry: null, statuses: ['completed', 'incomplete'] },
     usage: { input: 'input_tokens', output: 'output_tokens' },
@@ -346,6 +348,16 @@ export function endpointOf(path: EndpointPath): Endpoint {
 export function endpointPathOf(text: string): EndpointPath | null {
   const name = text.replace(/^\/?(v1\/)?/, '')
   return TABLE.get(`/v1/${name}`)?.path ?? null
+}
+
+/**
+ * The endpoint that callers name so: by its path, without the version as Azure has it, or as \`vllm run-batch\` takes
+ * those of pairs, at any address that ends with their name.
+ */
+export function endpointNamed(url: string): EndpointPath | null {
+  if (!url.startsWith('/')) return null
+  const pairs = isEndpointPath(url) ? null : /\/(score|rerank)$/.exec(url)
+  return endpointPathOf(url) ?? (pairs && endpointPathOf(pairs[1] ?? ''))
 }
 
 /** Whether `text` has the form of an endpoint's path. */

@@ -7,19 +7,12 @@ import { quoted } from '../domain/text.ts'
 import { charactersPerTokenMax, countedCharacters } from '../domain/tokens.ts'
 import { type InputLine, streamingMessage } from './line-scan.ts'
 import type { BodyFacts, Field, NumberField } from './line-scan-body.ts'
-import { type MessageFacts, type MessageProblem, ROLES } from './line-scan-messages.ts'
+import type { MessageFacts, MessageProblem } from './line-scan-messages.ts'
 import { outputTokensAtLeast } from './projection.ts'
 
 const PROBLEMS: Record<MessageProblem, { field: string; message: string }> = {
   not_an_object: { field: '', message: 'must be an object with `role` and `content`.' },
-  role_missing: { field: '.role', message: 'is missing.' },
-  role_unknown: { field: '.role', message: `must be one of ${ROLES.join(', ')}.` },
-  content_missing: { field: '.content', message: 'must be a string or an array of parts.' },
-  content_wrong_type: { field: '.content', message: 'must be a string or an array of parts.' },
-  tool_call_id_missing: {
-    field: '.tool_call_id',
-    message: 'must be a string: it names the call that this message answers.',
-  },
+  role_missing: { field: '.role', message: 'must be a string.' },
 }
 
 const ENCODINGS = ['float', 'base64']
@@ -111,15 +104,13 @@ function checkField(field: Field, body: BodyFacts): WireError | null {
     case 'documents':
       return checkTexts(field)
     case 'limit':
+      return isWhole(field.number) ? null : refuse(name, `\`${name}\` must be an integer.`)
     case 'choices':
     case 'count':
-      return isCount(field.number) ? null : refuse(name, `\`${name}\` must be a positive integer.`)
+      if (isWhole(field.number) && (field.number ?? 1) > 0) return null
+      return refuse(name, `\`${name}\` must be a positive integer.`)
     case 'number':
       return Number.isNaN(field.number) ? refuse(name, `\`${name}\` must be a number.`) : null
-    case 'tools':
-      return field.isGiven ? checkTools(field, body.tools_problem_index) : null
-    case 'format':
-      return field.isGiven ? checkFormat(body) : null
     case 'encoding':
       if (!field.isGiven || ENCODINGS.includes(body.encoding ?? '')) return null
       return refuse(name, `\`${name}\` must be "float" or "base64".`)
@@ -158,25 +149,9 @@ function checkTexts({ name, role, texts }: Field): WireError | null {
   return refuse(param, `\`${param}\` must be ${one}${many}.`)
 }
 
-/** Whether the field may stay as it is: absent, or a positive integer. */
-function isCount(field: NumberField): boolean {
-  return field === null || (Number.isInteger(field) && field > 0)
-}
-
-function checkTools({ kind }: Field, problem_index: number): WireError | null {
-  if (kind !== 'array') return refuse('tools', '`tools` must be an array.')
-  if (problem_index < 0) return null
-  const param = `tools[${problem_index}]`
-  return refuse(param, `\`${param}\` must be {"type": "function", "function": {"name": …}}.`)
-}
-
-function checkFormat(body: BodyFacts): WireError | null {
-  if (body.response_format_type === null)
-    return refuse('response_format', '`response_format` must be an object with a string `type`.')
-  if (body.response_format_type !== 'json_schema' || body.response_format_schema_ok) return null
-  const message =
-    '`response_format.json_schema` must be an object with a string `name` and an object `schema`.'
-  return refuse('response_format.json_schema', message)
+/** Whether the field is absent, or an integer. */
+function isWhole(field: NumberField): boolean {
+  return field === null || Number.isInteger(field)
 }
 
 /** Reports what exceeds the context window in any tokenizer: an output limit, or a chat. The server decides the rest. */
@@ -202,12 +177,15 @@ function checkWindow({ body, bytes }: InputLine, model: Model): WireError | null
   return wireError('context_length_exceeded', message, { param: 'messages' })
 }
 
-/** The characters that surely reach the model: templates may leave out what it said before itself. */
+/** Templates may leave out what the model said before, and roles that they do not know. */
+const ROLES_IN_PROMPT: readonly unknown[] = ['system', 'developer', 'user', 'tool', 'function']
+
+/** The characters that surely reach the model. */
 function countedText(messages_json: string): number {
   const messages: unknown = JSON.parse(messages_json)
   let characters = 0
   for (const message of Array.isArray(messages) ? messages : []) {
-    if (message.role === 'assistant') continue
+    if (!ROLES_IN_PROMPT.includes(message.role)) continue
     for (const text of textsOf(message.content)) characters += countedCharacters(text)
   }
   return characters

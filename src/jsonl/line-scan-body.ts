@@ -158,11 +158,8 @@ export class Field implements Span {
 
 const NO_SPANS: Span[] = []
 
-const TOOL_KEYS = new Names('type', 'function')
+const TOOL_KEYS = new Names('type')
 const TOOL_TYPES = new Names('function')
-const FUNCTION_KEYS = new Names('name')
-const FORMAT_KEYS = new Names('type', 'json_schema')
-const SCHEMA_KEYS = new Names('name', 'schema')
 
 /** What is read of the bodies of one endpoint. */
 class FieldSet {
@@ -188,12 +185,8 @@ export class BodyFacts {
   model_spans: Span[] = NO_SPANS
   /** The messages of a chat, or the items of a response. */
   readonly messages = new MessageFacts()
-  /** Index of the first entry of `tools` that is no `{type: "function", function: {name}}`, or -1. */
-  tools_problem_index = -1
-  /** `response_format.type`; null where it is absent or no string. */
-  response_format_type: string | null = null
-  /** Whether `response_format.json_schema` is an object with a string `name`, its `schema` (if any) an object. */
-  response_format_schema_ok = false
+  /** Whether `tools` has an entry that is no function, which the provider may have: its findings are in the prompt. */
+  hasOtherTools = false
   /** `encoding_format`; null where it is absent or no string. */
   encoding: string | null = null
   /** Which of the keys that speak of a stream asks for one: its value is neither `false` nor `null`. */
@@ -231,8 +224,7 @@ export class BodyFacts {
     this.messages.reset()
     for (const field of this.#set.found) field.reset()
     this.#set.found.length = 0
-    this.tools_problem_index = -1
-    this.#resetFormat()
+    this.hasOtherTools = false
     this.encoding = null
     this.streams = null
     this.unseen = false
@@ -242,10 +234,10 @@ export class BodyFacts {
 
   /** Whether `unseen` may be true, as far as that shows without parsing the body. */
   get mayBeUnseen(): boolean {
-    const { messages, found, tools_problem_index } = this
+    const { messages, found, hasOtherTools } = this
     const isSuspect = ({ name, role, isGiven }: Field): boolean =>
       isGiven && (role === 'reference' || (name === 'tools' && role === 'prompt'))
-    return messages.hasOthers || tools_problem_index >= 0 || found.some(isSuspect)
+    return messages.hasOthers || hasOtherTools || found.some(isSuspect)
   }
 
   /** Reads the object that `json` stands at, as a body for this endpoint. */
@@ -303,9 +295,6 @@ export class BodyFacts {
       case 'tools':
         this.#scanTools(json)
         break
-      case 'format':
-        this.#scanFormat(json)
-        break
       case 'encoding':
         this.encoding = this.#words.read(json)
         break
@@ -320,6 +309,7 @@ export class BodyFacts {
         json.skipValue()
         break
       case 'prompt':
+      case 'format':
       case 'reference':
       case 'background':
         json.skipValue()
@@ -336,27 +326,9 @@ export class BodyFacts {
   }
 
   #scanTools(json: JsonScanner): void {
-    this.tools_problem_index = -1
-    let index = 0
-    for (let more = json.beginArray(); more; more = json.nextElement()) {
-      if (!isTool(json) && this.tools_problem_index < 0) this.tools_problem_index = index
-      index++
-    }
-  }
-
-  #resetFormat(): void {
-    this.response_format_type = null
-    this.response_format_schema_ok = false
-  }
-
-  #scanFormat(json: JsonScanner): void {
-    this.#resetFormat()
-    for (let more = json.beginObject(); more; more = json.nextMember()) {
-      const key = json.key(FORMAT_KEYS)
-      if (key === 'type') this.response_format_type = this.#words.read(json)
-      else if (key === 'json_schema') this.response_format_schema_ok = isNamedSchema(json)
-      else json.skipValue()
-    }
+    this.hasOtherTools = json.kind() !== 'array'
+    for (let more = json.beginArray(); more; more = json.nextElement())
+      if (!isFunction(json)) this.hasOtherTools = true
   }
 }
 
@@ -367,33 +339,12 @@ function numberField(json: JsonScanner): number | null {
   return kind === 'null' ? null : Number.NaN
 }
 
-/** Whether the value ahead is `{type: "function", function: {name: string}}`; steps over it. */
-function isTool(json: JsonScanner): boolean {
-  let is_function = false
-  let named = false
+/** Whether the value ahead is an object of the type "function"; steps over it. */
+function isFunction(json: JsonScanner): boolean {
+  let isFunction = false
   for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const key = json.key(TOOL_KEYS)
-    if (key === 'type') is_function = json.readString() && json.text(TOOL_TYPES) !== null
-    else if (key === 'function') {
-      named = false
-      for (let inner = json.beginObject(); inner; inner = json.nextMember()) {
-        if (json.key(FUNCTION_KEYS) !== null) named = json.kind() === 'string'
-        json.skipValue()
-      }
-    } else json.skipValue()
+    if (json.key(TOOL_KEYS) === null) json.skipValue()
+    else isFunction = json.readString() && json.text(TOOL_TYPES) !== null
   }
-  return is_function && named
-}
-
-/** Whether the value ahead is `{name: string, schema?: object}`; steps over it. */
-function isNamedSchema(json: JsonScanner): boolean {
-  let named = false
-  let schema_ok = true
-  for (let more = json.beginObject(); more; more = json.nextMember()) {
-    const key = json.key(SCHEMA_KEYS)
-    if (key === 'name') named = json.kind() === 'string'
-    if (key === 'schema') schema_ok = json.kind() === 'object'
-    json.skipValue()
-  }
-  return named && schema_ok
+  return isFunction
 }

@@ -3,19 +3,9 @@
 import { type JsonKind, type JsonScanner, Names, type Span, setSpan } from './json-scan.ts'
 import { ITEMS, PARTS } from './prompt-bound.ts'
 
-export type MessageProblem =
-  | 'not_an_object'
-  | 'role_missing'
-  | 'role_unknown'
-  | 'content_missing'
-  | 'content_wrong_type'
-  | 'tool_call_id_missing'
+export type MessageProblem = 'not_an_object' | 'role_missing'
 
-export const ROLES = ['system', 'developer', 'user', 'assistant', 'tool', 'function'] as const
-type Role = (typeof ROLES)[number]
-
-const ROLE_NAMES = new Names<Role>(...ROLES)
-const KEYS = new Names('role', 'content', 'tool_call_id', 'type')
+const KEYS = new Names('role', 'content', 'type')
 const PART_KEYS = new Names('type', 'text', 'refusal', 'thinking', 'input', 'content', 'source')
 const PART_NAMES = new Names(...PARTS)
 const ITEM_NAMES = new Names(...ITEMS)
@@ -77,22 +67,16 @@ export class MessageFacts implements Span {
   }
 
   #scanMessage(json: JsonScanner, of: 'messages' | 'items'): MessageProblem | null {
-    let role: Role | 'unknown' | null = null
-    let content: JsonKind | null = null
-    let has_call_id = false
+    let hasRole = false
     this.#resetContent()
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       switch (json.key(KEYS)) {
         case 'role':
-          role = (json.readString() ? json.text(ROLE_NAMES) : null) ?? 'unknown'
+          hasRole = json.kind() === 'string'
+          json.skipValue()
           break
         case 'content':
-          content = json.kind()
-          this.#scanContent(json, content)
-          break
-        case 'tool_call_id':
-          has_call_id = json.kind() === 'string'
-          json.skipValue()
+          this.#scanContent(json, json.kind())
           break
         case 'type':
           if (!isKnown(json, ITEM_NAMES) && of === 'items') this.hasOthers = true
@@ -104,7 +88,7 @@ export class MessageFacts implements Span {
     this.text_bytes += this.#text_bytes
     this.media_parts += this.#media_parts
     this.media_bytes += this.#media_bytes
-    return problemOf(role, content, has_call_id)
+    return hasRole ? null : 'role_missing'
   }
 
   #resetContent(): void {
@@ -115,7 +99,8 @@ export class MessageFacts implements Span {
 
   #scanContent(json: JsonScanner, kind: JsonKind | null): void {
     this.#resetContent()
-    if (kind === 'array')
+    if (kind === 'object') this.#scanPart(json)
+    else if (kind === 'array')
       for (let more = json.beginArray(); more; more = json.nextElement()) this.#scanPart(json)
     else if (json.readString()) this.#text_bytes = json.text_end - json.text_start
   }
@@ -168,18 +153,4 @@ function isTextSource(json: JsonScanner): boolean {
     else isText = json.readString() && json.text(TEXT_SOURCES) !== null
   }
   return isText
-}
-
-function problemOf(
-  role: Role | 'unknown' | null,
-  content: JsonKind | null,
-  has_call_id: boolean,
-): MessageProblem | null {
-  if (role === null) return 'role_missing'
-  if (role === 'unknown') return 'role_unknown'
-  if (content === null || content === 'null') {
-    // An assistant that only called tools has said nothing.
-    if (role !== 'assistant' && role !== 'function') return 'content_missing'
-  } else if (content !== 'string' && content !== 'array') return 'content_wrong_type'
-  return role === 'tool' && !has_call_id ? 'tool_call_id_missing' : null
 }

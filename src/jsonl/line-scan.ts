@@ -6,7 +6,7 @@ import {
   DEFAULT_ENDPOINT,
   ENDPOINT_PATHS,
   type EndpointPath,
-  endpointPathOf,
+  endpointNamed,
   endpointsText,
   isEndpointPath,
 } from '../domain/endpoint.ts'
@@ -191,8 +191,7 @@ export class LineScanner {
     if (builtIn !== null || json.text_end <= json.text_start) return builtIn ?? 'wrong'
     const text = json.decode(json.text_start, json.text_end, json.text_escaped)
     if (this.#validated && isEndpointPath(text)) return text
-    // Azure's names of endpoints have no version.
-    return (text.startsWith('/') ? endpointPathOf(text) : null) ?? 'wrong'
+    return endpointNamed(text) ?? 'wrong'
   }
 
   /** The value that was just read, as a message shows it. */

@@ -42,6 +42,9 @@ test('a line may use its messages, and its output limit for every choice', () =>
   assert.equal(output({ max_tokens: 10, n: 3 }), 30)
   assert.equal(output({ n: 3 }), 150)
   assert.equal(output({ n: 3 }, unbounded), 0)
+  // One that stands for no limit, which a server may obey whatever the other says.
+  assert.equal(output({ max_tokens: -1 }), 50)
+  assert.equal(output({ max_tokens: 10, max_completion_tokens: 0 }), 50)
   assert.equal(output({ max_tokens: 10, n: 1_000_000 }), 10_000_000)
 })
 
@@ -130,6 +133,11 @@ test('a prompt with parts that only the server sees has the whole window of its 
     ['/v1/responses', { input: 'hi', previous_response_id: 'r' }],
     ['/v1/responses', { input: 'hi', conversation: { id: 'c' } }],
     ['/v1/responses', { prompt: { id: 'p' } }],
+    ['/v1/responses', { previous_response_id: 'r' }],
+    ['/v1/responses', { conversation: 'c' }],
+    ['/v1/chat/completions', { messages, tools: [{ type: 'web_search' }] }],
+    ['/v1/chat/completions', { messages, tools: { type: 'web_search' } }],
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: { file_id: 'f' } }] }],
     ['/v1/responses', { input: 'hi', tools: [{ type: 'file_search', vector_store_ids: ['v'] }] }],
     ['/v1/responses', { input: [{ type: 'item_reference', id: 'i' }] }],
     ['/v1/responses', part({ type: 'input_file', file_id: 'f' })],
@@ -192,6 +200,9 @@ test('other endpoints have the tokens of their own prompts, and no output where 
     ['/v1/score', { text_1: [text, text], text_2: [text, text] }, 40, 0],
     ['/v1/completions', { prompt: [text, text], n: 3, max_tokens: 5 }, 20, 30],
     ['/v1/completions', { prompt: [1, 2, 3] }, 3, 50],
+    ['/v1/completions', { prompt_embeds: [text, text], max_tokens: 5 }, 20, 10],
+    ['/v1/completions', { prompt: text, prompt_embeds: [text], max_tokens: 5 }, 20, 10],
+    ['/v1/embeddings', { messages }, 100, 0],
     ['/v1/responses', { input: text, max_output_tokens: 7 }, 11, 7],
     [
       '/v1/responses',

@@ -247,6 +247,8 @@ function projectedInput(estimated: number, exact: number, { seen }: Model, round
 /** Servers differ in which of two limits they obey when both are given: projected is the larger. 0 where nothing is generated. */
 function outputTokensGiven({ endpoint, found }: BodyFacts): number | null {
   if (endpoint.usage.output === null) return 0
+  // Of several limits, a server may obey the one that stands for none.
+  if (found.some(({ role, number }) => role === 'limit' && number !== null && number <= 0)) return null
   const given = largest(found, 'limit')
   return given === 0 ? null : Math.min(given, TOKENS_MAX)
 }
@@ -255,7 +257,7 @@ function outputTokensGiven({ endpoint, found }: BodyFacts): number | null {
 export function outputTokensAtLeast({ found }: BodyFacts): number {
   let least = Number.POSITIVE_INFINITY
   for (const { role, number } of found)
-    if (role === 'limit' && number !== null) least = Math.min(least, number)
+    if (role === 'limit' && number !== null && number > 0) least = Math.min(least, number)
   return Number.isFinite(least) ? least : 0
 }
 
@@ -263,7 +265,9 @@ export function outputTokensAtLeast({ found }: BodyFacts): number {
 export function choicesOf(body: BodyFacts): number {
   if (body.endpoint.usage.output === null) return 0
   const each = Math.max(largest(body.found, 'choices'), 1)
-  return atMost(body.endpoint.choicesPerText ? each * promptOf(body).inputs : each)
+  if (!body.endpoint.choicesPerText) return atMost(each)
+  // Prompts and embeddings of prompts are answered apart.
+  return atMost(each * body.found.reduce((sum, { texts }) => sum + (texts?.inputs ?? 0), 0))
 }
 
 /** How many entries the answer has by the request; null where it does not say. */

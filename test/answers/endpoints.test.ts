@@ -474,3 +474,12 @@ test('an answer is compared with its request: what is missing is told, and what 
   }
   assert.deepEqual(calls.sort(), ANSWERS.map(([what]) => what).sort(), 'each is asked for once')
 })
+
+test('pairs are sent to their endpoint, at whatever address a line names it', async (t) => {
+  const at = await start(t)
+  const pair = { text_1: 'a', text_2: 'b' }
+  const lines = ['/v1/score', '/score', '/api/score'].map((url) => lineOf(url, url, pair))
+  const { results } = await runWith(at, '/v1/score', lines)
+  for (const url of ['/v1/score', '/score', '/api/score'])
+    assert.equal(results.get(url)?.response?.status_code, 200, url)
+})
