@@ -52,8 +52,9 @@ test('a time of creation that nobody can mean is none: the batch may be the one 
 test('an ID that nobody can mean is a failure that says so, and is not stored', () => {
   const id = 'b'.repeat(512)
   assert.equal(seen({ id, output_file_id: id })?.output_file_id, id)
-  for (const key of ['id', 'output_file_id', 'error_file_id'])
-    assert.throws(() => seen({ [key]: `${id}b` }), /an ID of more than 512 characters/)
+  assert.throws(() => seen({ id: `${id}b` }), /an ID of more than 512 characters/)
+  for (const key of ['output_file_id', 'error_file_id'] as const)
+    assert.equal(seen({ id, status: 'completed', [key]: `${id}b` })?.[key], null, 'its lines have no result')
 })
 
 test('a status that is the name of a property of every object is an unknown one', () => {

@@ -2,6 +2,7 @@
 // created batch in `job` and writes statuses in capitals, Mistral has other names for statuses and files, times are
 // numbers or text, and some lists leave metadata out.
 import { isRecord } from '../../domain/json-record.ts'
+import { storableText } from '../../domain/text.ts'
 import { type SeenBatch, UnusableId } from '../batch-api/batch-api.ts'
 import { blamedByBatch, notUnderstood, saysTooMuch } from './batch-api-failure.ts'
 
@@ -52,10 +53,10 @@ export function seenBatch(json: unknown, redact: (text: string) => string): Seen
   const id = idOf(batch.id)
   if (id === null) return null
   const status = typeof batch.status === 'string' ? batch.status.toLowerCase() : ''
-  const detail = redact(detailOf(batch)).slice(0, DETAIL_LENGTH_MAX)
+  const detail = storableText(redact(detailOf(batch))).slice(0, DETAIL_LENGTH_MAX)
   const { request_counts, cost_usd } = batch
-  const output_file_id = idOf((batch.output_file_id ?? batch.output_file) || null)
-  const error_file_id = idOf((batch.error_file_id ?? batch.error_file) || null)
+  const output_file_id = fileIdOf(batch.output_file_id ?? batch.output_file)
+  const error_file_id = fileIdOf(batch.error_file_id ?? batch.error_file)
   const known = Object.hasOwn(ENDS, status) ? ENDS[status] : undefined
   const isKnown = known !== undefined || RUNNING.includes(status)
   const done = doneOf(request_counts)
@@ -107,6 +108,11 @@ function doneOf(counts: unknown): number {
   const { total, completed, failed } = counts
   const share = (Number(completed ?? 0) + Number(failed ?? 0)) / Number(total)
   return share > 0 && share <= 1 ? share : 0
+}
+
+/** Null where there is none that can be asked for: the lines of such a file have no result. */
+function fileIdOf(value: unknown): string | null {
+  return typeof value === 'string' && isUsable(value) ? value : null
 }
 
 /** Null where there is none. Throws an UnusableId for one that cannot be a part of an address. */
