@@ -141,6 +141,26 @@ test('two seconds after an outage the limit is almost as high as before', () => 
   assert.ok(back < 2_000, `after ${back} ms`)
 })
 
+for (const how of ['failed', 'throttled'] as const)
+  for (const slots of [8, 256])
+    test(`a stall soon after an outage in which calls were ${how} leaves ${slots} slots in use`, () => {
+      const [from, to] = [60_000, 90_000]
+      // Before it is over, a few calls are answered.
+      const outage = (now: number) => (now < from || now >= to || (now > 80_000 && now < 80_200) ? null : how)
+      for (const after of [1_000, 15_000, 30_000]) {
+        const stall = [to + after, to + after + 30_000] as const
+        const limits = [new ConcurrencyLimit({ max: MAX })]
+        const all = even(after)
+        const latency_ms = (): number => 9 * all()
+        const served = serveSlots(
+          { limits, slots: () => slots, latency_ms, queues: true, outage, stall },
+          600_000,
+        )
+        const used = sum(served.answered) / ((slots * (600_000 - 60_000)) / 1_800)
+        assert.ok(used > 0.85, `${after}: ${(100 * used).toFixed(1)} % of the slots were used`)
+      }
+    })
+
 test('the limit does not rise while it is not reached', () => {
   const limit = new ConcurrencyLimit({ max: 1_000, start: 32 })
   for (let now = 0; now < 10_000; now += 10) limit.onAnswered(acquire(limit, now), now + 5)

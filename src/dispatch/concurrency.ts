@@ -2,7 +2,7 @@
 // within a few answers' time. A throttle (429, 503) shows the capacity exactly: it is the number of lines still in
 // flight. From then on one more line is tried every half round; if these trials succeed, the limit rises again as at
 // first, so that returning capacity is used at once. A failure (5xx, timeout) lowers the limit by a factor; after an
-// outage the limit recovers at once. If more lines in flight only make answers slower (plateau.ts), the limit is set
+// outage the limit recovers at once: what it was lowered to without an answer in between proves nothing. If more lines in flight only make answers slower (plateau.ts), the limit is set
 // back and does not grow for a while.
 //
 // Several workers of one upstream converge to equal shares: all try to grow equally often, and the worker with the
@@ -21,9 +21,10 @@ const FAILURE_FACTOR = 0.7
 /** How many trials must succeed in a row before the limit rises freely; failures cost lines their attempts. */
 const TRIALS_AFTER_THROTTLE = 2
 const TRIALS_AFTER_FAILURE = 16
-/** How long the limit does not grow after a plateau: at least, and as a multiple of the latency. */
+/** How long the limit does not grow after a plateau: at least, as a multiple of the latency, and at most. */
 const PLATEAU_PAUSE_MS = 5_000
 const PLATEAU_PAUSE_LATENCIES = 5
+const PLATEAU_PAUSE_MS_MAX = 30_000
 
 export interface ConcurrencyOptions {
   max: number
@@ -51,8 +52,8 @@ export class ConcurrencyLimit {
   /** Up to here every answer raises the limit; beyond it only trials do. */
   #riseTo = Number.POSITIVE_INFINITY
   #trialsLeft = 0
-  /** Whether there was no answer since the last failure. */
-  #failing = false
+  /** Whether there was no answer since the last failure or throttle. */
+  #missing = false
   /** Answers until the end of the round. */
   #roundLeft = 0
   /** Whether the limit was reached in this round; if not, its answers say nothing about the capacity. */
@@ -107,7 +108,7 @@ export class ConcurrencyLimit {
     if (now !== this.#answeredAt) this.#answeredFull = this.#inFlight >= this.#limit
     this.#answeredAt = now
     this.#inFlight--
-    this.#failing = false
+    this.#missing = false
     const latencyMs = now - sent.sentAt
     if (this.#answeredFull && now >= this.#growAt) this.#rise(latencyMs > SLOW_MS ? SLOW_RISE : RISE)
     if (this.#plateau.onAnswered(sent.cohort!, sent.inFlight, latencyMs)) this.#backToProven(sent, now)
@@ -119,7 +120,9 @@ export class ConcurrencyLimit {
     this.#inFlight--
     this.#plateau.onEnded(sent.cohort!)
     this.#riseTo = 0
-    this.#lowerTo(Math.min(this.#limit, this.#inFlight), TRIALS_AFTER_THROTTLE)
+    const lower = Math.min(this.#limit, this.#inFlight)
+    this.#lowerTo(lower, TRIALS_AFTER_THROTTLE, this.#provenAfterMiss(lower))
+    this.#missing = true
   }
 
   /** The call failed. */
@@ -129,10 +132,16 @@ export class ConcurrencyLimit {
     if (sent.sentAt < this.#failureCountedAt) return
     this.#failureCountedAt = now
     const lower = Math.floor(this.#limit * FAILURE_FACTOR)
-    // Further failures of the same outage say nothing more about the capacity.
-    if (!this.#failing) this.#riseTo = lower
-    this.#failing = true
-    this.#lowerTo(lower, TRIALS_AFTER_FAILURE)
+    if (!this.#missing) this.#riseTo = this.#provenAfterMiss(lower)
+    this.#lowerTo(lower, TRIALS_AFTER_FAILURE, this.#provenAfterMiss(lower))
+    this.#missing = true
+  }
+
+  /** Further misses of the same outage say nothing more about the capacity, and those of a server that comes back little. */
+  #provenAfterMiss(lower: number): number {
+    const { proven } = this.#plateau
+    if (this.#missing) return proven
+    return this.#limit < proven ? Math.max(lower, Math.floor(proven * FAILURE_FACTOR)) : lower
   }
 
   /** The worker aborted the call: it says nothing about the upstream. */
@@ -158,15 +167,16 @@ export class ConcurrencyLimit {
 
   #backToProven(sent: Sent, now: number): void {
     if (!this.#seeksPlateau) return
-    this.#growAt = now + Math.max(PLATEAU_PAUSE_MS, PLATEAU_PAUSE_LATENCIES * (now - sent.sentAt))
+    const pauseMs = Math.max(PLATEAU_PAUSE_MS, PLATEAU_PAUSE_LATENCIES * (now - sent.sentAt))
+    this.#growAt = now + Math.min(pauseMs, PLATEAU_PAUSE_MS_MAX)
     this.#riseTo = 0
     this.#lowerTo(Math.min(this.#limit, this.#plateau.proven), TRIALS_AFTER_THROTTLE)
   }
 
-  #lowerTo(to: number, trials: number): void {
+  #lowerTo(to: number, trials: number, proven = to): void {
     this.#limit = Math.max(1, to)
     this.#trialsLeft = trials
-    this.#plateau.reset(this.#limit)
+    this.#plateau.reset(Math.max(1, proven))
     this.#startRound()
   }
 

@@ -97,7 +97,8 @@ export class Plateau {
     const gain = throughputOf(sums) / throughputOf(base)
     const isLong = sums.answers >= LINES_MAX
     const margin = isLong ? 0 : gain * CONFIDENCE * Math.hypot(errorOf(base), errorOf(sums))
-    if (gain + margin < GAIN_MIN) return true
+    // Below what is proven, something else made the answers slower: the server stalls, or has just come back.
+    if (gain + margin < GAIN_MIN) return inFlightOf(sums) > this.#proven
     if (gain - margin < GAIN_MIN) this.#soFar = sums
     else {
       // Concurrency beyond the gain in throughput is only waiting time.

@@ -11,6 +11,10 @@ export interface SlottedServer {
   latency_ms: () => number
   /** A request without a slot waits instead of being throttled. */
   queues?: boolean
+  /** What becomes of a request that arrives now, if it is not served; it ends after a millisecond. */
+  outage?: (now: number) => 'failed' | 'throttled' | null
+  /** From when to when (ms) nothing is answered: what would be is, at the end. */
+  stall?: readonly [from: number, to: number]
   /** Called every 10 ms. */
   watch?: (now: number, busy: number) => void
 }
@@ -43,7 +47,7 @@ export function seeded(seed: number): () => number {
 
 /** Runs it for so many ms. */
 export function serveSlots(server: SlottedServer, until: number): Served {
-  const { limits, slots, latency_ms, queues = false, watch } = server
+  const { limits, slots, latency_ms, queues = false, outage, stall = [0, 0], watch } = server
   const agenda = new Agenda()
   const pausedUntil = limits.map((_, i) => server.starts?.[i] ?? 0)
   const served: Served = { answered: limits.map(() => 0), throttled: limits.map(() => 0), lostMs: 0 }
@@ -66,14 +70,17 @@ export function serveSlots(server: SlottedServer, until: number): Served {
     }
   }
   const arrive = (worker: number, sent: Sent): void => {
-    if (busy < slots(now)) work(worker, sent)
+    const fault = outage?.(now) ?? null
+    if (fault !== null) agenda.add(now + TRANSPORT_MS, () => refuse(worker, sent, fault))
+    else if (busy < slots(now)) work(worker, sent)
     else if (queues) queue.push(() => work(worker, sent))
     else agenda.add(now + TRANSPORT_MS, () => refuse(worker, sent))
   }
   const work = (worker: number, sent: Sent): void => {
     count()
     busy++
-    agenda.add(now + latency_ms(), () => {
+    const done = now + latency_ms()
+    agenda.add(done >= stall[0] && done < stall[1] ? stall[1] : done, () => {
       count()
       busy--
       served.answered[worker]!++
@@ -85,10 +92,12 @@ export function serveSlots(server: SlottedServer, until: number): Served {
       queue.shift()?.()
     })
   }
-  const refuse = (worker: number, sent: Sent): void => {
+  const refuse = (worker: number, sent: Sent, how: 'failed' | 'throttled' = 'throttled'): void => {
     const limit = limits[worker]!
-    served.throttled[worker]!++
-    limit.onThrottled(sent)
+    if (how === 'throttled') {
+      served.throttled[worker]!++
+      limit.onThrottled(sent)
+    } else limit.onFailed(sent, now)
     if (limit.inFlight === 0) pausedUntil[worker] = now + PAUSE_MS
     agenda.add(Math.max(now, pausedUntil[worker]!), () => fill(worker))
   }
