@@ -4,6 +4,7 @@
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
 import { sleep } from '../domain/clock.ts'
+import { MIXED } from '../domain/endpoint.ts'
 import { base32 } from '../domain/ids.ts'
 import { nanosFromUsd } from '../domain/money.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
@@ -164,7 +165,8 @@ export class EarlierAnswers {
     const head = `"request_id":"${id}","body":`
     const end = bytes.lastIndexOf(`}${RESULT_TAIL.trimEnd()}`)
     const body = bytes.subarray(bytes.indexOf(head) + head.length, end)
-    const answer = this.#scanner.scan(body, batch.endpoint)
+    // A batch of several endpoints shares no answers.
+    const answer = batch.endpoint === MIXED ? null : this.#scanner.scan(body, batch.endpoint)
     if (!answer || !id.endsWith(base32(line))) return null
     const from = shared_from ?? { id, custom_id }
     return {

@@ -16,6 +16,10 @@ export const ENDPOINT_PATHS = [
 export type BuiltInPath = (typeof ENDPOINT_PATHS)[number]
 export type EndpointPath = `/v1/${string}`
 
+/** The `endpoint` of a batch whose lines name endpoints of their own. */
+export const MIXED = 'mixed'
+export type BatchEndpoint = EndpointPath | typeof MIXED
+
 /** The endpoint of every model whose configuration names none. */
 export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
 

@@ -1,7 +1,13 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
 import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
-import { DEFAULT_ENDPOINT, type EndpointPath, endpointPathOf, endpointPaths } from '../domain/endpoint.ts'
+import {
+  type BatchEndpoint,
+  DEFAULT_ENDPOINT,
+  endpointPathOf,
+  endpointPaths,
+  MIXED,
+} from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -33,7 +39,7 @@ interface BatchOwner {
 }
 
 export interface BatchOrder extends BatchOwner {
-  endpoint: EndpointPath
+  endpoint: BatchEndpoint
   input_file_id: string
   completion_window: string
   window_ms: number
@@ -60,11 +66,13 @@ export function orderBatch(
     request
   const { input_url, output_url } = request
   const reask = request.reask ?? null
-  if (endpointPathOf(endpoint) !== endpoint) {
-    const known = endpointPaths().map((path) => JSON.stringify(path))
+  if (endpoint !== MIXED && endpointPathOf(endpoint) !== endpoint) {
+    const known = [...endpointPaths(), MIXED].map((path) => JSON.stringify(path))
     const message = `\`endpoint\` must be one of ${known.join(', ')}, not ${JSON.stringify(endpoint).slice(0, 100)}.`
     throw invalidParam('endpoint', message)
   }
+  if (endpoint === MIXED && dedupe)
+    throw invalidParam('dedupe', '`dedupe` is for batches of one endpoint; leave it out.')
   if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
     throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
   if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)

@@ -3,7 +3,7 @@
 // within a request become blanks, because a line break ends a line.
 
 import { createHash } from 'node:crypto'
-import type { EndpointPath } from '../domain/endpoint.ts'
+import type { BatchEndpoint } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { hasByteOrderMark, inBlocks, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
@@ -33,7 +33,7 @@ export interface InlineLines {
   /** Hex, of the array as it came. */
   sha256: string
   /** The content of the file, to be read once: then its memory is free. Requests without `url` are for `endpoint`. */
-  content: (endpoint: EndpointPath) => AsyncGenerator<Buffer>
+  content: (endpoint: BatchEndpoint) => AsyncGenerator<Buffer>
 }
 
 /**
@@ -107,7 +107,7 @@ function scanRequest(json: JsonScanner): Request {
   return { start, end: json.at, has, isEmpty }
 }
 
-function* linesOf(bytes: Buffer, requests: readonly Request[], endpoint: EndpointPath): Generator<Buffer[]> {
+function* linesOf(bytes: Buffer, requests: readonly Request[], endpoint: BatchEndpoint): Generator<Buffer[]> {
   for (const [i, { start, end, has, isEmpty }] of requests.entries()) {
     const request = withoutLineBreaks(bytes.subarray(start, end))
     const given = { custom_id: `request-${i + 1}`, method: 'POST', url: endpoint }

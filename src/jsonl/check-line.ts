@@ -1,6 +1,6 @@
 // Checks whether the body of a well-formed line can run on its model. A line that cannot run fails before it costs
 // anything. Only certain errors are reported; the model server decides the rest.
-import type { Endpoint, EndpointPath } from '../domain/endpoint.ts'
+import { type Endpoint, type EndpointPath, MIXED } from '../domain/endpoint.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import { quoted } from '../domain/text.ts'
@@ -24,8 +24,8 @@ export function checkLine(
   endpoint: string,
 ): WireError | null {
   const { body, url } = line
-  if (url !== endpoint) {
-    const message = `The line's \`url\` is "${url}", but the \`endpoint\` of its batch is "${endpoint}". Create another batch for it.`
+  if (url !== endpoint && endpoint !== MIXED) {
+    const message = `The line's \`url\` is "${url}", but the \`endpoint\` of its batch is "${endpoint}". Create another batch for it, or one with \`endpoint\` "mixed".`
     return wireError('endpoint_mismatch', message, { param: 'url' })
   }
   const keyError = checkKeys(body)

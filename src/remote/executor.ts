@@ -148,7 +148,8 @@ export class RemoteExecutor {
     const groups = Map.groupBy(
       run.positions(UNSUBMITTED),
       // What a batch is charged to is one day.
-      (position) => `${parts?.get(position) ?? 0} ${run.reservedOn(position)} ${run.lines[position]!.model}`,
+      (position) =>
+        `${parts?.get(position) ?? 0} ${run.reservedOn(position)} ${run.lines[position]!.model} ${run.lines[position]!.endpoint}`,
     )
     for (const positions of groups.values()) {
       const upstream = this.#choose(run, positions[0]!, now)

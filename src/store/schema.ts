@@ -4,7 +4,7 @@
 import type { Generated, Insertable, Selectable } from 'kysely'
 import type { CompatMode } from '../domain/api-key.ts'
 import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.ts'
-import type { EndpointPath } from '../domain/endpoint.ts'
+import type { BatchEndpoint } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
@@ -146,7 +146,7 @@ export const TABLES = {
     project_id: text().references('projects'),
     key_id: text(),
     status: text<BatchStatus>(),
-    endpoint: text<EndpointPath>(),
+    endpoint: text<BatchEndpoint>(),
     input_file_id: text().references('files'),
     output_file_id: text().optional(),
     error_file_id: text().optional(),

@@ -1,7 +1,13 @@
 // Describes a batch as the API shows it, and the request that creates one.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES, REASK_MODES, REASKS_MAX } from '../domain/batch.ts'
-import { DEFAULT_ENDPOINT, ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
+import {
+  type BatchEndpoint as BatchEndpointName,
+  DEFAULT_ENDPOINT,
+  ENDPOINT_PATHS,
+  type EndpointPath,
+  MIXED,
+} from '../domain/endpoint.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
 import {
@@ -52,7 +58,10 @@ export type Metadata = Static<typeof Metadata>
 const TEMPLATE_CHARACTERS_MAX = 64 * 1024
 
 /** Those of the table, and what the configuration declares. */
-const BatchEndpoint = Type.Unsafe<EndpointPath>({ type: 'string', examples: [...ENDPOINT_PATHS] })
+const BatchEndpoint = Type.Unsafe<BatchEndpointName>({
+  type: 'string',
+  examples: [...ENDPOINT_PATHS, MIXED],
+})
 const FileIdOrNull = orNull(Type.String())
 const Count = count()
 
@@ -303,9 +312,10 @@ export const CreateBatch = object(
     output_url: maybeText(
       'A folder in a bucket, `s3://bucket/path/`, under a prefix that the operator lets the project write: when the batch has ended, its results are written to `ID/output.jsonl` and `ID/errors.jsonl` there.',
     ),
-    endpoint: Type.Unsafe<EndpointPath>({
+    endpoint: Type.Unsafe<BatchEndpointName>({
       ...BatchEndpoint,
-      description: 'The endpoint of its lines; `/v1/chat/completions` for most.',
+      description:
+        'The endpoint of its lines; `/v1/chat/completions` for most. `mixed`: each line goes to its own `url`, without `dedupe` and `reask`.',
     }),
     completion_window: text('A window of your plan, such as `24h`; `GET /v1/quotas` names them.'),
     metadata: maybe(Metadata),

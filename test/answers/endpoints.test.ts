@@ -3,9 +3,9 @@ import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import OpenAI, { toFile } from 'openai'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
-import { ENDPOINT_PATHS, type EndpointPath } from '../../src/domain/endpoint.ts'
+import { type BatchEndpoint, ENDPOINT_PATHS, type EndpointPath } from '../../src/domain/endpoint.ts'
 import { send, testUpstream } from '../fakes/upstream.ts'
-import { TestService } from '../service.ts'
+import { TestService, type WireBatch } from '../service.ts'
 
 interface ResultLine {
   id: string
@@ -49,7 +49,7 @@ function lineOf(custom_id: string, url: string, body: object) {
 /** Uploads and runs with the SDK; the result lines by custom_id. */
 async function runWith(
   { client, service }: { client: OpenAI; service: TestService },
-  endpoint: EndpointPath,
+  endpoint: BatchEndpoint,
   lines: readonly object[],
 ) {
   const text = lines.map((line) => JSON.stringify(line)).join('\n')
@@ -268,6 +268,25 @@ test('a line of another endpoint than its batch, or than its model serves, fails
     /"\/v1\/chat\/completions".*"\/v1\/embeddings"/,
   )
   assert.match(results.get('other model')?.error?.message ?? '', /"chat" does not serve \/v1\/embeddings/)
+})
+
+test('the lines of a mixed batch go to their own endpoints, by themselves and in a retry', async (t) => {
+  const sdk = await start(t)
+  const { batch, results } = await runWith(sdk, 'mixed', [
+    lineOf('chat', '/v1/chat/completions', { messages: [{ role: 'user', content: 'x' }] }),
+    lineOf('vector', '/v1/embeddings', { input: 'x' }),
+    lineOf('rank', '/v1/rerank', { query: 'q', documents: ['a', 'b'] }),
+    lineOf('wrong', '/v1/embeddings', {}),
+  ])
+  assert.equal(batch.endpoint, 'mixed')
+  assert.deepEqual(batch.request_counts, { total: 4, completed: 3, failed: 1 })
+  assert.equal(results.get('wrong')?.error?.param, 'input')
+  const { service } = sdk
+  const retry = await service.json<WireBatch>('POST', `/v1/batches/${batch.id}/retry`)
+  assert.equal((await service.ended(retry.id)).endpoint, 'mixed')
+  const order = { input_file_id: batch.input_file_id, endpoint: 'mixed', completion_window: '24h' }
+  for (const field of [{ dedupe: true }, { reask: { max: 1, mode: 'repeat' } }])
+    assert.equal((await service.request('POST', '/v1/batches', { ...order, ...field })).status, 400)
 })
 
 test('a batch in which every line is for another endpoint fails, and an unknown endpoint is refused', async (t) => {

@@ -6,7 +6,7 @@ import { stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { Readable } from 'node:stream'
 import type { FormData } from 'undici'
-import { DEFAULT_ENDPOINT, type EndpointPath } from '../../domain/endpoint.ts'
+import { type BatchEndpoint, DEFAULT_ENDPOINT, type EndpointPath, MIXED } from '../../domain/endpoint.ts'
 import type { UploadPurpose } from '../../domain/file.ts'
 import { byteLines, hasByteOrderMark, isBlank } from '../../jsonl/byte-lines.ts'
 import { LineScanner } from '../../jsonl/line-scan.ts'
@@ -211,20 +211,24 @@ class Slice extends File {
 
 // The endpoint of a file of requests, and the model in its lines.
 
-/**
- * The endpoint of a file of requests: the `url` of its first line. For an unreadable line the default, since the
- * service rejects the file.
- */
-export async function endpointOfFile(path: string): Promise<EndpointPath> {
+/** What the lines of a file ask for, by those in its first bytes; DEFAULT_ENDPOINT where none is a request. */
+export async function endpointOfFile(path: string): Promise<BatchEndpoint> {
   const scanner = new LineScanner({ validated: true })
-  for await (const { line } of byteLines(createReadStream(path))) {
+  let found: EndpointPath | null = null
+  for await (const { line } of byteLines(createReadStream(path, { end: ENDPOINT_BYTES }))) {
     const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
     if (isBlank(line, start, line.length)) continue
     const scanned = scanner.scan(line, start, line.length)
-    return scanned.ok ? scanned.url : DEFAULT_ENDPOINT
+    // The last line may be cut off, and the service says what is wrong with others.
+    if (!scanned.ok) continue
+    if (found !== null && scanned.url !== found) return MIXED
+    found = scanned.url
   }
-  return DEFAULT_ENDPOINT
+  return found ?? DEFAULT_ENDPOINT
 }
+
+/** Read of a file to find its endpoints. */
+const ENDPOINT_BYTES = 16 * 1024 * 1024
 
 const NEWLINE = Buffer.from('\n')
 const NAMED_MAX = 3
