@@ -207,6 +207,9 @@ async function make(
   try {
     const pieces = bounded(untilAborted(lines(), signal), file_bytes_max, 'file', () => {})
     return await put(deps, task, fetch.file, 'made', pieces)
+  } catch (error) {
+    if (!isDamaged(error)) throw error
+    throw new ApiError('content_damaged', `The stored content \`${error.key}\` is damaged or missing.`)
   } finally {
     cancel()
     unneeded.abort()

@@ -123,6 +123,7 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'waiting.upstream_throttled': 'Server bittet zu warten',
   'waiting.live_traffic': 'Server mit Live-Anfragen ausgelastet',
   'waiting.lines_failing': 'Zeilen schlagen fehl',
+  'waiting.storage_failing': 'Der Speicher antwortet nicht',
   'waiting.usage_limit': 'Limit ist reserviert',
   'waiting.remote_batch': 'Bei einer Batch-API',
   'waiting.parked': 'Geparkt, wird bald wiederholt',

@@ -118,6 +118,7 @@ export const messages = {
   'waiting.upstream_throttled': 'Server asks to wait',
   'waiting.live_traffic': 'Server is busy with live traffic',
   'waiting.lines_failing': 'Lines are failing',
+  'waiting.storage_failing': 'Storage is failing',
   'waiting.usage_limit': 'Spending limit reserved',
   'waiting.remote_batch': 'At a batch API',
   'waiting.parked': 'Parked, retried soon',
