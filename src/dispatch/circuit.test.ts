@@ -38,6 +38,22 @@ function broken(now: number, kind: Miss = 'failed'): Circuit {
   return circuit
 }
 
+test('one attempt that does not reach the server opens the circuit; of a gateway, misses for a second', () => {
+  const unreachable = new Circuit()
+  miss(unreachable, 'a', 0, 'unreachable')
+  assert.deepEqual([unreachable.open, unreachable.openedAt, unreachable.retryAt], [true, 0, 500])
+  const unavailable = new Circuit()
+  miss(unavailable, 'a', 0, 'unavailable')
+  miss(unavailable, 'a', 999, 'unavailable')
+  assert.ok(unavailable.closed)
+  miss(unavailable, 'a', 1_000, 'unavailable')
+  assert.ok(unavailable.open)
+  const failing = new Circuit()
+  miss(failing, 'a', 0)
+  miss(failing, 'b', 60_000)
+  assert.ok(failing.closed)
+})
+
 test('a few failures in a row leave the circuit closed, and an answer resets their count', () => {
   const circuit = new Circuit()
   for (let i = 0; i < 7; i++) miss(circuit, 'a', 0)

@@ -1,7 +1,7 @@
 // The circuit breaker of an upstream. A server that is down gets no lines but probes, and a batch whose lines a server
 // cannot answer does not keep other batches' lines from it.
 //
-//            8 misses in a row, or nothing in flight after a throttle
+//        8 misses in a row, nothing in flight after a throttle, or no connection
 //   closed ────────────────────────────────────────────────────────────► open ◄─┐ a probe missed: the pause
 //      ▲                                                                   │    │ doubles, up to its most
 //      └──────────────── a line was answered ◄──────── probe ◄─────────────┘────┘
@@ -9,8 +9,9 @@
 //
 // - A *miss* is an attempt that failed or was throttled. Only the first miss of a line counts, because a line that
 //   missed before may itself be the cause. Misses of a batch that is at fault (batch-faults.ts) do not count. An
-//   attempt that did not reach the server (connection refused, no route) always counts: no line can be the cause. So
-//   does an answer that says that the server is not available (a proxy cannot reach it): a few lines show it too.
+//   attempt that did not reach the server (connection refused, no address, no TLS) always counts, and one is enough to open
+//   the circuit: no line can be the cause. So does an answer that says that the server is not available (a proxy cannot
+//   reach it): a few lines show it too, or one for a second.
 // - While the circuit is open, one line at a time *probes* when the pause is over: a line that never missed, if there
 //   is one, chosen round robin over projects and from anywhere in its chunk.
 // - A circuit that opened because of some batches' lines lets each other batch send one line at once. If the server
@@ -21,6 +22,13 @@ import type { FailureReason } from '../backends/failure-reason.ts'
 import { BatchFaults } from './batch-faults.ts'
 
 const FAILURES_TO_OPEN = 8
+/** How long misses of a server that is gone last until they open it, however few lines they are of. */
+const GONE_MS = {
+  unreachable: 0,
+  unavailable: 1_000,
+  failed: Number.POSITIVE_INFINITY,
+  throttled: Number.POSITIVE_INFINITY,
+}
 const PAUSE_MS_MIN = 500
 const PAUSE_MS_MAX = 30_000
 /** The longest pause of a server that responds, though with errors. */
@@ -216,7 +224,8 @@ export class Circuit {
     }
     if (this.#open !== null) this.#stayOpen(ticket, miss, now, counts ? pauseMs : null)
     else if (counts && pauseMs !== null) this.#openFor(miss, now, pauseMs)
-    else if (counts && this.#failures >= FAILURES_TO_OPEN) this.#openFor(miss, now, this.#pauseMs)
+    else if (counts && (this.#failures >= FAILURES_TO_OPEN || now - this.#missedSince! >= GONE_MS[miss]))
+      this.#openFor(miss, now, this.#pauseMs)
     return counts
   }
 

@@ -329,7 +329,9 @@ export class Lane {
     if (fresh) return fresh
     const again = this.#nextAgain()
     if (again === null) return null
-    const isAvoided = again.run.triesOf(again.position)?.avoid === server
+    const tries = again.run.triesOf(again.position)
+    // A line that has failed would otherwise probe one server after the other, and never come to one that answers.
+    const isAvoided = tries?.avoid === server || (tries?.count.failures ?? 0) > 0
     if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null
     return this.#take(again)
   }

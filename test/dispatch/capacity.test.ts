@@ -79,6 +79,34 @@ test('a lower tier for which a proxy answers is down, as if it could not be reac
   }
 })
 
+test('a connection that cannot be made is enough for one line to go to a higher tier', async () => {
+  await using hosted = await testUpstream()
+  await using plain = await testUpstream()
+  const closed = await testUpstream()
+  await closed.close()
+  const { port } = new URL(plain.base_url)
+  const lower: readonly (readonly string[])[] = [
+    [closed.base_url],
+    ['http://nowhere.invalid/v1'],
+    [closed.base_url, `https://localhost:${port}/v1`],
+  ]
+  for (const urls of lower) {
+    const tier = urls.map((base_url) => `{type: openai, base_url: "${base_url}"}`).join(', ')
+    await using service = await TestService.start(`
+models:
+  - id: m
+    spill: {when_down: 300ms, when_at_risk: false}
+    upstreams: [${tier}, {type: openai, base_url: "${hosted.base_url}", tier: 1}]
+retry: {backoff_min: 600ms, backoff_max: 1s}`)
+    const known = hosted.calls.length
+    const batch = await service.run([line('a')])
+    assert.equal(hosted.calls.length, known + 1)
+    const [answer] = await service.lines(batch.output_file_id)
+    const { attempts } = await service.json<LineRecord>('GET', `/v1/requests/${answer?.id}`)
+    assert.ok(attempts.length <= 2 * urls.length + 1, `${urls}: ${attempts.length} attempts`)
+  }
+})
+
 test('a lower tier that refuses for lack of room is not down', async () => {
   await using hosted = await testUpstream()
   await using local = await testUpstream((call) => {
