@@ -161,10 +161,10 @@ export const MUTANTS: readonly Mutant[] = [
     file: 'src/dispatch/lane.ts',
     find: `    const again = this.#nextAgain()
     if (again === null) return null
-    const isAvoided`,
+    const tries = again.run.triesOf(again.position)`,
     replace: `    const again = null as Entry | null
     if (again === null) return null
-    const isAvoided`,
+    const tries = (again as Entry).run.triesOf((again as Entry).position)`,
   },
   {
     bug: 'deleted result files keep their content',
