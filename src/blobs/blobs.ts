@@ -1,5 +1,6 @@
 // The port of object storage: immutable blobs under keys. A folder (disk/) and an S3-compatible bucket (s3/) implement
 // it; sealed.ts encrypts either. No caller relies on conditional writes or on the order of a listing.
+import { ApiError } from '../domain/errors.ts'
 
 export interface ByteRange {
   /** First byte, inclusive. */
@@ -87,6 +88,11 @@ export async function attempt<T>(doing: string, call: Promise<T>): Promise<T> {
 /** Whether the content itself is wrong, as opposed to a failure of the store. */
 export function isDamaged(error: unknown): error is BlobDamaged | BlobMissing {
   return error instanceof BlobDamaged || error instanceof BlobMissing
+}
+
+/** What a caller is told whose call reads the blob. */
+export function contentDamaged({ key }: BlobDamaged | BlobMissing): ApiError {
+  return new ApiError('content_damaged', `The stored content \`${key}\` is damaged or missing.`)
 }
 
 // What may name a blob. Keys become file paths and bucket keys, so nothing that either reads in a special way

@@ -3,7 +3,7 @@
 // fetched in several: each run reads the object's head, fetches one part, or joins the parts, and queues the next run in
 // the same transaction. So a fetch continues after a crash with the missing part, and large files of several projects
 // take turns. All parts are of the content that the first step found, by its ETag.
-import { isDamaged } from '../blobs/blobs.ts'
+import { contentDamaged, isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { stopReason } from '../domain/batch.ts'
@@ -209,7 +209,7 @@ async function make(
     return await put(deps, task, fetch.file, 'made', pieces)
   } catch (error) {
     if (!isDamaged(error)) throw error
-    throw new ApiError('content_damaged', `The stored content \`${error.key}\` is damaged or missing.`)
+    throw contentDamaged(error)
   } finally {
     cancel()
     unneeded.abort()

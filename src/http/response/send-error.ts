@@ -1,6 +1,6 @@
 // Renders errors. Every error response is sent from here.
 import { errorCodes, type FastifyReply, type FastifyRequest } from 'fastify'
-import { BlobStoreFailed, isDamaged } from '../../blobs/blobs.ts'
+import { BlobStoreFailed, contentDamaged, isDamaged } from '../../blobs/blobs.ts'
 import { ApiError, ERRORS, openaiError } from '../../domain/errors.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull } from '../../store/store.ts'
 import { isMessagesPath, messagesError } from '../../wire/message-batch.ts'
@@ -79,8 +79,7 @@ function apiErrorOf(error: unknown): ApiError | undefined {
     const isFull = error instanceof BlobStoreFailed ? error.isFull : error instanceof DatabaseFull
     return new ApiError('service_unavailable', isFull ? STORES_FULL : undefined, {}, STORE_RETRY_S)
   }
-  if (isDamaged(error))
-    return new ApiError('content_damaged', `The stored content \`${error.key}\` is damaged or missing.`)
+  if (isDamaged(error)) return contentDamaged(error)
   if (!(error instanceof Error)) return undefined
   const code: unknown = Reflect.get(error, 'code')
   if (typeof code !== 'string') return undefined
