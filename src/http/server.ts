@@ -43,7 +43,6 @@ import {
   JSON_BYTES_MAX,
   readJson,
 } from './request/check-request.ts'
-import { compressAnswer } from './response/compress.ts'
 import { whenClosed } from './response/long-calls.ts'
 import { MethodNotAllowed, responseHeaders, sendError } from './response/send-error.ts'
 import { type Access, type App, RouteTable, type ServiceDependencies } from './route.ts'
@@ -316,9 +315,6 @@ export function buildServer(deps: ServerDependencies): App {
       request.log.error({ err: error }, 'the call could not be recorded')
     }
   }
-
-  // After the record, which keeps answers as they are.
-  app.addHook('onSend', async (request, reply, payload) => compressAnswer(request, reply, payload))
 
   async function addAnonymous(row: AnonymousRequestRow): Promise<void> {
     try {

@@ -31,7 +31,6 @@ import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { hasIdempotencyKey, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
-import { type Encoding, encode, encodingFor } from '../response/compress.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -254,9 +253,6 @@ async function fileWaitingReason(
 /** Not `application/jsonl`: clients that look for "application/json" at its beginning would parse it. */
 const JSONL = 'application/x-ndjson'
 
-/** Less is not worth it. */
-const ENCODED_BYTES_MIN = 1024
-
 export function fileContentRoute(
   app: App,
   { store, sealed, clock, plans, downloads }: RouteDependencies,
@@ -272,9 +268,6 @@ export function fileContentRoute(
     partial: true,
     headers: Type.Object({
       Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
-      'Accept-Encoding': Type.Optional(
-        Type.String({ description: '`zstd` or `gzip` compress the answer.', examples: ['zstd, gzip'] }),
-      ),
       'If-None-Match': maybeText('The `ETag` of a copy that the caller has: 304 if the content is the same.'),
     }),
     errors: ['file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
@@ -284,40 +277,27 @@ export function fileContentRoute(
       const { 'if-range': condition, range: wanted } = request.headers
       if (file.content_blob === null && file.part === null)
         throw new ApiError('file_not_processed', 'The file has not been fetched from its bucket.')
-      // A range is one of the bytes as they are.
-      const isSmall = file.bytes < ENCODED_BYTES_MIN
-      const encoding = wanted !== undefined || isSmall ? null : encodingFor(request)
       const isRendered = request.compat === 'openai' && file.part === 'error'
-      const etag = etagOf(file.id, isRendered ? 'openai' : null)
-      const encodedEtag = encoding === null ? etag : etagOf(file.id, encoding)
-      reply.header('vary', 'accept-encoding')
-      if (isNamed(encodedEtag, request.headers['if-none-match']))
-        return reply.code(304).header('etag', encodedEtag).send()
+      // Lines in OpenAI's form are other bytes than those that are stored.
+      const etag = isRendered ? `"${file.id}-openai"` : `"${file.id}"`
+      if (isNamed(etag, request.headers['if-none-match'])) return reply.code(304).header('etag', etag).send()
       reply.headers({
         'accept-ranges': 'bytes',
         'content-disposition': attachment(file.filename),
-        etag: encodedEtag,
+        etag,
       })
       const asked = condition === undefined || condition === etag ? parseRange(wanted, file.bytes) : null
       if (asked === 'unsatisfiable') return notSatisfiable(reply, file.bytes)
       const range = asked ?? { start: 0, end: file.bytes }
       if (asked)
         reply.code(206).header('content-range', `bytes ${range.start}-${range.end - 1}/${file.bytes}`)
-      reply.type(JSONL)
-      if (encoding === null) reply.header('content-length', range.end - range.start)
-      else reply.header('content-encoding', encoding)
+      reply.type(JSONL).header('content-length', range.end - range.start)
       if (request.method === 'HEAD') return reply.send()
       downloads.take(quotaHolder(request, plans), reply.raw)
       const read = isRendered ? readInOpenAiForm : readContent
-      const content = Readable.from(read({ db: store.read, sealed }, file, range), { objectMode: false })
-      return reply.send(encoding === null ? content : encode(content, encoding))
+      return reply.send(Readable.from(read({ db: store.read, sealed }, file, range), { objectMode: false }))
     },
   })
-}
-
-/** Bytes that are compressed, or in OpenAI's form, are others than those that are stored, so they have a tag of their own. */
-function etagOf(file_id: string, form: Encoding | 'openai' | null): string {
-  return form === null ? `"${file_id}"` : `"${file_id}-${form}"`
 }
 
 /** Whether `If-None-Match` names this content (RFC 9110 §13.1.2). */
