@@ -14,6 +14,7 @@ import type { FinishRules } from '../lifecycle/batch.ts'
 import {
   ClockSetBack,
   deleteExpiredIdempotencyKeys,
+  deleteOldCalls,
   deleteOldRemoteBatches,
   runMaintenance,
 } from '../maintenance/maintenance.ts'
@@ -98,7 +99,7 @@ export function makeReloadable(
       await deleteOldEvents(store, keptFrom)
       await deleteExpiredIdempotencyKeys(store, clock)
       await deleteOldRemoteBatches(store)
-      await store.maintainHttpRequests(clock.now(), keptFrom)
+      await deleteOldCalls(store, keptFrom)
     }
     if (removed + partialUploads > 0)
       log.info(

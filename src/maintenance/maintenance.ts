@@ -7,7 +7,7 @@ import type { Clock } from '../domain/clock.ts'
 import { mapAhead } from '../domain/project-queue.ts'
 import { removeExpiredFile } from '../lifecycle/remove-file.ts'
 import { forgetBlobs, listPendingDeletion } from '../store/blobs.ts'
-import { forgetIdempotencyKeys } from '../store/calls.ts'
+import { forgetHttpRequests, forgetIdempotencyKeys } from '../store/calls.ts'
 import { wakeParked } from '../store/chunks.ts'
 import { listExpiredFiles } from '../store/files.ts'
 import { forgetRemoteBatches } from '../store/remote-batches.ts'
@@ -74,6 +74,11 @@ export async function deletePendingBlobs(store: Store, sealed: SealedBlobs): Pro
     for await (const _ of mapAhead(keys, DELETES_AT_ONCE, (key) => sealed.delete(key)));
     await store.write((tx) => forgetBlobs(tx, keys))
   }
+}
+
+/** Deletes the records of HTTP calls made before `before` (Unix ms). */
+export async function deleteOldCalls(store: Store, before: number): Promise<void> {
+  await untilFewer(ROWS_AT_ONCE, () => store.write((tx) => forgetHttpRequests(tx, before, ROWS_AT_ONCE)))
 }
 
 /** Removes the answers that were kept for idempotency keys and have expired. */

@@ -1,6 +1,6 @@
 // Brings a database to this program's schema. Each migration creates what schema.ts marks with its number, the same for
-// every database, except that PostgreSQL partitions the records of HTTP calls by month. In a new database the first one
-// creates everything: adding 70 columns one by one takes several times as long.
+// every database. In a new database the first one creates everything: adding 70 columns one by one takes several times
+// as long.
 
 import { isDeepStrictEqual } from 'node:util'
 import { type ColumnDefinitionBuilder, type CreateTableBuilder, type Kysely, sql } from 'kysely'
@@ -66,15 +66,8 @@ const STEPS: Partial<Record<(typeof MIGRATIONS)[number], readonly string[]>> = {
 
 const ROWS_FILLED_AT_ONCE = 1_000
 
-interface MigrationOptions {
-  /** Whether `http_requests` is divided by the month. */
-  partitioned: boolean
-  /** The number of the last migration that is run; all are if it is not given. */
-  last?: number
-}
-
-function migrations(options: MigrationOptions): Record<string, Migration> {
-  const { last = MIGRATIONS.length } = options
+/** `last`: the number of the last one. */
+function migrations(last: number): Record<string, Migration> {
   let isNew = false
   return Object.fromEntries(
     MIGRATIONS.slice(0, last).map((name, i) => [
@@ -85,7 +78,7 @@ function migrations(options: MigrationOptions): Record<string, Migration> {
           isNew = i === 0
           const addedBy = isNew ? { first: 1, last } : { first: i + 1, last: i + 1 }
           for (const [table, columns] of Object.entries<Columns>(TABLES))
-            await bringTable(db, table, columns, addedBy, options)
+            await bringTable(db, table, columns, addedBy)
           for (const [index, made] of Object.entries(INDEXES))
             if (isAdded(made.since, addedBy)) await makeIndex(db, index, made)
           if (isNew) return
@@ -144,7 +137,6 @@ async function bringTable(
   name: string,
   columns: Columns,
   addedBy: Added,
-  { partitioned }: MigrationOptions,
 ): Promise<void> {
   const added = Object.entries(columns).filter(([, { traits }]) => isAdded(traits.since, addedBy))
   if (Object.values(columns).some(({ traits }) => (traits.since ?? 1) < addedBy.first)) {
@@ -161,7 +153,6 @@ async function bringTable(
     made = made.addColumn(column, described.kind, defined(described, column === only))
   if (only === undefined) made = made.addPrimaryKeyConstraint(`${name}_pk`, key)
   if (name === 'deliveries') made = made.addUniqueConstraint('deliveries_once', ['webhook_id', 'event_id'])
-  if (name === 'http_requests' && partitioned) made = made.modifyEnd(sql`PARTITION BY RANGE (id)`)
   await made.execute()
 }
 
@@ -195,9 +186,12 @@ async function migrationsRun(db: Kysely<Schema>): Promise<string[]> {
   }
 }
 
-/** Runs the missing migrations under the database's own migration lock. Throws SchemaMismatch for any other schema. */
-export async function migrate(db: Kysely<Schema>, options: MigrationOptions): Promise<void> {
-  const all = migrations(options)
+/**
+ * Runs the missing migrations, up to the number `last`, under the database's own migration lock. Throws SchemaMismatch
+ * for any other schema.
+ */
+export async function migrate(db: Kysely<Schema>, last: number = MIGRATIONS.length): Promise<void> {
+  const all = migrations(last)
   // The migrator first reads the columns of every table, which most starts need not wait for.
   if (isDeepStrictEqual(await migrationsRun(db), Object.keys(all))) return
   const migrator = new Migrator({ db, provider: { getMigrations: async () => all } })

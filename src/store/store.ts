@@ -36,11 +36,6 @@ export interface Store extends AsyncDisposable {
   writeAsyncCommit<T>(change: (tx: Writer) => Promise<T>): Promise<T>
   /** Why the last transaction of this process failed, if its database or the storage of that was the cause. */
   readonly failing: DatabaseFailure | null
-  /**
-   * Deletes the records of HTTP calls made before `keep_from` (Unix ms). PostgreSQL makes the partitions of the next
-   * months and drops a month's partition when all of it is older.
-   */
-  maintainHttpRequests(now: number, keep_from: number): Promise<void>
   /** Problems of the database as a whole, in sentences; reads every page where that is possible. */
   check(): Promise<string[]>
   /** Creates or upgrades the tables; rejects a schema newer than this program. */

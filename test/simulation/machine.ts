@@ -96,7 +96,6 @@ export class Machine {
       write: (change) => this.#write(change),
       writeAsyncCommit: (change) =>
         this.#step(() => observe(this, () => store.writeAsyncCommit(change)), databaseError),
-      maintainHttpRequests: (now, keep_from) => store.maintainHttpRequests(now, keep_from),
       get failing() {
         return store.failing
       },

@@ -26,7 +26,6 @@ import {
   startupFailure,
   withRetries,
 } from './database.ts'
-import { maintainMonths, makeMonths, missingMonth } from './request-months.ts'
 
 /** A restart takes seconds; after that the caller gets an error. */
 const PATIENCE_MS = 10_000
@@ -65,10 +64,10 @@ export function postgresStore({
   const reader = new Kysely<Schema>({ dialect: new PostgresDialect({ pool: readingPool(pool, patience) }) })
   return {
     read: reader,
-    write: (change) => retried(() => transactInMonths(writer, change)),
+    write: (change) => retried(() => transact(writer, change)),
     writeAsyncCommit: (change) =>
       retried(() =>
-        transactInMonths(writer, async (tx) => {
+        transact(writer, async (tx) => {
           await sql`SET LOCAL synchronous_commit = off`.execute(tx)
           return await change(tx)
         }),
@@ -76,7 +75,6 @@ export function postgresStore({
     get failing() {
       return writes.failing
     },
-    maintainHttpRequests: (now, keep_from) => retried(() => maintainMonths(writer, now, keep_from)),
     // The server checks its pages itself as they are read (data_checksums).
     check: async () => [],
     async migrate() {
@@ -104,7 +102,7 @@ export function postgresStore({
         // Processes that start at once may deadlock, or conflict where the role's isolation is serializable.
         await withRetries(
           start,
-          () => upgrade(db, clock.now()),
+          () => upgrade(db),
           (error) => (isConflict(error) ? 'conflict' : null),
         )
       } catch (error) {
@@ -125,9 +123,8 @@ export function postgresStore({
   }
 }
 
-async function upgrade(db: Kysely<Schema>, now: number): Promise<void> {
-  await migrate(db, { partitioned: true })
-  await maintainMonths(db, now, 0)
+async function upgrade(db: Kysely<Schema>): Promise<void> {
+  await migrate(db)
   await db.transaction().execute(async (tx) => {
     await sql`SELECT pg_advisory_xact_lock(${sql.lit(SETTINGS_LOCK)})`.execute(tx)
     await applyTableSettings(tx)
@@ -139,21 +136,6 @@ function migrationWaits(): DatabaseFailure {
   const advice =
     'Its tables are being upgraded, or another process has locked them: look in pg_stat_activity.'
   return new DatabaseFailure('is not up to date yet', advice, undefined)
-}
-
-/** When a row has no partition, makes the partition and repeats the transaction. */
-async function transactInMonths<T>(db: Kysely<Schema>, change: (tx: Writer) => Promise<T>): Promise<T> {
-  const made = new Set<number>()
-  for (;;) {
-    try {
-      return await transact(db, change)
-    } catch (error) {
-      const month = missingMonth(error)
-      if (month === null || made.has(month)) throw error
-      made.add(month)
-      await makeMonths(db, [month])
-    }
-  }
 }
 
 /** One attempt. Throws OutcomeUnknown when the connection broke after the commit had been asked for. */

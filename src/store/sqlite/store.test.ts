@@ -54,7 +54,7 @@ describe('SQLite', () => {
     for (let last = 1; last < rows.length; last++) {
       await using old = await emptySqlite()
       const store = old.open()
-      await store.write((tx) => migrate(tx, { partitioned: false, last }))
+      await store.write((tx) => migrate(tx, last))
       await store.migrate()
       assert.deepEqual(await schemaOf(store), schema, `from ${last} migrations`)
     }

@@ -19,10 +19,9 @@ import {
 import { makeFolder } from '../../blobs/folders.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
 import { Slots } from '../../domain/project-queue.ts'
-import { forgetHttpRequests } from '../calls.ts'
 import { migrate } from '../migrate.ts'
 import type { Schema } from '../schema.ts'
-import { DatabaseFailure, type Store, untilFewer, Writes } from '../store.ts'
+import { DatabaseFailure, type Store, Writes } from '../store.ts'
 import {
   asRejected,
   type CommitSettings,
@@ -37,8 +36,6 @@ import {
 const SQLITE_BUSY = 5
 const ASYNC_RETRY_MS = 10_000
 const ASYNC_WAIT_MS_MAX = 8
-/** Deleted in one transaction. */
-const REQUESTS_AT_ONCE = 1_000
 
 interface SqliteOptions {
   /** A file, made with its folder if it does not exist. */
@@ -67,14 +64,7 @@ export function sqliteStore({ path, leaseNow = Date.now }: SqliteOptions): Store
       return writes.failing
     },
     check: () => checkDatabase(reader),
-    migrate: () => migrate(writer, { partitioned: false }),
-    async maintainHttpRequests(_now, keep_from) {
-      await untilFewer(REQUESTS_AT_ONCE, () =>
-        turns.run(() =>
-          writer.transaction().execute((tx) => forgetHttpRequests(tx, keep_from, REQUESTS_AT_ONCE)),
-        ),
-      )
-    },
+    migrate: () => migrate(writer),
     async close() {
       await asyncWriter.destroy()
       await reader.destroy()
