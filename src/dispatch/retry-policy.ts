@@ -59,8 +59,10 @@ export function countMiss(
     return
   }
   tries.failures++
-  // A server that has answered since then was available in between.
-  if (tries.firstFailureAt === null || answeredAt > tries.firstFailureAt) tries.firstFailureAt = now
+  // A server that has answered since then was available in between, unless it is this service that it refuses: a batch API
+  // takes batches that it refuses later.
+  const wasThere = answeredAt > (tries.firstFailureAt ?? now) && !result.refusesService
+  if (tries.firstFailureAt === null || wasThere) tries.firstFailureAt = now
 }
 
 /** Whether the line fails now. `tries` counts this miss already; `windowMs`: the batch's completion window. */

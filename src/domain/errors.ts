@@ -405,6 +405,8 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS
 
+export const ERROR_CODES = Object.keys(ERRORS).filter(isErrorCode)
+
 export function isErrorCode(code: unknown): code is ErrorCode {
   return typeof code === 'string' && Object.hasOwn(ERRORS, code)
 }

@@ -1,7 +1,7 @@
 // Makes the small shapes of which requests and answers consist, and the envelopes of lists and errors. A shape of a set of
 // names, or of text or null, has the type of its values; `description` is its text in the API reference.
 import { type Static, type TProperties, type TSchema, Type } from 'typebox'
-import { ERROR_TYPES, ERRORS, type ErrorCode } from '../domain/errors.ts'
+import { ERROR_CODES, ERROR_TYPES, type ErrorCode, openaiError } from '../domain/errors.ts'
 
 /** An object that the reference tells by its own name, with an example of it. */
 export function object<T extends TProperties>(title: string, properties: T, example?: object) {
@@ -127,7 +127,7 @@ export const ErrorEnvelope = object('Error', {
     type: oneOf(ERROR_TYPES),
     code: Type.Unsafe<ErrorCode>({
       type: 'string',
-      enum: Object.keys(ERRORS),
+      enum: [...new Set(ERROR_CODES.flatMap((code) => [code, openaiError(code).code]))],
       description: 'What to branch on.',
     }),
     message: text('For people; may change.'),

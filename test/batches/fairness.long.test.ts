@@ -15,7 +15,7 @@ const PLACES = 4
 function config(base_url: string): string {
   return `
 models:
-  - {id: m, upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s, concurrency_max: ${PLACES}}]}
+  - {id: m, upstreams: [{type: openai, base_url: "${base_url}", timeout: 60s, concurrency_max: ${PLACES}}]}
 retry: {attempts_max: 3, backoff_min: 5ms, backoff_max: 20ms, outage_patience: 0ms}
 worker: {flush_interval: 20ms, lease: 5s}`
 }

@@ -111,7 +111,7 @@ test('an invalid request gets an error with the expected and the actual value', 
     [
       { endpoint: '/v1/moderations' },
       'endpoint',
-      `\`endpoint\` must be one of ${ENDPOINT_PATHS.map((path) => JSON.stringify(path)).join(', ')}, not "/v1/moderations".`,
+      `\`endpoint\` must be one of ${[...ENDPOINT_PATHS, 'mixed'].map((path) => JSON.stringify(path)).join(', ')}, not "/v1/moderations".`,
     ],
     [{ completion_window: 'soon' }, 'completion_window', '`completion_window` must be "24h".'],
     [
