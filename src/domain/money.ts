@@ -1,6 +1,7 @@
 // Money is integer nano-dollars (1 USD = 10^9), so sums are exact in any order. A price is integer
 // pico-dollars per token (1 USD per million tokens = 10^6), so that prices with six decimals stay exact,
 // and each line is rounded once, half up, to a whole nano-dollar.
+import { recordOf } from './json-record.ts'
 import type { LimitMetric } from './limit.ts'
 
 export const NANOS_PER_USD = 1_000_000_000
@@ -31,22 +32,20 @@ interface PriceStep extends Rates {
 
 export const FREE: Price = { input_picos: 0, output_picos: 0 }
 
+/** Tokens of a prompt: taken from the server's cache, written to it, and of those the ones that it keeps for an hour. */
+export const PROMPT_PARTS = ['cached_tokens', 'cache_write_tokens', 'cache_write_1h_tokens'] as const
+/** Tokens of a completion: those that the model thought with. */
+export const COMPLETION_PARTS = ['reasoning_tokens'] as const
+export const TOKEN_PARTS = [...PROMPT_PARTS, ...COMPLETION_PARTS] as const
+const TOKEN_COUNTS = ['prompt_tokens', 'completion_tokens', 'total_tokens', ...TOKEN_PARTS] as const
+
+/** Parts of a usage; absent: none. */
+export type TokenParts = Partial<Record<(typeof TOKEN_PARTS)[number], number | undefined>>
+
 export interface TokenUsage extends TokenParts {
   prompt_tokens: number
   completion_tokens: number
   total_tokens: number
-}
-
-/** Parts of a usage; absent: none. */
-export interface TokenParts {
-  /** Of the prompt, those that the server took from its cache. */
-  cached_tokens?: number | undefined
-  /** Of the prompt, those that the server wrote to its cache. */
-  cache_write_tokens?: number | undefined
-  /** Of `cache_write_tokens`, those that it keeps for an hour. */
-  cache_write_1h_tokens?: number | undefined
-  /** Of the completion, those that the model thought with. */
-  reasoning_tokens?: number | undefined
 }
 
 /** Each part that there is, no more than the tokens that it is a part of. */
@@ -68,15 +67,7 @@ export function partsWithin(
 export const NO_TOKENS: TokenUsage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 }
 
 export function addTokens(a: TokenUsage, b: TokenUsage): TokenUsage {
-  return {
-    prompt_tokens: sumOf(a.prompt_tokens, b.prompt_tokens),
-    completion_tokens: sumOf(a.completion_tokens, b.completion_tokens),
-    total_tokens: sumOf(a.total_tokens, b.total_tokens),
-    cached_tokens: sumOf(a.cached_tokens ?? 0, b.cached_tokens ?? 0),
-    cache_write_tokens: sumOf(a.cache_write_tokens ?? 0, b.cache_write_tokens ?? 0),
-    cache_write_1h_tokens: sumOf(a.cache_write_1h_tokens ?? 0, b.cache_write_1h_tokens ?? 0),
-    reasoning_tokens: sumOf(a.reasoning_tokens ?? 0, b.reasoning_tokens ?? 0),
-  }
+  return recordOf(TOKEN_COUNTS, (name) => sumOf(a[name] ?? 0, b[name] ?? 0))
 }
 
 /** USD per million tokens (as configured) to pico-dollars per token; throws a RangeError when the number is not a price. */

@@ -5,7 +5,9 @@
 import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { newId } from '../domain/ids.ts'
+import { recordOf } from '../domain/json-record.ts'
 import { thresholdsMet } from '../domain/limit.ts'
+import { DAY_SUMS } from '../domain/line-sums.ts'
 import { addInPlace, addSpend, isZero, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
 import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
 import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
@@ -77,9 +79,7 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
       ...{ project_id, entity: entity ?? '', day, model: model ?? '' },
       entity_type: entityType(entity ?? '') ?? '',
     }),
-    ({ succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos }) => ({
-      ...{ succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos },
-    }),
+    (tally) => recordOf(DAY_SUMS, (name) => tally[name]),
   )
 }
 

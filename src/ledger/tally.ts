@@ -2,12 +2,11 @@
 // thousand lines become one group.
 
 import { recordOf } from '../domain/json-record.ts'
-import type { TokenUsage } from '../domain/money.ts'
+import { LINE_SUM_NAMES, LINE_SUMS, type LineSumName, type SummedLine } from '../domain/line-sums.ts'
 import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
 
 /** The facts of a finished line that the ledger needs. */
-export interface EndedLine {
-  part: 'output' | 'error'
+export interface EndedLine extends SummedLine {
   /**
    * The UTC day to which the line is charged: the one under whose limits it was reserved, or else the one on which it
    * ended. A clock that is set, in either direction, therefore moves no charge into a window that was not checked.
@@ -15,34 +14,17 @@ export interface EndedLine {
   day: number
   model: string | null
   entity: string | null
-  /** Null for a line without a result. */
-  usage: TokenUsage | null
-  cost_nanos: number
   projected: Spend
   /** Whether that is part of its chunk's reservation. */
   isReserved: boolean
-  /** Of a line that shares an identical line's answer: what its own would have cost; null for all others. */
-  saved_nanos: number | null
-  /** Whether it failed without having been sent. */
-  isNotRun?: boolean
 }
 
-const COUNTED = [
-  ...['succeeded', 'failed', 'prompt_tokens', 'completion_tokens', 'total_tokens', 'cost_nanos'],
-  ...['cached_tokens', 'reasoning_tokens'],
-  // Of the failed lines.
-  'not_run',
-  // Lines that share the answer of an identical line, and what their own answers would have cost.
-  ...['shared_lines', 'saved_nanos'],
-] as const
+export type LineSums = Record<LineSumName, number>
 
-/** What is counted of finished lines. */
-export type LineSums = Record<(typeof COUNTED)[number], number>
-
-export const NO_LINES: Readonly<LineSums> = recordOf(COUNTED, () => 0)
+export const NO_LINES: Readonly<LineSums> = recordOf(LINE_SUM_NAMES, () => 0)
 
 export function addSums(a: LineSums, b: LineSums): LineSums {
-  return recordOf(COUNTED, (name) => sumOf(a[name], b[name]))
+  return recordOf(LINE_SUM_NAMES, (name) => sumOf(a[name], b[name]))
 }
 
 /** Lines that share day, entity and model. */
@@ -97,26 +79,14 @@ export function reversed(tally: Tally): Tally {
   const { cost_nanos, tokens } = tally.projected
   return {
     ...tally,
-    ...recordOf(COUNTED, (name) => -tally[name]),
+    ...recordOf(LINE_SUM_NAMES, (name) => -tally[name]),
     projected: { cost_nanos: -cost_nanos, tokens: -tokens },
     reserved: { ...NO_SPEND },
   }
 }
 
 function add(sums: Tally, line: EndedLine): void {
-  if (line.part === 'output') sums.succeeded++
-  else sums.failed++
-  if (line.isNotRun) sums.not_run++
-  sums.prompt_tokens = sumOf(sums.prompt_tokens, line.usage?.prompt_tokens ?? 0)
-  sums.completion_tokens = sumOf(sums.completion_tokens, line.usage?.completion_tokens ?? 0)
-  sums.total_tokens = sumOf(sums.total_tokens, line.usage?.total_tokens ?? 0)
-  sums.cached_tokens = sumOf(sums.cached_tokens, line.usage?.cached_tokens ?? 0)
-  sums.reasoning_tokens = sumOf(sums.reasoning_tokens, line.usage?.reasoning_tokens ?? 0)
-  sums.cost_nanos = sumOf(sums.cost_nanos, line.cost_nanos)
-  if (line.saved_nanos !== null) {
-    sums.shared_lines++
-    sums.saved_nanos = sumOf(sums.saved_nanos, line.saved_nanos)
-  }
+  for (const name of LINE_SUM_NAMES) sums[name] = sumOf(sums[name], LINE_SUMS[name].of(line))
   addInPlace(sums.projected, line.projected)
   if (line.isReserved) addInPlace(sums.reserved, line.projected)
 }

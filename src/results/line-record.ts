@@ -4,7 +4,7 @@
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import { LINE_DIGITS } from '../domain/ids.ts'
-import type { TokenUsage } from '../domain/money.ts'
+import { TOKEN_PARTS, type TokenUsage } from '../domain/money.ts'
 import type { CostPlace } from '../jsonl/answer-scan.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
@@ -275,10 +275,6 @@ function writeAttempts(out: ByteWriter, { listed, omitted }: LineAttempts): void
   if (omitted > 0) out.ascii(`,"attempts_omitted":${omitted}`)
 }
 
-const PARTS = [
-  ...['cached_tokens', 'cache_write_tokens', 'cache_write_1h_tokens', 'reasoning_tokens'],
-] as const
-
 function writeUsage(out: ByteWriter, usage: TokenUsage): void {
   out.ascii('{"prompt_tokens":')
   out.count(usage.prompt_tokens)
@@ -286,7 +282,7 @@ function writeUsage(out: ByteWriter, usage: TokenUsage): void {
   out.count(usage.completion_tokens)
   out.ascii(',"total_tokens":')
   out.count(usage.total_tokens)
-  for (const part of PARTS) {
+  for (const part of TOKEN_PARTS) {
     const count = usage[part]
     if (count) out.ascii(`,"${part}":${count}`)
   }

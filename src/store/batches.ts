@@ -10,6 +10,7 @@ import {
 } from '../domain/batch.ts'
 import { firstIdAt } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
+import { BATCH_SUMS } from '../domain/line-sums.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { cursorAt, cursorId, type Listed, listed, type Page } from './page.ts'
@@ -187,9 +188,9 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
 
 /** What commits count of a batch. */
 const COUNTED = [
-  ...['completed', 'failed', 'not_run', 'cost_nanos', 'prompt_tokens', 'completion_tokens', 'total_tokens'],
-  ...['cached_tokens', 'reasoning_tokens', 'shared_lines', 'saved_nanos', 'expired_lines'],
-  ...['chunks_sealed', 'output_bytes', 'output_lines', 'error_bytes', 'error_lines'],
+  ...BATCH_SUMS,
+  ...['completed', 'expired_lines', 'chunks_sealed'],
+  ...['output_bytes', 'output_lines', 'error_bytes', 'error_lines'],
 ] as const
 
 /** What one commit adds to a batch. `at`: when its lines ended (Unix ms), for the batch's rate. */

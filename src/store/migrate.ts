@@ -45,6 +45,7 @@ const MIGRATIONS = [
   'usage-not-run',
   'batch-speeds',
   'open-inputs',
+  'usage-parts',
 ] as const
 
 /** What a migration does after it has added what schema.ts says. */

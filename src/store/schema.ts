@@ -7,7 +7,9 @@ import type { BatchStatus, DedupeMode, RemoteBatchState } from '../domain/batch.
 import type { BatchEndpoint } from '../domain/endpoint.ts'
 import type { EventType } from '../domain/event.ts'
 import type { FilePurpose, FileStatus, UploadStatus } from '../domain/file.ts'
+import { recordOf } from '../domain/json-record.ts'
 import type { LimitAction, LimitMetric, LimitScope, LimitWindow } from '../domain/limit.ts'
+import { BATCH_SUMS, DAY_SUMS, LINE_SUMS } from '../domain/line-sums.ts'
 
 // The words that describe columns.
 
@@ -158,12 +160,10 @@ export const TABLES = {
     language: text().optional(),
     total: whole(),
     completed: counter(),
-    failed: counter(),
-    cost_nanos: counter(),
+    ...recordOf(BATCH_SUMS, (name) => counter().since(LINE_SUMS[name].batches)),
     /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
     expired_lines: counter(),
-    /** Failed lines that were never sent, and the other failed ones. */
-    not_run: counter().since(20),
+    /** Failed lines without those that were never sent. */
     run_failed: counter().since(20),
     chunk_count: counter(),
     chunks_sealed: counter(),
@@ -202,9 +202,6 @@ export const TABLES = {
     prompt_tokens: whole().optional().since(5),
     completion_tokens: whole().optional().since(5),
     total_tokens: whole().optional().since(5),
-    /** Of those tokens, as servers report it. */
-    cached_tokens: counter().since(9),
-    reasoning_tokens: counter().since(9),
     /** Of a failed batch: JSON array of what is wrong with its first lines; of an expired one, what these waited for. */
     errors: text().optional().since(5),
     /** No line is sent before (Unix ms). */
@@ -224,9 +221,6 @@ export const TABLES = {
     output_url_error: text().optional().since(21),
     /** When it was deleted as a message batch. */
     deleted_at: whole().optional().since(23),
-    /** Lines that share the answer of an identical line, and what their own answers would have cost. */
-    shared_lines: integer().or(0).since(17),
-    saved_nanos: counter().since(17),
     /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
     unshared_lines: integer().or(0).since(17),
     /** JSON of Reask: which answers are asked for again; null: none. */
@@ -439,14 +433,7 @@ export const TABLES = {
     model: text().key(),
     /** Of the entity; empty when it has none. */
     entity_type: text(),
-    succeeded: whole(),
-    failed: whole(),
-    /** Of the failed ones: never sent. Those of earlier versions are not counted. */
-    not_run: counter().since(25),
-    prompt_tokens: whole(),
-    completion_tokens: whole(),
-    total_tokens: whole(),
-    cost_nanos: whole(),
+    ...recordOf(DAY_SUMS, (name) => counter().since(LINE_SUMS[name].usage_days)),
   }),
   /** The same, summed over all entities: what a limit on the project reads. */
   project_days: tableSince(2, {

@@ -3,6 +3,7 @@
 import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
+import { DAY_SUMS, type SumOf } from '../domain/line-sums.ts'
 import { type Spend, sumOf } from '../domain/money.ts'
 import type { PromptStatistics } from '../domain/tokens.ts'
 import { pagesOf } from './page.ts'
@@ -12,7 +13,7 @@ import type { Reader, Writer } from './store.ts'
 
 /** Adds to the counters; `rows` hold each key once. */
 export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promise<void> {
-  await addRows(tx, 'usage_days', rows, SUMMED)
+  await addRows(tx, 'usage_days', rows, DAY_SUMS)
 }
 
 /**
@@ -70,17 +71,7 @@ export interface UsageFilter {
   to_day?: number
 }
 
-export type UsageSums = Pick<UsageDayRow, (typeof SUMMED)[number]>
-
-const SUMMED = [
-  'succeeded',
-  'failed',
-  'not_run',
-  'prompt_tokens',
-  'completion_tokens',
-  'total_tokens',
-  'cost_nanos',
-] as const
+export type UsageSums = Record<SumOf<'usage_days'>, number>
 
 /** In the order of the primary key: groups that begin with the entity are complete when the next one begins. */
 export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model'] as const
@@ -131,7 +122,7 @@ export async function* listUsage(
 
 export function addUsageSums<T extends UsageSums>(sums: UsageSums | undefined, group: T): T {
   if (!sums) return group
-  return { ...group, ...Object.fromEntries(SUMMED.map((name) => [name, sumOf(sums[name], group[name])])) }
+  return { ...group, ...Object.fromEntries(DAY_SUMS.map((name) => [name, sumOf(sums[name], group[name])])) }
 }
 
 function inOrder(a: UsageGroupRow, b: UsageGroupRow, by: readonly UsageColumn[]): number {
@@ -161,7 +152,7 @@ async function sumPiece(
   end?: PieceEnd,
 ): Promise<UsageGroupRow[]> {
   const { entity_type, from_day, to_day } = filter
-  let query = pieceOf(db, filter, after, end).select(SUMMED.map((name) => exactSum(name).as(name)))
+  let query = pieceOf(db, filter, after, end).select(DAY_SUMS.map((name) => exactSum(name).as(name)))
   if (entity_type !== undefined) query = query.where('entity_type', '=', entity_type)
   if (from_day !== undefined) query = query.where('day', '>=', from_day)
   if (to_day !== undefined) query = query.where('day', '<', to_day)

@@ -8,6 +8,8 @@ import {
   type EndpointPath,
   MIXED,
 } from '../domain/endpoint.ts'
+import { recordOf } from '../domain/json-record.ts'
+import { COMPLETION_PARTS, PROMPT_PARTS } from '../domain/money.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
 import {
@@ -79,9 +81,9 @@ const BatchErrors = Type.Object({ object: Type.Literal('list'), data: Type.Array
 
 const BatchUsage = object('BatchUsage', {
   input_tokens: Count,
-  input_tokens_details: Type.Object({ cached_tokens: Count }),
+  input_tokens_details: Type.Object(recordOf(PROMPT_PARTS, () => Count)),
   output_tokens: Count,
-  output_tokens_details: Type.Object({ reasoning_tokens: Count }),
+  output_tokens_details: Type.Object(recordOf(COMPLETION_PARTS, () => Count)),
   total_tokens: Count,
 })
 

@@ -1,23 +1,25 @@
 // Describes usage and its cost as the API shows them.
 import { type Static, Type } from 'typebox'
+import { recordOf } from '../domain/json-record.ts'
+import { DAY_SUMS, LINE_SUMS, type LineSum, type SumOf } from '../domain/line-sums.ts'
 import { amount, arrayOf, count, flag, maybeText, object, orNull, timestamp } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
-const Count = count()
 const TextOrNull = orNull(Type.String())
+
+/** The sums that are shown as they are. */
+export const USAGE_COUNTS = DAY_SUMS.filter(
+  (name): name is Exclude<SumOf<'usage_days'>, 'cost_nanos'> => name !== 'cost_nanos',
+)
 
 /** Of the report, and of each of its groups. */
 export const USAGE_TOTALS = {
   lines: count('Lines that ended.'),
-  succeeded: count('With a result; only these cost anything.'),
-  failed: Count,
-  not_run: count(
-    'Of the failed lines, those that were never sent: they ended with their batch, or at a limit.',
-  ),
-  prompt_tokens: Count,
-  completion_tokens: Count,
-  total_tokens: Count,
+  ...recordOf(USAGE_COUNTS, (name) => {
+    const { text }: LineSum = LINE_SUMS[name]
+    return count(text)
+  }),
   cost_usd: amount(),
 }
 

@@ -43,7 +43,7 @@ test('a strict client sees IDs, nulls, times and usage as OpenAI has them', asyn
   assert.equal(done.status, 'completed')
   assert.deepEqual(done.usage, {
     input_tokens: 20,
-    input_tokens_details: { cached_tokens: 0 },
+    input_tokens_details: { cached_tokens: 0, cache_write_tokens: 0, cache_write_1h_tokens: 0 },
     output_tokens: 10,
     output_tokens_details: { reasoning_tokens: 0 },
     total_tokens: 30,

@@ -10,6 +10,8 @@ import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
 import { dayOf, startOfHour } from '../../src/domain/days.ts'
 import { newId } from '../../src/domain/ids.ts'
+import { recordOf } from '../../src/domain/json-record.ts'
+import { DAY_SUMS } from '../../src/domain/line-sums.ts'
 import { freePort } from '../../src/engines/engine-access.ts'
 import { addUsage } from '../../src/store/usage.ts'
 import { openSession, setWorkerReport } from '../../src/store/workers.ts'
@@ -1543,13 +1545,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     t.after(() =>
       store.write((tx) => tx.deleteFrom('usage_days').where('project_id', '=', project_id).execute()),
     )
-    const counts = { succeeded: 1, failed: 0, not_run: 0, cost_nanos: 1 }
-    const tokens = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }
+    const counts = { ...recordOf(DAY_SUMS, () => 0), succeeded: 1, cost_nanos: 1 }
     const day = dayOf(store.clock.now())
     for (let first = 0; first <= 10_000; first += 500) {
       const rows = Array.from({ length: 500 }, (_, i) => ({
         ...{ project_id, entity: `user:${first + i}`, entity_type: 'user', day, model: 'm' },
-        ...{ ...counts, ...tokens },
+        ...counts,
       }))
       await store.write((tx) => addUsage(tx, rows))
     }

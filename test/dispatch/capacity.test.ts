@@ -1,6 +1,7 @@
 // Tiers of upstreams and what they cost, opening hours, batches that start later, and pauses.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { TOKEN_PARTS } from '../../src/domain/money.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -150,7 +151,7 @@ test('prompt tokens from the cache of a server cost what the configuration says,
   assert.equal(batch.cost_usd, (100 * 0.1 + 900 * 0.01 + 50 * 0.4) / 1e6)
   assert.deepEqual(batch.usage, {
     input_tokens: 1000,
-    input_tokens_details: { cached_tokens: 900 },
+    input_tokens_details: { cached_tokens: 900, cache_write_tokens: 0, cache_write_1h_tokens: 0 },
     output_tokens: 50,
     output_tokens_details: { reasoning_tokens: 40 },
     total_tokens: 1050,
@@ -196,8 +197,16 @@ test('what a server writes to its cache, and long prompts, cost what the configu
     const [answer] = await service.lines(batch.output_file_id)
     const record = await service.json<LineRecord>('GET', `/v1/requests/${answer?.id}`)
     const { cached_tokens, cache_write_tokens, cache_write_1h_tokens } = record.usage
-    assert.deepEqual([cached_tokens, cache_write_tokens, cache_write_1h_tokens], [100, 50, 20])
+    const told = { cached_tokens: 100, cache_write_tokens: 50, cache_write_1h_tokens: 20 }
+    assert.deepEqual({ cached_tokens, cache_write_tokens, cache_write_1h_tokens }, told)
+    assert.deepEqual(Object(batch.usage).input_tokens_details, told)
   }
+  const sums = await service.json<Record<string, number>>('GET', '/v1/usage/entities')
+  assert.deepEqual(
+    TOKEN_PARTS.map((name) => sums[name]),
+    [200, 100, 40, 0],
+    'what the service bills by entity has the tokens that have a price of their own',
+  )
   const parts = (input: number, write: number): number =>
     (850 * input + 100 * 0.1 + 30 * write + 20 * 2 + 10 * 4) / 1e6
   assert.deepEqual(costs, { short: parts(1, 1.25), long: (851 * 10 + 10 + 30 * 12.5 + 40 + 40) / 1e6 })

@@ -5,7 +5,8 @@ import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe }
 import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { usd, usdLiteral } from '../../domain/money.ts'
+import { recordOf } from '../../domain/json-record.ts'
+import { COMPLETION_PARTS, PROMPT_PARTS, usd, usdLiteral } from '../../domain/money.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
 import { requestExport } from '../../results/export.ts'
@@ -296,13 +297,13 @@ function modelOf({ models }: BatchRow): string | undefined {
 }
 
 function showUsage(batch: BatchRow): BatchObject['usage'] {
-  const { prompt_tokens, completion_tokens, total_tokens, cached_tokens, reasoning_tokens } = batch
+  const { prompt_tokens, completion_tokens, total_tokens } = batch
   if (prompt_tokens === null || completion_tokens === null || total_tokens === null) return undefined
   return {
     input_tokens: prompt_tokens,
-    input_tokens_details: { cached_tokens },
+    input_tokens_details: recordOf(PROMPT_PARTS, (name) => batch[name]),
     output_tokens: completion_tokens,
-    output_tokens_details: { reasoning_tokens },
+    output_tokens_details: recordOf(COMPLETION_PARTS, (name) => batch[name]),
     total_tokens,
   }
 }

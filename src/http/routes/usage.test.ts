@@ -3,6 +3,9 @@ import { test } from 'node:test'
 import { object, type TestServer, testServer } from '../../../test/support/test-server.ts'
 import { parseDay } from '../../domain/days.ts'
 import { entityType } from '../../domain/entity.ts'
+import { recordOf } from '../../domain/json-record.ts'
+import { DAY_SUMS } from '../../domain/line-sums.ts'
+import { TOKEN_PARTS } from '../../domain/money.ts'
 import type { UsageDayRow } from '../../store/schema.ts'
 import { addUsage } from '../../store/usage.ts'
 
@@ -13,9 +16,9 @@ function row(project_id: string, entity: string, day: string, more: Partial<Usag
     day: parseDay(day) ?? 0,
     model: 'm',
     entity_type: entityType(entity) ?? '',
+    ...recordOf(DAY_SUMS, () => 0),
     succeeded: 2,
     failed: 1,
-    not_run: 0,
     prompt_tokens: 20,
     completion_tokens: 10,
     total_tokens: 30,
@@ -58,6 +61,7 @@ test('without groups, usage is one object with the totals of the project', async
     prompt_tokens: 100,
     completion_tokens: 50,
     total_tokens: 150,
+    ...recordOf(TOKEN_PARTS, () => 0),
     cost_usd: 1.000000029,
   })
 })
@@ -150,10 +154,10 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
   const rows = csv.text.split('\r\n')
   assert.equal(
     rows[0],
-    'entity,day,lines,succeeded,failed,not_run,prompt_tokens,completion_tokens,total_tokens,cost_usd',
+    'entity,day,lines,succeeded,failed,not_run,prompt_tokens,completion_tokens,total_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,reasoning_tokens,cost_usd',
   )
   assert.equal(rows.filter((one) => one.startsWith('user:')).length, many.length)
-  const sums = '2026-11-01,3,2,1,0,20,10,30,0.000000007'
+  const sums = '2026-11-01,3,2,1,0,20,10,30,0,0,0,0,0.000000007'
   for (const cell of [`'=1+1`, `'+1`, `-1`, `'@x`, '"\'\tx"', '"""q"",r"', '"a\nb"'])
     assert.ok(csv.text.includes(`\r\n${cell},${sums}\r\n`), cell)
   const total = await server.call('GET', '/v1/usage/entities?format=csv')

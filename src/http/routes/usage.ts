@@ -6,6 +6,8 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { invalidParam } from '../../domain/errors.ts'
 import { reducedSpans } from '../../domain/hours.ts'
+import { recordOf } from '../../domain/json-record.ts'
+import { DAY_SUMS } from '../../domain/line-sums.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
 import { readHours } from '../../results/batch-statistics.ts'
 import {
@@ -21,7 +23,7 @@ import {
 import { listLiveWorkers } from '../../store/workers.ts'
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
 import { between, maybeText } from '../../wire/shape.ts'
-import { USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
+import { USAGE_COUNTS, USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 
@@ -182,15 +184,7 @@ function columns(group_by: string | undefined): UsageColumn[] {
   return USAGE_COLUMNS.filter((column) => names.includes(column))
 }
 
-const NO_USAGE: UsageSums = {
-  succeeded: 0,
-  failed: 0,
-  not_run: 0,
-  prompt_tokens: 0,
-  completion_tokens: 0,
-  total_tokens: 0,
-  cost_nanos: 0,
-}
+const NO_USAGE: UsageSums = recordOf(DAY_SUMS, () => 0)
 
 /** A usage report as the API shows it. */
 function showUsage(
@@ -211,17 +205,8 @@ function showUsage(
 }
 
 function totals(sums: UsageSums): Record<keyof typeof USAGE_TOTALS, number> {
-  const { succeeded, failed, not_run, prompt_tokens, completion_tokens, total_tokens, cost_nanos } = sums
-  return {
-    lines: succeeded + failed,
-    succeeded,
-    failed,
-    not_run,
-    prompt_tokens,
-    completion_tokens,
-    total_tokens,
-    cost_usd: usd(cost_nanos),
-  }
+  const counts = recordOf(USAGE_COUNTS, (name) => sums[name])
+  return { lines: sums.succeeded + sums.failed, ...counts, cost_usd: usd(sums.cost_nanos) }
 }
 
 function names(row: UsageGroupRow, by: readonly UsageColumn[]): Record<string, string | null> {

@@ -1,0 +1,91 @@
+// The sums over finished lines, one row for each: those that a batch keeps, and those that a day keeps of each entity and
+// model. Columns of the database (store/schema.ts), the ledger, the API and its documentation come from this table.
+import type { TokenUsage } from './money.ts'
+
+/** The facts of a finished line that are summed. */
+export interface SummedLine {
+  part: 'output' | 'error'
+  /** Null for a line without a result. */
+  usage: TokenUsage | null
+  cost_nanos: number
+  /** Of a line that shares an identical line's answer: what its own would have cost; null for all others. */
+  saved_nanos: number | null
+  /** Whether it failed without having been sent. */
+  isNotRun?: boolean
+}
+
+export interface LineSum {
+  /** What a line adds. */
+  of: (line: SummedLine) => number
+  /** The tables that keep the sum in a column of its name, with the number of the migration that adds the column. */
+  batches?: number
+  usage_days?: number
+  /** Its description in a usage report. */
+  text?: string
+}
+
+export const LINE_SUMS = {
+  succeeded: {
+    of: ({ part }) => (part === 'output' ? 1 : 0),
+    usage_days: 2,
+    text: 'With a result; only these cost anything.',
+  },
+  failed: { of: ({ part }) => (part === 'error' ? 1 : 0), batches: 1, usage_days: 2 },
+  not_run: {
+    of: ({ isNotRun }) => (isNotRun ? 1 : 0),
+    batches: 20,
+    usage_days: 25,
+    text: 'Of the failed lines, those that were never sent: they ended with their batch, or at a limit.',
+  },
+  prompt_tokens: { of: counted('prompt_tokens'), batches: 5, usage_days: 2 },
+  completion_tokens: { of: counted('completion_tokens'), batches: 5, usage_days: 2 },
+  total_tokens: { of: counted('total_tokens'), batches: 5, usage_days: 2 },
+  cached_tokens: {
+    of: counted('cached_tokens'),
+    batches: 9,
+    usage_days: 28,
+    text: 'Of the prompt tokens, those that servers took from their caches.',
+  },
+  cache_write_tokens: {
+    of: counted('cache_write_tokens'),
+    batches: 28,
+    usage_days: 28,
+    text: 'Of the prompt tokens, those that servers wrote to their caches.',
+  },
+  cache_write_1h_tokens: {
+    of: counted('cache_write_1h_tokens'),
+    batches: 28,
+    usage_days: 28,
+    text: 'Of `cache_write_tokens`, those that servers keep for an hour.',
+  },
+  reasoning_tokens: {
+    of: counted('reasoning_tokens'),
+    batches: 9,
+    usage_days: 28,
+    text: 'Of the completion tokens, those that models thought with.',
+  },
+  cost_nanos: { of: ({ cost_nanos }) => cost_nanos, batches: 1, usage_days: 2 },
+  shared_lines: { of: ({ saved_nanos }) => (saved_nanos === null ? 0 : 1), batches: 17 },
+  saved_nanos: { of: ({ saved_nanos }) => saved_nanos ?? 0, batches: 17 },
+} as const satisfies Record<keyof TokenUsage, LineSum> & Record<string, LineSum>
+
+type LineSums = typeof LINE_SUMS
+export type LineSumName = keyof LineSums
+
+export const LINE_SUM_NAMES = Object.keys(LINE_SUMS) as LineSumName[]
+
+/** The sums that a table keeps. */
+export type SumOf<Table extends 'batches' | 'usage_days'> = {
+  [Name in LineSumName]: LineSums[Name] extends Record<Table, number> ? Name : never
+}[LineSumName]
+
+export const BATCH_SUMS = LINE_SUM_NAMES.filter(
+  (name): name is SumOf<'batches'> => 'batches' in LINE_SUMS[name],
+)
+export const DAY_SUMS = LINE_SUM_NAMES.filter(
+  (name): name is SumOf<'usage_days'> => 'usage_days' in LINE_SUMS[name],
+)
+
+function counted(name: keyof TokenUsage) {
+  return ({ usage }: SummedLine): number => usage?.[name] ?? 0
+}
