@@ -49,6 +49,7 @@ test('numbers, versions, times and public documentation stay as they are', () =>
     'messages.0.content: expected text at 12:30:45',
     'vLLM 0.10.2 cannot do that (line 1:2)',
     'std::runtime_error: failed to parse grammar',
+    "Expected ')' at line 1, 'root ::= (' ^ ''",
     "This model's maximum context length is 8192 tokens",
   ]
   for (const words of shown) assert.equal(withoutAddresses(words), words)

@@ -56,6 +56,7 @@ export function withoutAddresses(words: string): string {
   })
   return HOSTS.reduce((left, pattern) => left.replace(pattern, HIDDEN), text).replace(
     MAYBE_IPV6,
-    (all, address: string) => (isIPv6(address) ? HIDDEN : all),
+    // The address without a digit names no host, and is written in grammars and in C++.
+    (all, address: string) => (isIPv6(address) && address !== '::' ? HIDDEN : all),
   )
 }

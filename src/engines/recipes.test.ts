@@ -7,7 +7,7 @@ const values = { program: '/opt/server', model: '/m/x.gguf', name: 'x', slots: 4
 const EXPECTED: Record<string, string> = {
   'llama.cpp':
     '/opt/server --model /m/x.gguf --alias x --host {socket} --parallel 4 --ctx-size 8192 --metrics --jinja',
-  vllm: '/opt/server serve /m/x.gguf --served-model-name x --uds {socket}',
+  vllm: '/opt/server serve /m/x.gguf --served-model-name x --uds {socket} --enable-prompt-tokens-details',
   sglang:
     '/opt/server serve --model-path /m/x.gguf --served-model-name x --host 127.0.0.1 --port {port} --config {files}/key.yaml',
   ollama: '/opt/server serve',

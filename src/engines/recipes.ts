@@ -58,7 +58,11 @@ export const RECIPES: readonly Recipe[] = [
     name: 'vllm',
     title: 'vLLM',
     variable: 'OFFPEAK_VLLM',
-    command: ['vllm', 'serve', '{model}', '--served-model-name', '{name}', '--uds', '{socket}'],
+    command: [
+      ...['vllm', 'serve', '{model}', '--served-model-name', '{name}', '--uds', '{socket}'],
+      // Its answers say nothing of its prefix cache otherwise.
+      '--enable-prompt-tokens-details',
+    ],
     env: { VLLM_API_KEY: '{api_key}' },
     pass_env: HUGGING_FACE,
     files: {},

@@ -1121,6 +1121,22 @@ rows('a rejected request', [
     422,
     { detail: [{ loc: ['body', 'messages'], msg: 'Field required', type: 'missing' }] },
     'refused upstream_rejected',
+    'messages',
+  ],
+  [
+    'by vLLM 0.32, which names the classes that it tried',
+    400,
+    {
+      error: {
+        message:
+          "2 validation errors:\n  {'type': 'string_type', 'loc': 'body.messages.0.ChatCompletionUserMessageParam.content', 'msg': 'Input should be a valid string', 'input': '5'}",
+        type: 'Bad Request',
+        param: 'body.messages.0.ChatCompletionUserMessageParam.content',
+        code: 400,
+      },
+    },
+    'refused upstream_rejected',
+    'messages[0].content',
   ],
   [
     'of a tool that was not found, which is no model',

@@ -19,7 +19,7 @@ export interface UpstreamError {
   codes: readonly string[]
   /** An HTTP status given inside the body, as some proxies do under a 200. */
   status: number | null
-  /** The parameter that the server blames, of at most PARAM_LENGTH_MAX characters. */
+  /** The parameter that the server blames, as a path within the body, of at most PARAM_LENGTH_MAX characters. */
   param: string | null
   /** Whether the body is JSON: the words of the server itself rather than of a proxy before it. */
   isJson: boolean
@@ -138,8 +138,24 @@ function errorWithin(message: unknown): unknown {
 }
 
 /** Python writes what is no parameter as None. */
-function paramsOf({ param }: Record<string, unknown>): string[] {
-  return textsOf(param).filter((one) => one !== 'None')
+function paramsOf({ param, loc }: Record<string, unknown>): string[] {
+  const params = textsOf(param).filter((one) => one !== 'None')
+  const steps = Array.isArray(loc) && loc[0] === BODY ? loc.slice(0, STEPS_MAX).filter(isStep) : []
+  return [...params, steps.join('.')].map(pathInBody).filter((one) => one !== '')
+}
+
+/** FastAPI's name for the body of a request, where the path of a value begins. */
+const BODY = 'body'
+
+/**
+ * FastAPI, and vLLM with it, name the classes that they tried as well:
+ * `body.messages.0.ChatCompletionUserMessageParam.content` is `messages[0].content`.
+ */
+function pathInBody(param: string): string {
+  const [first, ...steps] = param.split('.')
+  if (first !== BODY) return param
+  const fields = steps.filter((step) => !/^[A-Z]/.test(step))
+  return fields.map((step, i) => (/^\d+$/.test(step) ? `[${step}]` : i === 0 ? step : `.${step}`)).join('')
 }
 
 function textsOf(value: unknown): string[] {
