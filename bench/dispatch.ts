@@ -60,7 +60,7 @@ const [api, ...peaks] = service.peak_mib()
 console.log(`peak memory: API ${api} MiB, worker ${peaks.join(' and ')} MiB`)
 await service.stop()
 
-const line = await lineCosts(bench, upstream, bytes)
+const line = await lineCosts(bench, bytes)
 const isGoal = bytes === 1024
 bench.figure('bytes on the heap per line', line.heapBytes, isGoal ? { atMost: HEAP_BYTES_MAX } : undefined)
 bench.figure('statements per 1,000 lines', line.statements * 1000)

@@ -23,18 +23,24 @@ interface Run {
 const WARM = 20_000
 const RUNS = [10_000, 50_000] as const
 
-/** How long it is measured what a worker without work costs per second: a slow machine has more seconds per line. */
-const IDLE_MS = 3_000
+/** Commits come with full chunks alone: those that come by time are more for each line on a machine that is busy. */
+const BY_CHUNK = 'worker: {flush_interval: 20s, lease: 60s}\n'
+
+/** How long it is measured what passing time costs a worker with open chunks: a slow machine has more of it per line. */
+const STALL_MS = 3_000
+/** Until what was answered before is committed. */
+const SETTLE_MS = 500
 
 /**
  * Per line of `bytes`: two runs that differ in their number of lines, so that what a run costs anyway drops out, as does
  * what passing time costs.
  */
-export async function lineCosts(bench: Bench, base_url: string, bytes: number): Promise<WorkerCounts> {
+export async function lineCosts(bench: Bench, bytes: number): Promise<WorkerCounts> {
+  const upstream = await bench.start('./fast-upstream.ts')
   const file = join(bench.folder, 'counts')
   const preload = fileURLToPath(new URL('./count-process.ts', import.meta.url))
   const env = { NODE_OPTIONS: `--import ${preload}`, COUNTS_FILE: file }
-  const service = await bench.service(modelAt(base_url), { env })
+  const service = await bench.service(modelAt(upstream.first) + BY_CHUNK, { env })
   const [, worker] = familyOf(service.process.pid!)
   const counts = async (): Promise<WorkerCounts> => {
     const path = `${file}-${worker}`
@@ -49,13 +55,26 @@ export async function lineCosts(bench: Bench, base_url: string, bytes: number): 
     await runBatch(service, uploaded)
     return { before, after: await counts(), ms: performance.now() - begun }
   }
+  /** The model server stands still in the middle of a run. */
+  const stall = async (): Promise<Run> => {
+    const { socketWrites } = await counts()
+    const running = run(RUNS[0])
+    while ((await counts()).socketWrites === socketWrites) await setTimeout(10)
+    upstream.process.kill('SIGSTOP')
+    await setTimeout(SETTLE_MS)
+    const before = await counts()
+    const after = await setTimeout(STALL_MS).then(counts)
+    upstream.process.kill('SIGCONT')
+    await running
+    return { before, after, ms: STALL_MS }
+  }
   try {
     await run(WARM)
-    const idle: Run = { before: await counts(), after: await setTimeout(IDLE_MS).then(counts), ms: IDLE_MS }
+    const stalled = await stall()
     const [small, large] = [await run(RUNS[0]), await run(RUNS[1])]
     const of = (name: keyof WorkerCounts): number => {
       const did = ({ before, after }: Run): number => after[name] - before[name]
-      const passing = (did(idle) / idle.ms) * (large.ms - small.ms)
+      const passing = (did(stalled) / stalled.ms) * (large.ms - small.ms)
       return (did(large) - did(small) - passing) / (RUNS[1] - RUNS[0])
     }
     return { heapBytes: of('heapBytes'), statements: of('statements'), socketWrites: of('socketWrites') }

@@ -127,15 +127,22 @@ export function costNanos(
   const { input_picos, output_picos, cached_input_picos = input_picos } = rates
   const { cache_write_picos = input_picos, cache_write_1h_picos = cache_write_picos } = rates
   const { cached_tokens = 0, cache_write_tokens = 0, cache_write_1h_tokens = 0 } = parts
-  const amounts: readonly (readonly [tokens: number, picos: number])[] = [
-    [prompt_tokens - cached_tokens - cache_write_tokens, input_picos],
+  const plain_tokens = prompt_tokens - cached_tokens - cache_write_tokens
+  const picos =
+    plain_tokens * input_picos +
+    cached_tokens * cached_input_picos +
+    (cache_write_tokens - cache_write_1h_tokens) * cache_write_picos +
+    cache_write_1h_tokens * cache_write_1h_picos +
+    completion_tokens * output_picos
+  // Every line comes here: only amounts that are not exact are made of parts.
+  if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
+  const amounts = [
+    [plain_tokens, input_picos],
     [cached_tokens, cached_input_picos],
     [cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
     [cache_write_1h_tokens, cache_write_1h_picos],
     [completion_tokens, output_picos],
-  ]
-  const picos = amounts.reduce((sum, [tokens, rate]) => sum + tokens * rate, 0)
-  if (Number.isSafeInteger(picos)) return Math.floor((picos + PICOS_PER_NANO / 2) / PICOS_PER_NANO)
+  ] as const
   const exact = amounts.reduce((sum, [tokens, rate]) => sum + BigInt(tokens) * BigInt(rate), 0n)
   return Math.min(Number((exact + 500n) / 1000n), Number.MAX_SAFE_INTEGER)
 }

@@ -83,7 +83,8 @@ export class Claimer {
   /** When to look again for waiting entities (Unix ms), and by project the entity that was served last. */
   #entitiesAt = 0
   readonly #lastEntity = new Map<string, string>()
-  /** Whether to look for chunks that go before lines which wait here. */
+  /** Whether to look for chunks of which batch APIs have lines, and for chunks that go before lines which wait here. */
+  #looksForEnded = true
   #looksAhead = true
   /** Leased chunks that are not open yet. */
   readonly #opening = new Set<ChunkRow>()
@@ -105,6 +106,7 @@ export class Claimer {
     this.#foundNothing = false
     this.#othersAt = 0
     this.#entitiesAt = 0
+    this.#looksForEnded = true
     this.#looksAhead = true
     this.#looking.start()
   }
@@ -148,7 +150,9 @@ export class Claimer {
   async #claimEnded(): Promise<boolean> {
     const { store, runs, memoryBytes, onlyBatches } = this.#options
     const only = onlyBatches && [...onlyBatches]
-    if (!chunkSlots(runs(), memoryBytes).mayRead || !(await hasReadyRemote(store.read, only))) return false
+    if (!this.#looksForEnded || !chunkSlots(runs(), memoryBytes).mayRead) return false
+    this.#looksForEnded = await hasReadyRemote(store.read, only)
+    if (!this.#looksForEnded) return false
     const claims = await this.#lease((tx, worker_id) =>
       claimRemote(tx, worker_id, CLAIMS_PER_COMMIT_MAX, only),
     )
