@@ -12,7 +12,7 @@ import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-server.ts'
 import type { S3Config } from './scalars.ts'
-import type { ConfigFile } from './schema.ts'
+import type { ConfigFile, ModelShape } from './schema.ts'
 
 type Unchanged =
   | 'region'
@@ -74,137 +74,64 @@ export interface ModelConfig {
   endpoints_configured: boolean
 }
 
-export type UpstreamConfig = SimUpstream | OpenAiUpstream | BatchApiUpstream
+// A type of upstream is what the file says of it, with its prices, names, paths and secrets resolved.
 
-/** A model server that the worker starts when lines wait for its model. */
-export interface EngineConfig {
-  /** `{port}`, `{socket}`, `{files}`, `{api_key}` and `{model}` are filled in. */
-  command: readonly string[]
-  /** The path that answers 200 once the server takes requests. */
-  ready: string
-  start_timeout_ms: number
-  /** After so many failed starts in a row its lines fail; absent: by the rules for outages. */
-  starts_max?: number
-  idle_timeout_ms: number
-  /** Variables beside those that every engine gets; filled in like the command. */
-  env: Readonly<Record<string, string>>
-  /** Names of variables of the service that it gets, too. */
-  pass_env: readonly string[]
-  /** Texts in the folder `{files}`, by name; filled in like the command. */
-  files: Readonly<Record<string, string>>
-  /** Of the machine, for as long as it runs. */
-  gpus: number
-  memory_bytes: number
-}
+type Written<T> = Extract<ModelShape['upstreams'][number], { type: T }>
+type With<Keys, Resolved> = Omit<Keys, keyof Resolved | `${string}_env`> & Resolved
 
-interface UpstreamBase {
+interface Place {
   /** Unique within its model; free of credentials; shown in audit records, logs and metrics. */
   name: string
-  /** The upper bound of the adaptive concurrency. */
-  concurrency_max: number
-  /** Lines go to the lowest tier that can take them. */
-  tier: number
   /** Null: the model's. */
   price: Price | null
   /** When it may be used; empty: always. */
   hours: readonly HoursWindow[]
 }
 
-interface SimUpstream extends UpstreamBase {
-  type: 'sim'
-  /** Uniformly distributed over [min, max]. */
-  latency_ms: { min: number; max: number }
-  /** The fraction of requests, 0 to 1, in which each fault is simulated; their sum is at most 1. */
-  faults: FaultRates
-  /** Requests in flight beyond which it answers 429; null: unbounded. */
-  capacity: number | null
-  /** Tokens beyond which it refuses a request, like a real server; null: unbounded. */
-  context_window: number | null
-}
-
-/** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
-export type OpenAiUpstream = OpenAiClient & {
-  /** Null: it answers lines alone. */
-  live: LiveConfig | null
-} & (
-    | {
-        /** Without a slash at the end of its path: `http://127.0.0.1:8000/v1`. */
-        base_url: string
-        engine: null
-      }
-    | { base_url: null; engine: EngineConfig }
-  )
-
-/** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export type BatchApiUpstream = OpenAiBatchUpstream | AnthropicBatchUpstream
-
-interface BatchApiClient extends Omit<OpenAiClient, 'type' | 'discover' | 'connections' | GatewayKey> {
-  base_url: string
-  /** Whether its files are left at the batch API. */
-  keep_files: boolean
-  /** How many lines, and how many projected tokens of them, a batch there may have; null: a chunk. */
-  lines_max: number | null
-  tokens_max: number | null
-  /** Origins beside its own that results may be read from: `https://bucket.example`. */
-  results_from: readonly string[]
-}
-
-interface AnthropicBatchUpstream extends BatchApiClient {
-  type: 'anthropic-batch'
-}
-
-interface OpenAiBatchUpstream extends BatchApiClient {
-  type: 'openai-batch'
-  /** What is asked of it, as it spells it. */
-  completion_window: string
-  /** The `purpose` of uploaded files; null: as the batch API has it. */
-  file_purpose: string | null
-  /** Whether lines carry entity, tags and conversation, as another Offpeak reads them. */
-  line_metadata: boolean
-  /** What its webhook requests are signed with; null: it sends none. */
-  webhook_secret: string | null
-}
-
-/** A server with live traffic, which goes before lines. */
-export interface LiveConfig {
-  /** Where it shows its metrics; null: nowhere. */
-  metrics_url: string | null
-  /** How many requests may wait at it. */
-  waiting_max: number
-  /** How much of its KV cache may be in use, 0 to 1. */
-  cache_max: number
-  /** Added to lines; null: nothing is added. */
-  priority: number | null
-}
-
-type GatewayKey = 'priority' | 'fairness_header' | 'service_tier'
-
-interface OpenAiClient extends UpstreamBase {
-  type: 'openai'
+interface Client extends Place {
   /** The value of the variable that `api_key_env` names; null when none is named. */
   api_key: string | null
-  /** Absolute paths; null where not configured. The key's file is read again when it changes. */
-  api_key_file: string | null
-  ca_file: string | null
-  client_cert_file: string | null
-  client_key_file: string | null
   /** The address of the proxy before the server, credentials included; null: none. */
   proxy: string | null
-  /** `dns`: each address of its name is an upstream of its own. */
-  discover: 'dns' | null
-  /** Whether a connection to it serves one project only. */
-  connections: 'per-project' | 'shared'
-  /** Whether lines get a `priority` from their deadline, and whether the lower one is the sooner; null: they get none. */
-  priority: 'deadline' | 'deadline-higher-first' | null
-  /** The header that names the project of a line, in lower case; null: none does. */
-  fairness_header: string | null
-  /** Set in the body of every line; null: it is left as it is. */
-  service_tier: string | null
   /** The server's name for the model. */
   model: string
-  timeout_ms: number
-  headers: Readonly<Record<string, string>>
 }
+
+export type UpstreamConfig = SimUpstream | OpenAiUpstream | BatchApiUpstream
+
+/** Latencies are uniformly distributed. */
+type SimUpstream = With<
+  Written<'sim'>,
+  Place & { latency_ms: { min: number; max: number }; faults: FaultRates }
+>
+
+/** A model server that the worker starts when lines wait for its model. */
+export type EngineConfig = With<
+  NonNullable<Written<'openai'>['engine']>,
+  {
+    command: readonly string[]
+    pass_env: readonly string[]
+    /** After so many failed starts in a row its lines fail; absent: by the rules for outages. */
+    starts_max?: number
+  }
+>
+
+/** A server with live traffic, which goes before lines; `metrics_url` is null where it shows no metrics. */
+export type LiveConfig = With<NonNullable<Written<'openai'>['live']>, { metrics_url: string | null }>
+
+/** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
+export type OpenAiUpstream = With<
+  Written<'openai'>,
+  Client & { live: LiveConfig | null; base_url: string | null; engine: EngineConfig | null }
+> &
+  ({ base_url: string; engine: null } | { base_url: null; engine: EngineConfig })
+
+/** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
+export type BatchApiUpstream =
+  | With<Written<'openai-batch'>, BatchApiClient>
+  | With<Written<'anthropic-batch'>, BatchApiClient>
+
+type BatchApiClient = Client & { results_from: readonly string[] }
 
 /**
  * The files into which the first start of a service writes its first keys: `api-key`, whose answers are in the API's own

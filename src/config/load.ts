@@ -5,8 +5,8 @@ import type { Static } from 'typebox'
 import { systemClock } from '../domain/clock.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import type { Config } from './config.ts'
-import { CONFIG_FILE, MODELS } from './schema.ts'
-import { crossCheck, type ModelShape, toConfig, tracingFromEnv } from './settings.ts'
+import { CONFIG_FILE, MODELS, type ModelShape } from './schema.ts'
+import { crossCheck, toConfig, tracingFromEnv } from './settings.ts'
 import { RULES, type Rules, type Shape } from './shape.ts'
 import {
   ConfigError,

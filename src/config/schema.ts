@@ -757,3 +757,4 @@ export const CONFIG_FILE = checked(KEYS, ({ models, endpoints }, problem) => {
 })
 
 export type ConfigFile = Static<typeof CONFIG_FILE>
+export type ModelShape = NonNullable<ConfigFile['models']>[number]

@@ -16,7 +16,15 @@ import {
   type UpstreamConfig,
 } from './config.ts'
 import { type S3Address, type S3Config, sizeText } from './scalars.ts'
-import { BUILT_IN_PLANS, type ConfigFile, isProxyAddress, MESSAGES, machineOf, metricsUrl } from './schema.ts'
+import {
+  BUILT_IN_PLANS,
+  type ConfigFile,
+  isProxyAddress,
+  MESSAGES,
+  type ModelShape,
+  machineOf,
+  metricsUrl,
+} from './schema.ts'
 import { present } from './sources.ts'
 
 /** `now` in Unix ms; relative paths are taken from `cwd`. */
@@ -104,8 +112,6 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
   }
   return plans
 }
-
-export type ModelShape = NonNullable<ConfigFile['models']>[number]
 
 /** `created`: Unix seconds. */
 export function modelOf(
