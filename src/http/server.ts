@@ -16,10 +16,12 @@ import { defaultWindow } from '../domain/days.ts'
 import { type EndpointPath, endpointPathOf } from '../domain/endpoint.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
+import { isRecord } from '../domain/json-record.ts'
 import { SharedSlots } from '../domain/project-queue.ts'
 import { parseTraceparent, type Span, type Tracing } from '../domain/tracing.ts'
 import { INLINE_BYTES_MAX } from '../intake/inline-lines.ts'
 import { httpMetrics } from '../metrics/metrics-text.ts'
+import { DRY_RUN } from '../store/calls.ts'
 import type { AnonymousRequestRow } from '../store/schema.ts'
 import {
   authenticate,
@@ -305,7 +307,7 @@ export function buildServer(deps: ServerDependencies): App {
         ...ended,
         project_id: caller.project_id,
         key_id: caller.key_id,
-        path: path.slice(0, RECORDED_PATH_LENGTH_MAX),
+        path: `${path}${isDryRun(request) ? DRY_RUN : ''}`.slice(0, RECORDED_PATH_LENGTH_MAX),
         entity: request.entity,
         response: changes && typeof payload === 'string' ? (request.recorded ?? payload) : null,
         traceparent: callerTrace(request),
@@ -399,6 +401,11 @@ function batchOnly(endpoint: EndpointPath, window: string): string {
 
 function pathOf({ originalUrl }: FastifyRequest): string {
   return originalUrl.split('?', 1)[0] ?? ''
+}
+
+/** Such a call changes nothing. */
+function isDryRun({ query }: FastifyRequest): boolean {
+  return isRecord(query) && query.dry_run === 'true'
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

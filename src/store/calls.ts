@@ -7,6 +7,11 @@ import { deleteRows, insertOnce, NOW, selectRows, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
+/** What the recorded path of a call that changes nothing ends with. */
+export const DRY_RUN = '?dry_run=true'
+
+const IS_CHANGE = sql<boolean>`method NOT IN ('GET', 'HEAD') AND path NOT LIKE ${sql.lit(`%${DRY_RUN}`)}`
+
 interface HttpRequestFilter {
   method?: string | undefined
   withoutReads?: true | undefined
@@ -34,7 +39,7 @@ export async function listHttpRequests(
   const within = until === undefined ? calls : calls.where('id', '<', firstIdAt('request', until))
   return await listed(within, 'id', page, [
     method !== undefined && sql<boolean>`method = ${method}`,
-    withoutReads !== undefined && sql<boolean>`method NOT IN ('GET', 'HEAD')`,
+    withoutReads !== undefined && IS_CHANGE,
     key_id !== undefined && sql<boolean>`key_id = ${key_id}`,
     path !== undefined && sql<boolean>`substr(path, 1, ${sql.lit(path.length)}) = ${path}`,
     status !== undefined &&
@@ -42,6 +47,23 @@ export async function listHttpRequests(
         ? sql<boolean>`status / 100 = ${Number(status[0])}`
         : sql<boolean>`status = ${Number(status)}`),
   ])
+}
+
+const CHANGES_MAX = 100
+
+/** The newest calls since then (Unix ms) that may have changed something, the newest first. */
+export async function listChanges(
+  db: Reader,
+  project_id: string,
+  since: number,
+): Promise<Pick<HttpRequestRow, 'id' | 'path'>[]> {
+  return await selectRows(db, 'http_requests', { project_id })
+    .select(['id', 'path'])
+    .where('id', '>=', firstIdAt('request', since))
+    .where(IS_CHANGE)
+    .orderBy('id', 'desc')
+    .limit(CHANGES_MAX)
+    .execute()
 }
 
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */

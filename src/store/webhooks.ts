@@ -157,3 +157,27 @@ export async function lockFailedDeliveries(
     .forUpdate()
     .execute()
 }
+
+const PENDING_MAX = 100
+
+/** The newest event of the project, and its deliveries that are under way, as a text that changes whenever they do. */
+export async function deliveryVersions(
+  db: Reader,
+  project_id: string,
+): Promise<{ events: string; deliveries: string }> {
+  const newest = await selectRows(db, 'events', { project_id })
+    .select('id')
+    .orderBy('id', 'desc')
+    .limit(1)
+    .executeTakeFirst()
+  const pending = await db
+    .selectFrom('deliveries')
+    .innerJoin('webhooks', 'webhooks.id', 'deliveries.webhook_id')
+    .select(['deliveries.id', 'attempts', 'next_attempt_at'])
+    .where('project_id', '=', project_id)
+    .where('status', '=', 'pending')
+    .orderBy('deliveries.id')
+    .limit(PENDING_MAX)
+    .execute()
+  return { events: newest?.id ?? '', deliveries: JSON.stringify(pending.map((row) => Object.values(row))) }
+}

@@ -133,6 +133,10 @@ export const LiveUpdate = object('LiveUpdate', {
     BatchObject,
     'The first time the unfinished batches, newest first; then those that have changed, ended or come since.',
   ),
+  versions: Type.Record(Type.String(), Type.String(), {
+    description:
+      'What else has changed lately, by the name in its path, such as `limits` or `webhooks`, and `servers`, `events` and `deliveries`: a text that differs from the last one means that it is worth reading again.',
+  }),
 })
 
 export type LiveUpdate = Static<typeof LiveUpdate>

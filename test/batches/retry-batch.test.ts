@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { createKey } from '../../src/admin/create-key.ts'
+import type { BatchEstimate } from '../../src/wire/batch.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch, type WireFile } from '../service.ts'
 import { uploadForm } from '../support/api.ts'
@@ -30,16 +31,24 @@ test('exactly the failed lines run again, byte for byte, in a batch that names t
     // Spaces and a number beyond 2^53 show whether a line was rewritten.
     return JSON.stringify(line(`x${i}`, body, { seed: 1 })).replace('"seed":1', '"seed": 9007199254740993')
   })
-  const old = await service.run(rows.join('\r\n'), { metadata: { entity: 'user:1' } })
+  const old = await service.run(rows.join('\r\n'), { metadata: { entity: 'user:1', name: 'Reviews' } })
   assert.equal(old.request_counts.failed, 6)
   upstream.reply = echo
   const made = await service.json<WireBatch>('POST', `/v1/batches/${old.id}/retry`)
-  assert.deepEqual(made.metadata, { entity: 'user:1', retry_of: old.id })
+  assert.deepEqual(made.metadata, { entity: 'user:1', name: 'Reviews (retry)', retry_of: old.id })
   assert.deepEqual([made.completion_window, made.endpoint], [old.completion_window, old.endpoint])
   const wanted = rows.filter((_, i) => i % 500 === 0 || i === 700)
   assert.equal(await service.content(made.input_file_id), `${wanted.join('\n')}\n`)
   const done = await service.ended(made.id)
   assert.deepEqual(done.request_counts, { total: 6, completed: 5, failed: 1 })
+  const again = await service.json<WireBatch>('POST', `/v1/batches/${made.id}/retry`)
+  assert.equal(again.name, 'Reviews (retry 2)')
+  await service.ended(again.id)
+  const { lines, unknown_models } = await service.json<BatchEstimate>(
+    'GET',
+    `/v1/batches/${made.id}/estimate`,
+  )
+  assert.deepEqual([lines, unknown_models], [6, ['unknown']])
 
   const some = await service.json<WireBatch>('POST', `/v1/batches/${old.id}/retry`, {
     codes: ['model_not_found'],
@@ -59,7 +68,7 @@ test('exactly the failed lines run again, byte for byte, in a batch that names t
   const retriesOf = async (id: string) =>
     (await service.json<{ data: WireBatch[] }>('GET', `/v1/batches?retry_of=${id}`)).data.map(({ id }) => id)
   assert.deepEqual(await retriesOf(old.id), [one.id, some.id, made.id])
-  assert.deepEqual(await retriesOf(made.id), [])
+  assert.deepEqual(await retriesOf(made.id), [again.id])
   assert.equal(
     await refused(service, `/v1/batches/${old.id}/retry`, { ...group, model: 'other' }),
     `422 batch_not_retryable: The batch has no failed line with message ${JSON.stringify(message)} and custom_id "x1000" and model "other".`,

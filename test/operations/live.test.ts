@@ -9,6 +9,7 @@ import { configFor, line, TestService } from '../service.ts'
 interface Update {
   object: string
   batches: { id: string; status: string; request_counts: { completed: number } }[]
+  versions: Record<string, string>
 }
 
 /** The updates of a stream, until it ends. */
@@ -52,6 +53,8 @@ test('a stream tells of a new batch, its progress and its end, once each, and on
   const { id } = await service.create(file.id)
   const until = async (done: (batch: Update['batches'][number]) => boolean): Promise<void> => {
     for await (const { batches } of { [Symbol.asyncIterator]: () => ({ next: () => stream.next() }) }) {
+      // Its servers change, too.
+      if (batches.length === 0) continue
       assert.deepEqual(
         batches.map((batch) => batch.id),
         [id],
@@ -106,4 +109,22 @@ test('a stream ends with the server', async () => {
     assert.equal((await fetch(`${service.url}/v1/live`)).status, 401)
   }
   assert.equal((await stream.next()).done, true)
+})
+
+test('a stream names what has changed beside batches', async () => {
+  await using upstream = await testUpstream()
+  await using service = await TestService.start(configFor(upstream.base_url), { worker: false })
+  const stream = updates(await listen(service))
+  const { versions: before } = (await stream.next()).value ?? assert.fail()
+  assert.equal(before.limits, undefined)
+  await service.json('GET', '/v1/limits')
+  await service.json('POST', '/v1/limits', { scope: 'project', metric: 'tokens', amount: 1, window: 'day' })
+  const { versions } = (await stream.next()).value ?? assert.fail()
+  assert.deepEqual(
+    Object.keys(versions).filter((name) => versions[name] !== before[name]),
+    ['limits', 'requests'],
+  )
+  const now = await service.json<Update>('GET', '/v1/live')
+  assert.deepEqual(now.versions, versions, 'the same for a caller without a stream')
+  await stream.return()
 })

@@ -24,7 +24,7 @@ import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake
 import { checkRetry, retryFilename } from '../../intake/retry-lines.ts'
 import { checkTable, readTable } from '../../intake/table-lines.ts'
 import { commitOrDiscard, formOfFile, keptAs, receiveUpload, type Upload } from '../../intake/upload.ts'
-import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
+import { METADATA_PAIRS_MAX, METADATA_VALUE_CHARACTERS_MAX } from '../../jsonl/line-scan.ts'
 import {
   type BatchProjection,
   type LimitProjection,
@@ -228,30 +228,55 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         answer = await createOfNewFile(request, { ...terms, call, bytes, storeFile })
       } else if (isDryRun) {
         if (wait !== null) throw invalidParam('wait', 'A dry run has no end to wait for.')
-        const { project_id } = caller
-        await validated(request, input_file_id)
-        const projection = await oneAtATime(project_id, input_file_id, () =>
-          readProjection(deps, { project_id, input_file_id, ...defaults }),
-        )
-        usableInput(await readFile(store.read, project_id, input_file_id, clock.now()))
-        if (!projection) throw new ApiError('file_not_processed')
-        const limitProjections = await projectLimits(store.read, project_id, projection, clock.now())
-        const shownId = shownFileId(input_file_id, viewOf(request, region))
-        const lines = new Map<string, number>()
-        for (const { model, lines: some } of projection.groups)
-          if (model !== null) lines.set(model, (lines.get(model) ?? 0) + some)
-        const start_after = body.start_after == null ? null : body.start_after * 1000
-        const planned = { project_id, start_after, lines }
-        const done = await expectedCompletion(store, planned, clock.now(), deps.models)
-        return {
-          ...showEstimate(shownId, projection, limitProjections, deps.models),
-          estimated_completion: secondsOrNull(done),
-        }
+        return await estimateOf(request, { input_file_id, ...defaults }, body.start_after ?? null)
       } else {
         const input = async (): Promise<string> => input_file_id
         answer = await createOf(request, { ...terms, call: callOf({ input_file_id }), input })
       }
       return await sendEnded(request, reply, answer, Math.min(wait_ms, began + SILENT_MS_MAX - clock.now()))
+    },
+  })
+
+  /** What a batch of this file would cost. Throws file_not_found and file_not_processed. */
+  async function estimateOf(
+    request: FastifyRequest,
+    terms: Omit<Parameters<typeof readProjection>[1], 'project_id'>,
+    start_after_s: number | null,
+  ): Promise<BatchEstimate> {
+    const { project_id } = callerOf(request)
+    const { input_file_id } = terms
+    await validated(request, input_file_id)
+    const projection = await oneAtATime(project_id, input_file_id, () =>
+      readProjection(deps, { project_id, ...terms }),
+    )
+    usableInput(await readFile(store.read, project_id, input_file_id, clock.now()))
+    if (!projection) throw new ApiError('file_not_processed')
+    const limitProjections = await projectLimits(store.read, project_id, projection, clock.now())
+    const lines = new Map<string, number>()
+    for (const { model, lines: some } of projection.groups)
+      if (model !== null) lines.set(model, (lines.get(model) ?? 0) + some)
+    const start_after = start_after_s === null ? null : start_after_s * 1000
+    const done = await expectedCompletion(store, { project_id, start_after, lines }, clock.now(), deps.models)
+    const shownId = shownFileId(input_file_id, viewOf(request, region))
+    return {
+      ...showEstimate(shownId, projection, limitProjections, deps.models),
+      estimated_completion: secondsOrNull(done),
+    }
+  }
+
+  route(app, 'GET /v1/batches/:batch_id/estimate', {
+    access: ['batches:write'],
+    operation: 'estimateBatch',
+    summary: 'Read what all lines of a batch may cost',
+    description:
+      'As a dry run of its creation would tell now: at most, by model and entity, with the limits that count its lines. Its input file must still exist.',
+    answer: BatchEstimate,
+    errors: ['file_not_found', 'file_not_processed'],
+    async handler(request, { project_id }) {
+      const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
+      const { input_file_id, header_entity } = batch
+      const [metadata, reask] = [readMetadata(batch.metadata), readReask(batch.reask)]
+      return await estimateOf(request, { input_file_id, header_entity, metadata, reask }, null)
     },
   })
 
@@ -618,8 +643,16 @@ function expiresAfter(ms: number | null): CreateBatch['output_expires_after'] {
 /** A batch whose metadata is full cannot name the one that it retries. */
 function retryMetadata({ id, metadata }: BatchRow): Metadata {
   const old = readMetadata(metadata)
+  if (old.name !== undefined) old.name = retryName(old.name)
   const isFull = Object.keys(old).length >= METADATA_PAIRS_MAX && old.retry_of === undefined
   return isFull ? old : { ...old, retry_of: id }
+}
+
+/** `Name (retry)`, `Name (retry 2)` and so on, as far as a value may be long. */
+function retryName(name: string): string {
+  const { 1: first = name, 2: retry, 3: number = '1' } = /^(.*) \((retry)(?: (\d+))?\)$/s.exec(name) ?? []
+  const suffix = retry ? ` (retry ${Number(number) + 1})` : ' (retry)'
+  return first.slice(0, METADATA_VALUE_CHARACTERS_MAX - suffix.length) + suffix
 }
 
 /** A projection as the API shows it. */

@@ -15,17 +15,23 @@ test('the calls of a project are listed with filters, newest first, and those of
   await server.clock.advance(10_000)
   const second = await server.call('GET', '/v1/files/none', { key })
   const third = await server.call('POST', '/v1/limits', { body: {} })
+  const order = { input_file_id: 'file_none', endpoint: '/v1/chat/completions', completion_window: '24h' }
+  const dry = await server.call('POST', '/v1/batches?dry_run=true', { body: order })
   const list = async (query: string): Promise<string[]> =>
     (await server.call('GET', `/v1/requests${query}`)).ids
   const all = await server.call('GET', '/v1/requests?limit=2')
-  assert.deepEqual(all.ids, [third.request_id, second.request_id])
+  assert.deepEqual(all.ids, [dry.request_id, third.request_id])
+  assert.equal(all.data[0]?.path, '/v1/batches?dry_run=true')
   assert.equal(all.json.has_more, true)
-  assert.deepEqual(await list(`?starting_after=${all.json.next_cursor}`), [first.request_id])
+  assert.deepEqual(await list(`?starting_after=${all.json.next_cursor}`), [
+    second.request_id,
+    first.request_id,
+  ])
   const begun = Math.floor(server.clock.now() / 1000)
-  assert.deepEqual(await list('?method=POST'), [third.request_id])
+  assert.deepEqual(await list('?method=POST'), [dry.request_id, third.request_id])
   assert.deepEqual(await list('?reads=false'), [third.request_id])
-  assert.deepEqual(await list('?status=404'), [second.request_id])
-  assert.deepEqual(await list('?status=4xx'), [third.request_id, second.request_id])
+  assert.deepEqual(await list('?status=404'), [dry.request_id, second.request_id])
+  assert.deepEqual(await list('?status=4xx'), [dry.request_id, third.request_id, second.request_id])
   assert.deepEqual(await list('?path=/v1/files'), [second.request_id, first.request_id])
   assert.deepEqual(await list('?path=/v1/fil_s'), [])
   assert.deepEqual(await list(`?api_key_id=${key_id}`), [second.request_id])

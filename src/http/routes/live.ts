@@ -1,5 +1,6 @@
 // GET /v1/live: the project's batches as they change. As an event stream, at most once a second; without one, how they
 // are now. A stream is one call: its events are neither recorded nor counted against the rate limit.
+import { hash } from 'node:crypto'
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { isTerminal } from '../../domain/batch.ts'
@@ -11,13 +12,16 @@ import type { Model } from '../../domain/model.ts'
 import { SharedSlots } from '../../domain/project-queue.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listLaterBatches, listOpenBatches } from '../../store/batches.ts'
+import { listChanges } from '../../store/calls.ts'
 import { readKey } from '../../store/projects.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
+import { deliveryVersions } from '../../store/webhooks.ts'
+import { listLaneReports, listLiveWorkers } from '../../store/workers.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { LiveUpdate } from '../../wire/status.ts'
 import { authenticateSession, consoleTokenOf } from '../access/auth.ts'
-import { callerOf, quotaHolder } from '../access/caller.ts'
+import { type Caller, callerOf, quotaHolder } from '../access/caller.ts'
 import { whenClosed } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { showBatch } from './batches.ts'
@@ -48,16 +52,18 @@ export function liveRoute(
     operation: 'watchBatches',
     summary: 'Watch the batches of the project',
     description:
-      'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
+      'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new, and `versions` when one has changed. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
     answer: LiveUpdate,
     also: { [EVENT_STREAM]: LiveUpdate },
     errors: ['quota_exceeded'],
-    async handler(request, { project_id }, reply) {
-      if (!request.headers.accept?.includes(EVENT_STREAM)) return update(await feed.snapshot(project_id))
-      takeSlots(request, reply)
-      const unfinished = update(await feed.snapshot(project_id))
+    async handler(request, { project_id, scopes }, reply) {
+      const isStream = request.headers.accept?.includes(EVENT_STREAM)
+      if (isStream) takeSlots(request, reply)
+      const versions = await feed.versions(project_id)
+      const unfinished = update(await feed.snapshot(project_id), versions, scopes)
+      if (!isStream) return unfinished
       const stream = new Readable({ read() {} })
-      follow(request, stream, project_id, unfinished.batches)
+      follow(request, stream, project_id, unfinished)
       stream.push(eventOf(unfinished))
       return reply.header('x-accel-buffering', 'no').type(EVENT_STREAM).send(stream)
     },
@@ -73,28 +79,32 @@ export function liveRoute(
     if (giveBack) whenClosed(reply.raw, giveBack)
   }
 
-  function update(batches: BatchObject[]): LiveUpdate {
-    return { object: 'live', at: unixSeconds(clock.now()), batches }
+  /** How busy servers are may tell of other projects. */
+  function update(
+    batches: BatchObject[],
+    { servers, ...others }: LiveUpdate['versions'],
+    scopes: Caller['scopes'],
+  ): LiveUpdate {
+    const versions = servers !== undefined && scopes.has('operator') ? { ...others, servers } : others
+    return { object: 'live', at: unixSeconds(clock.now()), batches, versions }
   }
 
-  function follow(
-    request: FastifyRequest,
-    stream: Readable,
-    project_id: string,
-    seen: readonly BatchObject[],
-  ): void {
+  function follow(request: FastifyRequest, stream: Readable, project_id: string, seen: LiveUpdate): void {
     const behind = new Map<string, BatchObject>()
     let sentAt = clock.now()
-    const leave = feed.watch(project_id, seen, (changed) => {
+    let sent = JSON.stringify(seen.versions)
+    const leave = feed.watch(project_id, seen.batches, (changed, found) => {
       void mayGoOn(request).then((may) => {
         if (!may) stream.push(null)
       })
       for (const batch of changed) behind.set(batch.id, batch)
       if (stream.readableEnded || stream.readableLength > BEHIND_BYTES) return
-      const isQuiet = behind.size === 0
+      const next = update([...behind.values()], found, callerOf(request).scopes)
+      const isQuiet = behind.size === 0 && sent === JSON.stringify(next.versions)
       if (isQuiet && clock.now() - sentAt < KEEP_ALIVE_MS) return
-      stream.push(isQuiet ? ': still here\n\n' : eventOf(update([...behind.values()])))
+      stream.push(isQuiet ? ': still here\n\n' : eventOf(next))
       behind.clear()
+      sent = JSON.stringify(next.versions)
       sentAt = clock.now()
     })
     open.add(stream)
@@ -136,9 +146,11 @@ function eventOf(update: LiveUpdate): string {
 const TICK_MS = 1000
 /** The newest of more unfinished batches. */
 const BATCHES_MAX = 100
+/** So long a call counts as a change of late: longer than a poll of a caller without a stream. */
+const CHANGED_MS = 30_000
 
 /** Called after each look, also when nothing has changed. */
-type Watcher = (changed: readonly BatchObject[]) => void
+type Watcher = (changed: readonly BatchObject[], versions: LiveUpdate['versions']) => void
 
 interface Project {
   watchers: Set<Watcher>
@@ -168,6 +180,23 @@ class LiveFeed {
   /** The unfinished batches, newest first. */
   async snapshot(project_id: string): Promise<BatchObject[]> {
     return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
+  }
+
+  /** Of what the calls of the last time have changed, by its name in their paths, and of what no call changes. */
+  async versions(project_id: string): Promise<LiveUpdate['versions']> {
+    const { store, clock } = this.#options
+    const calls = await listChanges(store.read, project_id, clock.now() - CHANGED_MS)
+    // The newest call of each name is set last.
+    const named = calls.toReversed().map(({ id, path }) => [path.split(/[/?]/, 3)[2] ?? '', id])
+    const { events, deliveries } = await deliveryVersions(store.read, project_id)
+    const workers = (await listLiveWorkers(store.read)).map(({ reported_at: _, ...worker }) => worker)
+    return {
+      ...Object.fromEntries(named),
+      ...(calls[0] && { requests: calls[0].id }),
+      events,
+      deliveries: hash('sha1', deliveries),
+      servers: hash('sha1', JSON.stringify([workers, await listLaneReports(store.read)])),
+    }
   }
 
   /**
@@ -204,7 +233,8 @@ class LiveFeed {
   async #tick(project_id: string, project: Project): Promise<void> {
     try {
       const changed = await this.#changed(project_id, project)
-      for (const watcher of project.watchers) watcher(changed)
+      const versions = await this.versions(project_id)
+      for (const watcher of project.watchers) watcher(changed, versions)
     } catch (err) {
       this.#options.log.warn({ err, project: project_id }, 'batches could not be read for live updates')
     }

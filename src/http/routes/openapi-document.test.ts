@@ -45,7 +45,15 @@ test('what makes an object links to every endpoint of that object', async () => 
   const linked = (path: string): string[] =>
     Object.keys(object(object(object(object(object(object(json.paths)[path]).post).responses)['200']).links))
   assert.deepEqual(linked('/v1/batches').sort(), [
-    ...['cancelBatch', 'exportBatch', 'getBatch', 'getBatchErrors', 'getBatchResults', 'getBatchTimeline'],
+    ...[
+      'cancelBatch',
+      'estimateBatch',
+      'exportBatch',
+      'getBatch',
+      'getBatchErrors',
+      'getBatchResults',
+      'getBatchTimeline',
+    ],
     ...['listBatchLines', 'pauseBatch', 'resumeBatch', 'retryBatch'],
   ])
   assert.deepEqual(linked('/v1/files').sort(), ['createBatch', 'deleteFile', 'getFile', 'getFileContent'])

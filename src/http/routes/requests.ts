@@ -23,7 +23,7 @@ const ListQuery = {
     Type.Enum(['GET', 'POST', 'DELETE'], { description: 'Only calls with this method.' }),
   ),
   reads: Type.Optional(
-    Type.Enum(['true', 'false'], { description: 'With `false`, without calls that only read.' }),
+    Type.Enum(['true', 'false'], { description: 'With `false`, without calls that only read and dry runs.' }),
   ),
   status: Type.Optional(
     Type.String({
