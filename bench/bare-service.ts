@@ -1,4 +1,4 @@
-// What a line needs and nothing else, for the bound of bench/memory.ts: one process receives a file, parses its lines, and
+// The work that a line needs and nothing else, for the bound of bench/memory.ts: one process receives a file, parses its lines, and
 // stores them compressed and encrypted, as the API must; the other reads them again, sends each with undici, and stores the
 // answers, as a worker must. Both keep lines of a chunk at most, and have the young generation of a service.
 //

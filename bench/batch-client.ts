@@ -1,4 +1,4 @@
-// What the benchmarks ask of a running service: upload, create, wait. It asks often, since what is measured
+// The calls of the benchmarks to a running service: upload, create, wait. It asks often, since what is measured
 // ends between two questions.
 import { execFileSync } from 'node:child_process'
 import { once } from 'node:events'

@@ -9,7 +9,7 @@ import { sqliteStore } from '../src/store/sqlite/store.ts'
 import { launchChromium } from '../test/console/chromium.ts'
 import { Bench, median, modelAt, option, runBatch } from './harness.ts'
 
-/** What runs in the page sees the page's. */
+/** The parts of the page's elements that code which runs in the page reads. */
 interface PageElement {
   scrollHeight: number
   getAttribute: (name: string) => string | null

@@ -1,4 +1,4 @@
-// What consoles cost that are open while a batch is dispatched at full speed: the same batch with and without ten live
+// The cost of consoles that are open while a batch is dispatched at full speed: the same batch with and without ten live
 // streams (GET /v1/live), in turn, by CPU and by lines/s, and how long GET /v1/batches/{id} takes meanwhile.
 //
 //   node bench/console.ts [--lines 30000] [--rounds 3] [--streams 10] [--every-ms 5]

@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { Bench, modelAt, option, rounded, runBatch } from './harness.ts'
 import { lineCosts } from './worker-counts.ts'
 
-/** Of a service that has just started, and of one whose code is compiled; by the bytes of a line. */
+/** The goals of a service that has just started, and of one whose code is compiled; by the bytes of a line. */
 const GOALS: Readonly<Record<number, readonly [cold: number, warm: number]>> = {
   1024: [0.9, 1.2],
   8192: [0.8, 1.2],

@@ -1,4 +1,4 @@
-// What a managed llama.cpp server costs beside one that is used by hand, on a real model:
+// The cost of a managed llama.cpp server beside one that is used by hand, on a real model:
 //
 // - from `run --model x.gguf` typed to the first line sent, beside the start of the same server until it is healthy, in that
 //   very run and by hand: what is left is ours, before the server is started and after it is ready;

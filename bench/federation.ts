@@ -1,4 +1,4 @@
-// What another Offpeak in between costs: lines per second of a batch at a cell, and of the same batch at a front whose
+// The cost of another Offpeak in between: lines per second of a batch at a cell, and of the same batch at a front whose
 // only upstream is that cell, in pairs, so that what else the machine does falls on both. The cell's model server takes
 // `--concurrency` lines at once, each for `--latency` ms. The front's part includes the upload of the lines to the cell;
 // the upload of the caller's file is in neither. `cpu_s` is processor time per 1,000 lines: of the cell alone, and of

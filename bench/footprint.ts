@@ -1,4 +1,4 @@
-// What a line leaves behind and what it costs in SQL: statements, transactions, rows and bytes per 1,000 lines, on
+// The rows that a line leaves behind and its cost in SQL: statements, transactions, rows and bytes per 1,000 lines, on
 // SQLite and a folder, with every statement counted. Prompts are real text; the upstream is another process, answers
 // at once, and always the same, so that results count as what surrounds an answer.
 //
@@ -100,7 +100,7 @@ console.table(
   Object.fromEntries(Object.entries(sizes).map(([kind, bytes]) => [kind, Math.round(bytes / lines)])),
 )
 
-/** Of the file, once everything is in it. */
+/** The size of the file, once everything is in it. */
 function databaseBytes(): number {
   const { database } = service.config
   if (database.kind !== 'sqlite') throw new Error('this counts on SQLite')
@@ -122,7 +122,7 @@ async function rows(): Promise<Map<string, number>> {
   return found
 }
 
-/** Of the connection that writes. */
+/** The changes by the connection that writes. */
 async function changes(): Promise<number> {
   return await service.stores.store.write(async (tx) => {
     const { rows } = await sql<{ n: number }>`SELECT total_changes() AS n`.execute(tx)

@@ -1,4 +1,4 @@
-// What every benchmark is made of: options, processes, a service as its users start it, a model server, runs in turn, and
+// The parts of every benchmark: options, processes, a service as its users start it, a model server, runs in turn, and
 // figures with their goals. A Bench stops what it started and removes its files however it ends, a signal included, and prints its
 // figures at last: as a table, and as a line of JSON that `npm run bench` gathers.
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -32,7 +32,7 @@ export interface Service extends Started {
 export interface Run {
   seconds: number
   lines_per_s: number
-  /** Of the API and the worker. */
+  /** The CPU time of the API and the worker. */
   cpu_us_per_line: number
 }
 

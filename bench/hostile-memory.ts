@@ -20,7 +20,7 @@ const MIB = 1024 * 1024
 
 const rows: { shape: string; seconds: number; 'API, MiB': number; 'worker, MiB': number }[] = []
 
-/** What the model server does: how large its answers are, and how many calls it gathers before it answers them all. */
+/** The behaviour of the model server: the size of its answers, and how many calls it gathers before it answers them all. */
 const server = { answer: Buffer.alloc(0), gather: 1, pieces: 1, waiting: [] as ServerResponse[] }
 /** A call that is not followed by others is answered after this. */
 const GATHER_MS = 1_000

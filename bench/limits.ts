@@ -1,4 +1,4 @@
-// What limits cost: lines per second with no limit, one, and twenty that all match every line, turn by turn in
+// The cost of limits: lines per second with no limit, one, and twenty that all match every line, turn by turn in
 // one run over the same service. The upstream is another process and answers at once.
 //
 //   node bench/limits.ts [--lines 50000] [--bytes 1024] [--rounds 3]

@@ -9,7 +9,7 @@ export interface Workload {
   batch: { prompt: number; output: number; priority: number }
 }
 
-/** What the batch work's scheduler sees and does. */
+/** The scheduler of the batch work: its readings and its actions. */
 export interface BatchSide {
   /** Called first, and once. */
   start(day: Day): void

@@ -27,7 +27,7 @@ import { bestKnowingAll } from './live-sides.ts'
 
 const LOAD = [0.2, 0.9] as const
 const DAYS = 2
-/** Of each request; the simulator answers with 16 to 96 tokens, of which these are the most. */
+/** The most tokens of each request; the simulator answers with 16 to 96. */
 const SIM_TOKENS_MAX = 64
 const SIM_ENGINE = { step_ms: 25, seq_ms: 0.1, prefill_token_ms: 0.15, kv_blocks: 15_000 }
 const SIM_REQUEST = { prompt: 512, output: 50, priority: 0 }
@@ -39,7 +39,7 @@ const LLAMA_GOAL = 1.2
 /** By how many requests its capacity is measured. */
 const LLAMA_MEASURED = 4 * LLAMA_SLOTS
 const BYTES_PER_TOKEN = 4
-/** Of a line beside its prompt. */
+/** The bytes of a line beside its prompt. */
 const LINE_BYTES = 150
 const ASK_MS = 100
 const PROGRESS_MS = 15_000
@@ -64,7 +64,7 @@ interface Traffic {
 interface Answer {
   /** From when the request was due. */
   firstMs: number
-  /** Of each token after the first. */
+  /** The time of each token after the first. */
   tokenMs: number
   tokens: number
 }
@@ -243,7 +243,7 @@ async function answerOf(server: string, prompt: string, due: number): Promise<An
   return { firstMs: first - due, tokenMs, tokens }
 }
 
-/** As many at once as the server has slots. */
+/** Sends as many requests at once as the server has slots. */
 async function closedLoop(server: string, count: number): Promise<void> {
   const begun = performance.now()
   let left = count

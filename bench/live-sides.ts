@@ -7,7 +7,7 @@ import { sentAt } from '../test/fakes/slotted-server.ts'
 import type { EngineOptions } from './engine/engine.ts'
 import { type BatchSide, type Day, type DayResult, SAMPLE_MS, type Workload } from './live-day.ts'
 
-/** As the worker's loops. */
+/** The periods of the worker's loops. */
 const RISE_MS = 200
 export const READ_MS = 500
 
@@ -185,7 +185,7 @@ function weightsOf({ engine, work }: KnownDay): number[] {
   return [...new Set([1, Number((perToken(work.batch) / perToken(work.live)).toFixed(2))])]
 }
 
-/** Of the values from each place to so many further. */
+/** The greatest of the values from each place to so many further. */
 function slidingMax(values: Uint16Array, ahead: number): Uint16Array {
   const most = new Uint16Array(values.length)
   const queue: number[] = []

@@ -37,7 +37,7 @@ const WORK: Workload = {
 }
 const usual = (engine: EngineOptions): LiveCase => ({ engine, work: WORK, load: [0.2, 0.9] })
 
-/** What bounds each: the time of a step; seats; the KV cache; a large model on one server. */
+/** The bound of each case: the time of a step; seats; the KV cache; a large model on one server. */
 const CASES: Readonly<Record<string, LiveCase>> = {
   h100: usual({}),
   seats: usual({ max_num_seqs: 64 }),
@@ -70,7 +70,7 @@ function drawnCase(seed: number): LiveCase {
 }
 
 const GOAL = { p99: 1.1, tokens: 0.85 }
-/** Of all servers that are drawn, the p99 at these quantiles. */
+/** The goals for the p99 at these quantiles of all servers that are drawn. */
 const DRAWN_GOALS = [
   { name: 'median', share: 0.5, atMost: 1.08 },
   { name: 'upper quartile', share: 0.75, atMost: 1.15 },
@@ -88,7 +88,7 @@ const SEEDS_APART = 10
 /** How often a day is told. */
 const traces = option('trace', 0)
 await using bench = new Bench('live')
-/** Of each engine and day: live p99 ÷ alone, tokens ÷ knowing all, tokens ÷ knowing the server. */
+/** The ratios of each engine and day: live p99 ÷ alone, tokens ÷ knowing all, tokens ÷ knowing the server. */
 const found = new Map<string, number[][]>()
 
 for (const name of engines.split(',').filter(Boolean)) {
@@ -141,7 +141,7 @@ for (const [row, all] of found) {
   )
 }
 
-/** Of the last day: live p99 ÷ alone, batch tokens ÷ knowing all and ÷ knowing the server. */
+/** The ratios of the last day: live p99 ÷ alone, batch tokens ÷ knowing all and ÷ knowing the server. */
 function measure(name: string, { engine: options, work, load }: LiveCase, seed: number): number[] {
   const engine = {
     ...options,

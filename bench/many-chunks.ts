@@ -69,7 +69,7 @@ const table = {
 console.table(table)
 for (const [what, { p99_ms }] of Object.entries(table)) bench.figure(`${what}, ${database}, p99 ms`, p99_ms)
 
-/** What `undo` does is not part of it. */
+/** Measures `work`, without `undo`. */
 async function measure<T>(work: (round: number) => Promise<T>, undo?: (done: T) => Promise<void>) {
   const times: number[] = []
   for (let round = 0; round < rounds; round++) {

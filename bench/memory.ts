@@ -13,10 +13,10 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Bench, modelAt, option, runBatch } from './harness.ts'
 
-/** Of both processes; the peak of up to 200,000 lines, and of more: of five million. */
+/** The goals for both processes; the peak of up to 200,000 lines, and of more: of five million. */
 const GOALS_MIB = { idle: 130, peak: 250, largest: 280 }
 const CONCURRENCY = 1024
-/** As that of a service (bin/offpeak.js). */
+/** The young generation of a service (bin/offpeak.js). */
 const YOUNG_GENERATION = { NODE_OPTIONS: '--max-semi-space-size=16' }
 const LARGE_LINES = 200_000
 /** After it, a service has released what it needs no longer. */

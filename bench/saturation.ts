@@ -47,7 +47,7 @@ async function ask(): Promise<SlotReport> {
 
 // Where the slots of a model server stood empty: told from how many were busy when, and sorted by cause.
 
-/** What `slotted-upstream.ts` reports; times are milliseconds since its start. */
+/** The report of `slotted-upstream.ts`; times are milliseconds since its start. */
 interface SlotReport {
   /** When the report was made. */
   now: number

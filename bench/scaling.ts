@@ -1,11 +1,11 @@
-// What many workers cost PostgreSQL, by statement and second, and what a day of lines costs in requests to a bucket. One real
+// The cost of many workers to PostgreSQL, by statement and second, and of a day of lines in requests to a bucket. One real
 // worker is counted beside the sessions of many: its statements by pg_stat_statements under a role of its own, requests by
 // the bucket's stand-in. Two runs, one with hardly any time for its chunks and one with much time for few, say what a chunk
 // costs and what a second costs: count = per chunk × chunks + per second × seconds. Everything else is arithmetic with these.
 //
 //   node bench/scaling.ts [--workers 1000] [--lines-per-day 1000000000] [--chunks 40] [--slow-lines 2000]
 //
-// Of the machines: --connections and --cores of PostgreSQL, --put-usd and --get-usd for a million requests.
+// The machines are described by --connections and --cores of PostgreSQL, --put-usd and --get-usd for a million requests.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -27,7 +27,7 @@ const TIMES = 10
 const ROLE = 'counted'
 const OFFPEAK = fileURLToPath(new URL('../bin/offpeak.js', import.meta.url))
 
-/** What a statement is for, by its text; the first that matches. */
+/** The purpose of a statement, by its text; the first that matches. */
 const PURPOSES: readonly [purpose: string, of: RegExp][] = [
   ['lease', /^(update|delete from) "workers"/],
   ['report', /"(worker_reports|lane_reports|upstream_\w+|model_\w+)"/],
@@ -177,7 +177,7 @@ const perDay = (isWrite: boolean): number =>
 const sumOf = (field: keyof Cost, of: 'perChunk' | 'perSecond'): number =>
   [...statements.values()].reduce((sum, cost) => sum + cost[of][field], 0)
 const [perChunk, perSecond] = [sumOf('calls', 'perChunk'), sumOf('calls', 'perSecond')]
-// Of idle workers alone: their connections stay open, so that no process ends with what it has used.
+// Idle workers alone keep their connections open, so that no process ends with what it has used.
 const msEach = (idleAlone.cpuMs + idle.cpuMs) / (callsOf(idleAlone.statements) + callsOf(idle.statements))
 const workersMax = ((cores * 1000) / msEach - chunksPerS * perChunk) / perSecond
 bench.figure('statements per chunk', perChunk)
@@ -211,7 +211,7 @@ async function cpuOfBackends(): Promise<number> {
   return rows.reduce((sum, { pid }) => sum + cpuOf(pid), 0) / 1000
 }
 
-/** What `work` cost, of the worker's statements and of all requests. */
+/** Counts the worker's statements and all requests during `work`. */
 async function watch(work: () => Promise<unknown>): Promise<Counted> {
   await statistics.query('SELECT pg_stat_statements_reset()')
   const seen = storage.s3.requests.length
@@ -263,7 +263,7 @@ function callsOf(costs: Costs): number {
   return [...costs.values()].reduce((sum, { calls }) => sum + calls, 0)
 }
 
-/** What a chunk and a second cost, by the two runs. What noise makes negative is nothing. */
+/** The cost of a chunk and of a second, by the two runs; 0 where noise makes it negative. */
 function solve(uploaded: number, inFast: number, inSlow: number): { perChunk: number; perSecond: number } {
   const both = chunks * slow.seconds - slowChunks * fast.seconds
   const perSecond = Math.max(0, (inSlow * chunks - inFast * slowChunks) / both)

@@ -14,7 +14,7 @@ const every = option('every', 10)
 const clientCount = option('clients', 4)
 await using bench = new Bench('soak')
 const EVERY_MS = every * 1000
-/** As long as connections that nobody uses any more may stay open on either side. */
+/** The time for which connections that nobody uses any more may stay open on either side. */
 const SETTLE_MS = 12_000
 
 const GOAL_MIB = 300
@@ -43,7 +43,7 @@ const clients = Array.from(
   { length: clientCount },
   (_, number) => new SoakClient({ url, key, number, counts }),
 )
-// What is opened once and kept belongs to no batch.
+// Connections and files that are opened once and kept belong to no batch.
 await Promise.all(clients.map((client) => client.oneBatch()))
 await setTimeout(SETTLE_MS)
 const idle = await sample(url, key, pids, 0)

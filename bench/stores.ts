@@ -30,7 +30,7 @@ const statistics = new Client({ connectionString: database })
 await statistics.connect()
 bench.defer(() => statistics.end())
 await statistics.query('CREATE EXTENSION pg_stat_statements')
-// What this connection asks is not counted.
+// Statements of this connection are not counted.
 await statistics.query('SET pg_stat_statements.track = none')
 
 const local = await bench.service(models)

@@ -1,4 +1,4 @@
-// What traces cost while a batch is dispatched at full speed: CPU of the service per line, and lines/s. Services without
+// The cost of traces while a batch is dispatched at full speed: CPU of the service per line, and lines/s. Services without
 // traces, with 1 % and with 100 % of the lines sampled take the same batch in turn, each round in another order; every
 // batch is part of a sampled trace, so each chunk has all its spans. Two services without traces show what is noise; in
 // place of the second, `--before` takes bin/offpeak.js of another checkout, such as one from before there were traces.

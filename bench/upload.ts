@@ -19,7 +19,7 @@ const texts = option('text', 'words,prose').split(',')
 const atOnce = option('at-once', 1)
 await using bench = new Bench('upload')
 const GOAL = 0.5
-/** Of the CPU time of the service, what JSON.parse and zstd alone take. */
+/** The share of the service's CPU time that JSON.parse and zstd alone take. */
 const NEEDED_SHARE_GOAL = 0.9
 const ASK_EVERY_MS = 10
 /** The service makes the page of its metrics at most so often. */

@@ -1,4 +1,4 @@
-// What a line costs the worker of a service, in numbers that no other load on the machine changes: bytes allocated on its
+// The cost of a line for the worker of a service, in numbers that no other load on the machine changes: bytes allocated on its
 // heap, statements of its database, and writes to its sockets.
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

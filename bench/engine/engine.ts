@@ -52,7 +52,7 @@ export class Engine {
   /** While steps end, so that what is submitted then waits for the next one. */
   #advancing = false
   #arrivals = 0
-  /** As the last step was scheduled, which is what a server's metrics show. */
+  /** The counts when the last step was scheduled, which is what a server's metrics show. */
   #seen = { running: 0, waiting: 0 }
   readonly #counts = {
     preemptions: 0,
@@ -192,7 +192,7 @@ export class Engine {
     return true
   }
 
-  /** Of the running ones, the last in order. */
+  /** The last in order of the running sequences. */
   #victim(): Sequence {
     return this.#running.reduce((last, one) => (this.#isBefore(last, one) ? one : last))
   }

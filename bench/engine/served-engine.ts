@@ -93,7 +93,7 @@ export class ServedEngine implements AnswerTiming {
   }
 }
 
-/** What the prompt's full blocks are known by: their text and all before it. */
+/** The keys of the prompt's full blocks: their text and all before it. */
 function blockKeys(request: Record<string, unknown>, prompt_tokens: number, block_tokens: number): string[] {
   const text = JSON.stringify(request.messages ?? request.prompt ?? request.input ?? '')
   const bytes = block_tokens * TOKEN_BYTES
@@ -130,7 +130,7 @@ function engineMetrics(stats: EngineStats, model: string): string {
 interface StreamedAnswer {
   /** The event of one more token. */
   piece(tokens: number): string
-  /** What comes after the last token: the rest, the reason, the usage where it was asked for, and the end. */
+  /** The text after the last token: the rest, the reason, the usage where it was asked for, and the end. */
   end(): string
 }
 

@@ -59,7 +59,7 @@ export async function backupBlobs({ from, to, live, copyDatabase, publish }: Bac
       return { blobs, missing }
     })
     const lost = [...(await knownBlobs(live.read, missing, true))]
-    // What the service needs and has not is no reason to try again.
+    // Blobs that the service needs and has not are no reason to try again.
     if (lost.length < missing.length) continue
     const removed = await withStore(publish, (published) =>
       removeUnknown(to, published.read, to.list(''), { isOpenable: true }),

@@ -30,7 +30,7 @@ interface RemoteSums {
 export interface BatchApiCheck {
   upstream: string
   base_url: string
-  /** What is wrong with it, and what to do; null: it answers. */
+  /** The problem with it, and what to do; null: it answers. */
   problem: string | null
 }
 

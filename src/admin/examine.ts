@@ -21,10 +21,10 @@ export interface Finding {
   about: 'database' | 'master_key' | 'blob' | 'orphans'
   /** The blob's key, where it is about one. */
   blob?: string
-  /** What is wrong, and what to do, as sentences. */
+  /** The problem, and what to do, as sentences. */
   problem: string
   advice: string
-  /** What cannot be read because of it: `batch_… (output)`. */
+  /** The content that cannot be read because of it: `batch_… (output)`. */
   affects: readonly string[]
 }
 
@@ -57,7 +57,7 @@ export async function examine(
     await examineBlobs(deps, quick, tell, examined)
     await examineOrphans(deps, tell)
   } catch (error) {
-    // What a damaged database says of blobs cannot be read, or not all of it.
+    // The names of blobs in a damaged database cannot be read, or not all of them.
     if (problems.length === 0 || !(error instanceof DatabaseFailure)) throw error
   }
   return examined

@@ -41,7 +41,7 @@ function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
   }
 }
 
-/** As JSON has the address of a webhook. */
+/** The address of a webhook in JSON. */
 const WEBHOOK_URL = /"url":"[^"\\]*"/g
 
 /** The address of a webhook may have a secret in its query. */

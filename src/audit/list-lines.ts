@@ -245,7 +245,7 @@ async function linesNamed(
 ): Promise<Set<number> | undefined> {
   if (!text || !content) return undefined
   const bytes = await inputOf(sealed, chunk, content).catch((error: unknown) => {
-    // Of lines that have finished, their records tell it too.
+    // The records of finished lines tell it too.
     if (isDamaged(error)) return undefined
     throw error
   })
@@ -301,7 +301,7 @@ export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
 
 const scanner = new LineScanner({ validated: true })
 
-/** Of a line that has not finished, by its bytes in the input. */
+/** The summary of a line that has not finished, by its bytes in the input. */
 export function pendingSummary(batch: BatchRow, { line, bytes }: InputLine): LineSummary {
   const scanned = scanner.scan(bytes, 0, bytes.length)
   const metadata: Record<string, string> = batch.metadata === null ? {} : JSON.parse(batch.metadata)

@@ -80,7 +80,7 @@ export interface LineRecordText {
   text: AsyncIterable<Buffer>
 }
 
-/** What stands before the response in a result line: no string of JSON has a quote that is not escaped. */
+/** The text before the response in a result line: no string of JSON has a quote that is not escaped. */
 const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
 

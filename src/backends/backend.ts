@@ -78,13 +78,13 @@ export interface Backend {
   readonly name: string
   /** One attempt. Never throws for what a server may do; an abort by `signal` is `failed` with status null. */
   send(call: BackendCall): Promise<BackendResult>
-  /** What the server says of itself; null where it says nothing, or not now. */
+  /** The traffic that the server reports; null where it reports none, or none now. */
   readTraffic?(): Promise<ServerTraffic | null>
   /** Asks a server that has no lines for its list of models. Absent where there is nothing to ask. */
   probe?(): Promise<ServerProbe>
   /** Closes connections; attempts still in flight are aborted. */
   close(): Promise<void>
-  /** Of a server that runs only while lines wait for it; others are simply there. */
+  /** The control of a server that runs only while lines wait for it; absent for others. */
   readonly onDemand?: ServerOnDemand
 }
 

@@ -5,7 +5,7 @@ import { isIPv6 } from 'node:net'
 export interface FailureReason {
   /** In our words, with the server's status: for everybody. */
   reason: string
-  /** What the server said: for the caller whose line it was about, without addresses, and for operators. */
+  /** The server's words: for the caller whose line it was about, without addresses, and for operators. */
   words?: string | undefined
   /** In place of `reason` for operators: addresses, and what to change. Callers then read no `words` either, unless `showsWords`. */
   operatorReason?: string | undefined
@@ -40,7 +40,7 @@ const HOSTS = [
   /\blocalhost\b(?::\d+)?/gi,
   new RegExp(`\\b[\\w-]+(?:\\.[\\w-]+)*\\.(?:${INTERNAL})\\b(?::\\d+)?`, 'gi'),
   /\b[\w-]+(?:\.[\w-]+)+:\d{2,5}\b/g,
-  // As resolvers and HTTP clients name the host that they cannot reach.
+  // The forms in which resolvers and HTTP clients name the host that they cannot reach.
   /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve(?: host)?:?|dial tcp:?|host=|server at) ?['"]?)[\w-]+(?:\.[\w-]+)+(?::\d+)?/gi,
   /(?<=\b(?:to host|lookup|ENOTFOUND|EAI_AGAIN|resolve host:?|host=) ?['"]?)[\w-]+(?::\d+)?/gi,
   /\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g,

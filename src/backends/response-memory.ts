@@ -14,7 +14,7 @@ export interface Receiving {
 const EXAMINED = 'examined'
 /** And those that stay, with the share that they may take at most: a line that is sent may be what frees them. */
 const STAYING_SHARE = {
-  /** Of lines that are asked again. */
+  /** The share of lines that are asked again. */
   kept: 0.25,
   /** For identical lines. */
   remembered: 0.125,

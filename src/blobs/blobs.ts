@@ -90,12 +90,12 @@ export function isDamaged(error: unknown): error is BlobDamaged | BlobMissing {
   return error instanceof BlobDamaged || error instanceof BlobMissing
 }
 
-/** What a caller is told whose call reads the blob. */
+/** The error for a caller whose call reads the blob. */
 export function contentDamaged({ key }: BlobDamaged | BlobMissing): ApiError {
   return new ApiError('content_damaged', `The stored content \`${key}\` is damaged or missing.`)
 }
 
-// What may name a blob. Keys become file paths and bucket keys, so nothing that either reads in a special way
+// The rule for keys of blobs. Keys become file paths and bucket keys, so nothing that either reads in a special way
 // may pass: no empty, "." or ".." segment, no other alphabet, nothing longer than a file name can be.
 
 const KEY_LENGTH_MAX = 512

@@ -24,7 +24,7 @@ const syncAside = promisify(fsync)
 /** File systems without such a call (some network and FUSE ones) answer with these. */
 const NOT_SUPPORTED = ['EINVAL', 'ENOTSUP']
 
-/** What was made, renamed or removed in the folder survives a power failure afterwards, where the file system can do that. */
+/** Makes changes in the folder survive a power failure, where the file system can do that. */
 export async function syncFolder(folder: string): Promise<void> {
   // Windows syncs no folders; NTFS keeps renames in its own journal.
   if (process.platform === 'win32') return

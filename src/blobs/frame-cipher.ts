@@ -162,7 +162,7 @@ export function encodeTable(bytes: number, payload_bytes: readonly number[]): Bu
 /** Offset in the stored blob of each frame's head, then of what follows the last frame. */
 export type FrameOffsets = Float64Array
 
-/** Of a blob that is one frame, `stored_bytes` long with its header. */
+/** The offsets of a blob that is one frame, `stored_bytes` long with its header. */
 export function soleFrameOffsets(stored_bytes: number): FrameOffsets {
   return Float64Array.of(HEADER_BYTES, stored_bytes)
 }

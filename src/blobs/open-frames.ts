@@ -27,7 +27,7 @@ const FRAMES_AHEAD = 2
 /** A sealed blob as a reader sees it. */
 export interface Sealed {
   key: string
-  /** Of plaintext, as recorded when it was sealed. */
+  /** The length of the plaintext, as recorded when it was sealed. */
   bytes: number
   cipher(header: Header): FrameCipher
 }

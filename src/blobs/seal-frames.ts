@@ -19,7 +19,7 @@ import { encodeTable, FRAME_BYTES, type FrameCipher } from './frame-cipher.ts'
 // Reuses zstd contexts. Creating one per frame, which allocates a megabyte, costs as much as compressing a frame that
 // compresses well. A context serves one frame at a time, and a frame waits for one: the thread pool compresses no more at once.
 
-/** As many as the pool has threads; each holds about a megabyte. */
+/** The number of threads in the pool; each packer holds about a megabyte. */
 const PACKERS_MAX = 4
 
 export class ZstdPackers {

@@ -9,7 +9,7 @@ import { type Opened, openRange, openTable, openWhole, type Sealed } from './ope
 import { sealFrames } from './seal-frames.ts'
 import { DATA_KEY_BYTES, unwrapKey, wrapKey } from './wrap-key.ts'
 
-/** What SQL keeps of a sealed blob: enough to find, open and measure it. */
+/** The facts that SQL keeps of a sealed blob: enough to find, open and measure it. */
 export interface SealedBlob {
   key: string
   /** The blob's own data key, wrapped by the master key with (project, key) as associated data; base64url. */
@@ -93,7 +93,7 @@ class Sealing {
     }
   }
 
-  /** As read, in one buffer: for what fits into memory. */
+  /** Reads the blob into one buffer, if it fits into memory. */
   async readAll(project_id: string, blob: SealedBlob, range?: ByteRange): Promise<Buffer> {
     const parts = await Array.fromAsync(this.read(project_id, blob, range))
     const [only] = parts

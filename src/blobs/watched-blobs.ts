@@ -98,7 +98,7 @@ class Calls {
     return call
   }
 
-  /** What the caller did wrong, or what is missing or damaged, says that the store answers. */
+  /** Ends a call. Mistakes of the caller, and missing or damaged blobs, show that the store answers. */
   async end<T>(call: Call, result: Promise<T>): Promise<T> {
     try {
       const value = await result

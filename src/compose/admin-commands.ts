@@ -56,7 +56,7 @@ export async function backup(config: Config, dir: string): Promise<BackedUp> {
     throw new Failure('the backup folder must not be the data folder')
   const blobsRoot = join(folder, 'blobs')
   if (config.blobs.kind === 'disk') {
-    // What is in the backup and not in the copy of the database is removed, and in the service's own folder that is new.
+    // Content in the backup that the copy of the database lacks is removed, and in the service's own folder that is new.
     const { root } = config.blobs
     if (isSame(blobsRoot, root) || isBelow(folder, root))
       throw new Failure(

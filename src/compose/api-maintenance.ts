@@ -21,13 +21,13 @@ const RESTART_MS_MAX = 60_000
 
 interface ApiMaintenanceOptions extends Pick<Ports, 'sealed' | 'log'> {
   store: OpenStore
-  /** As configured just now. */
+  /** The models as configured just now. */
   models: ReadonlyMap<string, Model>
   plans: ReadonlyMap<string, Plan>
   rules: FinishRules
   /** If given, it ends no other batch. */
   onlyBatches?: ReadonlySet<string> | undefined
-  /** Of this process; it owns the leases of the batches that are being closed. */
+  /** The session of this process; it owns the leases of the batches that are being closed. */
   sessionId: () => string
   onEnded: (batch: BatchRow) => void
 }
@@ -84,7 +84,7 @@ export class ApiMaintenance {
     const { store, sealed } = this.#options
     const { clock } = store
     await this.#setBack.look({ store, clock })
-    // What it has leased, no worker can claim.
+    // No worker can claim chunks that a stray lease holds.
     await this.#leases.releaseStrays()
     if (await hasWorker(store.read)) {
       this.#workerSeen = clock.now()

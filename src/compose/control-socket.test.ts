@@ -9,7 +9,7 @@ test('a folder of sockets that cannot be read is told apart from one where no se
   const folder = mkdtempSync(join(tmpdir(), 'offpeak-control-'))
   t.after(() => rmSync(folder, { recursive: true }))
   assert.equal((await askToReload(folder)).size, 0)
-  // As root, no folder of another user is closed.
+  // A folder of another user is closed to everyone but root.
   writeFileSync(join(folder, 'control'), '')
   await assert.rejects(askToReload(folder), { code: 'ENOTDIR', path: join(folder, 'control') })
 })

@@ -10,7 +10,7 @@ type Resolve = (host: string) => Promise<readonly string[]>
 
 const LOOK_EVERY_MS = 5_000
 
-/** As other programs of this machine resolve names: hosts file and search domains included. */
+/** Resolves names like other programs of this machine: hosts file and search domains included. */
 export const resolveBySystem: Resolve = async (host) =>
   (await lookup(host, { all: true, order: 'verbatim' })).map(({ address }) => address)
 

@@ -86,7 +86,7 @@ async function createFirstKey(config: Config, store: OpenStore, compat: CompatMo
       : { name: `made at the first start, for clients of ${compat}`, scopes: PROJECT_SCOPES }),
   })
   makeFolder(config.data_dir)
-  // Of processes that start at the same time, the first link wins, and no reader sees a partly written key.
+  // The first link of processes that start at the same time wins, and no reader sees a partly written key.
   const temporary = `${path}.${randomUUID()}`
   await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true })
   await link(temporary, path).catch((error: NodeJS.ErrnoException) => {

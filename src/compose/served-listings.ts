@@ -77,7 +77,7 @@ export class ServedListings {
         try {
           this.#listings.set(base_url, await listUpstreamModels(base_url, optionsOf(upstream, timeout_ms)))
         } catch {
-          // What it said before still counts; lines tell what is wrong with it.
+          // Its last answer still counts; lines tell what is wrong with it.
         }
       }),
     )

@@ -80,13 +80,13 @@ type ServerConfig = Exclude<UpstreamConfig, BatchApiConfig>
 
 interface UpstreamDeps extends Pick<Ports, 'clock' | 'log'> {
   budget: ResponseMemory
-  /** What a name with `discover: dns` resolves to; empty while that is not known. */
+  /** The addresses of a name with `discover: dns`; empty while they are not known. */
   addressesOf: (host: string) => readonly string[]
   /** How many files the process may open; what the system says by default. */
   openFilesMax?: () => number
 }
 
-/** Those of the stores, of sockets to other processes and of webhooks. */
+/** The files of the stores, of sockets to other processes and of webhooks. */
 const FILES_BESIDE = 48
 
 /** Where the system tells it in another way, or not, no limit is known. */
@@ -134,13 +134,13 @@ export class ConfiguredUpstreams {
       config.models.map(({ model, upstreams }) => [
         model.id,
         upstreams.flatMap((one, i) => {
-          // Of two that are alike, the first is the first of before.
+          // The first of two that are alike is the first of before.
           const alike = upstreams.slice(0, i).filter((other) => placeOf(other) === placeOf(one)).length
           const keyOf = (address: string | null): string =>
             JSON.stringify([model.id, placeOf(one), alike, address])
           return this.#addresses(one).map((address, nth) => {
             const known = this.#servers.get(keyOf(address))
-            // What a name stood for before it was resolved.
+            // The server that the name had before it was resolved.
             const unresolved = address !== null && nth === 0 ? this.#servers.get(keyOf(null)) : undefined
             const earlier = known ?? unresolved
             if (address !== null) this.#servers.delete(keyOf(null))
@@ -253,7 +253,7 @@ export class ConfiguredUpstreams {
   }
 }
 
-/** What is the same server in another configuration. */
+/** A text that is the same for the same server in another configuration. */
 function placeOf(config: UpstreamConfig): string {
   if (config.type === 'sim') return `sim ${config.name}`
   const { origin, pathname } = new URL(config.base_url ?? 'engine:')

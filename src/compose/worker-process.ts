@@ -23,7 +23,7 @@ const registry = new ProcessRegistry('worker')
 let running: (StartedWorker & { log: Log; stop_ms_max: number }) | null = null
 /** The batches that a service of one command answers. */
 const onlyBatches = new Set<string>()
-/** What came while the worker was being started. */
+/** The configuration that came while the worker was being started. */
 let reloaded: Config | null = null
 let ending = false
 

@@ -18,7 +18,7 @@ after(() => {
   rmSync(empty, { recursive: true })
 })
 
-/** What `yaml` in ./offpeak.yaml makes of the configuration. */
+/** The configuration that `yaml` in ./offpeak.yaml gives. */
 function load(yaml: string, env: NodeJS.ProcessEnv = {}, overrides: ConfigFlags = {}): Config {
   writeFileSync(join(folder, 'offpeak.yaml'), yaml)
   return loadConfig({ env, overrides, cwd: folder, now: NOW })
@@ -424,7 +424,7 @@ engines: {gpus: 3, memory: 16GiB, min_run: 1s}`,
 })
 
 describe('what is refused', () => {
-  /** What is wrong, and the one problem that is reported for it, less the place in the file. */
+  /** A wrong configuration, and the one problem that is reported for it, less the place in the file. */
   const table: [string, string][] = [
     ['regin: x', 'regin: unknown key; did you mean region?'],
     ['colour: x', 'colour: unknown key; the keys are region, listen, data_dir'],

@@ -124,7 +124,7 @@ function refuseUnknownVariables(variables: ReadonlyMap<string, string>, problems
   for (const variable of keysOf(CONFIG_FILE).values()) if (variable !== null) known.add(variable)
   for (const name of variables.keys()) {
     if (known.has(name.replace(DEFAULTS, OWN)) || name.startsWith(TEST_VARIABLES)) continue
-    // What all of them begin with makes none nearer than another.
+    // The beginning that all of them share makes none nearer than another.
     const own = [...known].map((one) => one.replace(OWN, ''))
     const found = nearest(name.replace(OWN, ''), own)
     const close = found === null ? null : OWN + found

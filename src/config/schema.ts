@@ -389,7 +389,7 @@ const PRICE = checked(
   },
 )
 
-/** Of every upstream, whatever its type. */
+/** The keys of every upstream, whatever its type. */
 const PLACE = {
   concurrency_max: byDefault(1024, integer(1)),
   tier: byDefault(0, integer(0, 100)),
@@ -409,7 +409,7 @@ const SIM = section({
   context_window: optional(integer(1)),
 })
 
-/** Of every upstream that is reached by HTTP. */
+/** The keys of every upstream that is reached by HTTP. */
 const CONNECTION = {
   api_key_env: optional(API_KEY_ENV),
   api_key_file: optional(API_KEY_FILE),
@@ -496,7 +496,7 @@ const WEBHOOK_SECRET_EXPECTED = 'the secret of a webhook as Standard Webhooks wr
 /** The endpoint of Anthropic's batches. */
 export const MESSAGES: EndpointPath = '/v1/messages'
 
-/** Of every batch API. */
+/** The keys of every batch API. */
 const BATCH_API = {
   name: optional(anyText),
   ...PLACE,

@@ -170,7 +170,7 @@ function priceOf({ above, ...rates }: NonNullable<ModelShape['price']>): Price {
   return { ...base, above: steps }
 }
 
-/** Those that are given. */
+/** The prices that are given. */
 function ratesOf(given: { [Name in keyof Rates as PerMtok<Name>]-?: number | null }): Partial<Rates> {
   const picos: [keyof Rates, number | null][] = [
     ['input_picos', given.input_per_mtok],

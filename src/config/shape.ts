@@ -15,11 +15,11 @@ export interface Rules {
   optional?: true
   /** Its value is never shown, not even where it is wrong. */
   secret?: true
-  /** What its value is called, if not like its key. */
+  /** The name of its value in messages, if not that of its key. */
   name?: string
   /** A scalar: the types that the file may use; a variable is always text. */
   types?: readonly ('string' | 'number' | 'boolean')[]
-  /** Of a map: it is read as a Map, in its order. An object has keys that are numbers first. */
+  /** Whether a map is read as a Map, in its order. An object has keys that are numbers first. */
   isOrdered?: boolean
   /** Undefined when `text` is no such value. */
   parse?(text: string): unknown

@@ -88,7 +88,7 @@ test('keys that sound like secrets are declared to be secret', () => {
   const sounds = names.filter((name) =>
     /key|secret|token|password|credential|headers|^env$|^files$/i.test(name),
   )
-  // What names a place, or counts tokens or keys.
+  // Keys that name a place, or count tokens or keys, are no secrets.
   const secrets = new Set(sounds.filter((name) => !/_(file|env)$|tokens(_max)?$|^keys$/.test(name)))
   assert.deepEqual([...secrets].sort(), ['env', 'files', 'headers', 'webhook_secret'])
   for (const name of secrets) assert.ok(isSecretKey(name), name)

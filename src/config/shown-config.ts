@@ -34,7 +34,7 @@ function collect(shape: Shape): void {
   for (const one of [items, additionalProperties, ...(anyOf ?? [])]) if (one) collect(one)
 }
 
-/** Of a map or a list: whether its values are. */
+/** Whether the values of a map or a list are secrets. */
 function isSecret(shape: Shape): boolean {
   const { items, additionalProperties } = shape
   return [shape, items, additionalProperties].some((one) => one && one[RULES].secret === true)

@@ -13,7 +13,7 @@ export type Path = readonly (string | number)[]
 /** A tree of Maps, arrays and scalars, and how to name a place in it. */
 export interface Tree {
   root: unknown
-  /** What a message about `path` begins with: `offpeak.yaml:3:7: `. */
+  /** The beginning of a message about `path`: `offpeak.yaml:3:7: `. */
   place(path: Path): string
 }
 

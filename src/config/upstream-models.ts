@@ -13,7 +13,7 @@ export interface ServedModel {
   /** Null where the server does not say. */
   endpoints: readonly EndpointPath[] | null
   context_window: number | null
-  /** Of a LoRA adapter: the ID of its base model. */
+  /** The ID of the base model of a LoRA adapter. */
   parent: string | null
   /** Two IDs with the same root are names of one model. */
   root: string | null
@@ -22,7 +22,7 @@ export interface ServedModel {
 /** Models of one server that become models of the service; each has connections, a queue and reports of its own. */
 export const SERVED_MODELS_MAX = 2_000
 
-/** What a server lists, searched by ID without a walk through the list. */
+/** The list of a server, searched by ID without a walk through it. */
 class Listing {
   readonly #byId: ReadonlyMap<string, ServedModel>
   /** Adapters by their parent, and by what stands for all names of it. */
@@ -52,7 +52,7 @@ class Listing {
     return context_window ?? this.#byId.get(parent ?? '')?.context_window ?? null
   }
 
-  /** As many as can be models of the service. */
+  /** The adapters of a model, no more than can be models of the service. */
   adaptersOf(id: string): readonly ServedModel[] {
     return this.#adapters.get(this.#nameOf(id))?.slice(0, SERVED_MODELS_MAX) ?? []
   }
@@ -103,9 +103,9 @@ interface EngineModels {
   engine: EngineConfig
   /** Names the server in records and messages. */
   name: string
-  /** What lines call the model. */
+  /** The names by which lines call the model. */
   ids: readonly string[]
-  /** What the server calls it; null where it answers to any name. */
+  /** The server's name for it; null where it answers to any name. */
   model: string | null
   concurrency_max: number
 }
@@ -127,7 +127,7 @@ export function withEngine(config: Config, order: EngineModels, created: number)
   return { ...config, models, retry: { ...config.retry, outage_patience_ms } }
 }
 
-// What the servers of the configured models say of them, filled in where the configuration is silent: the context
+// Facts from the servers of the configured models, where the configuration is silent: the context
 // window, the endpoints, and the LoRA adapters that a server has loaded, which become models of their own.
 
 /** The lists of models, by `base_url`; those of servers that have not answered yet are absent. */

@@ -65,7 +65,7 @@ export function errorPattern(message: string): string {
 export interface Finished {
   completed: number
   failed: number
-  /** Of the failed ones: never sent. */
+  /** How many of the failed lines were never sent. */
   not_run: number
   prompt_tokens: number
   completion_tokens: number

@@ -42,7 +42,7 @@ export function isTerminal(status: BatchStatus): boolean {
 /** The statuses of a batch that has not ended. */
 export const OPEN_STATUSES: readonly BatchStatus[] = BATCH_STATUSES.filter((status) => !isTerminal(status))
 
-/** What a cancel does: `move` to cancelling, return the `same` object again, or `refuse`. */
+/** The effect of a cancel: `move` to cancelling, return the `same` object again, or `refuse`. */
 export function cancelOutcome(status: BatchStatus): 'move' | 'same' | 'refuse' {
   if (canTransition(status, 'cancelling')) return 'move'
   return status === 'cancelling' || status === 'cancelled' ? 'same' : 'refuse'
@@ -61,7 +61,7 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
-/** What lines end with that were to be sent and were not. */
+/** The codes of lines that were to be sent and were not. */
 const NOT_RUN: ReadonlySet<string> = new Set([
   'batch_expired',
   'batch_cancelled',
@@ -110,7 +110,7 @@ export function dedupeMode(wanted: boolean | 'force' | null | undefined): Dedupe
   return wanted === true ? 'repeatable' : null
 }
 
-/** As the API shows it. */
+/** The mode as the API shows it. */
 export function shownDedupe(mode: DedupeMode): true | 'force' {
   return mode === 'all' ? 'force' : true
 }
@@ -127,7 +127,7 @@ export interface Reask {
 export const REASK_MODES = ['repeat', 'repair'] as const
 export const REASKS_MAX = 5
 
-/** As a batch's row has it. */
+/** Reads the column `reask` of a batch. */
 export function readReask(json: string | null): Reask | null {
   return json === null ? null : JSON.parse(json)
 }

@@ -49,7 +49,7 @@ export function durationMs(text: string): number | null {
   return Number.isSafeInteger(ms) ? ms : null
 }
 
-/** Of a service that does not say what it offers. */
+/** The window that is assumed of a service that does not say which it offers. */
 const WINDOW = '24h'
 
 /** The window of a batch whose caller names none: the longest that the plan offers, as texts. */

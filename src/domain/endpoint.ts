@@ -79,7 +79,7 @@ export interface Endpoint {
   fields: Readonly<Record<string, FieldRole>>
   /** A body has every field of one of these sets; the first set, which begins with the prompt, is what its error asks for. */
   required: readonly (readonly string[])[]
-  /** What to write in place of a field that only some servers read. */
+  /** The fields to write in place of one that only some servers read. */
   portable: { limit: string; choices: string }
   /** Whether each of several texts is answered with its own choices. */
   choicesPerText: boolean
@@ -89,9 +89,9 @@ export interface Endpoint {
   samples: boolean
   answer: AnswerShape
   usage: UsageNames
-  /** What is projected for the input of each line; absent: an estimate by the bytes of its prompt. */
+  /** Tokens that are projected for the input of each line; absent: an estimate by the bytes of its prompt. */
   inputProjected?: number
-  /** Of an endpoint that the configuration has declared before, and no longer does: its lines fail. */
+  /** Whether the configuration declared the endpoint before, and no longer does: its lines fail. */
   isGone?: true
   /** Headers that requests carry beside those of every endpoint. */
   headers?: Readonly<Record<string, string>>
@@ -104,12 +104,12 @@ interface UsageNames {
   output: string | null
   /** `input` leaves out the tokens of the prompt that were read from a cache or written to it. */
   isCacheApart?: true
-  /** What is counted, where that is not tokens: seconds, of which a part counts as one; or each answer counts as one. */
+  /** The unit that is counted, where that is not tokens: seconds, of which a part counts as one; or each answer counts as one. */
   unit?: 'seconds' | 'requests'
 }
 
 const STREAM = { stream: 'stream', stream_options: 'stream' } as const
-/** What llama.cpp, vLLM, TGI and Ollama read besides the fields of OpenAI. */
+/** Fields that llama.cpp, vLLM, TGI and Ollama read besides those of OpenAI. */
 const FOREIGN = {
   max_length: 'foreign limit',
   max_new_tokens: 'foreign limit',
@@ -132,7 +132,7 @@ const CHAT_TEMPLATE_TOKENS = 4_096
 const ONE_ANSWER = 'one line for each answer'
 const PORTABLE = { limit: '`max_tokens`', choices: '`n`' }
 const TOKENS = { input: 'prompt_tokens', output: 'completion_tokens' }
-/** Of endpoints that chat. */
+/** The facts that endpoints for chats share. */
 const CHAT = {
   portable: PORTABLE,
   choicesPerText: false,
@@ -140,7 +140,7 @@ const CHAT = {
   samples: true,
   usage: TOKENS,
 }
-/** Of endpoints that generate nothing. */
+/** The facts that endpoints share which generate nothing. */
 const READ_ONLY = {
   portable: PORTABLE,
   choicesPerText: false,

@@ -24,11 +24,11 @@ export interface ErrorRow {
   retryable: boolean
   /** The public message where the code that throws the error gives none. */
   message: string
-  /** What the caller should do; shown in the reference, by the command line, and in `status_details`. */
+  /** Advice for the caller; shown in the reference, by the command line, and in `status_details`. */
   advice: string
-  /** What the operator of the service can do; shown in the reference only, never in a response. */
+  /** Advice for the operator of the service; shown in the reference only, never in a response. */
   operatorAdvice?: string
-  /** What OpenAI's API says instead, for strict clients; a 422 that gives no status is a 400 there. */
+  /** OpenAI's status and code instead, for strict clients; a 422 that gives no status is a 400 there. */
   openai?: { status?: number; code?: string }
 }
 
@@ -417,7 +417,7 @@ export function openaiError(code: ErrorCode): { status: number; code: string } {
   return { status: status === 422 ? 400 : status, code, ...openai }
 }
 
-/** What may accompany a code on the wire; times in Unix seconds. */
+/** The details that may accompany a code on the wire; times in Unix seconds. */
 export interface ErrorDetails {
   param?: string
   limit_id?: string

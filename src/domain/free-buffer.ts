@@ -28,7 +28,7 @@ export function largeBuffer(bytes: number): Buffer {
   return Buffer.from(memory, 0, bytes)
 }
 
-/** As `freeBuffer`, but the memory may become that of a later `largeBuffer`. */
+/** Frees a buffer as `freeBuffer` does, but the memory may become that of a later `largeBuffer`. */
 export function reuseBuffer(view: Uint8Array): void {
   const memory = ownMemory(view)
   if (memory === null) return

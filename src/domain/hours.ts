@@ -16,7 +16,7 @@ export interface HoursWindow {
   concurrency_max: number | null
 }
 
-/** What holds from `since` until just before `until` (Unix ms; infinite where nothing changes). */
+/** A state that holds from `since` until just before `until` (Unix ms; infinite where nothing changes). */
 interface Opening {
   /** Null: no bound but the upstream's own. */
   concurrency_max: number | null

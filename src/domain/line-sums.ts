@@ -8,14 +8,14 @@ export interface SummedLine {
   /** Null for a line without a result. */
   usage: TokenUsage | null
   cost_nanos: number
-  /** Of a line that shares an identical line's answer: what its own would have cost; null for all others. */
+  /** The cost that a line would have had which shares an identical line's answer; null for all others. */
   saved_nanos: number | null
   /** Whether it failed without having been sent. */
   isNotRun?: boolean
 }
 
 export interface LineSum {
-  /** What a line adds. */
+  /** The summand of a line. */
   of: (line: SummedLine) => number
   /** The tables that keep the sum in a column of its name, with the number of the migration that adds the column. */
   batches?: number

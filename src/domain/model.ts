@@ -6,9 +6,9 @@ import type { PromptStatistics } from './tokens.ts'
 
 /** When the upstreams of a model are open; null stands for one that always is. */
 export interface ModelHours {
-  /** Those of the lowest tier. */
+  /** The hours of the upstreams of the lowest tier. */
   usual: readonly (OpeningHours | null)[]
-  /** Those that may also answer lines of at-risk batches. */
+  /** The hours of the upstreams that may also answer lines of at-risk batches. */
   atRisk: readonly (OpeningHours | null)[]
 }
 
@@ -18,11 +18,11 @@ export interface Model {
   context_window: number | null
   /** The projected output of a line that sets no max_tokens; null when unknown. */
   max_output_tokens: number | null
-  /** What the API shows, and what lines cost at upstreams without a price of their own. */
+  /** The price that the API shows, and that lines cost at upstreams without a price of their own. */
   price: Price
-  /** What a line is projected at: the price of the dearest upstream that may answer; absent where `price` is that. */
+  /** The price that lines are projected at, of the dearest upstream that may answer; absent where `price` is that. */
   dearest?: Price | undefined
-  /** What its servers have reported about prompts; absent before the first report. */
+  /** Sums that its servers have reported about prompts; absent before the first report. */
   seen?: PromptStatistics | undefined
   /** False when the configuration gives no price: the model costs 0. */
   priced: boolean
@@ -42,7 +42,7 @@ export function projectedPrice({ dearest, price }: Pick<Model, 'dearest' | 'pric
   return dearest ?? price
 }
 
-/** Of one of several replicas behind a name. */
+/** The end of a name that marks one of several replicas. */
 const REPLICA = /@[^@]*$/
 
 /** The name of a server for callers; null if it shows an address, or is not configured. */

@@ -7,15 +7,15 @@ import type { LimitMetric } from './limit.ts'
 export const NANOS_PER_USD = 1_000_000_000
 const PICOS_PER_NANO = 1000
 
-/** What tokens cost; pico-dollars per token. Absent: prompt tokens of that kind cost as much as others. */
+/** Prices of tokens, in pico-dollars per token. Absent: prompt tokens of that kind cost as much as others. */
 export interface Rates {
   input_picos: number
   output_picos: number
-  /** Of prompt tokens that the server took from its cache. */
+  /** The price of prompt tokens that the server took from its cache. */
   cached_input_picos?: number | undefined
-  /** Of prompt tokens that the server wrote to its cache. */
+  /** The price of prompt tokens that the server wrote to its cache. */
   cache_write_picos?: number | undefined
-  /** Of those that it keeps for an hour; absent: as much as other writes. */
+  /** The price of writes that it keeps for an hour; absent: as much as other writes. */
   cache_write_1h_picos?: number | undefined
 }
 

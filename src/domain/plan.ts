@@ -3,7 +3,7 @@ import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
 
 interface CompletionWindow {
-  /** As configured, and as a batch shows it: `24h`. */
+  /** The window as configured, and as a batch shows it: `24h`. */
   text: string
   ms: number
 }
@@ -64,7 +64,7 @@ export const QUOTAS_DEFAULT: Quotas = {
 /** Counted by each API process, and free again as soon as a call ends. */
 const OF_CALLS: readonly QuotaName[] = ['uploads', 'downloads', 'streams']
 
-/** What each quota counts, and how to get below it. */
+/** The thing that each quota counts, and how to get below it. */
 const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
   stored_bytes: {
     what: 'bytes in files, results included',

@@ -37,7 +37,7 @@ export const WAITING_CODES = [
 
 export type WaitingCode = (typeof WAITING_CODES)[number]
 
-/** What a batch waits for that has its time, or goes on by itself; for all else somebody or something has to change. */
+/** The reasons of batches that have time, or go on by themselves; for all others somebody or something has to change. */
 const IN_ORDER: readonly WaitingCode[] = [
   'engine_starting',
   'not_before',

@@ -9,7 +9,7 @@ export interface QueueBounds {
   waitingMax?: number
 }
 
-/** As many operations of the project wait as may. */
+/** The error when as many operations of the project wait as may. */
 export class QueueFull extends Error {}
 
 interface Project {
@@ -19,7 +19,7 @@ interface Project {
 
 export class ProjectQueue {
   readonly #bounds: QueueBounds
-  /** Those with operations that run or wait, the one whose operation began or ended last at the end. */
+  /** The projects with operations that run or wait, the one whose operation began or ended last at the end. */
   readonly #projects = new Map<string, Project>()
   #running = 0
 

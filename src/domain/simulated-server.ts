@@ -23,7 +23,7 @@ export interface SimOptions {
   latency_ms?: number | { min: number; max: number }
   /** Requests worked on at once; beyond it 429. Default null: any number. */
   capacity?: number | null
-  /** What a 429 or 503 asks the caller to wait. Default null: it does not say. */
+  /** How long a 429 or 503 asks the caller to wait. Default null: it does not say. */
   retry_after_ms?: number | null
   /** The fraction of attempts, 0 to 1, that meets each fault; their sum is at most 1. */
   faults?: FaultRates

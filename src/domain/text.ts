@@ -2,7 +2,7 @@
 // unpaired surrogates are not characters, so two texts that differ only in those would become equal.
 const UNSTORABLE = /\0|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g
 
-/** Of JSON Schema; unpaired surrogates cannot be sent as UTF-8. */
+/** The JSON Schema pattern of texts that can be stored; unpaired surrogates cannot be sent as UTF-8. */
 export const STORABLE_PATTERN = '^[^\\u0000]*$'
 
 export function isStorable(text: string): boolean {
@@ -85,14 +85,14 @@ export function withoutSecrets(text: string): string {
   return mayHoldOne ? text.replaceAll(SECRETS, SECRET_MARKER) : text
 }
 
-/** What is shown in place of a secret of the configuration. */
+/** The text that is shown in place of a secret of the configuration. */
 export const HIDDEN = '(hidden)'
 
 // Each part of a text is looked at once: a URL ends where the next one begins, and what is optional is bounded. A URL that
 // is hidden already stays as it is.
 const ANY_URL = /(?:postgres(?:ql)?)?:\/\/(?:(?!:\/\/)[^\s"'<>\\`])*(?:(?<=\(hidden\))|(?<![.,:;!?)]))/gi
 const PARTS = /^(postgres(?:ql)?)?:\/\/([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?$/i
-/** What stands before the path where no `@` does: a list of hosts with ports, or what a port is put in for. */
+/** The part before the path where no `@` is: a list of hosts with ports, or a variable that a port is put in for. */
 const HOSTS = /^(?:[^:@,[\]]*|\[[0-9a-f:.]+\])(?::(?:\d+|\{\w+\}))?(?:,[\w.-]+(?::\d+)?)*$/i
 /** Values of a query that are no secret; all others may be. */
 const SHOWN_PARAMETERS = new Set([

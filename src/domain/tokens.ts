@@ -13,11 +13,11 @@ const MARGIN = 1.1
 const BYTES_PER_TOKEN_MIN = 0.25
 const BYTES_PER_TOKEN_MAX = 16
 
-/** What servers of one model reported: prompts by their bytes as written in the input, and their tokens. */
+/** Sums that servers of one model reported: prompts by their bytes as written in the input, and their tokens. */
 export interface PromptStatistics {
   bytes: number
   tokens: number
-  /** Of those, the prompts of more than LONG_PROMPT_BYTES. */
+  /** The bytes of the prompts that have more than LONG_PROMPT_BYTES. */
   long_bytes: number
   long_tokens: number
 }
@@ -112,7 +112,7 @@ export interface LineBounds {
   choices: number
   /** All choices together; 0 where neither the line nor the model has a limit. */
   output_tokens_max: number
-  /** Of all inputs together, by what the line says, whatever the model: no less than `reported` where that is possible. */
+  /** The bound of all inputs together, by the line alone, whatever the model: no less than `reported` where that is possible. */
   promptTokensMax(reported: number): number
 }
 

@@ -14,7 +14,7 @@ export interface SpanOrder {
 }
 
 export interface Span {
-  /** What a child, also in another process, names as its parent. */
+  /** The ID that a child, also in another process, names as its parent. */
   readonly traceparent: string
   /** Whether it is sampled; attributes of others are dropped. */
   readonly isRecording: boolean

@@ -119,7 +119,7 @@ interface Formats {
   number: Intl.NumberFormat
 }
 
-/** Of the last locale: making them takes longer than many texts. */
+/** The formats of the last locale: making them takes longer than many texts. */
 let formats: (Formats & { locale: string }) | null = null
 
 function formatsOf(locale: string): Formats {

@@ -164,7 +164,7 @@ async function inodesOf(owner: Owner): Promise<Set<string>> {
   return new Set(found.flat())
 }
 
-/** Of the engine's session, or marked as the guard marks what it starts, which may leave the session. */
+/** Whether a process is in the engine's session, or marked as the guard marks its children, which may leave the session. */
 async function belongsTo({ pid: leader, tag }: Owner, pid: string): Promise<boolean> {
   const [stat, environ] = await Promise.all(
     ['stat', 'environ'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
@@ -205,7 +205,7 @@ function lsof(args: readonly string[]): Promise<string[]> {
 
 /** The share of this machine that engines may use together, and how long one runs before another may replace it. */
 export interface MachineSpec {
-  /** What CUDA_VISIBLE_DEVICES calls the GPUs. */
+  /** The names of the GPUs in CUDA_VISIBLE_DEVICES. */
   gpus: readonly string[]
   memory_bytes: number
   run_ms_min: number

@@ -192,7 +192,7 @@ export class EngineOutput {
     return this.#written
   }
 
-  /** What its last lines tell of its end; null: nothing that is known. */
+  /** The cause of its end, by its last lines; null: none that is known. */
   get lastWords(): string | null {
     const lines = [...this.#last, this.#rest].reverse()
     return lines.map(kindOf).find((kind) => kind !== null) ?? null

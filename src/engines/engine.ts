@@ -180,7 +180,7 @@ export class Engine implements ServerOnDemand, Tenant {
     else machine.review()
   }
 
-  /** Of an upstream: its lines are sent by a client that `connect` makes. */
+  /** The backend of an upstream: its lines are sent by a client that `connect` makes. */
   backend(connect: ConnectEngine): Backend {
     return {
       name: this.name,

@@ -6,7 +6,7 @@ export interface GgufModel {
   bytes: number
   /** Tokens; null where the file does not say. */
   context_length: number | null
-  /** Of the cache, per token, at 16 bits a value; null where the file does not say. */
+  /** The bytes of the cache per token, at 16 bits a value; null where the file does not say. */
   cache_bytes_per_token: number | null
 }
 

@@ -104,7 +104,7 @@ export class Machine {
       }
       victims.push(one)
       if (!fitsWithout(victims)) continue
-      // Of the victims, those without which the tenant would fit as well stay.
+      // Victims stay without which the tenant would fit as well.
       for (const victim of victims) {
         const others = victims.filter((one) => one !== victim)
         if (fitsWithout(others)) victims = others
@@ -119,7 +119,7 @@ export class Machine {
     return false
   }
 
-  /** What is free once these have left. */
+  /** The room that is free once these have left. */
   #freeBut(gone: readonly Tenant[]): { gpus: string[]; memory_bytes: number } {
     const staying = [...this.#places].filter(([one]) => !gone.includes(one))
     const used = new Set(staying.flatMap(([, { gpus }]) => gpus))

@@ -7,7 +7,7 @@ import type { GgufModel } from './gguf.ts'
  * stay for the worker. A key is in no argument: every user of the machine can read those.
  */
 export interface Recipe {
-  /** As `--engine` takes it. */
+  /** The name that `--engine` takes. */
   name: string
   title: string
   /** The variable that names the program, where it is not on the PATH. */
@@ -140,7 +140,7 @@ export function commandOf(recipe: Recipe, { program, ...values }: RecipeValues):
 
 // How many requests a llama.cpp server works on at once, and how many tokens each may have.
 
-/** Of the memory that is free now; the rest is for what the server needs beside weights and cache. */
+/** The share of the memory that is free now; the rest is for the needs of the server beside weights and cache. */
 const MEMORY_SHARE = 0.7
 const SLOTS_MAX = { cpu: 8, gpu: 32 }
 const CONTEXT_MIN = 1024

@@ -16,7 +16,7 @@ interface ObjectRoutes<Row extends object, T extends TSchema, Q extends TPropert
   shape: T
   list: Doc
   one: Doc
-  /** Of the list, beside those of every page. */
+  /** The query of the list, beside that of every page. */
   query?: Q
   /** The ID that a text stands for, if not that text. */
   idOf?: (text: string) => string

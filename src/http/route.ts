@@ -47,7 +47,7 @@ export interface RouteDoc {
   headers?: TSchema
   /** The fields of the multipart form, for endpoints that take one instead of JSON. */
   form?: TSchema
-  /** What else holds for the body and the query. Handlers check it: their errors say more than a shape's. */
+  /** Further rules for the body and the query. Handlers check them: their errors say more than a shape's. */
   rules?: { body?: Rules; querystring?: Rules }
   /** Errors of this endpoint, beside those of every endpoint and of the objects that its path names. */
   errors?: readonly ErrorCode[]
@@ -80,7 +80,7 @@ declare module 'fastify' {
     /** That came in the body. They take much memory: the handler calls `freeLines` once it has stored them. */
     lines: InlineLines | null
     freeLines: () => void
-    /** What the record of the call has as its answer, where that holds contents of files. */
+    /** The answer in the record of the call, where the real one holds contents of files. */
     recorded: string | null
   }
 }
@@ -108,7 +108,7 @@ type At<Path extends string> = `${string} ${Path}`
 export interface RouteSpec<A extends TSchema, Q extends TProperties, B extends TSchema> extends RouteDoc {
   answer: A
   access: Exclude<Access, 'public'>
-  /** What the reference says of parameters in the path; without it, that they are text. */
+  /** The parameters in the path, for the reference; without it, they are text. */
   params?: TProperties
   query?: Q
   body?: B
@@ -121,7 +121,7 @@ export interface RouteSpec<A extends TSchema, Q extends TProperties, B extends T
 
 type Answer<A extends TSchema> = Promise<Static<A> | FastifyReply>
 
-/** Of calls without a key. */
+/** The size of bodies of calls without a key. */
 const PUBLIC_BODY_BYTES_MAX = 64 * 1024
 
 /** Adds an endpoint that needs a key; the handler is given whose. Nothing that is not declared is accepted. */
@@ -255,14 +255,14 @@ function matches(pattern: string, path: string): boolean {
   )
 }
 
-/** What the process gives its endpoints. */
+/** The parts of the process that its endpoints use. */
 export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   region: string
   /** Whether the database and the blob store answer; asked by operators. */
   storeHealth: () => Promise<NonNullable<ServiceStatus['service']>['stores']>
   /** The configuration in force, without its secrets. */
   settings: () => Record<string, unknown>
-  /** Of the service. */
+  /** The version of the service. */
   version: string
   /** Prepares the console soon after the start, and not only when its first page is asked for. */
   prepareConsole?: boolean
@@ -270,7 +270,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   models: ReadonlyMap<string, Model>
   file_bytes_max: number
   line_bytes_max: number
-  /** What content may take while it is received, where a folder's needs do not fit. */
+  /** The memory that content may take while it is received, where a folder's needs do not fit. */
   incomingMemory?: IncomingMemory | undefined
   /** Validates large uploads while they arrive. Without it they are validated once they are stored. */
   streamingValidation?: StreamingValidation
@@ -282,9 +282,9 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
     /** Encrypts the signing secrets. */
     master: MasterKey
   }
-  /** Of upstreams that tell by webhook of batches that have ended. */
+  /** The secrets of upstreams that tell by webhook of batches that have ended. */
   batchApiSecrets: () => readonly { upstream: string; secret: string }[]
-  /** What of buckets projects may use, as configured just now. */
+  /** The parts of buckets that projects may use, as configured just now. */
   buckets?: () => readonly AllowedPrefix[]
   /** Called after background work was queued, so that workers in this process claim it at once. */
   wake: () => void
@@ -305,7 +305,7 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   metrics_elsewhere?: boolean
 }
 
-/** What every endpoint is given; each takes what it needs. */
+/** The parts that every endpoint is given; each takes the ones that it needs. */
 export interface RouteDependencies extends ServiceDependencies {
   /** Says who a trusted proxy has signed in; undefined where none is configured. */
   proxyIdentity: ProxyIdentity | undefined

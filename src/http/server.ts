@@ -109,7 +109,7 @@ declare module 'fastify' {
     entity: string | null
     stalled: boolean
     span: Span | null
-    /** What the work that the call causes belongs to: its span, else what the caller sent. */
+    /** The trace of the work that the call causes: its span, else what the caller sent. */
     readonly traceContext: string | null
   }
 }
@@ -389,7 +389,7 @@ function noDefault(): never {
   throw new Error('the server has compilers of its own')
 }
 
-/** What a caller does who wants an answer at once. */
+/** Advice for a caller who wants an answer at once. */
 function batchOnly(endpoint: EndpointPath, window: string): string {
   return (
     'Requests are answered in batches only. Call POST /v1/batches with ' +

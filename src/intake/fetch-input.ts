@@ -101,7 +101,7 @@ interface Step {
   bytes: number
   source: FileSource
   content_blob?: string
-  /** What was stored, and what is not needed any more. */
+  /** The content that was stored, and the blobs that are not needed any more. */
   stored?: SealedBlob
   dropped?: readonly string[]
   check?: (tx: Writer) => Promise<void>

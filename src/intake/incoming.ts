@@ -9,7 +9,7 @@ import type { Store } from '../store/store.ts'
 import { type QuotaHolder, readUse } from './check-quota.ts'
 
 const MIB = 1024 * 1024
-/** Of a call with little content. */
+/** The memory of a call with little content. */
 const CALL_BYTES_MIN = MIB / 4
 /** The window of a decompressor (RFC 9659). */
 const ZSTD_BYTES = 8 * MIB
@@ -20,14 +20,14 @@ const RETRY_S = 1
 export interface IncomingMemory {
   /** For all calls together. */
   bytes: number
-  /** What a large blob takes while it is written. */
+  /** The memory that a large blob takes while it is written. */
   callBytes: number
 }
 
 /** A blob in a folder is written from a few frames and a gathered megabyte. */
 const MEMORY: IncomingMemory = { bytes: 128 * MIB, callBytes: 2 * MIB }
 
-/** What is known of the content of a call before it is read. */
+/** The facts about the content of a call that are known before it is read. */
 export interface Announced {
   /** 0: unknown. */
   bytes: number

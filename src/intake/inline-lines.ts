@@ -9,7 +9,7 @@ import { hasByteOrderMark, inBlocks, LF } from '../jsonl/byte-lines.ts'
 import { DEPTH_MAX, JsonScanner, Names } from '../jsonl/json-scan.ts'
 
 export const INLINE_LINES_MAX = 10_000
-/** Of the whole call. */
+/** The size of the whole call. */
 export const INLINE_BYTES_MAX = 32 * 1024 * 1024
 /** How much is scanned before other calls have their turn, and how much is stored at once. */
 const BLOCK_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ const LINE_END = Buffer.of(LF)
 interface Request {
   start: number
   end: number
-  /** Those of FILLED_IN that it has; null where it is no object, which validation reports. */
+  /** The fields of FILLED_IN that it has; null where it is no object, which validation reports. */
   has: Set<string> | null
   isEmpty: boolean
 }

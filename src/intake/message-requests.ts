@@ -14,7 +14,7 @@ export const MESSAGE_BODY_BYTES_MAX = 256 * 1024 * 1024
 /** How much is stored at once. */
 const BLOCK_BYTES = 256 * 1024
 
-/** Of the body in Latin-1: what stands before the first request, and behind the last. */
+/** The text before the first request, and behind the last, of the body in Latin-1. */
 const HEAD = /^(?:\xef\xbb\xbf)?[ \t\r\n]*\{[ \t\r\n]*"requests"[ \t\r\n]*:[ \t\r\n]*\[/
 const TAIL = /^[ \t\r\n]*\}[ \t\r\n]*$/
 const AROUND_BYTES_MAX = 1024
@@ -40,7 +40,7 @@ export class MessageRequests {
   /** Bytes before the array or behind it; null within. */
   #around: Buffer | null = Buffer.alloc(0)
   #isTail = false
-  /** What may follow in the array. */
+  /** The part that may follow in the array. */
   #next: 'first' | 'request' | 'comma' = 'first'
   readonly #requestBytesMax: number
   /** The beginning of a request whose end has not come yet, and where in it the body is. */
@@ -78,7 +78,7 @@ export class MessageRequests {
     if (this.#count === 0) throw notSoMany('none')
   }
 
-  /** Those that end in `piece`. */
+  /** The requests that end in `piece`. */
   *#requestsIn(piece: Buffer): Generator<Buffer> {
     let from = 0
     if (this.#around !== null) {

@@ -127,11 +127,11 @@ async function isEnding({ store, clock }: PlanDeps, { id }: BatchRow): Promise<b
   return !batch || stopReason(batch, clock.now()) !== null
 }
 
-/** Of a batch of which no line can run. */
+/** The chunks of a batch of which no line can run. */
 interface FailedChunks {
   /** The errors of all lines, sealed. */
   commits: ChunkCommit[]
-  /** Those of the first lines. */
+  /** The errors of the first lines. */
   problems: BatchProblem[]
 }
 

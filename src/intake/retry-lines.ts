@@ -15,7 +15,7 @@ const NONE: ReadonlySet<number> = new Set()
 /** Which failed lines; all of them where nothing is given. */
 type FailedLines = Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'>
 
-/** What is known without reading a chunk. Returns the input of the batch. Throws batch_not_retryable. */
+/** Checks a retry by the rows alone, without reading a chunk. Returns the input of the batch. Throws batch_not_retryable. */
 export async function checkRetry(
   db: Reader,
   batch: BatchRow,

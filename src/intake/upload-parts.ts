@@ -134,7 +134,7 @@ const POLL_MS_MAX = 500
 
 interface Completion {
   part_ids: readonly string[]
-  /** Of the whole content, hex; null: not checked. */
+  /** The MD5 of the whole content, hex; null: not checked. */
   md5: string | null
 }
 
@@ -205,7 +205,7 @@ export class UploadCompletions {
     }
   }
 
-  /** Of an upload that is completed, as long as its file is there. */
+  /** The file of an upload that is completed, as long as it is there. */
   async #madeFile(upload: UploadRow): Promise<Completed | null> {
     if (upload.file_id === null) return null
     const { store, clock } = this.#deps

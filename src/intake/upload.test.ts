@@ -68,7 +68,7 @@ function lines(count: number): string {
   return Array.from({ length: count }, (_, i) => `${line(i)}\n`).join('')
 }
 
-/** As they come from a socket: each with memory of its own. */
+/** The content in pieces as they come from a socket: each with memory of its own. */
 function* pieces(content: string): Generator<Buffer> {
   const all = Buffer.from(content)
   for (let at = 0; at < all.length; at += 65_536) {

@@ -30,7 +30,7 @@ export async function* formOfFile(filename: string, file: AsyncIterable<Buffer>)
   yield { type: 'file', fieldname: 'file', filename, file }
 }
 
-/** What is made of a file is kept no longer than that, so that nothing of it is left when its owner wanted it gone. */
+/** The retention of a file that is made of another one: no longer, so that nothing is left when its owner wanted it gone. */
 export function keptAs<U extends Pick<Upload, 'retention_ms'>>(
   { created, expires_at }: Pick<FileRow, 'created' | 'expires_at'>,
   upload: U,
@@ -62,7 +62,7 @@ interface Received extends StoredUpload {
   id: string
   purpose: UploadPurpose
   filename: string
-  /** Of the content, hex; null unless the upload asks for it. */
+  /** The SHA-256 of the content, hex; null unless the upload asks for it. */
   digest: string | null
   /** Unix ms. */
   expires_at: number
@@ -300,7 +300,7 @@ function clip(text: string): string {
  */
 interface StoredUpload {
   content: SealedBlob
-  /** Of a file that streaming validation found valid; other files are validated afterwards. */
+  /** The index of a file that streaming validation found valid; other files are validated afterwards. */
   index: { blobs: readonly [index: SealedBlob, ids: SealedBlob]; line_count: number } | null
 }
 

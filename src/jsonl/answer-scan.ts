@@ -27,7 +27,7 @@ export interface Answer {
   usage_place: CostPlace
 }
 
-/** What the entries of the list say of their places; nothing of an endpoint whose entries have none. */
+/** Facts about the places that entries of the list give; an endpoint whose entries have no places gives none. */
 interface EntryFacts {
   count: number
   /** Infinity for one that is no count, -1 where there is none. */
@@ -92,7 +92,7 @@ const DETAILS = [
 ] as const
 const DETAIL_KEYS = new Names(...DETAILS, ...PARTS.keys())
 
-/** What is looked for in the answers of one endpoint. */
+/** The members that are looked for in the answers of one endpoint. */
 interface Wanted {
   shape: AnswerShape
   keys: Names<string>
@@ -174,7 +174,7 @@ export class AnswerScanner {
   #isIndexRepeated = false
   #index_max = -1
   #generated_bytes = 0
-  /** Of the entry that was scanned last. */
+  /** The bytes of text of the entry that was scanned last. */
   #said_bytes = 0
   #input_tokens: number | null = null
   #output_tokens: number | null = null
@@ -183,7 +183,7 @@ export class AnswerScanner {
   #hasList = false
   /** How many entries the list has that was scanned last. */
   #entries = 0
-  /** Of these, those that a filter left without content. */
+  /** How many of these entries a filter left without content. */
   #withheld = 0
   #reported = false
   /** Whether each count that was reported is one. */
@@ -195,7 +195,7 @@ export class AnswerScanner {
   /** Whether it is one of a wrong form, rather than a piece of one or an error: the same request has the same again. */
   isWrongForm = false
 
-  /** What `bytes` hold, valid UTF-8 all of it; null if that is no answer of this endpoint. */
+  /** The answer in `bytes`, which are valid UTF-8; null if they hold no answer of this endpoint. */
   scan(bytes: Buffer, endpoint: EndpointPath): Answer | null {
     const json = this.#json
     const wanted = wantedOf(endpoint)
@@ -214,7 +214,7 @@ export class AnswerScanner {
     for (let more = json.beginObject(); more; more = json.nextMember()) {
       isEmpty = false
       const key = json.key(wanted.keys)
-      // Of a member given twice, the last counts, as with JSON.parse.
+      // The last of equal members counts, as with JSON.parse.
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
       else if (key === 'status') {
@@ -431,7 +431,7 @@ export class AnswerScanner {
       }
       return
     }
-    // What the usage leaves out of its input is no detail.
+    // A part that the usage leaves out of its input is no detail.
     const isNeeded = this.#wanted.isCacheApart && part !== 'reasoning'
     const count = (isNeeded ? this.#countOrNull() : this.#count()) ?? 0
     this.#parts[part] = Math.max(this.#parts[part], count)

@@ -3,9 +3,9 @@
 import { JsonScanner, Names, type Span } from './json-scan.ts'
 
 const NAMES = new Names('seed', 'messages', 'response_format')
-/** Of 32 bits with a sign, which every server takes. */
+/** The largest seed of 32 bits with a sign, which every server takes. */
 const SEED_MAX = 2 ** 31 - 1
-/** Of the text that says what is wrong. */
+/** The length of the text that says what is wrong. */
 const FAULT_CHARACTERS_MAX = 1_000
 /** More than that text and the messages around it have. */
 export const REPAIR_TOKENS_MAX = 512
@@ -57,7 +57,7 @@ export function repairMessages(answer: string, fault: string): Buffer {
   return Buffer.from(messages.map((message) => `,${JSON.stringify(message)}`).join(''))
 }
 
-/** Of the outermost object; of a member given twice, the last. */
+/** The members of the outermost object; the last of equal ones counts. */
 function membersOf(body: Buffer): { [Name in 'seed' | 'messages' | 'response_format']?: Span } {
   const found: ReturnType<typeof membersOf> = {}
   json.open(body, 0, body.length)

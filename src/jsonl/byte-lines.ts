@@ -28,7 +28,7 @@ export function isBlank(bytes: Buffer, start: number, end: number): boolean {
 interface ByteLine {
   /** Without its line break. The caller may keep it. */
   line: Buffer
-  /** Of the whole line. */
+  /** The length of the whole line. */
   bytes: number
 }
 

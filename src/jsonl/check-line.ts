@@ -54,7 +54,7 @@ function refuseEndpoint({ id, endpoints }: Model, url: EndpointPath): WireError 
   return wireError('endpoint_not_supported', message, { param: 'model' })
 }
 
-/** What is checked and priced here has to be what the server reads: keys that leave a choice are refused. */
+/** Refuses keys that leave a choice: this service has to check and price the request that the server reads. */
 function checkKeys({ endpoint, streams, ambiguous, foreign }: BodyFacts): WireError | null {
   if (streams !== null)
     return wireError('streaming_not_supported', streamingMessage(streams), { param: streams })

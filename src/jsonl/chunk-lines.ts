@@ -43,10 +43,10 @@ export interface ChunkLine {
   endpoint: EndpointPath
   /** Estimated; what is billed where the server reports no usage. */
   input_tokens: number
-  /** What is projected for the prompts of all its attempts. */
+  /** Tokens that are projected for the prompts of all its attempts. */
   input_tokens_max: number
   output_tokens_max: number
-  /** Of its prompt, as written; null with media and unseen parts, whose tokens do not follow from their bytes. */
+  /** The length of its prompt as written; null with media and unseen parts, whose tokens do not follow from their bytes. */
   prompt_bytes: number | null
   /** Whether its answer does not depend on chance. */
   isRepeatable: boolean
@@ -62,7 +62,7 @@ export interface ChunkLine {
   fault: WireError | null
 }
 
-/** What the batch says, for lines that do not say it themselves. */
+/** The settings of the batch, for lines that have none of their own. */
 interface BatchDefaults {
   endpoint: string
   /** JSON; null: none. */

@@ -86,7 +86,7 @@ const SLOT = 3
 /** Above this load factor probes become long. */
 const LOAD_MAX = 0.7
 
-/** What a shard has, in any order. */
+/** The entries of a shard, in any order. */
 export type Entries = Uint32Array<ArrayBuffer>
 
 /** Hashes are two unsigned 32-bit numbers. (0, 0) and (1, 0) count as the same hash. */

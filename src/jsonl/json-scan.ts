@@ -108,7 +108,7 @@ export interface JsonFault {
 
 /** A key that readers of JSON take differently: it is one of ours but for case, or is given twice. */
 export interface AmbiguousKey {
-  /** As written, escapes resolved, clipped. */
+  /** The key as written, escapes resolved, clipped. */
   key: string
   /** Which of ours it is taken for. */
   name: string
@@ -133,7 +133,7 @@ STOPS.fill(1, 0, 0x20)
 STOPS[QUOTE] = 1
 STOPS[BACKSLASH] = 1
 
-/** What may follow a backslash; `u` is handled apart. */
+/** The bytes that may follow a backslash; `u` is handled apart. */
 const ESCAPES = new Uint8Array(256)
 for (const c of Buffer.from('"\\/bfnrt')) ESCAPES[c] = 1
 
@@ -165,7 +165,7 @@ export class JsonScanner {
   text_end = 0
   text_escaped = false
 
-  /** What was opened. */
+  /** The bytes that were opened. */
   bytes: Buffer = Buffer.alloc(0)
 
   #end = 0

@@ -19,7 +19,7 @@ import {
 } from './json-scan.ts'
 import { MessageFacts } from './line-scan-messages.ts'
 
-// What can be said about a field of texts without parsing it: how many inputs it has, and how much of them is text,
+// Facts about a field of texts without parsing it: how many inputs it has, and how much of them is text,
 // token IDs or media. One string is one input, and so is one list of token IDs.
 
 type TextProblem = 'wrong_type' | 'empty'
@@ -30,7 +30,7 @@ const PART_DEPTH_MAX = 3
 class TextFacts {
   readonly #documents: boolean
   inputs = 0
-  /** Of strings, as written, without their quotes. */
+  /** The bytes of its strings as written, without their quotes. */
   text_bytes = 0
   token_ids = 0
   /** Objects without a text (pictures, sound): how many. */
@@ -134,9 +134,9 @@ export class Field implements Span {
   kind: JsonKind | null = null
   start = 0
   end = 0
-  /** Of a field that should be a number. */
+  /** The value of a field that should be a number. */
   number: NumberField = null
-  /** Of a field of texts. */
+  /** The facts about a field of texts. */
   readonly texts: TextFacts | null
 
   constructor(name: string, role: FieldRole) {
@@ -161,12 +161,12 @@ const NO_SPANS: Span[] = []
 const TOOL_KEYS = new Names('type')
 const TOOL_TYPES = new Names('function')
 
-/** What is read of the bodies of one endpoint. */
+/** The fields that are read of the bodies of one endpoint. */
 class FieldSet {
   readonly endpoint: Endpoint
   readonly names: Names<string>
   readonly fields = new Map<string, Field>()
-  /** Those that were found in the last body, to be reset. */
+  /** The fields that were found in the last body, to be reset. */
   readonly found: Field[] = []
 
   constructor(endpoint: Endpoint) {
@@ -212,7 +212,7 @@ export class BodyFacts {
     return this.#set.fields
   }
 
-  /** Those of them that the body has. */
+  /** The fields that the body has. */
   get found(): readonly Field[] {
     return this.#set.found
   }

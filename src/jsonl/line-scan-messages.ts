@@ -105,7 +105,7 @@ export class MessageFacts implements Span {
     else if (json.readString()) this.#text_bytes = json.text_end - json.text_start
   }
 
-  /** What is no text, nor a call of a tool or its result, is media. */
+  /** Scans a part of a message: all but texts, calls of tools and their results is media. */
   #scanPart(json: JsonScanner, depth = 1): void {
     const start = json.at
     let text_bytes = -1

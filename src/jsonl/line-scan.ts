@@ -58,7 +58,7 @@ export class InputLine {
     return this.meta.parse(this.#json)
   }
 
-  /** What the line asks for. */
+  /** The endpoint that the line asks for. */
   get url(): EndpointPath {
     return this.body.endpoint.path
   }
@@ -77,7 +77,7 @@ const KEYS = new Names('custom_id', 'method', 'url', 'body', 'metadata')
 const METHODS = new Names('POST')
 const URLS = new Names(...ENDPOINT_PATHS)
 
-/** What was found under a key with one legal value. */
+/** How a key with one legal value was found. */
 type Found = 'missing' | 'wrong' | 'right'
 
 /** Reads lines one after the other; keep one and reuse it. */
@@ -90,7 +90,7 @@ export class LineScanner {
   #refusedMethod = ''
   #refusedUrl = ''
   #url: EndpointPath | 'missing' | 'wrong' = 'missing'
-  /** Of the line before: most files have one, and a body may stand before its line's `url`. */
+  /** The endpoint of the line before: most files have one, and a body may stand before its line's `url`. */
   #lastUrl: EndpointPath = DEFAULT_ENDPOINT
   #body_kind: JsonKind | null = null
 
@@ -210,7 +210,7 @@ export class LineScanner {
     line.custom_id_escaped = json.text_escaped
   }
 
-  /** What is wrong with a line of valid JSON. */
+  /** The fault of a line of valid JSON. */
   #judge(): LineFault | null {
     const line = this.#line
     if (this.#custom_id_kind === null) return missing('custom_id')

@@ -26,7 +26,7 @@ export interface TokenSums {
   lines: number
   /** Estimated, whatever the model. */
   input_tokens: number
-  /** Of `input_tokens`, those of media and token IDs; absent in indexes of earlier versions, as these may be. */
+  /** The part of `input_tokens` for media and token IDs; absent in indexes of earlier versions, as these may be. */
   exact_tokens?: number
   media_parts?: number
   /** Lines whose prompts have unseen parts, beside those estimated; absent in indexes of earlier versions. */
@@ -44,13 +44,13 @@ export interface TokenSums {
 /** Prices step up at longer prompts than this. */
 const LONG_TOKENS_MIN = 32_768
 
-/** What a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
+/** Tokens that a picture or a piece of sound is taken for: servers differ, most count some hundreds to two thousand. */
 const MEDIA_PART_TOKENS = 1000
 
 /** A line cannot claim more than this; a larger number would be refused by the model anyway. */
 const TOKENS_MAX = 2 ** 31
 
-/** What one line may use at most. A model without `max_output_tokens` adds nothing where a line sets no limit. */
+/** The most that one line may use. A model without `max_output_tokens` adds nothing where a line sets no limit. */
 export function projectTokens(line: InputLine, model: Model): ProjectedTokens {
   const { body } = line
   const output = outputTokensGiven(body) ?? model.max_output_tokens ?? 0
@@ -129,7 +129,7 @@ export function partsOf({ longer = [], ...sums }: TokenSums): TokenSums[] {
   return [sums, ...longer]
 }
 
-/** What the lines of one group may use at most on `model`. */
+/** The most that the lines of one group may use on `model`. */
 export function projectSums(group: TokenSums, model: Model): ProjectedTokens {
   return partsOf(group)
     .map((sums) => projectPart(sums, model))
@@ -155,7 +155,7 @@ function projectPart(sums: TokenSums, model: Model): ProjectedTokens {
   }
 }
 
-/** What all attempts at such lines may use, which `reask` allows. A repair sends an answer along, and what is wrong with it. */
+/** The most that all attempts at such lines may use, which `reask` allows. A repair has the answer and its faults in its prompt. */
 function withReasks(tokens: ProjectedTokens, reask: Reask | null, lines: number): ProjectedTokens {
   if (reask === null) return tokens
   const { max, mode } = reask
@@ -197,7 +197,7 @@ export function projectLines(
   }
 }
 
-/** What becomes the prompt of a line. */
+/** The parts of a line that become its prompt. */
 interface Prompt {
   /** Text, tools and schemas, as written. */
   bytes: number
@@ -247,7 +247,7 @@ function projectedInput(estimated: number, exact: number, { seen }: Model, round
 /** Servers differ in which of two limits they obey when both are given: projected is the larger. 0 where nothing is generated. */
 function outputTokensGiven({ endpoint, found }: BodyFacts): number | null {
   if (endpoint.usage.output === null) return 0
-  // Of several limits, a server may obey the one that stands for none.
+  // A server may obey the one of several limits that stands for none.
   if (found.some(({ role, number }) => role === 'limit' && number !== null && number <= 0)) return null
   const given = largest(found, 'limit')
   return given === 0 ? null : Math.min(given, TOKENS_MAX)

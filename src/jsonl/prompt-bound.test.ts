@@ -26,7 +26,7 @@ function beyondBytes(url: EndpointPath, body: object, reported = MORE_THAN_BYTES
   return promptTokensMax(bytes, whole(bytes), url, inputsOf(url, body), reported) - bytes.length
 }
 
-/** As ChatML, by a tokenizer that knows nothing but bytes, and the two marks of a message. */
+/** The tokens of a ChatML prompt by a tokenizer that knows nothing but bytes, and the two marks of a message. */
 function byteTokens(messages: readonly { role: string; content: string }[]): number {
   return messages.reduce(
     (sum, { role, content }) => sum + 2 + Buffer.byteLength(`${role}\n${content.toWellFormed()}\n`),

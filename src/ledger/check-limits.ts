@@ -48,7 +48,7 @@ export async function admit(
     const exceeded = (await limitProjections(tx, project_id, limits, projection, now)).filter(
       ({ exceeds }) => exceeds,
     )
-    // Of several limits, the one that resets last.
+    // The limit that resets last is the one to report.
     const latest = exceeded.sort((a, b) => b.window.end - a.window.end)[0]
     if (latest) throw batchLimitError(latest, latest, language, now)
   }
@@ -138,7 +138,7 @@ export interface BatchProjection {
   lines: number
 }
 
-/** Of a batch: the entity of lines that name none, and how often answers are asked for again. */
+/** The terms of a batch: the entity of lines that name none, and how often answers are asked for again. */
 export interface ProjectionTerms {
   metadata: Readonly<Record<string, string>> | null
   header_entity: string | null

@@ -52,7 +52,7 @@ interface WorkerChunk {
   held: ReservedLine[]
 }
 
-/** What a cap counts, in tokens. */
+/** The cap and its counters, in tokens. */
 interface Cap {
   amount: number
   window: LimitWindow
@@ -82,7 +82,7 @@ function lines() {
   return fc.array(fc.record({ entity: fc.nat(3), worst: fc.integer({ min: 1, max: 40 }) }), { maxLength: 6 })
 }
 
-/** What a line uses of its worst case; of doubles, nearly all would be next to zero. */
+/** The share of its worst case that a line uses; of doubles, nearly all would be next to zero. */
 function share() {
   return fc.integer({ min: 0, max: 100 }).map((percent) => percent / 100)
 }

@@ -74,7 +74,7 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
   return { day, entity, model, ...NO_LINES, projected: { ...NO_SPEND }, reserved: { ...NO_SPEND } }
 }
 
-/** What reverses the counts of these lines; their reservations were released before. */
+/** The tally that reverses the counts of these lines; their reservations were released before. */
 export function reversed(tally: Tally): Tally {
   const { cost_nanos, tokens } = tally.projected
   return {

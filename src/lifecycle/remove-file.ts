@@ -46,7 +46,7 @@ export async function removeUnsharedInput(tx: Writer, batch: BatchRow, now: numb
 
 /** To be called in the transaction that ends a batch, for its input: deletes content that a batch still needed when its file was deleted. */
 export async function releaseInput(tx: Writer, file_id: string, now: number): Promise<void> {
-  // Of two batches that end at once, the second to hold the file sees that the first has ended.
+  // The second of two batches that end at once to hold the file sees that the first has ended.
   const file = await lockFileRow(tx, file_id)
   if (!file || file.deleted_at === null) return
   const open = await openBatchesOfInput(tx, file_id)

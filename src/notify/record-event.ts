@@ -18,7 +18,7 @@ import type { EventObject } from '../wire/event.ts'
 interface NewEvent {
   project_id: string
   type: EventType
-  /** What happened, as JSON; it is shown and sent as it is. */
+  /** The facts of the event, as JSON; it is shown and sent as it is. */
   data: Readonly<Record<string, unknown>>
   batch_id?: string
 }

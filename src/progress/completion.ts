@@ -8,7 +8,7 @@ import type { BatchRow } from '../store/schema.ts'
 import type { Reader, Store } from '../store/store.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, type UpstreamReport } from '../store/workers.ts'
 
-/** Those whose windows close first; what lies far ahead has time to be looked at later. */
+/** The batches whose windows close first; later ones have time to be looked at later. */
 const BATCHES_MAX = 1_000
 /** Beyond it, hardly anything would be left to be put behind them. */
 const AT_RISK_MAX = 100

@@ -16,7 +16,7 @@ const UPSTREAM: UpstreamReport = {
   last_error: null,
 }
 
-/** Of a file of so many lines of the model sim-1: seconds from now, or null. */
+/** The estimate for a file of so many lines of the model sim-1: seconds from now, or null. */
 async function secondsFor(server: TestServer, lines: number, more: object = {}): Promise<number | null> {
   const tokens = { input_tokens: lines, output_tokens_max_given: lines, open_choices: 0 }
   const sums = { model: 'sim-1', entity: null, lines, bytes: 0, ...tokens }

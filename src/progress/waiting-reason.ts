@@ -31,7 +31,7 @@ const STORED_MS = 3_000
 interface WaitingReason {
   code: WaitingCode
   message: string
-  /** What the message is made of, for other languages; times in Unix seconds. */
+  /** The parts of the message, for other languages; times in Unix seconds. */
   text: WaitingText
   /** The model that the batch waits for. */
   model?: string
@@ -183,7 +183,7 @@ function parkedKey(parked: readonly ChunkGroup[]): WaitingTextKey {
   return only === 'input_unreadable' || only === 'stores_failing' ? only : 'parked'
 }
 
-/** Of several batches there, the first thing to say is said: what goes wrong comes before what goes on. */
+/** The first reason to tell among several batches there: failures come before progress. */
 function remoteReason(work: readonly RemoteWork[], models: ReadonlyMap<string, Model>): WaitingReason {
   const failing = work.find(({ failing_since }) => failing_since !== null)
   const [first] = failing ? [failing] : work.toSorted((a, b) => Number(b.batches) - Number(a.batches))

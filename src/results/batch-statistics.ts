@@ -1,4 +1,4 @@
-// What commits add to the statistics of their batches, in the same transaction: errors by code and message, and what
+// The statistics of a batch, to which each commit adds in its own transaction: errors by code and message, and what
 // finished when. A batch has one row of bounded size.
 import {
   addErrorGroups,
@@ -56,7 +56,7 @@ export async function addBatchStatistics(
   await writeBatchStatistics(tx, changed)
 }
 
-/** Of a batch that no commit has counted yet, empty ones. */
+/** The statistics of a batch; empty ones where no commit has counted it yet. */
 export async function readStatistics(db: Reader, batch_id: string): Promise<BatchStatistics> {
   const [row] = await readBatchStatistics(db, [batch_id])
   return parse(row)

@@ -34,7 +34,7 @@ export class Fresh {
   expired_lines = 0
   /** By entity, what they cost beyond their reservations; null where no limit matches. */
   excess: Map<string | null, Spend> | null = null
-  /** Of their entries. */
+  /** The length of their entries. */
   bytes = 0
 
   get errors(): ErrorGroup[] {
@@ -60,7 +60,7 @@ interface Slab {
 
 export class ChunkResults {
   readonly #claim: ChunkRow | null
-  /** Of the last commit that took effect; each commit names the previous one. */
+  /** The number of the last commit that took effect; each commit names the previous one. */
   commitSeq: number
   /** Whether reservations were ever requested for the chunk under this lease. */
   hasReservations = false
@@ -89,7 +89,7 @@ export class ChunkResults {
   #fresh = new Fresh()
   #unfinished: number
   #keptBytes = 0
-  /** Of the line that is being written. */
+  /** The places of the line that is being written. */
   #entryStart = 0
   #resultStart = 0
   #resultEnd = 0
@@ -135,7 +135,7 @@ export class ChunkResults {
     }
   }
 
-  /** What the next commit names. */
+  /** The lease that the next commit names. */
   get lease(): ChunkRow {
     if (this.#claim === null) throw new Error('the chunk is not leased')
     return { ...this.#claim, commit_seq: this.commitSeq }
@@ -163,7 +163,7 @@ export class ChunkResults {
     return this.#fresh.positions.length > 0
   }
 
-  /** What the next commit counts. */
+  /** The lines that the next commit counts. */
   get fresh(): Fresh {
     return this.#fresh
   }
@@ -312,7 +312,7 @@ export class ChunkResults {
     this.#endSlab()
   }
 
-  /** Of the finished lines, in input order. */
+  /** The sizes of the finished lines, in input order. */
   sizes(positions: readonly number[]): LineSizes[] {
     return positions.map((position) => ({
       line: this.#numbers[position]!.line,

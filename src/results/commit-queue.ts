@@ -171,7 +171,7 @@ function ownBlobs(pending: Pending): Pending {
 // Retries writes to the stores until they succeed: finished lines are paid for, and a full disk may get space again.
 // While they fail, the worker claims no work.
 
-/** What the recorder does with blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
+/** The work of the recorder on blobs (`journal`, `seal`) and in the database (`commit`, `park`). */
 export const RECORD_WORK = ['journal', 'seal', 'commit', 'park'] as const
 type RecordWork = (typeof RECORD_WORK)[number]
 

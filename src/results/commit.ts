@@ -37,7 +37,7 @@ export interface ChunkCommit {
     | { sealed: SealedChunk; journalled: boolean }
 }
 
-/** Of a chunk that was leased to a worker. */
+/** The commit of a chunk that was leased to a worker. */
 export interface RunCommit extends ChunkCommit {
   fresh: Fresh
 }
@@ -115,7 +115,7 @@ export async function commitChunks(
   return { lost, repeated, ended }
 }
 
-/** What lines add to their batch; `sealed`: the chunks that they end. */
+/** The sums that lines add to their batch; `sealed`: the chunks that they end. */
 function deltaOf(
   tallies: readonly Tally[],
   expired_lines: number,

@@ -187,7 +187,7 @@ async function* finishedAfter(
   }
 }
 
-/** As many as a chunk has at most. */
+/** The most lines that a chunk has. */
 const PAGE_LINES = 1_000
 /** Other calls wait while so much is parsed. */
 const BATCH_BYTES = 64 * 1024

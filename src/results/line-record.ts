@@ -10,7 +10,7 @@ import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import type { ByteWriter } from './byte-writer.ts'
 import { NO_RESPONSE, roomFor } from './openai-errors.ts'
 
-/** What follows the response of a line that succeeded. */
+/** The text behind the response of a line that succeeded. */
 export const RESULT_TAIL = ',"error":null}\n'
 const NEWLINE = 0x0a
 const CARRIAGE_RETURN = 0x0d
@@ -22,7 +22,7 @@ export interface SharedFrom {
   custom_id_json: string
 }
 
-/** What result lines say of a line itself. */
+/** The parts of a line that result lines show. */
 type NamedLine = Pick<ChunkLine, 'line' | 'custom_id_json' | 'endpoint'>
 
 /** More bytes than a result line has beside its custom_id, its answer or error, and the line that it shares. */
@@ -101,7 +101,7 @@ function writeCost(
   if (kind === 'usage_member') out.ascii('"usage":')
   const isWhole = kind === 'usage' || kind === 'usage_member'
   if (isWhole) {
-    // As the endpoint names the counts.
+    // The endpoint gives the counts their names.
     const { input, output } = endpointOf(endpoint).usage
     out.ascii('{')
     writeCount(out, input, usage.prompt_tokens)

@@ -9,7 +9,7 @@ import { chunksOf } from '../store/chunks.ts'
 import type { FileRow } from '../store/schema.ts'
 import { type Ports, readContent } from './read-content.ts'
 
-/** What OpenAI's form has beside the other one takes 101 bytes. */
+/** Room for the part that only OpenAI's form has: 101 bytes. */
 const ROOM = ' '.repeat(128)
 const END = Buffer.from(`${ROOM}}`)
 const NEWLINE = Buffer.from('\n')

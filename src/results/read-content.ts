@@ -33,7 +33,7 @@ const QUARTER_BYTES = FRAME_BYTES / 4
 /** Pieces opened at once: each takes three times its size, stored, decrypted and decompressed. */
 const OPENED_MAX = 8
 
-/** Of this process. */
+/** The open streams of this process. */
 let streams = 0
 const opened = new Slots(OPENED_MAX)
 

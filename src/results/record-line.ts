@@ -45,7 +45,7 @@ export interface Answered {
 
 /** An answer that identical lines share, and the line that was sent. */
 export interface SharedAnswer extends Answered {
-  /** Of the line that was sent. */
+  /** The cost of the line that was sent. */
   cost_nanos: number
   from: SharedFrom
 }
@@ -65,7 +65,7 @@ interface RecordedLine {
 
 /** A line that was sent. */
 export interface SentLine extends RecordedLine {
-  /** What the positions in the line refer to. */
+  /** The bytes that the positions in the line refer to. */
   bytes: Buffer
 }
 
@@ -76,13 +76,13 @@ export interface Answerer {
   model: BilledModel
 }
 
-/** What the answers before the next one have used. */
+/** The usage of the answers before the next one. */
 export interface Earlier {
   usage: TokenUsage
   /** Whether some of it was estimated, since a server reported no usage, or zeros. */
   isEstimated: boolean
   cost_nanos: number
-  /** What the prompt of the first of them had. */
+  /** The tokens in the prompt of the first of them. */
   first_prompt_tokens: number
   /** Tokens that the next request has beyond those of its line, at most. */
   more_tokens: number
@@ -96,7 +96,7 @@ export const NO_EARLIER: Earlier = {
   more_tokens: 0,
 }
 
-/** Of a line that was answered itself: what it used. */
+/** The usage of a line that was answered itself. */
 interface AnsweredLine {
   cost_nanos: number
   usage: TokenUsage
@@ -312,7 +312,7 @@ function maxBytes(text: string): number {
   return 3 * text.length
 }
 
-/** What the usage of the line is bounded by that is recorded just now. */
+/** The bounds for the usage of the line that is recorded just now. */
 class Bound implements LineBounds {
   line: SentLine | null = null
   context_window: number | null = null
@@ -374,7 +374,7 @@ function unbilled(attempts: LineAttempts, finished: number): LineEnd {
   }
 }
 
-/** What the server reported, as JSON: a text where it is long. */
+/** The usage that the server reported, as JSON: a text where it is long. */
 function reportedUsage(body: Buffer, { usage_place }: Answer): string | null {
   const { start, end, kind } = usage_place
   if (kind !== 'usage') return null

@@ -17,7 +17,7 @@ export class ChunkTrace {
   readonly #batch_id: string
   #phase: Span
   #ended = false
-  /** What the model server is told of a line without a span of its own. */
+  /** The parent that the model server is told for a line without a span of its own. */
   traceparent: string
 
   private constructor(tracing: Tracing, span: Span, batch_id: string, phase: Span) {

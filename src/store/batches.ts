@@ -53,7 +53,7 @@ interface BatchFilter {
   retry_of?: string | undefined
   /** Words that all occur in the ID, the input's ID or name, the metadata or the models; in any case. */
   search?: string | undefined
-  /** Of those created at or after, and before (Unix ms). */
+  /** The first time of creation (Unix ms); `until`: the time before which they were created. */
   since?: number | undefined
   until?: number | undefined
 }
@@ -186,14 +186,14 @@ export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts
   await updateRows(tx, 'batches', { id }).set(facts).execute()
 }
 
-/** What commits count of a batch. */
+/** The columns of a batch that commits count. */
 const COUNTED = [
   ...BATCH_SUMS,
   ...['completed', 'expired_lines', 'chunks_sealed'],
   ...['output_bytes', 'output_lines', 'error_bytes', 'error_lines'],
 ] as const
 
-/** What one commit adds to a batch. `at`: when its lines ended (Unix ms), for the batch's rate. */
+/** The sums that one commit adds to a batch. `at`: when its lines ended (Unix ms), for the batch's rate. */
 export type BatchDelta = Partial<Record<(typeof COUNTED)[number], number>> & { at?: number }
 
 export async function addToBatch(tx: Writer, id: string, delta: BatchDelta): Promise<BatchRow> {
@@ -240,7 +240,7 @@ export interface BatchStatusRow
     BatchRow,
     'id' | 'project_id' | 'status' | 'input_deleted_at' | 'paused_at' | 'created' | 'expires_at'
   > {
-  /** Of the project's limits; 0 where it never had one. */
+  /** The version of the project's limits; 0 where it never had one. */
   limit_version: number
 }
 
@@ -261,7 +261,7 @@ export interface BatchInput {
   batch: BatchRow
   /** The blob of its input file; undefined if its key is destroyed. */
   content: BlobRow | undefined
-  /** Of the project's limits; 0 where it never had one. */
+  /** The version of the project's limits; 0 where it never had one. */
   limit_version: number
 }
 
@@ -353,7 +353,7 @@ export async function listPaces(db: Reader, limit: number): Promise<Pick<BatchRo
     .execute()
 }
 
-// What GET /v1/live asks for once a second and project: unfinished batches, new ones, and those that have just ended.
+// The queries of GET /v1/live, once a second and project: unfinished batches, new ones, and those that have just ended.
 
 /** Unfinished batches of the project, newest first. */
 export async function listOpenBatches(db: Reader, project_id: string, limit: number): Promise<BatchRow[]> {

@@ -146,7 +146,7 @@ export interface BlobUse {
   part: 'content' | 'index' | 'output' | 'error' | 'audit' | 'journal' | 'upload_part'
 }
 
-/** As SQL: the rows that refer to a blob, and which of them need it no more. */
+/** The rows that refer to a blob, and which of them need it no more, as SQL. */
 interface Reference {
   part: BlobUse['part']
   blob: string
@@ -228,7 +228,7 @@ export async function replaceBlobKeys(tx: Writer, rows: readonly BlobRow[]): Pro
 
 export type WrappedSecrets = Pick<WebhookRow, 'id' | 'project_id' | 'wrapped_secret' | 'previous_secret'>
 
-/** Of webhooks, ordered by ID, locked until the transaction ends. */
+/** The secrets of webhooks, ordered by ID, locked until the transaction ends. */
 export async function lockSecrets(tx: Writer, { limit, after = '' }: KeyPage): Promise<WrappedSecrets[]> {
   return await tx
     .selectFrom('webhooks')

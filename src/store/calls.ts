@@ -17,7 +17,7 @@ interface HttpRequestFilter {
   withoutReads?: true | undefined
   /** `404`, or `4xx`. */
   status?: string | undefined
-  /** What the path begins with. */
+  /** The beginning of the path. */
   path?: string | undefined
   key_id?: string | undefined
   /** Unix ms. */
@@ -88,7 +88,7 @@ export async function keepNewestAnonymousRequests(tx: Writer, count: number): Pr
     .execute()
 }
 
-// What was answered under an Idempotency-Key. A row is made and completed in the transaction that does the
+// The answers under an Idempotency-Key. A row is made and completed in the transaction that does the
 // work, so others see it only once the work is done, and a crash leaves nothing that would block a retry.
 
 type RowKey = Pick<IdempotencyRow, 'project_id' | 'route' | 'key'>
@@ -167,7 +167,7 @@ export interface Bucket {
 }
 
 interface Taken {
-  /** As many as were asked for, or what there was. */
+  /** The calls that were granted: the number that was asked for, or the rest. */
   granted: number
   /** Until the bucket is full, in µs. */
   full_in_us: number

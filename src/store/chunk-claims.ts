@@ -218,11 +218,11 @@ async function lease(
 interface WaitingProject {
   project_id: string
   leased: number
-  /** Of its ready chunks (Unix ms). */
+  /** The first deadline of its ready chunks (Unix ms). */
   first_deadline: number
   /** Ready chunks of all projects, as far as they were counted. */
   ready: number
-  /** Those that share them. */
+  /** The workers that share them. */
   workers: number
 }
 

@@ -59,7 +59,7 @@ function newChunk(batch: Owner, span: ChunkSpan) {
   }
 }
 
-/** What one commit adds to a chunk. */
+/** The sums that one commit adds to a chunk. */
 type ChunkDelta = Pick<ChunkRow, 'completed' | 'failed' | 'cost_nanos'>
 
 export type ChunkSeal = Pick<ChunkRow, 'output_blob' | 'output_bytes' | 'error_blob' | 'error_bytes'> & {

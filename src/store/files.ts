@@ -116,7 +116,7 @@ export function fileProblems(errors: string): FileProblem[] {
   return JSON.parse(errors)
 }
 
-/** What the lines of a file are made of: the rows of a table, or the failed lines of a batch. */
+/** The source of the lines of a file: the rows of a table, or the failed lines of a batch. */
 export type MadeOf =
   | { file_id: string; table: BatchTable }
   | { batch_id: string; which: Omit<RetryBatch, 'completion_window' | 'webhook' | 'output_url'> }
@@ -126,7 +126,7 @@ export interface FileSource {
   /** In a bucket; empty where its lines are made. */
   url: string
   made?: MadeOf
-  /** Of the content that is fetched; null until the object has been looked at. */
+  /** The version of the content that is fetched; null until the object has been looked at. */
   etag: string | null
   /** The blobs of the parts that have been fetched, in their order; none once the file has its content. */
   parts: { blob: string; bytes: number }[]
@@ -136,7 +136,7 @@ export function fileSource({ source }: Pick<FileRow, 'source'>): FileSource | nu
   return source === null ? null : JSON.parse(source)
 }
 
-/** Of a file that waits for its content. False when the file was deleted or has ended meanwhile. */
+/** Updates a file that waits for its content. False when the file was deleted or has ended meanwhile. */
 export async function updateFetched(
   tx: Writer,
   id: string,

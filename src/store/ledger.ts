@@ -226,7 +226,7 @@ export async function strayReservations(
     .select(['reservations.batch_id', 'reservations.idx'])
     .where('reservations.project_id', '=', project_id)
     .where((eb) => eb.or([eb('chunks.state', 'is', null), eb('chunks.state', '!=', 'leased')]))
-    // What lines at a batch API have reserved has an index that no chunk has.
+    // The reservations of lines at a batch API have an index that no chunk has.
     .where(({ not, exists, selectFrom }) =>
       not(
         exists(

@@ -125,7 +125,7 @@ export async function namesOfPersons(
   return new Map(rows.map(({ id, name }) => [id, name ?? '']))
 }
 
-/** Of each project the newest revoked keys are kept. */
+/** How many revoked keys each project keeps, the newest ones. */
 const REVOKED_KEPT_MAX = 1_000
 
 /** Ends its sessions as well. False when there is no such key or it was revoked before. */

@@ -23,7 +23,7 @@ import type { Reader, Writer } from './store.ts'
 type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
 
 const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
-/** Of these, those of which no end is known. */
+/** The states of unrecorded batches of which no end is known. */
 const UNFINISHED: readonly RemoteBatchState[] = UNRECORDED.filter((state) => state !== 'ended')
 
 /**

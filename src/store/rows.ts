@@ -191,7 +191,7 @@ const MAX = sql.lit(COUNT_MAX)
 /** Bound parameters are limited. */
 const SLICE = 500
 
-/** As many rows or names at a time as one statement takes. */
+/** The rows or names in slices of the size that one statement takes. */
 export function* slices<T>(all: readonly T[]): Generator<readonly T[]> {
   for (let at = 0; at < all.length; at += SLICE) yield all.slice(at, at + SLICE)
 }

@@ -12,7 +12,7 @@ const NOON = Date.UTC(2026, 10, 21, 12)
 const ASK_EVERY_MS = 5_000
 
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-shared-clock-'))
-/** What the database thinks the time is, how long its next answers take, and whether there are any. */
+/** The time of the database, how long its next answers take, and whether there are any. */
 let database = { ahead_ms: NOON, take_ms: [0], fails: false }
 /** Began to count at a moment of its own, in fractions of ms. */
 const ticks = testClock(1_234.5)

@@ -84,7 +84,7 @@ interface Gate {
   column: string
   /** The furthest that it lies ahead, as SQL. */
   most_ms: string
-  /** Of which rows. */
+  /** The condition that selects the rows. */
   where?: string
 }
 

@@ -89,7 +89,7 @@ export class StatementRejected extends Error {
 
 /** For adapters: how the transactions of a store end. */
 export class Writes {
-  /** As the port has it. */
+  /** The failure of the database, for the port. */
   failing: DatabaseFailure | null = null
   readonly #named: (error: unknown) => unknown
 

@@ -6,7 +6,7 @@ import { pagesOf } from './page.ts'
 import { keyOf, TABLES } from './schema.ts'
 import type { Reader } from './store.ts'
 
-/** What a column can hold. */
+/** A value that a column can hold. */
 export type Cell = string | number | null
 type Row = Readonly<Record<string, Cell>>
 

@@ -14,7 +14,7 @@ export type TaskHandlers = Readonly<Partial<Record<TaskKind, TaskHandler>>>
 /** Reading more than this (bytes) makes a task a large one, which never has the last place. */
 const LARGE_BYTES_MIN = 2 * 1024 * 1024
 
-/** What `large` is for a task that may have to read so much. */
+/** The value of `large` for a task that may have to read so much. */
 export function sizeClass(bytes: number): number {
   return Number(bytes >= LARGE_BYTES_MIN)
 }
@@ -30,7 +30,7 @@ export async function insertTask(
 /** Which tasks are asked for. */
 export interface TaskChoice {
   kinds: readonly TaskKind[]
-  /** Those that may take long, or those that do not. */
+  /** Whether to list tasks that may take long, or those that do not. */
   large: boolean
   exceptProjects?: readonly string[]
   /** The project that had its turn last. */

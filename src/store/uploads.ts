@@ -7,7 +7,7 @@ import { changesRow, deleteRows, exactSum, insertRow, NOW, selectRows, slices, u
 import type { UploadPartRow, UploadRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** Of an upload that no call has begun to complete. */
+/** The columns of an upload that no call has begun to complete. */
 export const NOT_COMPLETING = {
   completion_attempt: 0,
   completing_until: null,
@@ -162,7 +162,7 @@ export async function listExpiredUploads(db: Reader, now: number, limit: number)
     .execute()
 }
 
-/** What the pending uploads of a project count against its quotas: each as large as announced, or as its parts are. */
+/** The bytes that the pending uploads of a project count against its quotas: each as large as announced, or as its parts are. */
 export async function sumPendingUploads(
   db: Reader,
   project_id: string,

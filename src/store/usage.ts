@@ -29,7 +29,7 @@ export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[])
   return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
-/** What each of these entities has spent in the window; those that spent nothing are left out. */
+/** The spending of each of these entities in the window; those that spent nothing are left out. */
 export async function spentByEntities(
   db: Reader,
   project_id: string,
@@ -49,7 +49,7 @@ export async function spentByEntities(
   return spent
 }
 
-/** What the whole project has spent in the window. */
+/** The spending of the whole project in the window. */
 export async function spentByProject(db: Reader, project_id: string, window: Period): Promise<Spend> {
   return await selectRows(db, 'project_days', { project_id })
     .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
@@ -188,7 +188,7 @@ export async function readBatchStatistics(
 
 const TIMELINES_AT_ONCE = 200
 
-/** Those of the project's batches whose windows end at this time (Unix ms) or later, so many at a time. */
+/** The project's batches whose windows end at this time (Unix ms) or later, so many at a time. */
 export async function* listTimelines(
   db: Reader,
   project_id: string,

@@ -139,11 +139,11 @@ export interface UpstreamReport {
   tier?: number
   /** `until` in Unix seconds. */
   hours?: { places: number; until: number | null } | null
-  /** Of a server that answers other requests too; absent: it does not, or an earlier version reported. */
+  /** The live share of a server that answers other requests too; absent: it does not, or an earlier version reported. */
   live?: LiveReport
 }
 
-/** What a server is seen to do, and how many lines it may have; null: it does not say. */
+/** The traffic of a server, and how many lines it may have; null: it does not say. */
 export interface LiveReport {
   share: number
   running: number | null
@@ -157,7 +157,7 @@ export interface WorkerReport {
   upstreams: UpstreamReport[]
   /** By hour of the clock (Unix ms), since the worker started: what others left for lines of live servers, from 0 to 1. */
   live_hours?: [at: number, left: number][]
-  /** Of the worker of one command: the batches that it answers; absent: all. */
+  /** The batches that the worker of one command answers; absent: all. */
   only_batches?: string[]
 }
 
@@ -181,7 +181,7 @@ interface LiveWorker {
   report: WorkerReport | null
 }
 
-/** Those that started first, first. */
+/** The live workers, the one that started first at the head. */
 export async function listLiveWorkers(db: Reader): Promise<LiveWorker[]> {
   const rows = await db
     .selectFrom('workers')
@@ -271,7 +271,7 @@ export async function listLaneReports(db: Reader): Promise<LaneReport[]> {
   return rows.map(({ details, ...report }) => ({ ...NO_DETAILS, ...report, ...JSON.parse(details ?? '{}') }))
 }
 
-/** Those of these models that another worker with a valid lease has, of no command, and does not report as unavailable. */
+/** The ones among these models that another worker with a valid lease has, of no command, and does not report as unavailable. */
 export async function reachableByOthers(
   db: Reader,
   worker_id: string,

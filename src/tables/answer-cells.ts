@@ -118,7 +118,7 @@ export async function* withCells(
   }
 }
 
-/** What of a chat answer or a completion becomes cells. */
+/** The parts of a chat answer or a completion that become cells. */
 interface Choice {
   message?: { content?: unknown; refusal?: string | null }
   text?: string

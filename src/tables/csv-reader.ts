@@ -16,7 +16,7 @@ import {
 import { markedUtf16, refuseUtf16, type TableSource, tableBytes, tableHead } from './table-bytes.ts'
 
 const BOM = '\ufeff'
-/** As much of the file as is read to see how it is written. */
+/** The size of the beginning of the file that is read to see how it is written. */
 const HEAD_BYTES = 64 * 1024
 /** A longer record comes from a quote that is not closed. */
 const RECORD_CHARACTERS_MAX = 64 * 1024 * 1024

@@ -3,7 +3,7 @@
 import { type Cell, type Column, type CsvStyle, cellText, type Sink, type TableWriter } from './table.ts'
 
 const BOM = '\ufeff'
-/** As much text is handed on at a time. */
+/** The amount of text that is handed on at a time. */
 const BLOCK_CHARACTERS = 64 * 1024
 
 /** Makes a record of the cells of a row, with its line end. */

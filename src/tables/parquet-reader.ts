@@ -26,7 +26,7 @@ const PART_BYTES = 16 * 1024 * 1024
 /** Pages are a megabyte or so; one that says more may be made to fill the memory. */
 const PAGE_BYTES_MAX = 256 * 1024 * 1024
 
-/** Those of Node write no more than the page says. */
+/** Node's decompressors write no more than the page says. */
 const DECOMPRESSORS: Compressors = {
   ...every,
   GZIP: (input, maxOutputLength) => gunzipSync(input, { maxOutputLength }),
@@ -37,7 +37,7 @@ const DECOMPRESSORS: Compressors = {
 export interface ParquetLimits {
   /** Decoded size of the rows that are read at once. */
   partBytes?: number
-  /** What the process may take in all: the columns of a row may have any number of pages. */
+  /** The memory that the process may take in all: the columns of a row may have any number of pages. */
   memoryBytes?: number | undefined
 }
 

@@ -21,7 +21,7 @@ const GROUP_CHARACTERS = 32 * 1024 * 1024
 
 interface GroupSize {
   rows: number
-  /** Of the text of its cells: as much is kept in memory, twice. */
+  /** The length of the text of its cells: as much is kept in memory, twice. */
   characters: number
 }
 

@@ -12,7 +12,7 @@ export interface TableOrder {
   byteLength: number
   asking: Omit<Asking, 'imageUrl'>
   delimiter?: string | undefined
-  /** What the process may take in all. */
+  /** The memory that the process may take in all. */
   memoryBytes: number
   /** A larger slice is not read. */
   sliceBytes: number
@@ -99,7 +99,7 @@ async function writeLines({
   } catch (error) {
     const at = prepared.rows === 0 ? '' : `, row ${prepared.rows}`
     if (error instanceof TableError) return error.message
-    // Of a text, or of levels within each other.
+    // Texts that are too long, and levels within each other, throw it.
     if (error instanceof RangeError) return `${name}${at}: its request is too large, or nested too deeply`
     return `${name}${at}: ${error instanceof Error ? error.message : String(error)}`
   }

@@ -9,7 +9,7 @@ import type { TableSource } from './table-bytes.ts'
 interface RowLinesLimits {
   /** Heap of the process in MiB. */
   heapMib: number
-  /** What the process takes in all, in MiB: the bytes of a Parquet file are not in its heap. */
+  /** The memory that the process takes in all, in MiB: the bytes of a Parquet file are not in its heap. */
   memoryMib: number
   /** A larger slice is not read: the column of a Parquet row group is one. */
   sliceBytes: number

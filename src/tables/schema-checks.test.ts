@@ -7,7 +7,7 @@ const object = (properties: object, more: object = {}): object => ({ type: 'obje
 const times = <T>(count: number, make: (i: number) => T): T[] =>
   Array.from({ length: count }, (_, i) => make(i))
 
-/** What each answer is told. */
+/** The verdict on each answer. */
 async function verdicts(schema: object, answers: readonly unknown[], limits: Partial<CheckLimits> = {}) {
   const check = new SchemaChecks(limits).begin('p', schema)
   try {
@@ -136,7 +136,7 @@ test('a table that is closed ends its check at once', async () => {
   await assert.rejects(running, /were closed/)
   // The place of its process is free.
   assert.deepEqual(await waiting, [null])
-  // As is that of one that was closed before its turn.
+  // The place of a check that was closed before its turn is free as well.
   const [second, other] = await begin('b')
   const third = checks.begin('a', object(SLOW))
   const never = third.verdicts(['{}'])

@@ -14,7 +14,7 @@ export interface CheckLimits {
   heapMib: number
   /** A longer schema is not sent. */
   schemaCharacters: number
-  /** Of the CPU, here and below. */
+  /** The CPU time of compiling, as the others below. */
   compileMs: number
   answerMs: number
   /** All checks of a table, and what is added to it for each of its answers. */
@@ -34,7 +34,7 @@ const LIMITS: CheckLimits = {
 
 /** A process that has not loaded within this time has failed. */
 const LOAD_MS_MAX = 60_000
-/** As many times the CPU time of a check may pass on a busy machine before its process is killed. */
+/** How many times the CPU time of a check may pass on a busy machine before its process is killed. */
 const BUSY = 20
 
 /** CPU time that checks took, and the answers that they were of. */
@@ -139,7 +139,7 @@ export class SchemaCheck {
     return this.#unusable
   }
 
-  /** What is wrong with each answer, the text of a JSON value. Throws when the check is closed meanwhile. */
+  /** The faults of each answer, the text of a JSON value. Throws when the check is closed meanwhile. */
   async verdicts(answers: readonly string[]): Promise<Verdict[]> {
     const verdicts: Verdict[] = []
     while (verdicts.length < answers.length) {
@@ -160,7 +160,7 @@ export class SchemaCheck {
     this.close()
   }
 
-  /** Of the first answers; of none when the process has ended, or the schema turns out to be unusable. */
+  /** The verdicts on the first answers; on none when the process has ended, or the schema turns out to be unusable. */
   async #checkSome(answers: readonly string[]): Promise<Verdict[]> {
     return await this.#checks.use(this, async (checking) => {
       if (!(await checking.loaded)) return this.#giveUp('the process that checks did not start')

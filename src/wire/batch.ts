@@ -56,10 +56,10 @@ export const Metadata = Type.Unsafe<Record<string, string>>({
 
 export type Metadata = Static<typeof Metadata>
 
-/** Of a prompt. */
+/** The length of a prompt's template. */
 const TEMPLATE_CHARACTERS_MAX = 64 * 1024
 
-/** Those of the table, and what the configuration declares. */
+/** The endpoints of the table, and those that the configuration declares. */
 const BatchEndpoint = Type.Unsafe<BatchEndpointName>({
   type: 'string',
   examples: [...ENDPOINT_PATHS, MIXED],
@@ -67,7 +67,7 @@ const BatchEndpoint = Type.Unsafe<BatchEndpointName>({
 const FileIdOrNull = orNull(Type.String())
 const Count = count()
 
-/** What is wrong with a line. */
+/** A problem of a line. */
 export const BatchProblem = object('BatchProblem', {
   code: Type.String(),
   message: Type.String(),
@@ -378,7 +378,7 @@ export const CREATE_BATCH_RULES = {
 
 export type CreateBatch = Static<typeof CreateBatch>
 
-// What a batch would cost, before there is one.
+// The estimate of a batch's cost, before there is one.
 
 const Usd = amount('In USD, at most.')
 const InMetric = amount('In the limit’s metric: USD or tokens.')

@@ -96,7 +96,7 @@ export const WebhookWithSecret = object(
 )
 export type WebhookWithSecret = Static<typeof WebhookWithSecret>
 
-/** Of one batch, in the answer to the call that creates both. */
+/** The webhook of one batch, in the answer to the call that creates both. */
 export const BatchWebhook = object('BatchWebhook', {
   ...shown,
   secret: maybeText(

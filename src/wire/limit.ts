@@ -103,7 +103,7 @@ const NamedText = { type: 'string', pattern: '\\S' }
 /** Below 9 million USD, in whole nano-dollars. */
 const USD_EXCLUSIVE_MAX = 9_000_000
 
-/** What the amount is of, and whose spending counts: which fields go together. */
+/** The fields that go together: what the amount counts, and whose spending. */
 export const CREATE_LIMIT_RULES = {
   properties: { notify_at: NotifyAtRules },
   allOf: [
@@ -151,7 +151,7 @@ export const CREATE_LIMIT_RULES = {
 
 export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
 
-/** What a limit counts stays as it is; make another limit to count something else. No body changes nothing. */
+/** The changes of a limit. Its metric and scope stay; make another limit to count something else. No body changes nothing. */
 export const UpdateLimit = orNull(
   object(
     'UpdateLimit',

@@ -124,7 +124,7 @@ export const Settings = object('Settings', {
 
 export type Settings = Static<typeof Settings>
 
-// What has changed, pushed: each event of GET /v1/live is one of these; without an event stream it is one snapshot.
+// The changes that are pushed: each event of GET /v1/live is one of these; without an event stream it is one snapshot.
 
 export const LiveUpdate = object('LiveUpdate', {
   object: Type.Literal('live'),

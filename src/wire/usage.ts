@@ -13,7 +13,7 @@ export const USAGE_COUNTS = DAY_SUMS.filter(
   (name): name is Exclude<SumOf<'usage_days'>, 'cost_nanos'> => name !== 'cost_nanos',
 )
 
-/** Of the report, and of each of its groups. */
+/** The totals of the report, and of each of its groups. */
 export const USAGE_TOTALS = {
   lines: count('Lines that ended.'),
   ...recordOf(USAGE_COUNTS, (name) => {
@@ -66,7 +66,7 @@ export const UsageObject = object(
 )
 export type UsageObject = Static<typeof UsageObject>
 
-// What finished in each of the last hours.
+// The lines that finished in each of the last hours.
 
 const { succeeded: completed, failed, not_run, prompt_tokens, completion_tokens, cost_usd } = USAGE_TOTALS
 

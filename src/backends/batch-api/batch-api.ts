@@ -5,7 +5,7 @@ import type { BackendResult } from '../backend.ts'
 
 /** A line that a batch API names as a reason to reject a whole file. */
 export interface BlamedLine {
-  /** As the file has it; null where it is named by its number. */
+  /** The ID as the file has it; null where the line is named by its number. */
   custom_id: string | null
   /** From 1; null where it is named by its custom_id. */
   line: number | null
@@ -29,7 +29,7 @@ export interface NewBatch {
   file_id: string | null
   requests: () => readonly BatchRequest[]
   endpoint: EndpointPath
-  /** What it belongs to, for operators who look at it there. */
+  /** The names of its batch and chunk, for operators who look at it there. */
   metadata: Readonly<Record<string, string>>
 }
 
@@ -41,7 +41,7 @@ export interface WantedBatch {
   line_count: number
   /** Unix ms: it is not older. */
   since: number
-  /** Those of these IDs that batches of other names are known to have. */
+  /** The ones among these IDs that batches of other names are known to have. */
   taken: (ids: readonly string[]) => Promise<ReadonlySet<string>>
 }
 
@@ -99,7 +99,7 @@ export interface BatchApi {
 
 /** The call failed. */
 export class BatchApiError extends Error {
-  /** What a line would have come of, had it been sent by this call. */
+  /** The result that a line would have had which was sent by this call. */
   readonly result: Extract<BackendResult, { kind: 'throttled' | 'failed' }>
   /** Whether the call surely had no effect: it was rejected, or reached no server. */
   readonly hadNoEffect: boolean
@@ -128,7 +128,7 @@ export class BatchApiError extends Error {
   }
 }
 
-/** What was created has an ID by which nothing can be asked of it, so nothing will ever be known of it. */
+/** The error for a created object whose ID no call can name, so that nothing will ever be known of it. */
 export class UnusableId extends BatchApiError {}
 
 /** Some batches at the batch API may be the wanted one; only their results will show which. */

@@ -13,7 +13,7 @@ const RESPONSE_KEYS = new Names('status_code', 'body')
 const RESULT_KEYS = new Names('type', 'message', 'error')
 /** The batch ended before these lines were answered. */
 const UNFINISHED = ['batch_expired', 'batch_cancelled', 'input_file_deleted', 'expired', 'canceled']
-/** Of another Offpeak that would send the line if it were not for a spending limit. */
+/** The code of another Offpeak that would send the line if it were not for a spending limit. */
 export const OVER_LIMIT: ErrorCode = 'usage_limit_exceeded'
 /** Anthropic names errors by type alone; one that is not known is the server's. */
 const STATUSES: Readonly<Record<string, number>> = {

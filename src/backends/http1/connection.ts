@@ -30,7 +30,7 @@ export interface Target {
   /** `host:port`, or `host` where the port is the usual one. */
   authority: string
   proxy: HttpProxy | null
-  /** Those of the next connection; the authorities of Node apply where `ca` is absent. */
+  /** The certificates of the next connection; the authorities of Node apply where `ca` is absent. */
   certificates: () => Certificates
   /** From the moment the request has a connection to the last byte of the answer. */
   timeout_ms: number
@@ -51,11 +51,11 @@ export interface ConnectionHooks {
   onEnded(connection: Connection): void
   /** The connection ended before anything of this went out: another may carry it. */
   onUnsent(exchange: Exchange): void
-  /** What lets the next connection with the same certificates skip most of its TLS handshake. */
+  /** The session that lets the next connection with the same certificates skip most of its TLS handshake. */
   tlsSession: { certificates: Certificates; session: Buffer } | undefined
 }
 
-/** What a socket has received, until it is read: before the next one is served. So all sockets share it. */
+/** The bytes that a socket has received, until they are read: before the next one is served. So all sockets share it. */
 const RECEIVED = Buffer.allocUnsafeSlow(64 * 1024)
 /** Up to this size, a request is copied into one piece and written at once. */
 const WRITE_BYTES_MAX = 16 * 1024

@@ -14,7 +14,7 @@ export type Exchanged =
     }
   | ({ kind: 'broken'; code: FailureCode; unreachable?: boolean } & FailureReason)
 
-/** What carries an exchange at the moment: a connection. */
+/** The connection that carries an exchange at the moment. */
 interface Carrier {
   /** The exchange is over, though nothing came to its end here. */
   drop(): void

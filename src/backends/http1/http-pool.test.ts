@@ -8,7 +8,7 @@ import { openaiBackend } from '../openai/openai-backend.ts'
 
 interface Arrival {
   socket: Socket
-  /** What the request asks to be answered with. */
+  /** The answer that the request asks for. */
   asks: string
 }
 

@@ -29,7 +29,7 @@ export class HttpPool implements ConnectionHooks {
   readonly #idleOf = new Map<string, Connection[]>()
   /** Connections whose requests go out at the end of this turn. */
   #outbox: Connection[] = []
-  /** Those that wait for a connection, the first of them first. */
+  /** The exchanges that wait for a connection, the first of them first. */
   readonly #queue = new Set<Exchange>()
   #sweeper: NodeJS.Timeout | null = null
   #closed = false

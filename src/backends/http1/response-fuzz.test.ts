@@ -10,7 +10,7 @@ import { ResponseError, ResponseReader } from './response-reader.ts'
 const COUNT = 400
 const BYTES_MAX = 100_000
 
-/** What became of an answer; null: it broke. */
+/** The answer as it was read; null: it broke. */
 type Read = { status: number | undefined; body: string; keepsAlive: boolean } | null
 
 class SeededRandom {

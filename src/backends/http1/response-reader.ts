@@ -7,7 +7,7 @@ import { RETRY_AFTER_HEADERS } from '../../domain/retry-after.ts'
 
 /** The server's answer is invalid HTTP, or exceeds a bound. */
 export class ResponseError extends Error {
-  /** What it said; '' where that says nothing more. */
+  /** The server's own words; '' where it said nothing more. */
   readonly words: string
 
   constructor(message: string, words = '') {
@@ -18,7 +18,7 @@ export class ResponseError extends Error {
 
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
-/** Of a whole head, whose first line has no lone line feed. */
+/** The first line of a whole head; it has no lone line feed. */
 const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\n]*)?(?:\r\n|$)/
 const MINOR_VERSION_AT = 'HTTP/1.'.length
 const STATUS_AT = 'HTTP/1.1 '.length
@@ -37,21 +37,21 @@ const SPACE = 0x20
 
 /** They say where an answer ends and what becomes of its connection. */
 const FRAMING_HEADERS = ['content-length', 'transfer-encoding', 'connection', 'keep-alive']
-/** Those that others read. */
+/** The headers that others read. */
 const KEPT_HEADERS: ReadonlySet<string> = new Set(['content-encoding', ...RETRY_AFTER_HEADERS])
 
-/** What is read next. `close`: a body that ends with its connection. */
+/** The part that is read next. `close`: a body that ends with its connection. */
 type Part = 'head' | 'length' | 'close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailer' | 'done'
 
 export class ResponseReader {
   readonly #bytes_max: number
   readonly #redact: (text: string) => string
   #part: Part = 'head'
-  /** Of a head or a chunk's line, what earlier pieces brought. */
+  /** The bytes of a head or of a chunk's line that earlier pieces brought. */
   readonly #begun = new GrowingBytes()
   /** Bytes of the body, or of its chunk, that are still to come. */
   #left = 0
-  /** Of the body, while it comes in pieces. */
+  /** The body, while it comes in pieces. */
   readonly #pieces = new GrowingBytes()
   #trailer_bytes = 0
   #body: Buffer = NOTHING
@@ -70,7 +70,7 @@ export class ResponseReader {
     return this.#status
   }
 
-  /** Those of KEPT_HEADERS that the answer has. */
+  /** The headers among KEPT_HEADERS that the answer has. */
   get headers(): Readonly<Record<string, string>> {
     return this.#headers
   }
@@ -348,7 +348,7 @@ function isNameEnd(c: number): boolean {
   return c > 0x20 && c !== 0x3a && c < 0x7f
 }
 
-/** Of the headers that are read. */
+/** The first letters of the headers that are read. */
 const INITIALS = new Set([...FRAMING_HEADERS, ...KEPT_HEADERS].map((name) => name.charCodeAt(0)))
 
 /** Whether the name of a header may be one that is read; the rest is passed over. */

@@ -17,7 +17,7 @@ import { idInBatch, readResultLine, unfinished } from '../batch-api/result-line.
 import { BatchApiCalls, type BatchApiCallsOptions, oldestFirst } from './batch-api-calls.ts'
 import { createdMs, isUsable } from './seen-batch.ts'
 
-/** Of batches that have ended, it is remembered whose they are. */
+/** How many ended batches are remembered with the names of their owners. */
 const NAMES_MAX = 10_000
 
 export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
@@ -56,7 +56,7 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
     const undecided: string[] = []
     for await (const listed of this.batchesSince(since, signal)) {
       if (listed === null) return null
-      // What cannot be asked about is none that could be recorded.
+      // A batch that cannot be asked about is none that could be recorded.
       const batch = typeof listed.id === 'string' && isUsable(listed.id) ? this.seen(listed) : null
       if (batch === null || countsOf(listed).total !== line_count) continue
       // One that has ended without results is none that could be recorded.

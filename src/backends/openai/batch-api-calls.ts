@@ -33,9 +33,9 @@ export interface BatchApiCallsOptions {
 
 /** How a batch API wants its calls. */
 interface CallForm {
-  /** Of the list of its batches. */
+  /** The path of the list of its batches. */
   path: string
-  /** Of every call, by names in lower case; a configured header wins. The key is null where there is none. */
+  /** The headers of every call, by names in lower case; a configured one wins. The key is null where there is none. */
   headers: (api_key: string | null) => Readonly<Record<string, string>>
   /** The parameter of a list that names the last entry of the page before. */
   cursor: string
@@ -333,11 +333,11 @@ export function oldestFirst(found: readonly { at: number; batch: SeenBatch }[]):
 // Reads what servers answer beside the answers to lines: no more than a bound, no longer than a time, and no more slowly
 // than any server means.
 
-/** Of lists and single objects. */
+/** The size of lists and single objects. */
 export const JSON_BYTES_MAX = 8 * 1024 * 1024
-/** Of errors: the rest is left unread. */
+/** The size of errors: the rest is left unread. */
 const ERROR_BYTES_MAX = 64 * 1024
-/** Of a file, as a mean over the longest wait. */
+/** The slowest transfer of a file that is waited for, as a mean over the longest wait. */
 const LEAST_BYTES_PER_S = 1024
 
 /** The text of a body, up to `bytes_max`. Throws after `ms_max`. */

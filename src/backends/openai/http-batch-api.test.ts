@@ -7,7 +7,7 @@ import { BatchApiError } from '../batch-api/batch-api.ts'
 import { dialectOf } from './batch-api-calls.ts'
 import { HttpBatchApi } from './http-batch-api.ts'
 
-/** What a batch API, and a server beside it, answer to a path: a file, or where it redirects to. */
+/** The answer of a batch API, or of a server beside it, to a path: a file, or where it redirects to. */
 let redirects: Record<string, string> = {}
 /** In place of that. */
 let answer: ((response: ServerResponse) => void) | null = null

@@ -83,7 +83,7 @@ export class HttpBatchApi extends BatchApiCalls implements BatchApi {
     return oldestFirst(found)
   }
 
-  /** What a list says of a batch, or the batch itself where that is not enough to recognise it. */
+  /** The entry of a list, or the batch itself where the entry is not enough to recognise it. */
   async #whole(listed: Record<string, unknown>, signal?: AbortSignal): Promise<Record<string, unknown>> {
     const { id, metadata, input_file_id } = listed
     if (isRecord(metadata) || input_file_id !== undefined) return listed

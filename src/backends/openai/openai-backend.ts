@@ -27,7 +27,7 @@ export interface OpenAiBackendOptions {
   connections_max: number
   /** Whether a connection may serve several projects: the server never takes one request's answer for another's. */
   sharesConnections?: boolean
-  /** What answers may take in memory, those of other backends of this process included. */
+  /** The memory that answers may take, those of other backends of this process included. */
   budget?: ResponseMemory
   /** Reads the key from a file instead. */
   keyFile?: SecretFiles<string> | null
@@ -50,10 +50,10 @@ export interface OpenAiBackendOptions {
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
-/** What a timer of Node can wait: 24 days. */
+/** The longest time that a timer of Node can wait: 24 days. */
 const TIMER_MS_MAX = 2 ** 31 - 1
 const CONNECT_TIMEOUT_MS_MAX = 10_000
-/** What is read later than this says nothing of now. */
+/** The time after which an answer says nothing of now. */
 const TRAFFIC_TIMEOUT_MS = 900
 const PROBE_TIMEOUT_MS = 5_000
 /** A key that answers lines may be one that lists no models. */

@@ -42,7 +42,7 @@ const SECONDS_MAX = 1e11
 const CREATED_MS_MIN = 1e12
 const CREATED_MS_MAX = 4.1e12
 const STATUS_LENGTH_MAX = 40
-/** Of IDs, which are stored and become parts of addresses. */
+/** The length of IDs, which are stored and become parts of addresses. */
 const ID_LENGTH_MAX = 512
 const COUNT_MAX = 1e9
 
@@ -132,7 +132,7 @@ export function isUsable(id: string): boolean {
   return !isPath && id.length <= ID_LENGTH_MAX && id.isWellFormed() && !/\p{Cc}/u.test(id)
 }
 
-/** What a batch says of its failure. */
+/** The words of a batch about its failure. */
 function detailOf({ errors, error }: Record<string, unknown>): string {
   const list = isRecord(errors) ? errors.data : errors
   const first: unknown = Array.isArray(list) ? list[0] : (list ?? error)

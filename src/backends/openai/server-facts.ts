@@ -14,7 +14,7 @@ import { readUpstreamError } from '../verdict/upstream-error.ts'
 import { headersOf, headOf, serverAddressOf } from './server-address.ts'
 
 const TIMEOUT_MS = 10_000
-/** Of a list of models. */
+/** The size of a list of models. */
 const LIST_BYTES_MAX = 8 * 1024 * 1024
 /** Later models of a list are left out. */
 export const LISTED_MAX = 10_000
@@ -24,7 +24,7 @@ export class ServerDown extends Error {}
 
 export interface ListedModel extends ServedFacts {
   id: string
-  /** What it serves, where the server says so. */
+  /** The endpoints that it serves, where the server names them. */
   endpoints: EndpointPath[] | null
 }
 
@@ -151,7 +151,7 @@ const WINDOW_MAX = 2 ** 30
 interface ServedFacts {
   /** Tokens of input and output together; null where the server does not say. */
   context_window: number | null
-  /** Of a LoRA adapter: the ID of its base model. */
+  /** The ID of the base model of a LoRA adapter. */
   parent: string | null
   /** Two IDs with the same root are names of one model. */
   root: string | null
@@ -176,7 +176,7 @@ export function servedFacts(model: Readonly<Record<string, unknown>>): ServedFac
   }
 }
 
-/** What no model has would have every line refused, or none. */
+/** Whether a model may have this window: an impossible one would have every line refused, or none. */
 function isWindow(value: unknown): value is number {
   return Number.isInteger(value) && Number(value) >= WINDOW_MIN && Number(value) <= WINDOW_MAX
 }
@@ -189,7 +189,7 @@ function textOf(value: unknown): string | null {
   return typeof value === 'string' && value !== '' ? value : null
 }
 
-/** Of the metrics. */
+/** The size of the metrics. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
 
 interface SideReaderOptions {
@@ -262,7 +262,7 @@ export class SideReader {
 interface Dialect {
   running: string
   waiting: string
-  /** Those of them that do not wait for room in the server. */
+  /** The metric of the waiting requests that do not wait for room in the server. */
   deferred: string | null
   /** The name of today first, as for the others. */
   cache: readonly string[]

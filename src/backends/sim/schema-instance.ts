@@ -16,7 +16,7 @@ const LENGTH_MAX = 100_000
 /** How many values a number is drawn from. */
 const NUMBERS = 100
 
-/** What cannot be made. */
+/** The value of a schema that none satisfies. */
 const NOTHING = Symbol('nothing')
 
 type Schema = Record<string, unknown>

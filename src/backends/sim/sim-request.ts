@@ -12,7 +12,7 @@ export interface SimRequest {
   n: number
   /** The tool to call; null: answer with text. */
   tool: Tool | null
-  /** What the text is to be: the schema of a JSON value, any JSON object, or plain text. */
+  /** The form of the text: a JSON value of this schema, any JSON object, or plain text. */
   format: { kind: 'text' } | { kind: 'json' } | { kind: 'schema'; schema: unknown }
 }
 
@@ -40,7 +40,7 @@ export class SimulatedError extends Error {
 }
 
 const CHOICES_MAX = 128
-/** What the chat template adds to each message, and once at the end. */
+/** Tokens that the chat template adds to each message, and once at the end. */
 const TOKENS_PER_MESSAGE = 4
 const TOKENS_PER_PROMPT = 3
 const TOKENS_PER_IMAGE = 256
@@ -223,7 +223,7 @@ export function invalid(message: string, param: string | null): SimulatedError {
 // Limits the work of the simulator for one request, all its choices together. A request of a few bytes can ask for
 // anything: strings and lists of any length, patterns, definitions that refer to each other, a hundred times over.
 
-/** Of the answer's text, and of the values that are made for it. */
+/** The size of the answer's text, and of the values that are made for it. */
 const ANSWER_BYTES_MAX = 1024 * 1024
 /** Parts of schemas and patterns that are looked at; some tens of milliseconds. */
 const STEPS_MAX = 200_000
@@ -239,7 +239,7 @@ export class GenerationBudget {
     if (this.#steps < 0) throw overBudget(`takes more than ${STEPS_MAX} steps to work out`)
   }
 
-  /** Of values, before they are made. */
+  /** Counts the bytes of values before they are made. */
   bytes(count: number): void {
     this.#value_bytes -= count
     if (this.#value_bytes < 0) throw tooLong()
@@ -250,7 +250,7 @@ export class GenerationBudget {
     this.bytes(JSON.stringify(value)?.length ?? 0)
   }
 
-  /** Of the answer as it is written. */
+  /** Counts the bytes of the answer as it is written. */
   text(count: number): void {
     this.#text_bytes -= count
     if (this.#text_bytes < 0) throw tooLong()

@@ -39,7 +39,7 @@ export const ANSWERS: Readonly<Record<BuiltInPath, (call: SimCall) => SimulatedA
 const CHOICES_MAX = 128
 const DIMENSIONS = 384
 const DIMENSIONS_MAX = 16_384
-/** Of one answer, all its vectors together: a second or two of work. */
+/** How many values one answer has, all its vectors together: a second or two of work. */
 const VALUES_MAX = 4 * 1024 * 1024
 
 function answerCompletion(call: SimCall): SimulatedAnswer {

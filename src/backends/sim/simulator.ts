@@ -16,7 +16,7 @@ export type SimResponse =
       status: number
       text: string
       retry_after_ms: number | null
-      /** Of an answer that a model would have made. */
+      /** The tokens of an answer that a model would have made. */
       tokens?: { prompt_tokens: number; completion_tokens: number }
     }
   /** The connection breaks. */
@@ -35,7 +35,7 @@ export interface SimStats {
   faults: Record<SimulatedFault, number>
   in_flight: number
   in_flight_max: number
-  /** Of the answers given. */
+  /** The tokens of the answers given. */
   prompt_tokens: number
   completion_tokens: number
 }
@@ -183,7 +183,7 @@ export function errorText(
   return JSON.stringify({ error: { message, type, param, code } })
 }
 
-/** What a broken proxy or a crashing server sends under a 200. */
+/** A body that a broken proxy or a crashing server sends under a 200. */
 function garbage(random: SeededRandom): string {
   const forms = [
     '<html><body><h1>Bad Gateway</h1></body></html>',

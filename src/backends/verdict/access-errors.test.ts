@@ -1,4 +1,4 @@
-// What providers answer to a wrong key, a blocked or unpaid account, and the wrong protocol, in their own shapes.
+// The answers of providers to a wrong key, a blocked or unpaid account, and the wrong protocol, in their own shapes.
 import assert from 'node:assert/strict'
 import test from 'node:test'
 import { reasonForCaller, reasonForOperator } from '../failure-reason.ts'

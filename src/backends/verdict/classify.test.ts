@@ -486,12 +486,12 @@ rows('an unknown model of', [
   ['DeepSeek', 400, openAi('Model Not Exist', 'invalid_request_error'), 'refused model_not_found', 'model'],
 ])
 
-/** As LiteLLM's proxy passes on the error of a server behind it. */
+/** An error of a server behind LiteLLM's proxy, as the proxy passes it on. */
 const liteLlm = (message: string, code: string, type: string | null = null) => ({
   error: { message, type, param: null, code },
 })
 const groups = 'Received Model Group=m\nAvailable Model Group Fallbacks=None'
-/** As LocalAI passes on the error of the runtime below it. */
+/** An error of the runtime below LocalAI, as it passes it on. */
 const localAi = (message: string, code = 500) => ({ error: { code, message, type: '' } })
 
 rows("through LiteLLM's proxy", [

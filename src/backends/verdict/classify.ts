@@ -23,7 +23,7 @@ export interface HttpAnswer {
   status: number
   /** The whole body. */
   body: Buffer
-  /** What the server asked us to wait, if it did. */
+  /** How long the server asked to wait, if it did. */
   retry_after_ms?: number | undefined
   /** The `Content-Encoding`, where there is one. */
   content_encoding?: string | undefined
@@ -57,7 +57,7 @@ const REQUEST_CODES = [
 ]
 const THROTTLE_CODES = ['rate_limit_exceeded', 'rate_limit_error', 'overloaded_error', 'server_overloaded']
 
-/** As OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts word it. */
+/** The words of OpenAI, vLLM, SGLang, llama.cpp, Ollama, LM Studio, TGI, LiteLLM and the larger hosts. */
 const TOO_LONG = [
   /\bContextWindowExceededError\b/,
   /maximum context length/i,
@@ -82,7 +82,7 @@ const UNKNOWN_MODEL = [
   /^model: \S+$/,
   /^you passed in model=.{0,300} no healthy deployments for this model/i,
 ]
-/** What comes before them where a proxy or a runtime passes on an error of another server. */
+/** The prefix of an error that a proxy or a runtime passes on from another server. */
 const WRAPPED =
   /^(?:(?:litellm\.)?\w*(?:Error|Exception)(?::| -)\s*|(?:rpc error: )?code = \w+ desc = |Input validation error: |Error code: \d+ - |\d{3}: |b?['"]?\{['"](?:error|message)['"]:\s*)+['"]?/
 

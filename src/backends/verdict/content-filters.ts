@@ -26,10 +26,10 @@ const WORDS = [
   /^(<\d+> ?)?(\w+\.\w+: )?(input|output)( text)? data may contain inappropriate content/i,
 ]
 
-/** As a reason to finish, or to block: OpenAI, Gemini, Zhipu, Bedrock, Anthropic. */
+/** Reasons to finish, or to block: OpenAI, Gemini, Zhipu, Bedrock, Anthropic. */
 const REASON =
   /^(content_?filter|(image_)?safety|prohibited_content|recitation|blocklist|spii|sensitive|guardrail_intervened)/i
-/** What a response failed for may be its content in any form; its filters have such codes as well. */
+/** Codes of content in a form that a response may fail for; content filters have such codes as well. */
 const ABOUT_CONTENT = /^(invalid_(prompt|image|base64_image)|image_|empty_image|unsupported_image)/
 
 export function isFilterCode(code: string): boolean {

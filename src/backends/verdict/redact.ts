@@ -88,12 +88,12 @@ function pieceRedactor(keys: readonly string[]): (text: string) => string {
   }
 }
 
-/** Of ASCII alone: other letters may change their length. */
+/** The text with its ASCII letters in lower case: other letters may change their length. */
 function inLowerCase(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
 }
 
-/** What `secret` looks like within something that is encoded as a whole, such as a header: base64 at each of its three places. */
+/** The forms of `secret` within something that is encoded as a whole, such as a header: base64 at each of its three places. */
 function encodings(secret: string): string[] {
   const bytes = Buffer.from(secret)
   const shifted = [0, 1, 2].flatMap((before) => {

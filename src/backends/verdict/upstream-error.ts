@@ -89,7 +89,7 @@ function recordsOf(body: unknown, depth = 0): Record<string, unknown>[] {
   const passedOn = typeof body === 'string' ? errorWithin(body) : undefined
   if (passedOn !== undefined) return recordsOf(passedOn, depth + 1)
   if (!isRecord(body)) return []
-  // What is said of a parameter may quote it.
+  // An error about a parameter may quote it.
   const passedOnIn = paramsOf(body).length > 0 ? [] : MESSAGE_KEYS.map((key) => errorWithin(body[key]))
   const inner = [...INNER_KEYS.map((key) => body[key]), ...passedOnIn]
   return [body, ...inner.flatMap((one) => recordsOf(one, depth + 1))].slice(0, RECORDS_MAX)
@@ -121,7 +121,7 @@ function wordsOf(body: unknown, depth = 0): string {
   return where === '' || words === undefined ? (words ?? '') : `${where}: ${words}`
 }
 
-/** What LiteLLM writes before and behind the error of the server behind it. */
+/** The text of LiteLLM before and behind the error of the server behind it. */
 const PASSED_ON =
   /^(?:litellm\.\w+: )?(?:\w+(?:Error|Exception)(?:: | - ))*(?:Error code: \d+ - )?b?['"]?([[{][\s\S]*[\]}])['"]?[\s.]*(?:Received Model Group=[\s\S]*)?$/
 const PASSED_ON_LENGTH_MAX = 8_192
@@ -186,12 +186,12 @@ function oneLine(text: string, length_max: number): string {
 // The text of an error page is found in one pass: a regular expression that backtracks could take minutes on a page
 // that was made for that.
 
-/** What stands between these is not text. */
+/** The elements whose content is no text. */
 const UNSEEN = ['style', 'script']
 
 /** `page` without tags and comments, a blank in place of each. A `<` that begins no tag is text. */
 export function withoutTags(page: string): string {
-  // Of ASCII alone: other letters may change their length.
+  // ASCII alone changes: other letters may change their length.
   const lower = page.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
   let text = ''
   let at = 0
@@ -230,7 +230,7 @@ const DEPTH_MAX = 1000
 const QUOTE = 0x22
 const BACKSLASH = 0x5c
 
-/** What `body` holds; undefined where that is no JSON, or where it is too large or nested too deep to be parsed. */
+/** The value of `body`; undefined where that is no JSON, or where it is too large or nested too deep to be parsed. */
 export function parseBody(body: Buffer): unknown {
   return body.length > BYTES_MAX || nestsTooDeep(body) ? undefined : parsedJson(body.toString())
 }

@@ -46,7 +46,7 @@ const READ_BYTES = 512 * 1024
 const INLINE_BYTES_MAX = 64 * 1024
 /** A folder can be pruned by another process between its making and the rename, but hardly twice. */
 const RENAME_TRIES = 3
-/** What the system says of a path that leads to no file. */
+/** The system's codes for a path that leads to no file. */
 const MISSING = ['ENOENT', 'ENOTDIR', 'EISDIR']
 
 /** Blobs under a folder, which is made when the first blob is put. */

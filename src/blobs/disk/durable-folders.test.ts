@@ -13,9 +13,9 @@ async function setUp() {
   })
   return {
     base,
-    /** What was synced since the last call, relative to the base. */
+    /** The folders that were synced since the last call, relative to the base. */
     synced: () => synced.splice(0).sort(),
-    /** As another process would have it: its own memory. */
+    /** The folders of another process, which has its own memory. */
     folders: () => new DurableFolders(join(base, 'data/objects'), sync),
     [Symbol.asyncDispose]: () => rm(base, { recursive: true, force: true }),
   }

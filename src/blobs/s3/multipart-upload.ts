@@ -31,7 +31,7 @@ export interface Writing {
   failed: (cause: unknown) => Error
   /** Whether the server checks by MD5 what arrives. */
   withMd5: boolean
-  /** Of the bucket: one that does not answer delays no other. An upload that waits keeps one part in memory. */
+  /** The uploads of the bucket: one that does not answer delays no other. An upload that waits keeps one part in memory. */
   slots: Slots
   options?: CallOptions
 }
@@ -78,7 +78,7 @@ export async function uploadInParts(
     return bytes
   } catch (error) {
     await Promise.allSettled(sending)
-    // What cannot be aborted now is swept later.
+    // An upload that cannot be aborted now is swept later.
     await client.send(new AbortMultipartUploadCommand(upload), writing.options).catch(() => {})
     throw error
   }
@@ -98,7 +98,7 @@ async function sendPart(
   return { PartNumber, ETag }
 }
 
-/** Of a request that brings `Body`. */
+/** The parameters of a request that brings `Body`. */
 export function bodyOf(Body: Buffer, { withMd5 }: Writing): { Body: Buffer; ContentMD5?: string } {
   return withMd5 ? { Body, ContentMD5: createHash('md5').update(Body).digest('base64') } : { Body }
 }

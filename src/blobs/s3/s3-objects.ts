@@ -37,7 +37,7 @@ const SOCKETS_MAX = 1024
 /** Fetched before the reader asks for it. */
 const READ_AHEAD_BYTES = 1024 * 1024
 const OK = 200
-/** Of everything but the content of an object: a page of a list has at most a thousand keys of a kilobyte. */
+/** The size of all answers but the content of an object: a page of a list has at most a thousand keys of a kilobyte. */
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024
 /** A read that breaks off goes on where it was; so often without getting further. */
 const READ_ATTEMPTS_MAX = 4
@@ -299,7 +299,7 @@ function failed(cause: unknown): ObjectFailed {
   if (cause instanceof RangeIgnored) return new ObjectFailed(OK, 'in place of a range', cause)
   if (!(cause instanceof S3ServiceException)) return new ObjectFailed(null, null, cause)
   const status = cause.$metadata.httpStatusCode ?? null
-  // What a server says in place of a code is for operators.
+  // The words of a server in place of a code are for operators.
   const code = /^[A-Za-z]{1,40}$/.test(cause.name) && cause.name !== 'Unknown' ? cause.name : null
   return new ObjectFailed(status, code, cause)
 }

@@ -14,7 +14,7 @@ import { putPerson, readKey } from '../../store/projects.ts'
 import type { Store } from '../../store/store.ts'
 import { type Caller, callerOfKey } from './caller.ts'
 
-/** What the configuration says of the proxy. */
+/** The configuration of the proxy. */
 export interface SignInProxy {
   /** The header that names the person, and the one that lists the groups; in lower case. */
   header: string
@@ -27,7 +27,7 @@ export interface SignInProxy {
   sign_out: string | null
 }
 
-/** Of a request as it came, before anything is read into it. */
+/** A request as it came, before anything is read into it. */
 interface Received {
   socket: { remoteAddress?: string | undefined }
   headersDistinct: NodeJS.Dict<string[]>

@@ -20,7 +20,7 @@ interface RateLimitStatus {
   apiError: ApiError | undefined
 }
 
-/** What this process has taken for a key or a project; times on this process's clock, Unix ms. */
+/** The calls that this process has taken for a key or a project; times on this process's clock, Unix ms. */
 interface Portion {
   /** The calls left, which expire at `ends`. */
   left: number
@@ -130,7 +130,7 @@ export class RateLimit {
   }
 }
 
-/** Of two limits that count a call, the one to report: an error, else the one with the fewest calls left. */
+/** The one of two limits that count a call to report: an error, else the one with the fewest calls left. */
 export function tighter(
   a: RateLimitStatus | undefined,
   b: RateLimitStatus | undefined,

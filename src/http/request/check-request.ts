@@ -162,7 +162,7 @@ function storablePath(params: unknown): unknown {
 
 /** Fields and items of a body. To check or describe many takes much longer than to read them: shapes compare items. */
 const FIELDS_MAX = 2_000
-/** As many parts as an upload has at most. */
+/** The most parts that an upload has. */
 const ITEMS_MAX = 10_000
 
 /** The error of the first string (or key) that no database can store, of nesting that is too deep, or of too many members. */

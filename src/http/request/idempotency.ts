@@ -133,7 +133,7 @@ export class Idempotency {
     }
   }
 
-  /** What an earlier call with the same Idempotency-Key was answered, whatever it was; null where there was none. */
+  /** The answer to an earlier call with the same Idempotency-Key, whatever it was; null where there was none. */
   async earlierAnswer({ project_id, headers }: Pick<IdempotentCall, 'project_id' | 'headers'>) {
     const { key } = termsOf(headers)
     if (key === null) return null

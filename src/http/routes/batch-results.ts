@@ -175,7 +175,7 @@ function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | 
   return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
 }
 
-/** Of the input. */
+/** The first line of the input. */
 async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
   const chunk = await readRow(db, 'chunks', { batch_id: batch.id, idx: 0 })

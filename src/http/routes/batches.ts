@@ -283,14 +283,14 @@ function openaiForm({ status, queued_at, in_progress_at, completed_at }: BatchRo
   }
 }
 
-/** What is wrong with the first lines of a batch in which no line can run; what the lines of an expired one waited for. */
+/** The problems of the first lines of a batch in which no line can run; the reasons why lines of an expired one waited. */
 function showErrors({ status, errors }: BatchRow): BatchObject['errors'] {
   if ((status !== 'failed' && status !== 'expired') || errors === null) return undefined
   const data: unknown = JSON.parse(errors)
   return { object: 'list', data: problems.Check(data) ? data : [] }
 }
 
-/** Of a batch whose lines name one model. */
+/** The model of a batch whose lines name one. */
 function modelOf({ models }: BatchRow): string | undefined {
   const named: unknown = JSON.parse(models ?? '[]')
   return Array.isArray(named) && named.length === 1 ? String(named[0]) : undefined

@@ -129,9 +129,9 @@ interface BatchWebhook {
 interface OfNewFile extends Omit<Made, 'input' | 'call'> {
   /** A function where the lines have to be stored before it is known whether the call is a repeated one. */
   call: IdempotentCall | (() => IdempotentCall)
-  /** What is wrong with a line is said of the request of the call that it was. */
+  /** Whether a problem of a line is told as one of the request of the call that it was. */
   namesRequests?: true
-  /** Of the file, as far as that is known. */
+  /** The size of the file, as far as it is known. */
   bytes: number
   storeFile: (
     upload: Omit<Upload, 'form_bytes'>,
@@ -186,7 +186,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       if (table) checkTable(table, body.endpoint)
       const header_entity = headerText(headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
       request.entity = entityOf(null, body.metadata, header_entity)
-      // What is not a file yet is not sent again for a mistake in one line.
+      // A body that is no file yet is not sent again for a mistake in one line.
       const takesAnyFile =
         body.input_file_id === undefined || table !== undefined || request.compat === 'openai'
       const owner = { ...ownerOf(request, header_entity), takesAnyFile }
@@ -323,7 +323,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           owner,
           plan,
         )
-      // What can be told to be wrong at once is, before anything is stored.
+      // Mistakes that can be seen at once are told before anything is stored.
       orderOf(old.input_file_id)
       const terms = {
         call: idempotentCall(request, 'POST /v1/batches/{batch_id}/retry', {
@@ -448,7 +448,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     if (!scopes.has('batches:read')) return null
     const now = clock.now()
     let bytes = 0
-    // Of a call that is repeated later, they may have been deleted.
+    // The files of a call that is repeated later may have been deleted.
     for (const id of [batch.output_file_id, batch.error_file_id])
       if (id !== null)
         bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? Number.POSITIVE_INFINITY
@@ -611,7 +611,7 @@ function waitMs(text: string): number {
   throw invalidParam('wait', message)
 }
 
-/** What is wrong with a line that was a request of the call. The numbers of requests begin with 0. */
+/** The error for a line that was a request of the call. The numbers of requests begin with 0. */
 function requestProblem({ line, message, param }: FileProblem): ApiError {
   const request = line === 0 ? 'requests' : `requests[${line - 1}]`
   const field = param?.replace(/^body\b/, 'params')

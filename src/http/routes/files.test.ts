@@ -154,7 +154,7 @@ test('an aborted upload leaves nothing', async () => {
     socket.resetAndDestroy()
     while (server.clock.waiting > 0) await setImmediate()
   }
-  // What the aborted uploads had to clean up, they have cleaned up once a later one is through.
+  // The aborted uploads have cleaned up once a later one is through.
   const { id } = await server.upload()
   while ((await blobsLeft(server)).length > 1) await setImmediate()
   assert.deepEqual(await blobsLeft(server), [`files/${id}/upload`])

@@ -31,7 +31,7 @@ const EVENT_STREAM = 'text/event-stream'
 const KEEP_ALIVE_MS = 15_000
 /** A reader that is this far behind gets what it missed in one event, once it has caught up. */
 const BEHIND_BYTES = 64 * 1024
-/** Of one key or session. */
+/** How many streams one key or session may have. */
 const STREAMS_PER_CALLER_MAX = 16
 const TOO_MANY = `A key or a session may have ${STREAMS_PER_CALLER_MAX} streams of live updates at once. End one of them first.`
 const RETRY_S = 5
@@ -154,7 +154,7 @@ type Watcher = (changed: readonly BatchObject[], versions: LiveUpdate['versions'
 
 interface Project {
   watchers: Set<Watcher>
-  /** What was told of unfinished batches last, by ID. Watchers that come during a look add to it. */
+  /** The last update about each unfinished batch, by ID. Watchers that come during a look add to it. */
   readonly told: Map<string, string>
   /** Batches with greater IDs have not been told of. */
   newest: string

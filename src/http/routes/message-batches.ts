@@ -207,7 +207,7 @@ function rfc3339(ms: number): string {
   return new Date(ms).toISOString()
 }
 
-/** What became of a line that failed with this code. */
+/** The result type of a line that failed with this code. */
 function kindOf(code: string): 'errored' | 'canceled' | 'expired' {
   if (code === 'batch_expired') return 'expired'
   return code === 'batch_cancelled' || code === 'input_file_deleted' ? 'canceled' : 'errored'

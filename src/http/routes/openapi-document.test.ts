@@ -123,7 +123,7 @@ interface DescribedCall {
   method: string
   path: string
   operation: Record<string, unknown>
-  /** Of its parameters. */
+  /** The names of its parameters. */
   names: string[]
 }
 

@@ -12,7 +12,7 @@ import { orNull, text } from '../../wire/shape.ts'
 import { ServiceStatus, Settings } from '../../wire/status.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
-/** Of more unfinished batches, the newest are looked at. */
+/** How many unfinished batches are looked at, the newest ones. */
 const BATCHES_MAX = 1000
 
 type Waiting = ServiceStatus['waiting'][number]

@@ -138,7 +138,7 @@ const UsageQuery = {
   ),
   format: Type.Optional(Type.Enum(['json', 'csv'])),
 }
-/** Of `start` and `end`. */
+/** The form of `start` and `end`. */
 const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }
 const GROUP = `(${USAGE_GROUPS.join('|')})`
 

@@ -99,7 +99,7 @@ function untilAvailable(error: unknown): Remedy {
 // is a fault that must not pass for another number.
 
 const INT8 = types.builtins.INT8
-/** What PostgreSQL makes of a sum over INT8. */
+/** The type that PostgreSQL gives a sum over INT8. */
 const NUMERIC = types.builtins.NUMERIC
 
 const numberTypes: CustomTypesConfig = {
@@ -123,7 +123,7 @@ function safeNumber(text: string): number {
 const CONFLICT_WAIT_MS = { min: 5, max: 200 }
 const OUTAGE_WAIT_MS = { min: 50, max: 1_000 }
 
-/** What a failure calls for: another attempt, now or once the server may be back; null: none. */
+/** The remedy for a failure: another attempt, now or once the server may be back; null: none. */
 export type Remedy = 'conflict' | 'outage' | null
 
 interface RetryPlan {
@@ -153,7 +153,7 @@ export async function withRetries<T>(
   }
 }
 
-// What the URL of a database says: where it is, how to reach it, and how many connections to keep. Everything
+// The settings in the URL of a database: where it is, how to reach it, and how many connections to keep. Everything
 // that the driver knows may stand in it (host, user, password, sslmode, sslrootcert, application_name,
 // options, …); a few parameters are our own.
 

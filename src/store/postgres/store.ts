@@ -206,7 +206,7 @@ async function makeFunctions(db: Kysely<Schema>): Promise<void> {
     FROM pg_database WHERE datname = current_database()`.execute(db)
   for (const { icu, now, lower } of rows) {
     if (now === null)
-      // As it is stable, it is evaluated once per statement where an index is searched by it.
+      // A stable function is evaluated once per statement where an index is searched by it.
       await sql`CREATE FUNCTION offpeak_now() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
         AS 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint'`.execute(db)
     if (lower === null)

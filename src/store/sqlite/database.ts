@@ -71,7 +71,7 @@ function connect(
   return db
 }
 
-/** What Kysely's driver runs on. What it runs throws DatabaseFailure where the file is at fault. */
+/** The database that Kysely's driver runs on. It throws DatabaseFailure where the file is at fault. */
 export function forKysely(db: DatabaseSync): SqliteDatabase {
   const path = db.location() ?? 'in memory'
   const kept = new Map<string, SqliteStatement>()
@@ -235,7 +235,7 @@ export async function copySqlite(from: string, to: string): Promise<void> {
 /** Moves the database at `next`, which is not open, to `path`; false where a process uses the one that is there. */
 export async function replaceSqlite(next: string, path: string): Promise<boolean> {
   if (!settle(path)) return false
-  // What belonged to the file that is replaced must not be taken for this one's.
+  // Files beside the replaced one must not be taken for the new one's.
   for (const rest of ['-wal', '-shm']) await rm(`${path}${rest}`, { force: true })
   {
     await using file = await open(next, 'r')

@@ -70,7 +70,7 @@ describe('SQLite', () => {
         const project = { id, name: id.repeat(100_000), plan: 'payg', created: 1 }
         await tx.insertInto('projects').values(project).execute()
       })
-    // As large as it is.
+    // The limit is the size of the file.
     await pages('1')
     for (let i = 0; i < 2; i++) {
       await assert.rejects(insert('proj_1'), (error) => {

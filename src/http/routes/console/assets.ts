@@ -16,13 +16,13 @@ interface Asset {
 export interface ConsoleAssets {
   /** By path below the folder in which they are served. */
   files: ReadonlyMap<string, Asset>
-  /** What the script of all pages imports at once: browsers load it beside the script. */
+  /** The files that the script of all pages imports at once: browsers load them beside the script. */
   imported: readonly string[]
   /** Changes with any of them: part of their address, so that browsers may keep them for good. */
   version: string
 }
 
-/** Of what esbuild writes; imports of what few pages need are calls. */
+/** The imports in the output of esbuild; imports of parts that few pages need are calls. */
 const STATIC_IMPORT = /(?:from|import)"\.\/([\w-]+\.js)"/g
 
 const BUILT = new URL('../../../console/', import.meta.url)

@@ -129,7 +129,7 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
     await store.write((tx) =>
       insertConsoleSession(tx, { token_sha256, kind: 'link', key_id, created, expires }),
     )
-    // What follows # is not sent to any server, so no log on the way has it.
+    // The part behind # is not sent to any server, so no log on the way has it.
     return {
       object: 'console_link',
       token,
