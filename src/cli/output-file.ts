@@ -2,14 +2,19 @@
 // first of all before lines are sent, which are paid for whether their answers can be written or not.
 import { access, constants, type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises'
 import { basename, dirname, join, resolve } from 'node:path'
-import type { Sink } from '../tables/table.ts'
+import { compressionOf, formatOf, type Sink } from '../tables/table.ts'
 import { Failure } from './terminal/failure.ts'
 
 /**
  * Throws where no file can be written at `path`, as at that of a folder or a device, which a renamed file would replace;
- * or where it would replace one of `kept`, also by another name: what these are, and their paths.
+ * or where it would replace one of `kept`, also by another name: what these are, and their paths. `jsonl`: where lines are
+ * written, and its name says another format.
  */
-export async function checkOutput(path: string, kept: Record<string, string> = {}): Promise<void> {
+export async function checkOutput(
+  path: string,
+  kept: Record<string, string> = {},
+  format?: 'jsonl',
+): Promise<void> {
   const found = await stat(path).catch(() => null)
   if (found ? !found.isFile() : basename(path) === '' || path.endsWith('/'))
     throw new Failure(`the output ${path} is not a regular file; name a file`)
@@ -18,6 +23,11 @@ export async function checkOutput(path: string, kept: Record<string, string> = {
   for (const [what, other] of Object.entries(kept))
     if (place === (await placeOf(other)))
       throw new Failure(`the output ${path} would replace ${what}; name another file with -o`)
+  if (format && (compressionOf(path) !== null || (formatOf(path) ?? format) !== format))
+    throw new Failure(
+      `the output ${path} has lines of JSON, which its name does not say; end it with .jsonl. ` +
+        'A table of the answers of a batch: offpeak results BATCH -o answers.parquet (or .csv)',
+    )
 }
 
 /** Without links, whether there is such a file or not. */

@@ -43,7 +43,10 @@ describe('offpeak ask', { timeout: 120_000 }, () => {
       [['--model', 'nope', 'x'], /there is no model "nope"; models here are sim-1/],
       [['x'], /--model/],
       [['--model', 'sim-1'], /there is no question/],
-      [['--model', 'sim-1', '--window', '7h', 'x'], /does not include this completion window/],
+      [
+        ['--model', 'sim-1', '--window', '7h', 'x'],
+        /--window 7h is not a completion window of the plan "payg"/,
+      ],
     ] as const) {
       const { code, out, err } = await shell.offpeak(['ask', ...args], access)
       assert.deepEqual([code, out], [1, ''], err)

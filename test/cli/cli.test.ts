@@ -106,11 +106,14 @@ describe('the command line', { timeout: 120_000 }, () => {
   })
 
   test('a batch in which no line can run ends with exit code 1', async () => {
-    const name = await shell.input('none.jsonl', chatLine('bad', 'no-such-model'))
+    const name = await shell.input('none.jsonl', {
+      ...chatLine('bad'),
+      body: { model: 'sim-1', messages: 1 },
+    })
     const { code, err } = await shell.offpeak(['run', name], access)
     assert.equal(code, 1)
     assert.match(err, /failed: 0 lines answered, 1 failed/)
-    assert.match(await readFile(shell.at('none.errors.jsonl'), 'utf8'), /model_not_found/)
+    assert.match(await readFile(shell.at('none.errors.jsonl'), 'utf8'), /invalid_request/)
   })
 
   test('a malformed file is refused, and every bad line is named', async () => {
@@ -254,7 +257,14 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(estimate.out, /^There is no model gpt-4o: .* Models here: sim-1;/m)
     const unknown = await run()
     assert.equal(unknown.code, 1)
-    assert.match(unknown.err, /^models here: sim-1; --model NAME runs the file with one of them$/m)
+    assert.match(
+      unknown.err,
+      /^offpeak: there is no model "gpt-4o"; models here are sim-1; --model NAME runs the file with one of them$/m,
+    )
+    assert.doesNotMatch(unknown.err, /uploading/)
+    const other = await shell.input('other.jsonl', chatLine('a'), chatLine('b', 'gpt-4o'))
+    const partly = await shell.offpeak(['run', other], access)
+    assert.match(partly.err, /^models here: sim-1; --model NAME runs the file with one of them$/m)
 
     const named = await run('--model', 'sim-1')
     assert.equal(named.code, 0, named.err)

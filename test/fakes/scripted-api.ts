@@ -88,7 +88,8 @@ export class ScriptedApi {
     if (collection === 'models') {
       return { status: 200, body: { object: 'list', data: [], has_more: false, next_cursor: null } }
     }
-    if (collection === 'quotas') return { status: 200, body: { completion_windows: ['4h', '24h'] } }
+    if (collection === 'quotas')
+      return { status: 200, body: { plan: 'payg', completion_windows: ['4h', '24h'] } }
     if (collection === 'files') {
       if (seen.method === 'POST') return this.#upload(seen)
       const file = this.files.get(id)

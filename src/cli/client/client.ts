@@ -6,7 +6,6 @@ import Type, { type Static, type TSchema } from 'typebox'
 import { Value } from 'typebox/value'
 import type { Agent, Dispatcher, FormData } from 'undici'
 import { type Clock, sleep } from '../../domain/clock.ts'
-import { defaultWindow } from '../../domain/days.ts'
 import { ERRORS, type ErrorCode, isErrorCode } from '../../domain/errors.ts'
 import { readWhole } from '../../domain/gathered-bytes.ts'
 import { http } from '../../domain/http-module.ts'
@@ -256,21 +255,6 @@ function reasonOf(error: unknown): string {
   return /wrong version number/.test(said) ? 'it does not speak TLS: try http://' : said.trim()
 }
 
-export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
-
-/** The window that a command names, otherwise the one it had before if the plan still offers it, otherwise the longest. */
-export async function windowFor(
-  client: ApiClient,
-  named: string | undefined,
-  before?: string | undefined,
-): Promise<string> {
-  if (named !== undefined) return named
-  const { completion_windows } = await client.get(PlanWindows, '/v1/quotas')
-  return before !== undefined && completion_windows.includes(before)
-    ? before
-    : defaultWindow(completion_windows)
-}
-
 /** The path of an object: `/v1/batches/batch_01k0…`. */
 export function pathOf(kind: string, id: string): string {
   return `/v1/${kind}/${encodeURIComponent(id)}`
@@ -308,8 +292,6 @@ export function worthRetrying(status: number, code: string | null): boolean {
 
 /** An object that is shown unchanged. */
 export const AnyObject = Type.Object({})
-
-const PlanWindows = Type.Object({ completion_windows: Type.Array(Type.String()) })
 
 export const DeletedObject = Type.Object({ id: Type.String() })
 

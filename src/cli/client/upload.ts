@@ -209,26 +209,46 @@ class Slice extends File {
   }
 }
 
-// The endpoint of a file of requests, and the model in its lines.
+// What a file of requests asks for, and the model in its lines.
 
-/** What the lines of a file ask for, by those in its first bytes; DEFAULT_ENDPOINT where none is a request. */
-export async function endpointOfFile(path: string): Promise<BatchEndpoint> {
+interface FileAsks {
+  /** DEFAULT_ENDPOINT where no line is a request. */
+  endpoint: BatchEndpoint
+  /** The models that lines name, each with what they ask it for; none where there are too many to look at. */
+  asks: { model: string; endpoint: EndpointPath }[]
+  /** Some of those that lines name. */
+  entities: string[]
+}
+
+/** By the lines in the first bytes of a file. */
+export async function asksOfFile(path: string): Promise<FileAsks> {
   const scanner = new LineScanner({ validated: true })
-  let found: EndpointPath | null = null
-  for await (const { line } of byteLines(createReadStream(path, { end: ENDPOINT_BYTES }))) {
+  const found = new Map<string, FileAsks['asks'][number]>()
+  const entities = new Set<string>()
+  const endpoints = new Set<EndpointPath>()
+  for await (const { line } of byteLines(createReadStream(path, { end: ASKED_BYTES }))) {
     const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
     if (isBlank(line, start, line.length)) continue
     const scanned = scanner.scan(line, start, line.length)
     // The last line may be cut off, and the service says what is wrong with others.
     if (!scanned.ok) continue
-    if (found !== null && scanned.url !== found) return MIXED
-    found = scanned.url
+    const { url: endpoint, entity } = scanned
+    const { model } = scanned.body
+    endpoints.add(endpoint)
+    if (entity !== null && entities.size < ASKS_MAX) entities.add(entity)
+    if (model !== null && found.size <= ASKS_MAX) found.set(`${endpoint} ${model}`, { model, endpoint })
   }
-  return found ?? DEFAULT_ENDPOINT
+  const [first = DEFAULT_ENDPOINT] = endpoints
+  return {
+    endpoint: endpoints.size > 1 ? MIXED : first,
+    asks: found.size > ASKS_MAX ? [] : [...found.values()],
+    entities: [...entities],
+  }
 }
 
-/** Read of a file to find its endpoints. */
-const ENDPOINT_BYTES = 16 * 1024 * 1024
+const ASKS_MAX = 20
+/** Read of a file to find what it asks for. */
+const ASKED_BYTES = 16 * 1024 * 1024
 
 const NEWLINE = Buffer.from('\n')
 const NAMED_MAX = 3

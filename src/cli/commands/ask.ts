@@ -6,14 +6,13 @@ import { sleep } from '../../domain/clock.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { answerColumns, parseResultRow } from '../../tables/answer-cells.ts'
 import { BatchObject } from '../../wire/batch.ts'
-import { WINDOW_HELP, windowFor } from '../client/client.ts'
+import { checkModel, windowFor } from '../client/check-order.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
-import { examples } from '../terminal/option-values.ts'
+import { examples, WINDOW_HELP } from '../terminal/option-values.ts'
 import { printJson, type Terminal, writeData, writeLine } from '../terminal/terminal.ts'
-import { checkModel } from './models.ts'
 
 interface AskFlags extends ApiFlags {
   model: string
@@ -43,8 +42,8 @@ async function ask(shell: Shell, question: string | undefined, flags: AskFlags):
   const signal = shell.interruption()
   await withApi(shell, flags, async (connection) => {
     const { client, embedded, answer } = connection
-    await checkModel(client, flags)
     const { model } = flags
+    await checkModel(client, { model, endpoint: DEFAULT_ENDPOINT })
     const completion_window = await windowFor(client, flags.window)
     const line = { custom_id: 'question', body: { model, messages: [{ role: 'user', content }] } }
     const order = { endpoint: DEFAULT_ENDPOINT, completion_window, requests: [line] }

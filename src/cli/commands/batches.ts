@@ -2,11 +2,12 @@
 // has the service run the failed lines of a batch again, in a new batch.
 import type { Command } from 'commander'
 import Type, { type Static } from 'typebox'
-import { BATCH_SORTS, BATCH_STATUSES, isTerminal, type Reask } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
-import { AnyObject, type ApiClient, pathOf, WINDOW_HELP, windowFor } from '../client/client.ts'
+import { checkTerms, windowFor } from '../client/check-order.ts'
+import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import { contentOf, downloadResults, resultLines } from '../client/download.ts'
@@ -16,15 +17,11 @@ import { checkOutput, writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { EXIT_LINES_FAILED, Failure } from '../terminal/failure.ts'
 import {
+  type BatchFlags,
   commaList,
-  type DedupeFlag,
-  dedupeOption,
   examples,
-  type MetadataFlags,
   metadataOf,
-  pointInTime,
-  reaskOption,
-  withMetadata,
+  withBatchTerms,
 } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
 import {
@@ -38,13 +35,9 @@ import {
   writeLines,
 } from '../terminal/terminal.ts'
 
-interface CreateFlags extends ApiFlags, MetadataFlags {
+interface CreateFlags extends ApiFlags, BatchFlags {
   endpoint: string
-  dedupe?: DedupeFlag
-  reask?: Reask
-  window?: string
   idempotencyKey?: string
-  notBefore?: number
   inputUrl?: string
   outputUrl?: string
   webhook?: string
@@ -69,7 +62,11 @@ export function addBatches(program: Command, shell: Shell): void {
     call: (file_id, flags: CreateFlags) => {
       const order = newBatch(file_id, flags)
       return async (client, connection) => {
-        const body = { ...order, completion_window: await windowFor(client, flags.window) }
+        const completion_window = await windowFor(client, flags.window)
+        const { notBefore: start_after } = flags
+        const terms = { window: completion_window, start_after, metadata: metadataOf(flags) }
+        await checkTerms(client, terms, connection.watch)
+        const body = { ...order, completion_window }
         const { embedded, options } = connection
         const post = (key: string) => client.post(Created, '/v1/batches', body, { 'idempotency-key': key })
         const batch = await (flags.idempotencyKey === undefined
@@ -82,17 +79,7 @@ export function addBatches(program: Command, shell: Shell): void {
     },
     show: showCreated,
   })
-  create
-    .option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT)
-    .addOption(dedupeOption())
-    .addOption(reaskOption())
-    .option('--window <duration>', WINDOW_HELP)
-  withMetadata(create)
-    .option(
-      '--not-before <time>',
-      'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
-      pointInTime,
-    )
+  withBatchTerms(create.option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT))
     .option('--input-url <url>', 'in place of a file: one in a bucket, s3://bucket/path/input.jsonl')
     .option('--output-url <url>', 'a folder in a bucket that its results are written to, s3://bucket/path/')
     .option('--webhook <url>', 'where the event of its end is sent; its secret is printed once')
@@ -244,7 +231,7 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
     const { status } = batch
     const output = flags.output ?? `${id}.out.jsonl`
     const errors = flags.errors ?? `${id}.errors.jsonl`
-    await checkOutput(output, { 'the failed lines': errors })
+    await checkOutput(output, { 'the failed lines': errors }, 'jsonl')
     await downloadResults(client, batch, { output, errors }, watch)
     if (flags.json) return printJson(stdout, { id, status, output, errors })
     if (!isTerminal(status))
@@ -292,7 +279,7 @@ async function retryBatch(shell: Shell, id: string, flags: RetryFlags): Promise<
   const { stdout, stderr } = shell.terminal
   await withApi(shell, flags, async (connection) => {
     const { client, watch, embedded, answer } = connection
-    if (flags.merge !== undefined) await checkOutput(flags.merge)
+    if (flags.merge !== undefined) await checkOutput(flags.merge, {}, 'jsonl')
     const path = pathOf('batches', id)
     const output_url = flags.outputUrl === 'none' ? null : flags.outputUrl
     const order = { codes: flags.code, completion_window: flags.window, output_url }

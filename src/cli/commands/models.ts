@@ -1,10 +1,9 @@
 // models: lists, shows, pauses and resumes the models that lines can name.
 import type { Command } from 'commander'
 import { ModelObject, ModelPause } from '../../wire/model.ts'
-import { AnyObject, type ApiClient, ApiError } from '../client/client.ts'
+import { modelPath } from '../client/check-order.ts'
 import { addCall, addList } from '../client/object-commands.ts'
 import type { Shell } from '../shell.ts'
-import { Failure } from '../terminal/failure.ts'
 import { humanCount } from '../terminal/terminal.ts'
 
 export function addModels(program: Command, shell: Shell): void {
@@ -49,30 +48,4 @@ export function addModels(program: Command, shell: Shell): void {
 
 function price({ configured }: ModelObject['pricing'], usd: number): string {
   return configured ? `$${usd}` : '-'
-}
-
-/** Slashes in an ID stay slashes in the path. */
-function modelPath(id: string): string {
-  return `/v1/models/${id.split('/').map(encodeURIComponent).join('/')}`
-}
-
-const NAMED_MAX = 20
-
-/** Throws for a model that the service does not have: otherwise every line would fail. */
-export async function checkModel(client: ApiClient, { model }: { model?: string }): Promise<void> {
-  if (model === undefined) return
-  try {
-    await client.get(AnyObject, modelPath(model))
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 404) throw error
-    throw new Failure(`there is no model "${model}"; models here are ${await modelNames(client)}`)
-  }
-}
-
-/** The models that lines can name: `a, b and 3 more`. */
-export async function modelNames(client: ApiClient): Promise<string> {
-  const found = await client.list(ModelObject, '/v1/models', NAMED_MAX + 1)
-  if (found.length === 0) return 'none'
-  const names = found.slice(0, NAMED_MAX).map(({ id }) => id)
-  return `${names.join(', ')}${found.length > NAMED_MAX ? ' and others ("offpeak models list")' : ''}`
 }

@@ -45,7 +45,7 @@ async function prepareTable(shell: Shell, input: string, flags: PrepareFlags): P
   // Names the prompt as missing, or requests as what the file holds already.
   await isTable(input, flags)
   const output = flags.output ?? `${withoutEnding(input)}.requests.jsonl`
-  await checkOutput(output, { 'the input': input })
+  await checkOutput(output, { 'the input': input }, 'jsonl')
   const signal = shell.interruption()
   const view = progressView(stderr, shell.clock)
   try {

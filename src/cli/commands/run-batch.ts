@@ -11,16 +11,16 @@ import { sentence } from '../../domain/text.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
 import { BatchObject, ReaskShape } from '../../wire/batch.ts'
+import { checkOrder } from '../client/check-order.ts'
 import { AnyObject, type ApiClient, ApiError, adviceFor, ResultLine } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
 import { downloadResults } from '../client/download.ts'
-import { endpointOfFile, hashFile, uploadInput } from '../client/upload.ts'
+import { asksOfFile, hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { writeWhole } from '../output-file.ts'
 import { EXIT_NOT_SENT, Failure, hasCode } from '../terminal/failure.ts'
 import { batchLine, waitLine } from '../terminal/progress-view.ts'
 import { counted, humanBytes, humanTime } from '../terminal/terminal.ts'
-import { checkModel } from './models.ts'
 import { TableTerms } from './table-question.ts'
 
 export interface RunOrder extends RunTerms {
@@ -62,7 +62,7 @@ export async function runBatch(
   // Detects a wrong address or key before the file is uploaded.
   await client.get(AnyObject, '/v1/models', { limit: 1 })
   let state = await earlierRun(order, watch, repeat)
-  if (state === undefined) await checkModel(client, order)
+  if (state === undefined) await checkOrder(client, order, watch)
   if (service.embedded) await nameOthers(service, state?.batch_id ?? null)
   let batch: BatchObject | undefined
   while (batch === undefined) {
@@ -85,9 +85,7 @@ export async function runBatch(
     server: order.server ?? null,
     ...(batch.request_counts.completed === 0 && { is_free: true }),
   }
-  // What a table lacks can be asked about again, even if that is everything.
-  if (done && (!finished.is_free || done.table)) await writeRunState(statePath, { ...done, finished })
-  else await removeRunState(statePath)
+  if (done) await writeRunState(statePath, { ...done, finished })
   const failures = await countByCode(createReadStream(order.errors))
   return { batch, durationMs: watch.clock.now() - started, failures }
 }
@@ -175,11 +173,11 @@ async function untilDone(
 export async function batchOf(
   input_file_id: string,
   input: string,
-  { window: completion_window, metadata, dedupe, reask }: RunTerms,
+  { window: completion_window, start_after, metadata, dedupe, reask }: RunTerms,
 ): Promise<object> {
-  const endpoint = await endpointOfFile(input)
+  const { endpoint } = await asksOfFile(input)
   const named = Object.keys(metadata).length === 0 ? undefined : metadata
-  return { input_file_id, endpoint, completion_window, metadata: named, dedupe, reask }
+  return { input_file_id, endpoint, completion_window, start_after, metadata: named, dedupe, reask }
 }
 
 /** Shows the progress of the download, then that of the batch again. */
@@ -213,6 +211,8 @@ const RunState = Type.Object({
   metadata: Type.Record(Type.String(), Type.String()),
   dedupe: Type.Optional(Type.Union([Type.Literal(true), Type.Literal('force')])),
   reask: Type.Optional(ReaskShape),
+  /** Unix seconds. */
+  start_after: Type.Optional(Type.Number()),
   input_sha256: Type.String(),
   nonce: Type.String(),
   file_id: Type.String(),
@@ -230,8 +230,14 @@ const RunState = Type.Object({
 })
 export type RunState = Static<typeof RunState>
 
-/** The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. */
-type RunTerms = Pick<RunState, 'table' | 'target' | 'window' | 'metadata' | 'dedupe' | 'reask'>
+/**
+ * The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. Its start is kept:
+ * `+2h` is another time whenever it is said.
+ */
+type RunTerms = Pick<
+  RunState,
+  'table' | 'target' | 'window' | 'metadata' | 'dedupe' | 'reask' | 'start_after'
+>
 
 /** The file that a run writes its answers to. */
 export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
@@ -246,13 +252,14 @@ export function runStatePath(output: string): string {
 }
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
-  const { target, window, metadata, dedupe, reask, table } = terms
+  const { target, window, metadata, dedupe, reask, table, start_after } = terms
   const nonce = randomBytes(12).toString('hex')
   return {
     ...{ version: 1, target, window, metadata, input_sha256, nonce, file_id, batch_id: null },
     ...(dedupe && { dedupe }),
     ...(reask && { reask }),
     ...(table && { table }),
+    ...(start_after !== undefined && { start_after }),
   }
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, utimes, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
@@ -370,7 +370,9 @@ describe('offpeak run against a service', () => {
   test('a run that had no answer is repeated without a question', async () => {
     api.script = { fails: { a: 'x', b: 'x', c: 'x' } }
     assert.equal(await offpeak('run', input), 3)
-    assert.equal(existsSync(runStatePath(output())), false)
+    api.script = {}
+    assert.equal(await offpeak('run', input), 0)
+    assert.equal(api.batches.size, 2)
   })
 
   test('--discard cancels what an interrupted run has left, and runs nothing', async () => {
@@ -421,6 +423,81 @@ describe('offpeak run against a service', () => {
       assert.equal(api.files.size, 0)
     }
     assert.equal(await readFile(input, 'utf8'), INPUT)
+  })
+
+  test('a file that no run wrote, or that was changed since, is replaced with --force alone', async () => {
+    await writeFile(output(), 'by hand')
+    assert.equal(await offpeak('run', input), 4)
+    assert.match(terminal.err(), /input\.out\.jsonl is there already, and no run wrote it; nothing was sent/)
+    assert.equal(await readFile(output(), 'utf8'), 'by hand')
+    assert.equal(await offpeak('run', input, '--force'), 0)
+    assert.equal(await offpeak('run', input, '--again'), 0, 'that was written by a run')
+    await utimes(output(), new Date(), new Date(Date.now() + 60_000))
+    assert.equal(await offpeak('run', input, '--again'), 4)
+    assert.match(terminal.err(), /input\.out\.jsonl is there already, and was changed since a run wrote it;/)
+    assert.equal(api.batches.size, 2)
+  })
+
+  test('a window that the plan lacks, and a start after its end, are refused before the file is sent', async () => {
+    for (const [flags, message] of [
+      [
+        ['--window', '7m'],
+        /--window 7m is not a completion window of the plan "payg", which offers 4h, 24h; .* plans\.payg\.completion_windows/,
+      ],
+      [['--not-before', '+30h'], /--not-before .* UTC is after the end of the completion window \(24h\)/],
+      [['--not-before', '2026-02-30'], /Expected a time such as/],
+      [
+        ['-o', join(folder, 'x.parquet')],
+        /x\.parquet has lines of JSON, which its name does not say; .* offpeak results BATCH -o/,
+      ],
+      [
+        ['--errors', join(folder, 'x.jsonl.gz')],
+        /x\.jsonl\.gz has lines of JSON, which its name does not say/,
+      ],
+    ] as const) {
+      assert.equal(await offpeak('run', input, ...flags), 1)
+      assert.match(terminal.err(), message)
+      assert.equal(api.files.size, 0)
+    }
+  })
+
+  test('a run that is resumed starts when it first said, and one in the past is said to', async () => {
+    api.script = { fault: ({ path }) => void (path === '/v1/batches/batch_1' && controller.abort()) }
+    const inHours = (hours: number): string => new Date(clock.now() + hours * 3_600_000).toISOString()
+    const started = (): unknown => JSON.parse(String(api.calls('POST', /batches$/).at(-1)?.body)).start_after
+    assert.equal(await offpeak('run', input, '--not-before', inHours(2)), 130)
+    const first = started()
+    assert.ok(Number(first) * 1000 > clock.now())
+    controller = new AbortController()
+    api.script = {}
+    assert.equal(await offpeak('run', input, '--not-before', inHours(3)), 0)
+    assert.equal(api.batches.size, 1)
+    assert.equal(await offpeak('run', input, '--again', '--not-before', inHours(-2)), 0)
+    assert.match(terminal.err(), /--not-before 2023-.* UTC has passed: lines are sent at once/)
+  })
+
+  test('an entity without a type is questioned where limits by type exist', async () => {
+    const limit = { id: 'lim_1', scope: 'entity_type', entity_type: 'user' }
+    api.script = {
+      fault: ({ path }) =>
+        path === '/v1/limits'
+          ? { status: 200, body: { data: [limit], has_more: false, next_cursor: null } }
+          : undefined,
+    }
+    await writeFile(
+      input,
+      '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{},"metadata":{"entity":"42"}}\n',
+    )
+    assert.equal(await offpeak('run', input), 0)
+    assert.equal(await offpeak('run', input, '--again', '--entity', 'user:1'), 0)
+    assert.equal(
+      terminal.err().match(/The entity "42" has no type, so that no limit on each user counts it/g)?.length,
+      2,
+    )
+    terminal = capturedTerminal()
+    await writeFile(input, INPUT)
+    assert.equal(await offpeak('run', input, '--entity', 'user:1'), 0)
+    assert.doesNotMatch(terminal.err(), /no type/)
   })
 
   test('an error about a missing file names it', async () => {

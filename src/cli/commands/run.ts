@@ -1,16 +1,17 @@
 // run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
 // it again with the answers in it.
-import { access } from 'node:fs/promises'
+import { access, stat } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { makeFolder } from '../../blobs/folders.ts'
-import { isTerminal, type Reask } from '../../domain/batch.ts'
+import { isTerminal } from '../../domain/batch.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
 import { compressionOf, formatOf, withoutEnding } from '../../tables/table.ts'
 import { tableBytes } from '../../tables/table-bytes.ts'
 import { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import { DeletedFile } from '../../wire/file.ts'
-import { ApiError, WINDOW_HELP, windowFor } from '../client/client.ts'
+import { checkOrder, HOW_TO_NAME_ONE, modelNames, windowFor } from '../client/check-order.ts'
+import { ApiError } from '../client/client.ts'
 import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
 import { ModelOverride, uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
@@ -21,15 +22,12 @@ import { type JoinedRows, targetAt } from '../tables/join-answers.ts'
 import { fileSource } from '../tables/open-table.ts'
 import { EXIT_FAILED, EXIT_LINES_FAILED, EXIT_NOT_SENT, Failure, Interrupted } from '../terminal/failure.ts'
 import {
-  type DedupeFlag,
-  dedupeOption,
+  type BatchFlags,
   examples,
-  type MetadataFlags,
   metadataOf,
-  reaskOption,
+  withBatchTerms,
   withConfig,
   withJson,
-  withMetadata,
   withUpstream,
 } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
@@ -48,7 +46,6 @@ import {
   writeLine,
 } from '../terminal/terminal.ts'
 import { appliesTo, capText } from './limits.ts'
-import { checkModel, modelNames } from './models.ts'
 import {
   batchOf,
   explained,
@@ -75,12 +72,10 @@ import {
   tableFolder,
 } from './table-run.ts'
 
-interface RunFlags extends ConfigFlags, MetadataFlags, TableFlags, EngineFlags {
+interface RunFlags extends ConfigFlags, BatchFlags, TableFlags, EngineFlags {
   output?: string
   errors?: string
-  window?: string
-  dedupe?: DedupeFlag
-  reask?: Reask
+  force?: boolean
   upstream?: string
   upstreamKeyEnv?: string
   estimate?: boolean
@@ -97,10 +92,8 @@ export function addRun(program: Command, shell: Shell): void {
     .argument('<input>', 'JSONL file, one request per line; or a table: CSV, TSV, JSONL or Parquet')
     .option('-o, --output <file>', 'answers (default: INPUT.out.jsonl; of a table: INPUT.out.csv and so on)')
     .option('--errors <file>', 'failed lines (default: INPUT.errors.jsonl, with -o OUT.errors.jsonl)')
-    .option('--window <duration>', WINDOW_HELP)
-  withMetadata(run)
-    .addOption(dedupeOption())
-    .addOption(reaskOption())
+    .option('--force', 'replace such files that no run has written, or that were changed since')
+  withBatchTerms(run)
     .option('--retry-failed', 'table: ask again about the rows to which the last run has no answer')
     .option('--again', 'run it again, and pay for it again, though the same run has finished before')
     .option('--discard', 'cancel what an interrupted run with this output has left; run nothing')
@@ -126,8 +119,8 @@ export function addRun(program: Command, shell: Shell): void {
 Without OFFPEAK_BASE_URL and OFFPEAK_API_KEY, the command starts a service and stops it at its end.
 To resume an interrupted run with the same batch, run the same command again.
 Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted,
-4 nothing was sent: the same run has finished before (--again), or is running; with --retry-failed,
-a retry is unfinished, or the table has changed.
+4 nothing was sent: the same run has finished before (--again), or is running; the output is the file of
+another program (--force); with --retry-failed, a retry is unfinished, or the table has changed.
 With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
   )
 }
@@ -155,9 +148,31 @@ async function runInput(shell: Shell, input: string, given: RunFlags): Promise<v
 
 async function checkOutputs(input: string, flags: RunFlags, table: boolean): Promise<void> {
   const output = outputOf(input, flags, table)
-  await checkOutput(output, { 'the input': input })
-  if (!table) await checkOutput(errorsOf(input, flags), { 'the input': input, 'the answers': output })
+  const files: [path: string, kept: Record<string, string>][] = [[output, { 'the input': input }]]
+  if (!table) files.push([errorsOf(input, flags), { 'the input': input, 'the answers': output }])
+  for (const [path, kept] of files) {
+    await checkOutput(path, kept, table ? undefined : 'jsonl')
+    if (!flags.force) await refuseForeign(path, output)
+  }
 }
+
+/** Throws for a file that another program has written, or changed: by hand, it may hold hours of work. */
+async function refuseForeign(path: string, output: string): Promise<void> {
+  const file = await stat(path).catch(() => null)
+  if (file === null || file.size === 0) return
+  const state = await readRunState(runStatePath(output))
+  if (state && !state.finished) return
+  const wroteMs = state && (await stat(runStatePath(output))).mtimeMs
+  if (wroteMs !== undefined && file.mtimeMs <= wroteMs + CLOSE_MS) return
+  throw new Failure(
+    `${path} is there already, and ${state ? 'was changed since a run wrote it' : 'no run wrote it'}; nothing was sent. ` +
+      'Name another output with -o, or replace it with --force',
+    EXIT_NOT_SENT,
+  )
+}
+
+/** A run writes its state after its files; a copy of both may have their times in another order. */
+const CLOSE_MS = 5000
 
 async function runLocked(
   shell: Shell,
@@ -399,9 +414,7 @@ interface WrittenTable extends JoinedRows {
 /** Paths default to files beside the input; with -o, failed lines go beside the answers. */
 export function orderFor(
   input: string,
-  flags: Pick<RunFlags, 'output' | 'errors' | 'dedupe' | 'reask' | 'model' | keyof MetadataFlags> & {
-    window: string
-  },
+  flags: Pick<RunFlags, 'output' | 'errors' | 'model' | keyof BatchFlags> & { window: string },
   target: string,
   job?: TableJob,
 ): RunOrder {
@@ -411,6 +424,7 @@ export function orderFor(
     state: runStatePath(output),
     target,
     window: flags.window,
+    start_after: flags.notBefore,
     dedupe: flags.dedupe,
     reask: flags.reask,
     model: flags.model,
@@ -505,7 +519,8 @@ function sharedText(
 
 /** Uploads the file, requests the estimate and deletes the file again. */
 async function estimateRun({ client, watch }: Connection, order: RunOrder): Promise<BatchEstimate> {
-  await checkModel(client, order)
+  // An estimate names models that there are not, beside what the others cost.
+  if (order.model !== undefined) await checkOrder(client, order, watch)
   const { file } = await uploadInput(client, order.input, watch.view)
   try {
     await watchFile(client, file.id, watch)
@@ -516,8 +531,6 @@ async function estimateRun({ client, watch }: Connection, order: RunOrder): Prom
     await client.delete(DeletedFile, `/v1/files/${file.id}`).catch(() => {})
   }
 }
-
-const HOW_TO_NAME_ONE = '; --model NAME runs the file with one of them'
 
 /** `names`: the models that there are. */
 function printEstimate(output: Output, estimate: BatchEstimate, names: string): void {

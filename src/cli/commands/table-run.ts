@@ -1,7 +1,7 @@
 // A run over a table: its requests are made before the batch, and its answers are joined to its rows after it. The files
 // of the batch are in a folder beside the output, which is deleted at the end of the run.
 import { createReadStream } from 'node:fs'
-import { rm } from 'node:fs/promises'
+import { rm, stat, utimes } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { makeFolder } from '../../blobs/folders.ts'
@@ -125,7 +125,11 @@ async function joinTable(
     ...(skipped && { skipped }),
     isEmpty: (cells: readonly unknown[]) => question.leavesOut(cells),
   }
-  return await joinAnswers(table, input, answers, target, terms.limit)
+  const joined = await joinAnswers(table, input, answers, target, terms.limit)
+  // The run has written this output too, though its state is that of its first batch.
+  const { mtime } = await stat(target.path)
+  await utimes(runStatePath(target.path), mtime, mtime).catch(() => {})
+  return joined
 }
 
 const ROWS_PER_LOOK = 1000

@@ -3,23 +3,38 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { REASK_MODES, REASKS_MAX, type Reask } from '../../domain/batch.ts'
 import { systemClock } from '../../domain/clock.ts'
-import { durationMs } from '../../domain/days.ts'
+import { durationMs, parseDay } from '../../domain/days.ts'
 
-export interface MetadataFlags {
+export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
+
+/** The terms of a batch, whatever its input is. */
+export interface BatchFlags {
+  window?: string
+  /** Unix seconds. */
+  notBefore?: number
   metadata?: Record<string, string>
   name?: string
   entity?: string
+  dedupe?: DedupeFlag
+  reask?: Reask
 }
 
-/** `--metadata`, and the options that are short for a pair of it. */
-export function withMetadata(command: Command): Command {
+export function withBatchTerms(command: Command): Command {
   return command
+    .option('--window <duration>', WINDOW_HELP)
+    .option(
+      '--not-before <time>',
+      'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
+      pointInTime,
+    )
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairsOf(String))
     .option('--name <text>', 'the name of the batch (default: that of the file); short for --metadata name=…')
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
+    .addOption(dedupeOption())
+    .addOption(reaskOption())
 }
 
-export function metadataOf({ metadata, name, entity }: MetadataFlags): Record<string, string> {
+export function metadataOf({ metadata, name, entity }: BatchFlags): Record<string, string> {
   return {
     ...metadata,
     ...(name === undefined ? {} : { name }),
@@ -49,7 +64,7 @@ export function commaList(text: string): string[] {
 
 export type DedupeFlag = true | 'force'
 
-export function dedupeOption(): Option {
+function dedupeOption(): Option {
   const text = 'send identical requests once if their answer is repeatable; with force, whatever they are'
   return new Option('--dedupe [force]', text).argParser((value): DedupeFlag => {
     if (value === 'force') return value
@@ -57,7 +72,7 @@ export function dedupeOption(): Option {
   })
 }
 
-export function reaskOption(): Option {
+function reaskOption(): Option {
   const text =
     'ask again, so often at most, for an answer that misses its schema or is cut off; with :repair the model sees what is wrong'
   return new Option('--reask <max[:mode]>', text).argParser((value): Reask => {
@@ -117,7 +132,9 @@ export function pointInTime(text: string): number {
     if (day.getTime() <= now) day.setDate(day.getDate() + 1)
     return Math.floor(day.getTime() / 1000)
   }
-  const at = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(text) : Number.NaN
+  const [, date = '', rest = ''] = /^(\d{4}-\d\d-\d\d)(.*)$/.exec(text) ?? []
+  // A day of this place, as times without a zone are; Date.parse takes it for one in UTC.
+  const at = parseDay(date) === null ? Number.NaN : Date.parse(`${date}${rest || 'T00:00'}`)
   if (!Number.isNaN(at)) return Math.floor(at / 1000)
   throw new InvalidArgumentError('Expected a time such as 2026-01-31T20:00Z, 20:00 or +2h.')
 }
