@@ -15,7 +15,7 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { Client, request } from 'undici'
 import { freePort } from '../src/engines/engine-access.ts'
-import { install } from '../test/engines/smollm2.ts'
+import { installLlamaCpp } from '../test/engines/installed-engines.ts'
 import { Bench, median, option, rounded, runBatch, startService } from './harness.ts'
 
 const given = { server: option('server', ''), model: option('model', '') }
@@ -31,7 +31,7 @@ const CONCURRENCIES = [1, 4, 8, 16]
 const POLL_MS = 5
 
 const here = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
-const found = given.server !== '' && given.model !== '' ? given : install()
+const found = given.server !== '' && given.model !== '' ? given : installLlamaCpp()
 const server = resolve(found.server)
 const model = resolve(found.model)
 const offpeak = here('../bin/offpeak.js')

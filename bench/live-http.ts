@@ -20,7 +20,7 @@ import { setTimeout } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { trafficOf } from '../src/backends/openai/server-facts.ts'
 import { freePort } from '../src/engines/engine-access.ts'
-import { install } from '../test/engines/smollm2.ts'
+import { installLlamaCpp } from '../test/engines/installed-engines.ts'
 import { Bench, option, quantile, rounded, type Service } from './harness.ts'
 import { around, arrivals, type BatchSide, capacityOf, Day, randomOf, rateAt } from './live-day.ts'
 import { bestKnowingAll } from './live-sides.ts'
@@ -258,7 +258,7 @@ async function closedLoop(server: string, count: number): Promise<void> {
 }
 
 async function startLlama(): Promise<string> {
-  const { server, model } = install()
+  const { server, model } = installLlamaCpp()
   const core = availableParallelism() - 1
   if (core === 0)
     throw new Error('llama.cpp has a core for itself here, and the client and the service others')

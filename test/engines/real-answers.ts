@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { TestService } from '../service.ts'
 import { isAlive, killIfThere } from '../support/offpeak-process.ts'
-import { install } from './smollm2.ts'
+import { installLlamaCpp } from './installed-engines.ts'
 
 const GSM8K = new URL('../../examples/gsm8k.jsonl', import.meta.url)
 const LINES = 20
@@ -19,7 +19,7 @@ interface Message {
   tool_calls?: { id: string; type: string; function: { name: string; arguments: string } }[]
 }
 
-const { server, model } = install()
+const { server, model } = installLlamaCpp()
 const folder = mkdtempSync(join(tmpdir(), 'offpeak-real-answers-'))
 const received = join(folder, 'received')
 after(() => rmSync(folder, { recursive: true, force: true }))
