@@ -1,6 +1,8 @@
 // Encryption at rest over any blob store: content reaches the store only encrypted, and altered content is detected when
 // it is read. frame-cipher.ts describes the format, wrap-key.ts the keys. Sizes and keys of blobs are not secret.
+
 import { randomBytes } from 'node:crypto'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import { freeBuffer, largeBuffer } from '../domain/free-buffer.ts'
 import { type Blobs, type ByteRange, cutRange, type Source } from './blobs.ts'
 import { FRAME_BYTES, FRAME_BYTES_MAX, FrameCipher, newHeader } from './frame-cipher.ts'
@@ -39,7 +41,7 @@ class Sealing {
   readonly #master: MasterKey
   readonly #frame_bytes: number
   /** By wrapped key, which no two blobs share; the last used at the end. */
-  readonly #tables = new Map<string, Opened>()
+  readonly #tables = new BoundedMap<string, Opened>(TABLES_KEPT)
 
   constructor(blobs: Blobs, master: MasterKey, frame_bytes: number) {
     this.#blobs = blobs
@@ -115,12 +117,7 @@ class Sealing {
   async #opened(blob: SealedBlob, sealed: Sealed): Promise<Opened> {
     const id = blob.wrapped_key
     const opened = this.#tables.get(id) ?? (await openTable(this.#blobs, sealed))
-    this.#tables.delete(id)
     this.#tables.set(id, opened)
-    for (const oldest of this.#tables.keys()) {
-      if (this.#tables.size <= TABLES_KEPT) break
-      this.#tables.delete(oldest)
-    }
     return opened
   }
 }

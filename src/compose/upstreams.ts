@@ -21,6 +21,7 @@ import {
 import { LiveServer } from '../dispatch/live/live-server.ts'
 import type { Spill } from '../dispatch/routes.ts'
 import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
 import { OpeningHours } from '../domain/hours.ts'
@@ -302,14 +303,13 @@ function backendMaker(
 ): (of: ServerConfig, address: string | null) => Backend {
   const machine = new Machine(config.engines, clock)
 
-  const probes = new Map<string, { at: number; probe: Promise<ServerProbe> }>()
+  const probes = new BoundedMap<string, { at: number; probe: Promise<ServerProbe> }>(PROBES_MAX)
   /** Upstreams of one server ask it once: it may serve thousands of models. */
   const sharingProbe = (backend: Backend, server: string): Backend => ({
     ...backend,
     probe: () => {
       const known = probes.get(server)
       if (known && clock.now() - known.at < PROBE_SHARED_MS) return known.probe
-      if (probes.size >= PROBES_MAX) probes.clear()
       const probe = backend.probe?.() ?? Promise.resolve({ isUp: null, reason: null })
       probes.set(server, { at: clock.now(), probe })
       return probe

@@ -1,8 +1,10 @@
 // Finds the answer to an identical line that another worker recorded, or this worker before a restart. The plan has
 // stored which line of the batch was the first with the same request; the journals or blobs of its chunk have its
 // result as soon as a commit has counted it.
+
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { isDamaged } from '../blobs/blobs.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import { sleep } from '../domain/clock.ts'
 import { MIXED } from '../domain/endpoint.ts'
 import { base32 } from '../domain/ids.ts'
@@ -48,8 +50,8 @@ interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> 
 export class EarlierAnswers {
   readonly #options: EarlierAnswersOptions
   readonly #firsts = new WeakMap<Run, Uint32Array>()
-  readonly #starts = new Map<string, Promise<readonly number[]>>()
-  readonly #looks = new Map<string, Promise<Look | null>>()
+  readonly #starts = new BoundedMap<string, Promise<readonly number[]>>(LOOKS_MAX)
+  readonly #looks = new BoundedMap<string, Promise<Look | null>>(LOOKS_MAX)
   readonly #scanner = new AnswerScanner()
 
   constructor(options: EarlierAnswersOptions) {
@@ -182,10 +184,7 @@ export class EarlierAnswers {
 /** Of the values that were asked for last. A failure is not remembered. */
 function remembered<T>(values: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
   const value = values.get(key) ?? make()
-  values.delete(key)
   values.set(key, value)
   value.catch(() => values.delete(key))
-  const [oldest] = values.keys()
-  if (values.size > LOOKS_MAX && oldest !== undefined) values.delete(oldest)
   return value
 }

@@ -1,7 +1,9 @@
 // Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
 // lines.ts.
+
 import { type BackendCall, type BackendResult, unanswered } from '../backends/backend.ts'
 import { reasonForLog } from '../backends/failure-reason.ts'
+import { BoundedMap } from '../domain/bounded-map.ts'
 import type { EndpointPath } from '../domain/endpoint.ts'
 import { freeBuffer } from '../domain/free-buffer.ts'
 import type { Log } from '../domain/log.ts'
@@ -186,7 +188,7 @@ const REPEAT_MS = 600_000
 class LineWarnings {
   readonly #log: Log
   /** When each warning was last logged (Unix ms). */
-  readonly #warnedAt = new Map<string, number>()
+  readonly #warnedAt = new BoundedMap<string, number>(WARNINGS_MAX)
 
   constructor(log: Log) {
     this.#log = log
@@ -218,7 +220,6 @@ class LineWarnings {
   #wasWarned(key: string, repeatMs: number, now: number): boolean {
     const warnedAt = this.#warnedAt.get(key)
     if (warnedAt !== undefined && now - warnedAt < repeatMs) return true
-    if (this.#warnedAt.size >= WARNINGS_MAX) this.#warnedAt.clear()
     this.#warnedAt.set(key, now)
     return false
   }

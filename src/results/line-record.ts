@@ -1,6 +1,7 @@
 // Writes the two lines that are kept of a finished line, as bytes. Its result, in the output or the error file, keeps the
 // bytes of `custom_id` and of the model's answer; only the cost is inserted, since parsing and printing an answer would
 // change numbers, escapes and the order of keys. Its audit record says who, what, when, every attempt, and what it cost.
+import { BoundedMap } from '../domain/bounded-map.ts'
 import { type EndpointPath, endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
 import { LINE_DIGITS } from '../domain/ids.ts'
@@ -304,14 +305,12 @@ function writeSeconds(out: ByteWriter, ms: number): void {
 }
 
 /** Models, upstreams, entities, conversations and tags as JSON: the same few for most lines. */
-const known = new Map<string, string>()
-const KNOWN_MAX = 4096
+const known = new BoundedMap<string, string>(4096)
 
 function quoted(value: string | null): string {
   if (value === null) return 'null'
   let json = known.get(value)
   if (json !== undefined) return json
-  if (known.size === KNOWN_MAX) known.clear()
   json = JSON.stringify(value)
   known.set(value, json)
   return json

@@ -2,6 +2,7 @@
 // no metadata: the custom_id of each request carries the batch's name, which only results show. A batch whose creation
 // was not answered is therefore recognized after it has ended; until then, it may be any unknown batch with the same
 // number of requests.
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { endpointOf } from '../../domain/endpoint.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import {
@@ -22,7 +23,7 @@ const NAMES_MAX = 10_000
 
 export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
   readonly lineMetadata = false
-  readonly #names = new Map<string, string | null>()
+  readonly #names = new BoundedMap<string, string | null>(NAMES_MAX)
 
   constructor(options: BatchApiCallsOptions) {
     super(options, {
@@ -84,7 +85,6 @@ export class AnthropicBatchApi extends BatchApiCalls implements BatchApi {
       for await (const line of this.lines(id, signal)) {
         const read = readResultLine(line, '/v1/messages')
         if (read === null) continue
-        if (this.#names.size >= NAMES_MAX) this.#names.clear()
         this.#names.set(id, read.batch)
         return read.batch
       }

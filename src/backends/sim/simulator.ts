@@ -1,5 +1,6 @@
 // The simulated model server without a transport: it decides what a request is answered, and when. The in-process
 // backend and the HTTP server share it, so their answers are the same to the byte.
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { DEFAULT_ENDPOINT, type EndpointPath, isBuiltIn } from '../../domain/endpoint.ts'
 import type { SimOptions, SimulatedFault } from '../../domain/simulated-server.ts'
 import { type SimSettings, simSettings } from '../../domain/simulated-server.ts'
@@ -205,7 +206,7 @@ export class FaultPlan {
   readonly #faults: SimSettings['faults']
   readonly #seed: number
   /** Faults in a row by request; only of requests whose last attempt met one. */
-  readonly #met = new Map<string, number>()
+  readonly #met = new BoundedMap<string, number>(REMEMBERED_MAX)
 
   constructor({ faults, seed }: Pick<SimSettings, 'faults' | 'seed'>) {
     this.#faults = faults
@@ -217,12 +218,8 @@ export class FaultPlan {
     if (this.#faults.length === 0) return null
     const met = this.#met.get(sha256) ?? 0
     const fault = this.#roll(sha256, met)
-    this.#met.delete(sha256)
-    if (fault !== null) {
-      this.#met.set(sha256, met + 1)
-      const [oldest] = this.#met.size > REMEMBERED_MAX ? this.#met.keys() : []
-      if (oldest !== undefined) this.#met.delete(oldest)
-    }
+    if (fault === null) this.#met.delete(sha256)
+    else this.#met.set(sha256, met + 1)
     return fault
   }
 

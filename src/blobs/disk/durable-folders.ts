@@ -1,8 +1,10 @@
 // Folders that survive a power failure. A new folder is durable once its entry in its parent is synced, and so on up to
 // a folder that existed before. Another process may have made a folder without syncing it yet, so the first use of a
 // folder syncs the whole chain; later uses do not.
+
 import { rmdir } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { makeFolder, syncFolder } from '../folders.ts'
 
 /** Folders in use at a time are those of the open batches; forgetting one costs a few syncs, not safety. */
@@ -12,7 +14,7 @@ export class DurableFolders {
   readonly #root: string
   readonly #sync: FolderSync
   /** Oldest use first. */
-  readonly #remembered = new Set<string>()
+  readonly #remembered = new BoundedMap<string, true>(REMEMBERED_MAX)
 
   constructor(root: string, sync: FolderSync) {
     this.#root = root
@@ -21,7 +23,7 @@ export class DurableFolders {
 
   /** Makes `folder` (the root or below it) and what is missing above it, durably. */
   async ensure(folder: string): Promise<void> {
-    if (!this.#remembered.delete(folder)) {
+    if (!this.#remembered.has(folder)) {
       const made = makeFolder(folder)
       // Both lie above `folder`, so the shorter path is the higher one.
       const holdsRoot = dirname(this.#root)
@@ -31,11 +33,7 @@ export class DurableFolders {
       for (let at = folder; at !== top; at = dirname(at)) chain.push(dirname(at))
       await Promise.all(chain.map((above) => this.#sync.sync(above)))
     }
-    this.#remembered.add(folder)
-    for (const oldest of this.#remembered) {
-      if (this.#remembered.size <= REMEMBERED_MAX) break
-      this.#remembered.delete(oldest)
-    }
+    this.#remembered.set(folder, true)
   }
 
   /** To be called when `folder` turned out to be gone. */

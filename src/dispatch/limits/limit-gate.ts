@@ -6,6 +6,7 @@
 // another day has begun, when spent and reserved amounts exceed a limit, and when lines cost so much more than
 // estimated that the reserved funds do not cover the next line (reserved-funds.ts). A project without a matching limit
 // costs one indexed read.
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { dayOf, startOfDay } from '../../domain/days.ts'
 import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../domain/model.ts'
@@ -59,7 +60,7 @@ export class LimitGate {
   readonly #pausedUntil = new Map<string, number>()
   readonly #checking = new Map<string, Promise<void>>()
   /** By chunk, how often it was parked in a row; the one that was parked first first. */
-  readonly #parks = new Map<string, number>()
+  readonly #parks = new BoundedMap<string, number>(PARKED_MAX)
 
   constructor(options: LimitGateOptions) {
     this.#options = options
@@ -339,10 +340,7 @@ export class LimitGate {
     const now = clock.now()
     this.#pausedUntil.set(run.claim.project_id, now + PROJECT_PAUSE_MS)
     const parks = this.#parks.get(run.key) ?? 0
-    this.#parks.delete(run.key)
     this.#parks.set(run.key, parks + 1)
-    const [oldest] = this.#parks.keys()
-    if (this.#parks.size > PARKED_MAX && oldest !== undefined) this.#parks.delete(oldest)
     const waitMs = Math.min(PARK_MS_MAX, PARK_MS * 2 ** Math.min(parks, 10))
     return now + Math.ceil(waitMs * (1 + random()))
   }

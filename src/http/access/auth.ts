@@ -4,6 +4,7 @@
 import type { FastifyRequest } from 'fastify'
 import { GroupedWrites } from '../../audit/call-records.ts'
 import { hashConsoleToken, parseApiKey, secretMatches } from '../../domain/api-key.ts'
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type KeyUse, readConsoleSession, readKey, recordKeyUses } from '../../store/projects.ts'
@@ -87,7 +88,7 @@ const KEYS_MAX = 10_000
 export class KeyUses {
   readonly #clock: Clock
   readonly #writes: GroupedWrites<KeyUse>
-  readonly #noted = new Map<string, number>()
+  readonly #noted = new BoundedMap<string, number>(KEYS_MAX)
 
   constructor(store: Pick<Store, 'writeAsyncCommit'>, clock: Clock) {
     this.#clock = clock
@@ -98,7 +99,6 @@ export class KeyUses {
     const at = this.#clock.now()
     const before = this.#noted.get(id)
     if (before !== undefined && at - before < EVERY_MS) return
-    if (this.#noted.size >= KEYS_MAX) this.#noted.clear()
     this.#noted.set(id, at)
     // It is noted again in a minute: a database that does not answer loses nothing that matters.
     this.#writes.add({ id, at }).catch(() => {})

@@ -1,11 +1,13 @@
 // Opens a file of node:sqlite behind the shape that Kysely's SQLite driver expects, and keeps its statements prepared, since
 // the worker runs the same few hundred times a second; also makes, locks, copies and replaces such files.
+
 import { closeSync, existsSync, fchmodSync, openSync, statfsSync } from 'node:fs'
 import { open, rename, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { backup, DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite'
 import type { SqliteDatabase, SqliteStatement } from 'kysely'
 import { syncFolder } from '../../blobs/folders.ts'
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { storableText } from '../../domain/text.ts'
 import { DatabaseDamaged, DatabaseFailure, DatabaseFull, StatementRejected } from '../store.ts'
 
@@ -74,14 +76,13 @@ function connect(
 /** The database that Kysely's driver runs on. It throws DatabaseFailure where the file is at fault. */
 export function forKysely(db: DatabaseSync): SqliteDatabase {
   const path = db.location() ?? 'in memory'
-  const kept = new Map<string, SqliteStatement>()
+  const kept = new BoundedMap<string, SqliteStatement>(STATEMENTS_KEPT_MAX)
   return {
     close: () => db.close(),
     prepare(text) {
       const known = kept.get(text)
       if (known) return known
       const statement = withFailureMessage(path, () => adapt(path, db.prepare(text)))
-      if (kept.size >= STATEMENTS_KEPT_MAX) kept.clear()
       kept.set(text, statement)
       return statement
     },
