@@ -1,3 +1,4 @@
+// Maps that remember so many entries and no more.
 /** A map of at most `entriesMax` entries: a further one takes the place of the entry that was set first. */
 export class BoundedMap<K, V> extends Map<K, V> {
   readonly #entriesMax: number

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { finishAt, type HoursWindow, OpeningHours, opensAt, reducedSpans } from './hours.ts'
+import { finishAt, type HoursWindow, OpeningHours, opensAt } from './hours.ts'
 
 const WEEKDAYS = [1, 2, 3, 4, 5]
 const DAILY = [1, 2, 3, 4, 5, 6, 7]
@@ -90,26 +90,4 @@ test('work is done when the open time suffices for it, over several days if need
 test('hours with a window of no day never open', () => {
   const never = [new OpeningHours([window({ days: [] })])]
   assert.equal(opensAt(never, 0), Number.POSITIVE_INFINITY)
-})
-
-test('servers take fewer lines where each of them is closed or bounded by a window', () => {
-  const [noon, midnight] = [Date.parse('2026-01-16T12:00:00Z'), Date.parse('2026-01-17T00:00:00Z')]
-  const evening = new OpeningHours([
-    window({ from: 14 * 60, to: 20 * 60, concurrency_max: 4 }),
-    window({ from: 20 * 60, to: 24 * 60, concurrency_max: null }),
-  ])
-  const told = (hours: readonly (OpeningHours | null)[]): (string | number)[][] =>
-    reducedSpans(hours, noon, midnight).map(({ start, end, is_closed }) => [
-      (start - noon) / HOUR_MS,
-      (end - noon) / HOUR_MS,
-      is_closed ? 'closed' : 'fewer',
-    ])
-  const alone = [
-    [0, 2, 'closed'],
-    [2, 8, 'fewer'],
-  ]
-  assert.deepEqual(told([evening]), alone)
-  assert.deepEqual(told([evening, new OpeningHours([window({ from: 0, to: 0, days: [] })])]), alone)
-  assert.deepEqual(told([evening, null]), [])
-  assert.deepEqual(told([]), [])
 })

@@ -93,34 +93,6 @@ export function openingOf(
   return { open: true, since: Math.min(...open.map((one) => one.since)), until }
 }
 
-/** A time in which upstreams take no lines, or fewer than at other times. */
-interface ReducedSpan {
-  /** Unix ms. */
-  start: number
-  end: number
-  is_closed: boolean
-}
-
-/** When, of this time, the upstreams together are closed or bounded by their windows. */
-export function reducedSpans(
-  hours: readonly (OpeningHours | null)[],
-  start: number,
-  end: number,
-): ReducedSpan[] {
-  const spans: ReducedSpan[] = []
-  for (let at = start; at < end && hours.length > 0; ) {
-    const openings = hours.map((one) => one?.at(at) ?? ALWAYS)
-    const until = Math.min(end, ...openings.map((one) => one.until))
-    const is_closed = openings.every(({ concurrency_max }) => concurrency_max === 0)
-    const isReduced = openings.every(({ concurrency_max }) => concurrency_max !== null)
-    const last = spans.at(-1)
-    if (last?.end === at && last.is_closed === is_closed && isReduced) last.end = until
-    else if (isReduced) spans.push({ start: at, end: until, is_closed })
-    at = until
-  }
-  return spans
-}
-
 const ALWAYS: Opening = {
   concurrency_max: null,
   since: Number.NEGATIVE_INFINITY,

@@ -2,7 +2,7 @@
 import { type Static, Type } from 'typebox'
 import { recordOf } from '../domain/json-record.ts'
 import { DAY_SUMS, LINE_SUMS, type LineSum, type SumOf } from '../domain/line-sums.ts'
-import { amount, arrayOf, count, flag, maybeText, object, orNull, timestamp } from './shape.ts'
+import { amount, arrayOf, count, maybeText, object, orNull, timestamp } from './shape.ts'
 
 export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
 
@@ -85,14 +85,6 @@ export const UsageHours = object('UsageHours', {
       ),
     }),
     'Each hour once, in order. Lines count in the hour in which the interval of the timeline of their batch begins.',
-  ),
-  reduced: arrayOf(
-    Type.Object({
-      start: timestamp('when it begins.'),
-      end: timestamp('when it ends.'),
-      closed: flag('Whether no server took lines; else their `hours` allowed fewer than at other times.'),
-    }),
-    'When the `hours` of all model servers kept lines back, by the configuration in force now.',
   ),
 })
 export type UsageHours = Static<typeof UsageHours>

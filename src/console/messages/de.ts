@@ -67,7 +67,6 @@ export const messages: Readonly<Record<MessageKey, string>> = {
   'overview.today': 'Heute (UTC)',
   'overview.month': 'Dieser Monat (UTC)',
   'overview.lastDay': 'Letzte 24 Stunden',
-  'overview.reduced': 'Weniger Zeilen zugleich, nach Zeiten',
   'overview.live': 'Live-Anfragen, je dunkler, desto mehr',
   'overview.newest': 'Neueste Batches',
   'overview.allBatches': 'Alle Batches',

@@ -63,7 +63,6 @@ export const messages = {
   'overview.today': 'Today (UTC)',
   'overview.month': 'This month (UTC)',
   'overview.lastDay': 'Last 24 hours',
-  'overview.reduced': 'Fewer lines at once, by hours',
   'overview.live': 'Live traffic, the darker the more',
   'overview.newest': 'Newest batches',
   'overview.allBatches': 'All batches',

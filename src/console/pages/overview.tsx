@@ -279,8 +279,8 @@ const MEASURE_NAMES = ['lines', 'tokens', 'cost'] as const
 const LIVE_SHOWN = 0.98
 const LIVE_OPACITY = 0.5
 
-/** The last 24 hours in one picture, with the times in which servers took no lines or fewer, and live traffic. */
-function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNode {
+/** The last 24 hours in one picture, with live traffic. */
+function LastDay({ usage: { hours, end } }: { usage: UsageHours }): VNode {
   const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('lines')
   const { of, show, isRate } = MEASURES[measure]
   const sum = (value: (hour: Hour) => number): number => hours.reduce((all, hour) => all + value(hour), 0)
@@ -314,20 +314,13 @@ function LastDay({ usage: { hours, reduced, end } }: { usage: UsageHours }): VNo
               values: hours.map((hour) => of(hour) / secondsOf(hour) || null),
             },
           ]}
-          shades={[
-            ...reduced.map(({ start, end, closed }) => ({
-              ...{ start, end, color: '--line' },
-              title: t(closed ? 'servers.state.outsideHours' : 'overview.reduced'),
-              opacity: closed ? 1 : 0.5,
-            })),
-            ...hours
-              .filter(({ live_left = 1 }) => live_left < LIVE_SHOWN)
-              .map(({ at, live_left = 1 }) => ({
-                ...{ start: at, end: at + HOUR_S, color: '--fill-warn' },
-                title: t('overview.live'),
-                opacity: (1 - live_left) * LIVE_OPACITY,
-              })),
-          ]}
+          shades={hours
+            .filter(({ live_left = 1 }) => live_left < LIVE_SHOWN)
+            .map(({ at, live_left = 1 }) => ({
+              ...{ start: at, end: at + HOUR_S, color: '--fill-warn' },
+              title: t('overview.live'),
+              opacity: (1 - live_left) * LIVE_OPACITY,
+            }))}
           show={show}
           height={160}
           barS={HOUR_S}

@@ -5,7 +5,6 @@ import type { TimelinePoint } from '../../domain/batch-statistics.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.ts'
 import { invalidParam } from '../../domain/errors.ts'
-import { reducedSpans } from '../../domain/hours.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { DAY_SUMS } from '../../domain/line-sums.ts'
 import { usd, usdLiteral } from '../../domain/money.ts'
@@ -33,7 +32,7 @@ const HOURS = 24
 const HOURS_MAX = 168
 const CSV = 'text/csv'
 
-export function usageRoutes(app: App, { store, clock, models, reads }: RouteDependencies): void {
+export function usageRoutes(app: App, { store, clock, reads }: RouteDependencies): void {
   route(app, 'GET /v1/usage/entities', {
     access: ['limits:read', 'usage:read'],
     operation: 'getUsage',
@@ -80,7 +79,6 @@ export function usageRoutes(app: App, { store, clock, models, reads }: RouteDepe
         workers.flatMap(({ report }) => report?.live_hours ?? []),
         ([at]) => at,
       )
-      const servers = [...models.values()].flatMap((model) => model.hours?.usual ?? [null])
       return {
         object: 'usage_hours',
         start: unixSeconds(start),
@@ -88,9 +86,6 @@ export function usageRoutes(app: App, { store, clock, models, reads }: RouteDepe
         hours: hours.map(({ at, cost_nanos, ...counts }) => ({
           ...{ at: unixSeconds(at), ...counts, cost_usd: usd(cost_nanos) },
           ...(left.has(at) && { live_left: meanOf(left.get(at)!.map(([, share]) => share)) }),
-        })),
-        reduced: reducedSpans(servers, start, now).map(({ start, end, is_closed }) => ({
-          ...{ start: unixSeconds(start), end: unixSeconds(end), closed: is_closed },
         })),
       }
     },
