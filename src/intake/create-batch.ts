@@ -1,14 +1,6 @@
 // Turns a request into a batch that waits to be planned. Checks without the database come first (orderBatch); the
 // rest runs in one transaction (createBatch), so the file cannot be deleted in between.
-import { type DedupeMode, dedupeMode } from '../domain/batch.ts'
-import {
-  type BatchEndpoint,
-  DEFAULT_ENDPOINT,
-  endpointPathOf,
-  endpointPaths,
-  MIXED,
-} from '../domain/endpoint.ts'
-import { trimmedEntity } from '../domain/entity.ts'
+import { type BatchEndpoint, endpointPathOf, endpointPaths, MIXED } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
@@ -20,6 +12,7 @@ import type { BatchRow, FileRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { CreateBatch } from '../wire/batch.ts'
+import { type BatchColumns, keptFields } from './batch-fields.ts'
 import { checkQuotas, type Use } from './check-quota.ts'
 
 /** The caller of the request. */
@@ -38,23 +31,14 @@ interface BatchOwner {
   takesAnyFile: boolean | 'pending'
 }
 
-export interface BatchOrder extends BatchOwner {
-  endpoint: BatchEndpoint
-  input_file_id: string
-  completion_window: string
-  window_ms: number
-  quotas: Quotas
-  metadata: string | null
-  output_expires_after_ms: number | null
-  /** Unix ms. */
-  start_after: number | null
-  dedupe: DedupeMode | null
-  input_url: string | null
-  output_url: string | null
-  output_url_status: 'pending' | null
-  /** JSON of Reask. */
-  reask: string | null
-}
+export type BatchOrder = BatchOwner &
+  BatchColumns & {
+    endpoint: BatchEndpoint
+    input_file_id: string
+    completion_window: string
+    window_ms: number
+    quotas: Quotas
+  }
 
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(
@@ -62,37 +46,22 @@ export function orderBatch(
   owner: BatchOwner,
   plan: Plan,
 ): BatchOrder {
-  const { endpoint, input_file_id, completion_window, metadata, output_expires_after, start_after, dedupe } =
-    request
-  const { input_url, output_url } = request
-  const reask = request.reask ?? null
+  const { endpoint, input_file_id, completion_window } = request
   if (endpoint !== MIXED && endpointPathOf(endpoint) !== endpoint) {
     const known = [...endpointPaths(), MIXED].map((path) => JSON.stringify(path))
     const message = `\`endpoint\` must be one of ${known.join(', ')}, not ${JSON.stringify(endpoint).slice(0, 100)}.`
     throw invalidParam('endpoint', message)
   }
-  if (endpoint === MIXED && dedupe)
-    throw invalidParam('dedupe', '`dedupe` is for batches of one endpoint; leave it out.')
-  if (reask !== null && endpoint !== DEFAULT_ENDPOINT)
-    throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
-  if (metadata?.entity !== undefined && trimmedEntity(metadata.entity) === null)
-    throw invalidParam('metadata.entity', '`metadata.entity` is blank. Name an entity, or leave the key out.')
+  const columns = keptFields(request)
   const window = offeredWindow(plan, completion_window)
   return {
+    ...columns,
     ...owner,
     endpoint,
     input_file_id,
     completion_window: window.text,
     window_ms: window.ms,
     quotas: plan.quotas,
-    metadata: metadata ? JSON.stringify(metadata) : null,
-    output_expires_after_ms: output_expires_after ? output_expires_after.seconds * 1000 : null,
-    start_after: start_after == null ? null : start_after * 1000,
-    dedupe: dedupeMode(dedupe),
-    input_url: input_url ?? null,
-    output_url: output_url ?? null,
-    output_url_status: output_url === undefined ? null : 'pending',
-    reask: reask && JSON.stringify(reask),
   }
 }
 
@@ -110,8 +79,7 @@ export async function createBatch(
   const { window_ms, quotas, takesAnyFile, ...fields } = order
   // In whole seconds, as the API shows it: nothing runs after the time that the caller sees.
   const expires_at = Math.floor(now / 1000) * 1000 + window_ms
-  if (fields.start_after !== null && fields.start_after >= expires_at)
-    throw invalidParam('start_after', startTooLate(expires_at))
+  if ((fields.start_after ?? 0) >= expires_at) throw invalidParam('start_after', startTooLate(expires_at))
   const found = await lockInputFile(tx, order.project_id, order.input_file_id, now)
   // A file that was validated as it came has an index before it is processed.
   const lines = found?.status === 'processed' ? projection : null

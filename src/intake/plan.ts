@@ -1,7 +1,7 @@
 // Runs the task that creates the chunks of a batch: validating → queued. It reads lines only until it finds one that can
 // run; a batch without such a line fails, with an error line for each of its lines.
 import { isDamaged } from '../blobs/blobs.ts'
-import { CHUNK_LINES_MAX, type ChunkSpan, readReask, type StopReason, stopReason } from '../domain/batch.ts'
+import { CHUNK_LINES_MAX, type ChunkSpan, type StopReason, stopReason } from '../domain/batch.ts'
 import { ApiError, ERRORS } from '../domain/errors.ts'
 import { lineRequestIdPrefix } from '../domain/ids.ts'
 import type { Model } from '../domain/model.ts'
@@ -290,11 +290,8 @@ async function awaitFile(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promis
 /** Throws quota_exceeded and usage_limit_exceeded. */
 async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise<void> {
   const { store, clock, plans } = deps
-  const { id, project_id, input_file_id, header_entity } = batch
-  const metadata = batch.metadata === null ? null : JSON.parse(batch.metadata)
-  const reask = readReask(batch.reask)
-  const wanted = { project_id, input_file_id, header_entity, metadata, reask }
-  const projection = await readProjection(deps, wanted)
+  const { id, project_id, input_file_id } = batch
+  const projection = await readProjection(deps, batch)
   const quotas = plans.get((await readRow(store.read, 'projects', { id: project_id }))?.plan ?? '')?.quotas
   if (!projection || !quotas)
     throw new Error(`the input of batch ${id} or the plan of its project is missing`)

@@ -44,18 +44,18 @@ describe('the projection of a batch', () => {
 
   it('charges lines that name nobody to the batch’s entity, else to that of the header', () => {
     const index = { groups: [sums({}), sums({ entity: 'user:a' })], unattributed: [] }
-    const entities = (metadata: Record<string, string> | null, header_entity: string | null) => [
+    const entities = (metadata: string | null, header_entity: string | null) => [
       ...projectBatch(index, MODELS, { metadata, header_entity, reask: null }).byEntity.keys(),
     ]
     assert.deepEqual(entities(null, null), ['user:a'])
     assert.deepEqual(entities(null, 'user:h'), ['user:h', 'user:a'])
-    assert.deepEqual(entities({ entity: 'user:b' }, 'user:h'), ['user:b', 'user:a'])
+    assert.deepEqual(entities('{"entity":"user:b"}', 'user:h'), ['user:b', 'user:a'])
   })
 
   it('counts lines whose entity the index does not know in the total only', () => {
     const index = { groups: [sums({ entity: 'user:a' })], unattributed: [sums({ lines: 7 })] }
     const { total, byEntity, lines } = projectBatch(index, MODELS, {
-      metadata: { entity: 'user:b' },
+      metadata: '{"entity":"user:b"}',
       header_entity: null,
       reask: null,
     })

@@ -2,7 +2,7 @@
 // spend, the projected spend of open batches and the projected cost of this batch must stay within the cap. The check
 // runs in the transaction that creates the batch, with those limits locked, so of two batches that only fit one at a
 // time, the second is rejected. reserve.ts checks the caps again before lines are sent.
-import type { Reask } from '../domain/batch.ts'
+import { type Reask, readReask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
@@ -18,7 +18,7 @@ import {
 } from '../jsonl/projection.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
-import type { LimitRow } from '../store/schema.ts'
+import type { BatchRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import type { Language } from './limit-error.ts'
@@ -138,22 +138,19 @@ export interface BatchProjection {
   lines: number
 }
 
-/** The terms of a batch: the entity of lines that name none, and how often answers are asked for again. */
-export interface ProjectionTerms {
-  metadata: Readonly<Record<string, string>> | null
-  header_entity: string | null
-  reask: Reask | null
-}
+/** Columns of a batch: the entity of lines that name none, and how often answers are asked for again. */
+export type ProjectionTerms = Partial<Pick<BatchRow, 'metadata' | 'header_entity' | 'reask'>>
 
 export function projectBatch(
   index: Pick<FileIndex, 'groups' | 'unattributed'>,
   models: ReadonlyMap<string, Model>,
-  terms: ProjectionTerms,
+  { metadata, header_entity = null, reask: json = null }: ProjectionTerms,
 ): BatchProjection {
-  const fallback = entityOf(null, terms.metadata, terms.header_entity)
-  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models, terms.reask))
+  const fallback = entityOf(null, JSON.parse(metadata ?? '{}'), header_entity)
+  const reask = readReask(json)
+  const named = index.groups.map((sums) => projectGroup(sums, sums.entity ?? fallback, models, reask))
   // The index limits its number of entities; the entities of these lines are known when they are reserved.
-  const rest = index.unattributed.map((sums) => projectGroup(sums, null, models, terms.reask))
+  const rest = index.unattributed.map((sums) => projectGroup(sums, null, models, reask))
   const groups = [...named, ...rest]
   const byEntity = new Map<string, Spend>()
   for (const { entity, spend } of groups) if (entity !== null) addSpend(byEntity, entity, spend)

@@ -438,11 +438,7 @@ export class Workload {
       reask: reask && JSON.stringify(reask),
     }
     const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
-    const wanted = { project_id, input_file_id, header_entity: null, metadata: null, reask }
-    const projection = await readProjection(
-      { store: this.#store, sealed, clock: this.#clock, models },
-      wanted,
-    )
+    const projection = await readProjection({ store: this.#store, sealed, clock: this.#clock, models }, order)
     try {
       const { id, expires_at, start_after } = await this.#write((tx) =>
         createBatch(tx, order, projection, this.#clock.now()),

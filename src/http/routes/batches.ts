@@ -1,12 +1,13 @@
 // Lists, reads, cancels, pauses and resumes batches.
 import { Type } from 'typebox'
 import { Compile } from 'typebox/compile'
-import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus, readReask, shownDedupe } from '../../domain/batch.ts'
+import { BATCH_SORTS, BATCH_STATUSES, type BatchStatus } from '../../domain/batch.ts'
 import { type BucketUse, placeOf } from '../../domain/bucket-url.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { COMPLETION_PARTS, PROMPT_PARTS, usd, usdLiteral } from '../../domain/money.ts'
+import { readMetadata, shownFields } from '../../intake/batch-fields.ts'
 import { cancelBatch, setBatchPaused } from '../../lifecycle/batch.ts'
 import { type BatchProgress, readBatchProgress } from '../../progress/waiting-reason.ts'
 import { requestExport } from '../../results/export.ts'
@@ -16,7 +17,7 @@ import { readOwn } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import { spreadsheetRecord } from '../../tables/csv-writer.ts'
-import { BatchObject, BatchProblem, EXPORT_BATCH_RULES, ExportBatch, Metadata } from '../../wire/batch.ts'
+import { BatchObject, BatchProblem, EXPORT_BATCH_RULES, ExportBatch } from '../../wire/batch.ts'
 import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import { authorize } from '../access/auth.ts'
 import { type Caller, type View, viewOf } from '../access/caller.ts'
@@ -200,7 +201,6 @@ export function checkPlace(
 // A row of batches as the API shows it. Times that are not set are left out; for clients of OpenAI's API they are null,
 // like every other known field without a value.
 
-const metadata = Compile(Metadata)
 const problems = Compile(Type.Array(BatchProblem))
 
 const TIMES = [
@@ -210,7 +210,6 @@ const TIMES = [
   'expired_at',
   'cancelling_at',
   'cancelled_at',
-  'start_after',
   'paused_at',
 ] as const
 
@@ -229,7 +228,6 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
   const created = unixSeconds(batch.created)
   const fileId = (id: string | null): string | null => (id === null ? null : shownFileId(id, view))
   const none = view.compat === 'openai' ? null : undefined
-  const { output_url_status, output_url_error } = batch
   return {
     id: batch.id,
     object: 'batch',
@@ -239,9 +237,6 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     input_file_id: shownFileId(batch.input_file_id, view),
     output_file_id: fileId(batch.output_file_id),
     error_file_id: fileId(batch.error_file_id),
-    input_url: batch.input_url ?? undefined,
-    output_url: batch.output_url ?? undefined,
-    ...(output_url_status !== null && { output_url_status, output_url_error }),
     errors: showErrors(batch) ?? none,
     model: modelOf(batch) ?? none,
     completion_window: batch.completion_window,
@@ -254,16 +249,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     created_at: created,
     ...Object.fromEntries(TIMES.map((name) => [name, secondsOrNull(batch[name]) ?? none])),
     expires_at: unixSeconds(batch.expires_at),
-    metadata: readMetadata(batch.metadata),
-    ...(batch.dedupe !== null && {
-      dedupe: shownDedupe(batch.dedupe),
-      dedupe_counts: {
-        shared: batch.shared_lines,
-        saved_usd: usd(batch.saved_nanos),
-        unshared: batch.unshared_lines,
-      },
-    }),
-    reask: readReask(batch.reask) ?? undefined,
+    ...shownFields(batch, none),
     ...(batchProgress && showProgress(batchProgress)),
     ...(view.compat === 'openai' && openaiForm(batch)),
   }
@@ -323,12 +309,6 @@ function showProgress({ progress, waiting_reason }: BatchProgress) {
       until: secondsOrNull(until) ?? undefined,
     },
   }
-}
-
-/** `json` is null where no metadata was given. */
-export function readMetadata(json: string | null): Metadata {
-  const stored: unknown = json === null ? {} : JSON.parse(json)
-  return metadata.Check(stored) ? stored : {}
 }
 
 // The list as CSV.

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { text as textOf } from 'node:stream/consumers'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { isTerminal, readReask, shownDedupe } from '../../domain/batch.ts'
+import { isTerminal } from '../../domain/batch.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs, durationText } from '../../domain/days.ts'
 import { endpointPathOf } from '../../domain/endpoint.ts'
@@ -15,6 +15,7 @@ import { WHOLE_PROJECT } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { inMetric, sumOf, usd } from '../../domain/money.ts'
 import { ProjectQueue } from '../../domain/project-queue.ts'
+import { RETRIED_FIELDS, retriedFields } from '../../intake/batch-fields.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type BatchOrder, createBatch, orderBatch, usableInput } from '../../intake/create-batch.ts'
 import { insertFetchedFile, insertMadeFile } from '../../intake/fetch-input.ts'
@@ -24,7 +25,6 @@ import { MESSAGE_BODY_BYTES_MAX, MessageRequests, otherBody } from '../../intake
 import { checkRetry, retryFilename } from '../../intake/retry-lines.ts'
 import { checkTable, readTable } from '../../intake/table-lines.ts'
 import { commitOrDiscard, formOfFile, keptAs, receiveUpload, type Upload } from '../../intake/upload.ts'
-import { METADATA_PAIRS_MAX, METADATA_VALUE_CHARACTERS_MAX } from '../../jsonl/line-scan.ts'
 import {
   type BatchProjection,
   type LimitProjection,
@@ -45,7 +45,6 @@ import {
   BatchObject,
   CREATE_BATCH_RULES,
   CreateBatch,
-  type Metadata,
   RETRY_BATCH_RULES,
   RetryBatch,
 } from '../../wire/batch.ts'
@@ -66,7 +65,7 @@ import {
 } from '../request/idempotency.ts'
 import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { checkPlace, readMetadata, showBatch, showBatchNow, visibleBatch } from './batches.ts'
+import { checkPlace, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
 import { showLimit } from './limits.ts'
 import { showMessageBatch } from './message-batches.ts'
@@ -110,7 +109,6 @@ interface Made {
   /** The batch as the answer shows it; without it, as a batch of this API. */
   show?: (batch: BatchRow) => object
   orderOf: (input_file_id: string) => BatchOrder
-  defaults: ProjectionTerms
   webhook: BatchWebhook | null
   /** The ID of the file, which may have to be made; it is made once, and not for a repeated call. */
   input?: () => Promise<string>
@@ -194,8 +192,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const isDryRun = request.query.dry_run === 'true'
       const input_file_id = fileIdOf(body.input_file_id ?? '')
       const orderOf = (id: string) => orderBatch({ ...body, input_file_id: id }, owner, plan)
-      const defaults = { header_entity, metadata: body.metadata ?? null, reask: body.reask ?? null }
-      const terms = { orderOf, defaults, webhook: webhookOf(caller, body.webhook) }
+      const terms = { orderOf, webhook: webhookOf(caller, body.webhook) }
       const callOf = (what: object) => idempotentCall(request, 'POST /v1/batches', { ...body, ...what })
       let answer: IdempotentResponse
       orderOf(input_file_id)
@@ -228,7 +225,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         answer = await createOfNewFile(request, { ...terms, call, bytes, storeFile })
       } else if (isDryRun) {
         if (wait !== null) throw invalidParam('wait', 'A dry run has no end to wait for.')
-        return await estimateOf(request, { input_file_id, ...defaults }, body.start_after ?? null)
+        return await estimateOf(request, orderOf(input_file_id))
       } else {
         const input = async (): Promise<string> => input_file_id
         answer = await createOf(request, { ...terms, call: callOf({ input_file_id }), input })
@@ -240,22 +237,17 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
   /** What a batch of this file would cost. Throws file_not_found and file_not_processed. */
   async function estimateOf(
     request: FastifyRequest,
-    terms: Omit<Parameters<typeof readProjection>[1], 'project_id'>,
-    start_after_s: number | null,
+    order: Pick<BatchOrder, 'project_id' | 'input_file_id' | 'start_after' | keyof ProjectionTerms>,
   ): Promise<BatchEstimate> {
-    const { project_id } = callerOf(request)
-    const { input_file_id } = terms
+    const { project_id, input_file_id, start_after = null } = order
     await validated(request, input_file_id)
-    const projection = await oneAtATime(project_id, input_file_id, () =>
-      readProjection(deps, { project_id, ...terms }),
-    )
+    const projection = await oneAtATime(project_id, input_file_id, () => readProjection(deps, order))
     usableInput(await readFile(store.read, project_id, input_file_id, clock.now()))
     if (!projection) throw new ApiError('file_not_processed')
     const limitProjections = await projectLimits(store.read, project_id, projection, clock.now())
     const lines = new Map<string, number>()
     for (const { model, lines: some } of projection.groups)
       if (model !== null) lines.set(model, (lines.get(model) ?? 0) + some)
-    const start_after = start_after_s === null ? null : start_after_s * 1000
     const done = await expectedCompletion(store, { project_id, start_after, lines }, clock.now(), deps.models)
     const shownId = shownFileId(input_file_id, viewOf(request, region))
     return {
@@ -274,9 +266,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     errors: ['file_not_found', 'file_not_processed'],
     async handler(request, { project_id }) {
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
-      const { input_file_id, header_entity } = batch
-      const [metadata, reask] = [readMetadata(batch.metadata), readReask(batch.reask)]
-      return await estimateOf(request, { input_file_id, header_entity, metadata, reask }, null)
+      return await estimateOf(request, { ...batch, start_after: null })
     },
   })
 
@@ -284,8 +274,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     access: ['batches:write'],
     operation: 'retryBatch',
     summary: 'Run the failed lines of a batch again',
-    description:
-      'Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in `metadata.retry_of` and has its `dedupe`, `reask`, `output_url` and `output_expires_after`, but not its webhook: `webhook` gives it one. Where there are very many lines, the answer does not wait for the file: the batch is then `validating`, without lines, and what would be an error of the call is in its `errors`. The batch that is retried must have ended, and its input file must still exist.',
+    description: `Makes a new file of the failed lines, byte for byte, and a new batch that names the old one in \`metadata.retry_of\` and has its ${RETRIED_FIELDS.map((name) => `\`${name}\``).join(', ')}, but not its webhook: \`webhook\` gives it one. Where there are very many lines, the answer does not wait for the file: the batch is then \`validating\`, without lines, and what would be an error of the call is in its \`errors\`. The batch that is retried must have ended, and its input file must still exist.`,
     answer: BatchObject,
     rules: { body: RETRY_BATCH_RULES },
     headers: IdempotencyHeaders,
@@ -305,8 +294,6 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const old = await visibleBatch(store.read, project_id, request.params.batch_id)
       const output_url = place === undefined ? old.output_url : place
       if (output_url !== null) checkPlace(buckets, caller, 'write', output_url)
-      const metadata = retryMetadata(old)
-      const reask = readReask(old.reask)
       const owner = { ...ownerOf(request, old.header_entity), takesAnyFile: 'pending' as const }
       const orderOf = (input_file_id: string) =>
         orderBatch(
@@ -314,11 +301,8 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
             input_file_id,
             endpoint: old.endpoint,
             completion_window: completion_window ?? old.completion_window,
-            metadata,
-            dedupe: old.dedupe === null ? null : shownDedupe(old.dedupe),
+            ...retriedFields(old),
             output_url: output_url ?? undefined,
-            reask,
-            output_expires_after: expiresAfter(old.output_expires_after_ms),
           },
           owner,
           plan,
@@ -333,7 +317,6 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           ...(place === null && { output_url: false }),
         }),
         orderOf,
-        defaults: { header_entity: old.header_entity, metadata, reask },
         webhook: webhookOf(caller, webhook),
       }
       const answer = await createOfMadeFile(request, terms, async () => {
@@ -381,7 +364,6 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
           namesRequests: true,
           bytes,
           orderOf,
-          defaults: { header_entity, metadata: null, reask: null },
           webhook: null,
           storeFile: (upload, check, hold) => {
             const form = formOfFile('requests.jsonl', requests.lines(hold))
@@ -470,7 +452,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
 
   async function createOf(request: FastifyRequest, made: Made): Promise<IdempotentResponse> {
     const { project_id } = callerOf(request)
-    const { call, orderOf, defaults, webhook, input, insertInput } = made
+    const { call, orderOf, webhook, input, insertInput } = made
     let id = ''
     let projection: BatchProjection | null = null
     const answer = await idempotency.once(
@@ -489,7 +471,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
         id = await input()
         await validated(request, id)
         return await oneAtATime(project_id, id, async () => {
-          projection = await readProjection(deps, { project_id, input_file_id: id, ...defaults })
+          projection = await readProjection(deps, orderOf(id))
           return await write()
         })
       },
@@ -634,25 +616,6 @@ function ownerOf(request: FastifyRequest, header_entity: string | null) {
   const { project_id, key_id } = callerOf(request)
   const language = negotiateLanguage(request.headers['accept-language'])
   return { project_id, key_id, header_entity, language, traceparent: request.traceContext }
-}
-
-function expiresAfter(ms: number | null): CreateBatch['output_expires_after'] {
-  return ms === null ? undefined : { anchor: 'created_at', seconds: ms / 1000 }
-}
-
-/** A batch whose metadata is full cannot name the one that it retries. */
-function retryMetadata({ id, metadata }: BatchRow): Metadata {
-  const old = readMetadata(metadata)
-  if (old.name !== undefined) old.name = retryName(old.name)
-  const isFull = Object.keys(old).length >= METADATA_PAIRS_MAX && old.retry_of === undefined
-  return isFull ? old : { ...old, retry_of: id }
-}
-
-/** `Name (retry)`, `Name (retry 2)` and so on, as far as a value may be long. */
-function retryName(name: string): string {
-  const { 1: first = name, 2: retry, 3: number = '1' } = /^(.*) \((retry)(?: (\d+))?\)$/s.exec(name) ?? []
-  const suffix = retry ? ` (retry ${Number(number) + 1})` : ' (retry)'
-  return first.slice(0, METADATA_VALUE_CHARACTERS_MAX - suffix.length) + suffix
 }
 
 /** A projection as the API shows it. */
