@@ -44,7 +44,7 @@ export function adminCommands(variable: (name: string) => string | undefined): A
 /** `dir` becomes a data folder that is complete except for the master key. */
 export async function backup(config: Config, dir: string): Promise<BackedUp> {
   const { database } = config
-  if (database.kind !== 'sqlite')
+  if (!('path' in database))
     throw new Failure(
       'PostgreSQL is backed up by its own tools (pg_dump, or base backups with WAL archiving) and a bucket by versioning; see docs/backup.md',
     )
@@ -152,9 +152,9 @@ async function shareKey(source: { config: Config; master: MasterKey }, target: C
 
 /** Without passwords. */
 function databaseName({ database }: Pick<Config, 'database'>): string {
-  if (database.kind === 'sqlite') return database.path
+  if ('path' in database) return database.path
   const { host, pathname } = new URL(database.url)
-  return `postgres://${host}${pathname}`
+  return `${database.kind}://${host}${pathname}`
 }
 
 function blobsName({ blobs }: Pick<Config, 'blobs'>): string {

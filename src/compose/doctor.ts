@@ -11,6 +11,7 @@ import type { Doctor } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
+import { isOfKind } from '../domain/model.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
 import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
@@ -102,9 +103,7 @@ async function openerOf(config: Config, store: Store, tell: (finding: Finding) =
  * Asks each configured batch API whether it is one and takes the key, and says what to fix where it does not.
  */
 async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
-  const upstreams = models.flatMap((model) =>
-    model.upstreams.filter((one) => one.type === 'openai-batch' || one.type === 'anthropic-batch'),
-  )
+  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => isOfKind(one, 'batch-api')))
   const distinct = new Map(upstreams.map((one) => [`${one.name} ${one.base_url}`, one]))
   return await Promise.all(
     [...distinct.values()].map(async (one) => ({

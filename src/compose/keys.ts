@@ -69,7 +69,7 @@ const PROJECT = 'default'
 export async function ensureFirstKeys(config: Config, store: OpenStore): Promise<void> {
   const missing = [null, ...COMPAT_MODES].filter((compat) => !existsSync(apiKeyPath(config, compat)))
   if (missing.length === 0) return
-  if (config.database.kind === 'postgres' && (await listKeys(store.read)).length > 0) return
+  if ('url' in config.database && (await listKeys(store.read)).length > 0) return
   await Promise.all(missing.map((compat) => createFirstKey(config, store, compat)))
 }
 

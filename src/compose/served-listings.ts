@@ -10,7 +10,7 @@ import {
   listUpstreamModels,
 } from '../backends/openai/server-facts.ts'
 import { makeFolder } from '../blobs/folders.ts'
-import type { Config, OpenAiUpstream } from '../config/config.ts'
+import type { Config, ServerUpstream } from '../config/config.ts'
 import { listingUpstreams, withServedModels } from '../config/upstream-models.ts'
 import type { Clock } from '../domain/clock.ts'
 import { isRecord } from '../domain/json-record.ts'
@@ -100,7 +100,7 @@ export class ServedListings {
 /** Whatever sends lines warns of secrets that are not usable. */
 const QUIET: Pick<Log, 'warn'> = { warn() {} }
 
-function optionsOf(upstream: OpenAiUpstream, timeout_ms: number): ListOptions {
+function optionsOf(upstream: ServerUpstream, timeout_ms: number): ListOptions {
   const { api_key, headers, proxy } = upstream
   const { keyFile, certificates } = secretsOf(upstream, QUIET)
   return { api_key: keyFile ? keyFile.read() : api_key, headers, proxy, certificates, timeout_ms }

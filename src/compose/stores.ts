@@ -82,8 +82,8 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
   const store = await connect(config)
   try {
     await store.migrate()
-    // All processes that share a SQLite file run on one machine.
-    if (config.database.kind === 'sqlite') return Object.assign(store, { clock: systemClock })
+    // All processes that share a file run on one machine.
+    if ('path' in config.database) return Object.assign(store, { clock: systemClock })
     const clock = await sharedClock(store)
     const closeDatabase = store.close
     const close = async (): Promise<void> => {
@@ -100,7 +100,7 @@ export async function openDatabase(config: Config): Promise<OpenStore> {
 
 /** Throws a Failure where opening the database would create it. */
 export function assertDatabaseExists({ database }: Pick<Config, 'database'>): void {
-  if (database.kind !== 'sqlite') return
+  if (!('path' in database)) return
   try {
     statSync(database.path)
   } catch (error) {
@@ -112,15 +112,18 @@ export function assertDatabaseExists({ database }: Pick<Config, 'database'>): vo
 
 async function connect(config: Config): Promise<Store> {
   const { database } = config
-  if (database.kind === 'sqlite') return sqliteStore({ path: database.path })
-  const { postgresStore } = await import('../store/postgres/store.ts')
-  return postgresStore({
-    url: database.url,
-    onWaiting: (error) => {
-      const text = error instanceof Error ? error.message : String(error)
-      makeLog(config).warn({ error: text }, 'waiting for the database')
-    },
-  })
+  const onWaiting = (error: unknown): void => {
+    const text = error instanceof Error ? error.message : String(error)
+    makeLog(config).warn({ error: text }, 'waiting for the database')
+  }
+  switch (database.kind) {
+    case 'sqlite':
+      return sqliteStore({ path: database.path })
+    case 'postgres': {
+      const { postgresStore } = await import('../store/postgres/store.ts')
+      return postgresStore({ url: database.url, onWaiting })
+    }
+  }
 }
 
 export async function openBlobs(
@@ -143,7 +146,7 @@ export async function openBlobs(
 export async function masterKey(config: Config, store: Store): Promise<MasterKey> {
   if (config.master_key !== undefined) return masterKeyFromText(config.master_key, 'OFFPEAK_MASTER_KEY')
   const path = join(config.data_dir, 'master-key')
-  const shared = config.database.kind === 'postgres' || config.blobs.kind === 's3'
+  const shared = 'url' in config.database || config.blobs.kind === 's3'
   if (shared && !existsSync(path))
     throw new Failure(
       `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`,
@@ -243,12 +246,12 @@ export function closeToOthers(config: Config): OpenToOthers[] {
     found.push(closeFolder(blobs.root, ['objects', 'tmp']))
     for (const name of ['objects', 'tmp']) found.push(closed(join(blobs.root, name), 0o700))
   }
-  if (database.kind === 'sqlite')
+  if ('path' in database)
     for (const rest of ['', '-wal', '-shm']) found.push(closed(`${database.path}${rest}`, 0o600))
   for (const compat of [null, ...COMPAT_MODES]) found.push(closed(apiKeyPath(config, compat), 0o600))
   const open = found.filter((one) => one !== null)
   // With database and blobs elsewhere, a data folder created by an orchestrator contains nothing secret.
-  return database.kind === 'sqlite' || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
+  return 'path' in database || blobs.kind === 'disk' ? open : open.filter((one) => !one.kept_open)
 }
 
 /** Closes a folder, unless it has subfolders other than `ours`: other users may need those. */

@@ -15,7 +15,7 @@ import {
   type EngineConfig,
   type LiveConfig,
   type ModelConfig,
-  type OpenAiUpstream,
+  type ServerUpstream,
   type UpstreamConfig,
 } from '../config/config.ts'
 import { LiveServer } from '../dispatch/live/live-server.ts'
@@ -26,7 +26,7 @@ import type { Clock } from '../domain/clock.ts'
 import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
-import type { Model, ModelHours } from '../domain/model.ts'
+import { isOfKind, type Model, type ModelHours } from '../domain/model.ts'
 import { Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
@@ -42,7 +42,7 @@ export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {
 
 function givenNames({ upstreams }: ModelConfig): string[] {
   const isAddress = (one: UpstreamConfig): boolean =>
-    one.type !== 'sim' && one.base_url !== null && one.name.startsWith(addressOf(one.base_url))
+    'base_url' in one && one.base_url !== null && one.name.startsWith(addressOf(one.base_url))
   return upstreams.filter((one) => !isAddress(one)).map(({ name }) => name)
 }
 
@@ -60,7 +60,7 @@ function hoursOf({ upstreams, spill }: ModelConfig): { hours?: ModelHours } {
 export function batchApiSecretsOf(models: readonly ModelConfig[]): { upstream: string; secret: string }[] {
   return models.flatMap(({ upstreams }) =>
     upstreams.flatMap((one) =>
-      one.type === 'openai-batch' && one.webhook_secret !== null
+      'webhook_secret' in one && one.webhook_secret !== null
         ? { upstream: one.name, secret: one.webhook_secret }
         : [],
     ),
@@ -220,20 +220,20 @@ export class ConfiguredUpstreams {
     let upstream = known.get(key)
     if (upstream) upstream.setTerms(terms)
     else {
-      const modelAlias = config.type !== 'sim' && config.model !== model ? config.model : null
-      if (config.type === 'openai-batch' || config.type === 'anthropic-batch') {
+      const modelAlias = 'model' in config && config.model !== model ? config.model : null
+      if (isOfKind(config, 'batch-api')) {
         const api = batchApiOf(config, this.#clock, this.#log)
         const { name, lines_max, tokens_max } = config
         upstream = new BatchApiUpstream({ ...terms, name, lines_max, tokens_max, api, modelAlias, before })
       } else {
-        const live = config.type === 'openai' ? config.live : null
+        const live = isOfKind(config, 'server') ? config.live : null
         upstream = new ModelServer({
           backend: this.#makeBackend(config, address),
           ...terms,
           modelAlias,
           before,
           live: live && this.#liveServer(config, live, address),
-          ...(config.type === 'openai' && {
+          ...(isOfKind(config, 'server') && {
             priority: config.priority ?? live?.priority ?? null,
             service_tier: config.service_tier,
           }),
@@ -256,7 +256,7 @@ export class ConfiguredUpstreams {
 
 /** A text that is the same for the same server in another configuration. */
 function placeOf(config: UpstreamConfig): string {
-  if (config.type === 'sim') return `sim ${config.name}`
+  if (!('base_url' in config)) return `${config.type} ${config.name}`
   const { origin, pathname } = new URL(config.base_url ?? 'engine:')
   const place = config.base_url === null ? JSON.stringify([config.engine, config.model]) : origin + pathname
   return `${config.type} ${place}`
@@ -270,7 +270,7 @@ function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | n
 
 /** The name whose addresses are upstreams of their own; null if discovery is not configured. */
 export function discoveredHost(config: UpstreamConfig): string | null {
-  if (config.type !== 'openai' || config.base_url === null || config.discover === null) return null
+  if (!('discover' in config) || config.base_url === null || config.discover === null) return null
   return new URL(config.base_url).hostname
 }
 
@@ -287,9 +287,14 @@ export function batchApiOf(
     resultsFrom: upstream.results_from,
     now: () => clock.now(),
   }
-  if (upstream.type === 'anthropic-batch') return new AnthropicBatchApi(calls)
-  const { completion_window, file_purpose, line_metadata: lineMetadata } = upstream
-  return new HttpBatchApi({ ...calls, completion_window, file_purpose, lineMetadata })
+  switch (upstream.type) {
+    case 'anthropic-batch':
+      return new AnthropicBatchApi(calls)
+    case 'openai-batch': {
+      const { completion_window, file_purpose, line_metadata: lineMetadata } = upstream
+      return new HttpBatchApi({ ...calls, completion_window, file_purpose, lineMetadata })
+    }
+  }
 }
 
 /** How old the answer of a server may be that another upstream asked. */
@@ -317,7 +322,7 @@ function backendMaker(
   })
 
   const client =
-    (upstream: OpenAiUpstream, address: string | null = null) =>
+    (upstream: ServerUpstream, address: string | null = null) =>
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
       const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header } = upstream
       const backend = openaiBackend({
@@ -344,7 +349,7 @@ function backendMaker(
     }
 
   /** Equal ones share a server. */
-  const engineOf = (upstream: OpenAiUpstream, spec: EngineConfig): Engine => {
+  const engineOf = (upstream: ServerUpstream, spec: EngineConfig): Engine => {
     const { name, model } = upstream
     const command = spec.command.map((word) => filled(word, { model }))
     const key = JSON.stringify({ ...spec, command })
@@ -367,12 +372,15 @@ function backendMaker(
   }
 
   return (upstream, address) => {
-    if (upstream.type === 'sim') {
-      const { name, latency_ms, faults, capacity, context_window } = upstream
-      return simBackend({ name, latency_ms, faults, capacity, context_window })
+    switch (upstream.type) {
+      case 'sim': {
+        const { name, latency_ms, faults, capacity, context_window } = upstream
+        return simBackend({ name, latency_ms, faults, capacity, context_window })
+      }
+      case 'openai':
+        if (upstream.engine !== null) return engineOf(upstream, upstream.engine).backend(client(upstream))
+        return client(upstream, address)(upstream, upstream.api_key)
     }
-    if (upstream.engine !== null) return engineOf(upstream, upstream.engine).backend(client(upstream))
-    return client(upstream, address)(upstream, upstream.api_key)
   }
 }
 
@@ -382,7 +390,7 @@ export function secretsOf(
     name,
     api_key_file,
     ...files
-  }: Pick<OpenAiUpstream, 'name' | 'api_key_file' | 'ca_file' | 'client_cert_file' | 'client_key_file'>,
+  }: Pick<ServerUpstream, 'name' | 'api_key_file' | 'ca_file' | 'client_cert_file' | 'client_key_file'>,
   log: Pick<Log, 'warn'>,
 ): { keyFile: SecretFiles<string> | null; certificates: () => Certificates } {
   const onProblem = (problem: string): void =>

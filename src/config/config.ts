@@ -7,11 +7,11 @@ import type { CompatMode } from '../domain/api-key.ts'
 import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import type { DeclaredEndpoint } from '../domain/endpoint.ts'
 import type { HoursWindow } from '../domain/hours.ts'
-import type { Model } from '../domain/model.ts'
+import type { Model, TypeOf } from '../domain/model.ts'
 import type { Price } from '../domain/money.ts'
 import type { Plan } from '../domain/plan.ts'
 import type { FaultRates } from '../domain/simulated-server.ts'
-import type { S3Config } from './scalars.ts'
+import type { DatabaseAddress, S3Config } from './scalars.ts'
 import type { ConfigFile, ModelShape } from './schema.ts'
 
 type Unchanged =
@@ -47,7 +47,10 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   master_key: string | undefined
 }
 
-type DatabaseConfig = { kind: 'sqlite'; path: string } | { kind: 'postgres'; url: string }
+/** A file of this machine, or a server that several machines may share. */
+type DatabaseConfig =
+  | With<Extract<DatabaseAddress, { path: unknown }>, { path: string }>
+  | Extract<DatabaseAddress, { url: string }>
 
 export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 
@@ -77,7 +80,9 @@ export interface ModelConfig {
 // A type of upstream is what the file says of it, with its prices, names, paths and secrets resolved.
 
 type Written<T> = Extract<ModelShape['upstreams'][number], { type: T }>
-type With<Keys, Resolved> = Omit<Keys, keyof Resolved | `${string}_env`> & Resolved
+type With<Keys, Resolved> = Keys extends unknown
+  ? Omit<Keys, keyof Resolved | `${string}_env`> & Resolved
+  : never
 
 interface Place {
   /** Unique within its model; free of credentials; shown in audit records, logs and metrics. */
@@ -97,17 +102,17 @@ interface Client extends Place {
   model: string
 }
 
-export type UpstreamConfig = SimUpstream | OpenAiUpstream | BatchApiUpstream
+export type UpstreamConfig = SimUpstream | ServerUpstream | BatchApiUpstream
 
 /** Latencies are uniformly distributed. */
 type SimUpstream = With<
-  Written<'sim'>,
+  Written<TypeOf<'simulator'>>,
   Place & { latency_ms: { min: number; max: number }; faults: FaultRates }
 >
 
 /** A model server that the worker starts when lines wait for its model. */
 export type EngineConfig = With<
-  NonNullable<Written<'openai'>['engine']>,
+  NonNullable<Written<TypeOf<'server'>>['engine']>,
   {
     command: readonly string[]
     pass_env: readonly string[]
@@ -117,21 +122,20 @@ export type EngineConfig = With<
 >
 
 /** A server with live traffic, which goes before lines; `metrics_url` is null where it shows no metrics. */
-export type LiveConfig = With<NonNullable<Written<'openai'>['live']>, { metrics_url: string | null }>
+export type LiveConfig = With<NonNullable<Written<TypeOf<'server'>>['live']>, { metrics_url: string | null }>
 
 /** A running server, or a server that is started on demand. Upstreams with equal engines share a server. */
-export type OpenAiUpstream = With<
-  Written<'openai'>,
+export type ServerUpstream = With<
+  Written<TypeOf<'server'>>,
   Client & { live: LiveConfig | null; base_url: string | null; engine: EngineConfig | null }
 > &
   ({ base_url: string; engine: null } | { base_url: null; engine: EngineConfig })
 
 /** A provider's batch API, or another Offpeak: a chunk becomes a batch there. */
-export type BatchApiUpstream =
-  | With<Written<'openai-batch'>, BatchApiClient>
-  | With<Written<'anthropic-batch'>, BatchApiClient>
-
-type BatchApiClient = Client & { results_from: readonly string[] }
+export type BatchApiUpstream = With<
+  Written<TypeOf<'batch-api'>>,
+  Client & { results_from: readonly string[] }
+>
 
 /**
  * The files into which the first start of a service writes its first keys: `api-key`, whose answers are in the API's own
@@ -148,5 +152,5 @@ export function addressOf(baseUrl: string): string {
 
 /** Whether it has model servers that each worker process would start. */
 export function startsEngines({ models }: Pick<Config, 'models'>): boolean {
-  return models.some(({ upstreams }) => upstreams.some((one) => one.type === 'openai' && one.engine !== null))
+  return models.some(({ upstreams }) => upstreams.some((one) => 'engine' in one && one.engine !== null))
 }

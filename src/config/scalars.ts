@@ -237,8 +237,8 @@ function minutesOf(found: string): number | undefined {
 
 // Reads where the two stores are: `sqlite` or a PostgreSQL URL, `disk` or the URL of a bucket.
 
-/** A path of null: the usual place in data_dir. */
-type DatabaseAddress = { kind: 'sqlite'; path: string | null } | { kind: 'postgres'; url: string }
+/** A kind with a path is a file of this machine; with a URL, a server that several machines may share. A path of null: the usual place in data_dir. */
+export type DatabaseAddress = { kind: 'sqlite'; path: string | null } | { kind: 'postgres'; url: string }
 
 export interface S3Config {
   kind: 's3'
@@ -276,10 +276,10 @@ export const DATABASE: Shape<DatabaseAddress> = checked(
     },
   ),
   (database, problem) => {
-    if (database.kind === 'postgres' && !isDatabaseUrl(database.url))
+    if ('url' in database && !isDatabaseUrl(database.url))
       problem(
         [],
-        'is not a URL that can be read; expected postgres://user:password@host:port/database, with # @ % / and ? of a password as %23 %40 %25 %2F and %3F',
+        `is not a URL that can be read; expected ${database.kind}://user:password@host:port/database, with # @ % / and ? of a password as %23 %40 %25 %2F and %3F`,
       )
   },
 )

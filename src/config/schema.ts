@@ -7,9 +7,10 @@ import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
 import { BUCKET_USES } from '../domain/bucket-url.ts'
 import { certificateProblem, HEADER_NAME, keyProblem, OWN_HEADER } from '../domain/credentials.ts'
-import { ENDPOINT_PATHS, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
+import { ENDPOINT_PATHS, isBuiltIn } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
+import { onlyEndpoint, type UpstreamType } from '../domain/model.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
 import {
@@ -493,9 +494,6 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
 const WEBHOOK_SECRET = /^(whsec_)?(?:[A-Za-z0-9+/]{4}){4,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 const WEBHOOK_SECRET_EXPECTED = 'the secret of a webhook as Standard Webhooks write it: whsec_ and base64'
 
-/** The endpoint of Anthropic's batches. */
-export const MESSAGES: EndpointPath = '/v1/messages'
-
 /** The keys of every batch API. */
 const BATCH_API = {
   name: optional(anyText),
@@ -535,12 +533,15 @@ const OPENAI_BATCH = checked(
   },
 )
 
-const UPSTREAM = variant<typeof SIM | typeof OPENAI | typeof OPENAI_BATCH | typeof ANTHROPIC_BATCH>([
-  SIM,
-  OPENAI,
-  OPENAI_BATCH,
-  ANTHROPIC_BATCH,
-])
+/** The keys of each type. */
+const UPSTREAMS = {
+  sim: SIM,
+  openai: OPENAI,
+  'openai-batch': OPENAI_BATCH,
+  'anthropic-batch': ANTHROPIC_BATCH,
+} satisfies Record<UpstreamType, unknown>
+
+const UPSTREAM = variant<(typeof UPSTREAMS)[UpstreamType]>(Object.values(UPSTREAMS))
 
 const MODEL = checked(
   section({
@@ -565,11 +566,12 @@ const MODEL = checked(
     upstreams: listOf(UPSTREAM, 'at least one server to answer it'),
   }),
   ({ context_window, max_output_tokens, endpoints, upstreams }, problem) => {
-    const other = endpoints?.find((path) => path !== MESSAGES)
-    if (other !== undefined && upstreams.some((one) => one.type === 'anthropic-batch'))
+    const only = onlyEndpoint(upstreams)
+    const other = only && endpoints?.find((path) => path !== only.path)
+    if (other !== undefined)
       problem(
         ['endpoints'],
-        `has ${other}, and an upstream of type anthropic-batch answers ${MESSAGES} alone`,
+        `has ${other}, and an upstream of type ${only?.type} answers ${only?.path} alone`,
       )
     if (context_window !== null && max_output_tokens !== null && max_output_tokens > context_window)
       problem(['max_output_tokens'], `is more than the context_window of ${context_window}`)

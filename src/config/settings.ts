@@ -3,6 +3,7 @@
 import { basename, resolve } from 'node:path'
 import { durationMs, durationText } from '../domain/days.ts'
 import { DEFAULT_ENDPOINT, ENDPOINT_PATHS } from '../domain/endpoint.ts'
+import { isOfKind, onlyEndpoint } from '../domain/model.ts'
 import { dearest, FREE, type Price, type Rates } from '../domain/money.ts'
 import { type Plan, QUOTAS_DEFAULT } from '../domain/plan.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
@@ -20,7 +21,6 @@ import {
   BUILT_IN_PLANS,
   type ConfigFile,
   isProxyAddress,
-  MESSAGES,
   type ModelShape,
   machineOf,
   metricsUrl,
@@ -43,9 +43,9 @@ export function toConfig(
     rate_limit: rateLimitOf(file.rate_limit),
     data_dir: dataDir,
     database:
-      database.kind === 'sqlite'
+      'path' in database
         ? {
-            kind: 'sqlite',
+            ...database,
             path: database.path ? resolve(cwd, database.path) : resolve(dataDir, 'offpeak.db'),
           }
         : database,
@@ -122,7 +122,7 @@ export function modelOf(
 ): ModelConfig {
   const servers = distinctNames(upstreams.map((upstream) => upstreamOf(upstream, model.id, env, cwd)))
   const own = price === null ? null : priceOf(price)
-  const isAnthropic = upstreams.some(({ type }) => type === 'anthropic-batch')
+  const only = onlyEndpoint(upstreams)
   return {
     model: {
       ...model,
@@ -132,16 +132,16 @@ export function modelOf(
       // The simulator answers whatever a batch may ask for.
       endpoints:
         endpoints ??
-        (isAnthropic
-          ? [MESSAGES]
-          : upstreams.every(({ type }) => type === 'sim')
+        (only
+          ? [only.path]
+          : upstreams.every((one) => isOfKind(one, 'simulator'))
             ? ENDPOINT_PATHS
             : [DEFAULT_ENDPOINT]),
       created,
     },
     upstreams: servers,
     spill,
-    endpoints_configured: endpoints !== null || isAnthropic,
+    endpoints_configured: endpoints !== null || only !== undefined,
   }
 }
 
@@ -191,7 +191,7 @@ function upstreamOf(
   cwd: string,
 ): UpstreamConfig {
   const place = { price: found.price && priceOf(found.price), hours: found.hours ?? [] }
-  if (found.type === 'sim') {
+  if (isOfKind(found, 'simulator')) {
     const [min = 0, max = min] = found.latency_ms
     const faults = SIMULATED_FAULTS.filter((fault) => found.faults[fault] > 0)
     return {
@@ -211,27 +211,19 @@ function upstreamOf(
     client_cert_file: at(found.client_cert_file),
     client_key_file: at(found.client_key_file),
   }
-  if (found.type === 'openai-batch' || found.type === 'anthropic-batch') {
-    const { base_url, proxy, results_from } = found
+  if (isOfKind(found, 'batch-api')) {
+    const { api_key_env, ...rest } = found
+    const { base_url, proxy } = rest
     const ofBatchApi = {
       ...client,
       proxy: proxy === 'off' ? null : (proxy ?? proxyFromEnv(base_url, env)),
-      name: found.name ?? addressOf(base_url),
-      results_from: results_from ?? [],
+      name: rest.name ?? addressOf(base_url),
+      results_from: rest.results_from ?? [],
     }
-    if (found.type === 'anthropic-batch') {
-      const { api_key_env, ...rest } = found
-      return { ...rest, ...ofBatchApi }
-    }
-    const { api_key_env, webhook_secret_env, ...rest } = found
-    return {
-      ...rest,
-      ...ofBatchApi,
-      webhook_secret:
-        rest.webhook_secret ??
-        (webhook_secret_env === null ? undefined : present(env[webhook_secret_env])) ??
-        null,
-    }
+    if (!('webhook_secret_env' in rest)) return { ...rest, ...ofBatchApi }
+    const { webhook_secret_env: name, webhook_secret, ...other } = rest
+    const secret = webhook_secret ?? (name === null ? undefined : present(env[name])) ?? null
+    return { ...other, ...ofBatchApi, webhook_secret: secret }
   }
   const { api_key_env, engine, base_url, live, ...rest } = found
   const server =

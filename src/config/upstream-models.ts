@@ -1,7 +1,8 @@
 // Makes the models of `offpeak serve --upstream URL`: each model that the server lists, with the defaults of an `openai`
 // upstream and without a price.
 import { ENDPOINT_PATHS, type EndpointPath } from '../domain/endpoint.ts'
-import type { Config, EngineConfig, ModelConfig, OpenAiUpstream, UpstreamConfig } from './config.ts'
+import { isOfKind } from '../domain/model.ts'
+import type { Config, EngineConfig, ModelConfig, ServerUpstream, UpstreamConfig } from './config.ts'
 import { readModels } from './load.ts'
 import { BASE_URL_EXPECTED, parseBaseUrl } from './schema.ts'
 import { modelOf } from './settings.ts'
@@ -74,7 +75,7 @@ export function upstreamBaseUrl(url: string): string {
 export function upstreamModels(
   base_url: string,
   listed: readonly ServedModel[],
-  access: Pick<OpenAiUpstream, 'api_key' | 'proxy'>,
+  access: Pick<ServerUpstream, 'api_key' | 'proxy'>,
   created: number,
 ): ModelConfig[] {
   const [written] = readModels([{ id: 'any', upstreams: [{ type: 'openai', base_url }] }])
@@ -88,7 +89,9 @@ export function upstreamModels(
       context_window: listing.windowOf(entry),
       endpoints: entry.endpoints ?? ENDPOINT_PATHS,
     },
-    upstreams: upstreams.map((one) => (one.type === 'openai' ? { ...one, ...access, model: entry.id } : one)),
+    upstreams: upstreams.map((one) =>
+      isOfKind(one, 'server') ? { ...one, ...access, model: entry.id } : one,
+    ),
     endpoints_configured: true,
   }))
 }
@@ -117,7 +120,7 @@ export function withEngine(config: Config, order: EngineModels, created: number)
     (one) => ({
       ...one,
       upstreams: one.upstreams.flatMap((upstream) =>
-        upstream.type !== 'openai'
+        !isOfKind(upstream, 'server')
           ? []
           : [{ ...upstream, base_url: null, engine, name, concurrency_max, model: model ?? one.model.id }],
       ),
@@ -137,10 +140,10 @@ export type Listings = ReadonlyMap<string, readonly ServedModel[]>
  * Upstreams that are asked for their models: those of the lowest tiers, because higher tiers get no call before they
  * are needed, and no servers that are started on demand.
  */
-export function listingUpstreams({ models }: Config): Map<string, OpenAiUpstream & { base_url: string }> {
-  const found = new Map<string, OpenAiUpstream & { base_url: string }>()
+export function listingUpstreams({ models }: Config): Map<string, ServerUpstream & { base_url: string }> {
+  const found = new Map<string, ServerUpstream & { base_url: string }>()
   for (const upstream of models.flatMap(lowestTier))
-    if (upstream.type === 'openai' && upstream.engine === null && !found.has(upstream.base_url))
+    if (isOfKind(upstream, 'server') && upstream.engine === null && !found.has(upstream.base_url))
       found.set(upstream.base_url, upstream)
   return found
 }
@@ -194,12 +197,12 @@ type Said = Pick<ServedModel, 'context_window' | 'endpoints'> | null
 
 function entryOf(upstream: UpstreamConfig, listings: Searched): Said {
   const listing = listingOf(upstream, listings)
-  const entry = upstream.type === 'openai' ? listing?.entryOf(upstream.model) : null
+  const entry = isOfKind(upstream, 'server') ? listing?.entryOf(upstream.model) : null
   return listing && entry ? { ...entry, context_window: listing.windowOf(entry) } : null
 }
 
 function listingOf(upstream: UpstreamConfig, listings: Searched): Listing | undefined {
-  return upstream.type !== 'openai' || upstream.base_url === null
+  return !isOfKind(upstream, 'server') || upstream.base_url === null
     ? undefined
     : listings.get(upstream.base_url)
 }
@@ -208,7 +211,7 @@ function listingOf(upstream: UpstreamConfig, listings: Searched): Listing | unde
 function adaptersOf(base: ModelConfig, listings: Searched, isNew: (id: string) => boolean): ModelConfig[] {
   const serving = new Map<string, UpstreamConfig[]>()
   for (const upstream of base.upstreams) {
-    if (upstream.type !== 'openai') continue
+    if (!isOfKind(upstream, 'server')) continue
     for (const { id } of listingOf(upstream, listings)?.adaptersOf(upstream.model) ?? []) {
       if (!isNew(id)) continue
       const others = serving.get(id)

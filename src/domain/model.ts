@@ -52,3 +52,41 @@ export function serverNameOf(upstream: string, models: ReadonlyMap<string, Model
     [...models.values()].some(({ servers }) => servers?.includes(given))
   return isGiven(upstream) ? upstream : isGiven(name) ? name : null
 }
+
+/**
+ * The types of upstreams. `kind`: a `server` answers lines and lists its models, a `batch-api` takes lines as batches of its
+ * own. `only`: it answers no other endpoint. Their keys are in config/schema.ts, their adapters in compose/upstreams.ts.
+ */
+const UPSTREAM_TYPES = {
+  sim: { kind: 'simulator', only: null },
+  openai: { kind: 'server', only: null },
+  'openai-batch': { kind: 'batch-api', only: null },
+  'anthropic-batch': { kind: 'batch-api', only: '/v1/messages' },
+} as const satisfies Record<string, { kind: string; only: EndpointPath | null }>
+
+type Types = typeof UPSTREAM_TYPES
+export type UpstreamType = keyof Types
+type Kind = Types[UpstreamType]['kind']
+
+/** The types of a kind. */
+export type TypeOf<K extends Kind> = {
+  [Type in UpstreamType]: Types[Type]['kind'] extends K ? Type : never
+}[UpstreamType]
+
+export function isOfKind<Upstream extends { type: UpstreamType }, K extends Kind>(
+  upstream: Upstream,
+  kind: K,
+): upstream is Extract<Upstream, { type: TypeOf<K> }> {
+  return UPSTREAM_TYPES[upstream.type].kind === kind
+}
+
+/** The only endpoint that one of these upstreams answers, and its type; undefined: they answer any. */
+export function onlyEndpoint(
+  upstreams: readonly { type: UpstreamType }[],
+): { path: EndpointPath; type: UpstreamType } | undefined {
+  for (const { type } of upstreams) {
+    const { only } = UPSTREAM_TYPES[type]
+    if (only !== null) return { path: only, type }
+  }
+  return undefined
+}

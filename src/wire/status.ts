@@ -90,7 +90,7 @@ export const ServiceStatus = object('ServiceStatus', {
         stores: Type.Array(
           Type.Object({
             name: Type.Enum(['database', 'blobs']),
-            kind: text('`sqlite`, `postgres`, `disk` or `s3`.'),
+            kind: text('As the configuration names it, such as `sqlite` or `s3`.'),
             ok: Type.Boolean(),
             latency_ms: NumberOrNull,
             error: TextOrNull,
