@@ -21,6 +21,7 @@ import {
   commaList,
   examples,
   metadataOf,
+  termsOf,
   withBatchTerms,
 } from '../terminal/option-values.ts'
 import { percent } from '../terminal/progress-view.ts'
@@ -63,8 +64,7 @@ export function addBatches(program: Command, shell: Shell): void {
       const order = newBatch(file_id, flags)
       return async (client, connection) => {
         const completion_window = await windowFor(client, flags.window)
-        const { notBefore: start_after } = flags
-        const terms = { window: completion_window, start_after, metadata: metadataOf(flags) }
+        const terms = { window: completion_window, ...termsOf(flags), metadata: metadataOf(flags) }
         await checkTerms(client, terms, connection.watch)
         const body = { ...order, completion_window }
         const { embedded, options } = connection
@@ -188,9 +188,7 @@ function newBatch(file_id: string, flags: CreateFlags): object {
     input_url: flags.inputUrl,
     output_url: flags.outputUrl,
     endpoint: flags.endpoint,
-    start_after: flags.notBefore,
-    dedupe: flags.dedupe,
-    reask: flags.reask,
+    ...termsOf(flags),
     metadata: Object.keys(metadata).length === 0 ? undefined : metadata,
     webhook: flags.webhook === undefined ? undefined : { url: flags.webhook },
   }

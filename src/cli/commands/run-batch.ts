@@ -10,7 +10,7 @@ import { OPEN_STATUSES } from '../../domain/batch.ts'
 import { sentence } from '../../domain/text.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
 import { formatOf, withoutEnding } from '../../tables/table.ts'
-import { BatchObject, ReaskShape } from '../../wire/batch.ts'
+import { BatchObject } from '../../wire/batch.ts'
 import { checkOrder } from '../client/check-order.ts'
 import { AnyObject, type ApiClient, ApiError, adviceFor, ResultLine } from '../client/client.ts'
 import type { Connection } from '../client/connect.ts'
@@ -19,6 +19,7 @@ import { asksOfFile, hashFile, uploadInput } from '../client/upload.ts'
 import { FileInvalid, progressOf, type Watch, watchBatch, watchFile } from '../client/watch-batch.ts'
 import { writeWhole } from '../output-file.ts'
 import { EXIT_NOT_SENT, Failure, hasCode } from '../terminal/failure.ts'
+import { type BatchTerms, ownTerms } from '../terminal/option-values.ts'
 import { batchLine, waitLine } from '../terminal/progress-view.ts'
 import { counted, humanBytes, humanTime } from '../terminal/terminal.ts'
 import { TableTerms } from './table-question.ts'
@@ -173,11 +174,11 @@ async function untilDone(
 export async function batchOf(
   input_file_id: string,
   input: string,
-  { window: completion_window, start_after, metadata, dedupe, reask }: RunTerms,
+  { window: completion_window, metadata, ...terms }: RunTerms,
 ): Promise<object> {
   const { endpoint } = await asksOfFile(input)
   const named = Object.keys(metadata).length === 0 ? undefined : metadata
-  return { input_file_id, endpoint, completion_window, start_after, metadata: named, dedupe, reask }
+  return { input_file_id, endpoint, completion_window, metadata: named, ...ownTerms(terms) }
 }
 
 /** Shows the progress of the download, then that of the batch again. */
@@ -209,10 +210,6 @@ const RunState = Type.Object({
   target: Type.String(),
   window: Type.String(),
   metadata: Type.Record(Type.String(), Type.String()),
-  dedupe: Type.Optional(Type.Union([Type.Literal(true), Type.Literal('force')])),
-  reask: Type.Optional(ReaskShape),
-  /** Unix seconds. */
-  start_after: Type.Optional(Type.Number()),
   input_sha256: Type.String(),
   nonce: Type.String(),
   file_id: Type.String(),
@@ -228,16 +225,13 @@ const RunState = Type.Object({
     }),
   ),
 })
-export type RunState = Static<typeof RunState>
+export type RunState = Static<typeof RunState> & BatchTerms
 
 /**
  * The terms that must be equal for an earlier run to be resumed; those of a table show in its requests. Its start is kept:
  * `+2h` is another time whenever it is said.
  */
-type RunTerms = Pick<
-  RunState,
-  'table' | 'target' | 'window' | 'metadata' | 'dedupe' | 'reask' | 'start_after'
->
+type RunTerms = BatchTerms & Pick<RunState, 'table' | 'target' | 'window' | 'metadata'>
 
 /** The file that a run writes its answers to. */
 export function outputOf(input: string, { output }: { output?: string }, table: boolean): string {
@@ -252,14 +246,12 @@ export function runStatePath(output: string): string {
 }
 
 export function newRunState(terms: RunTerms, input_sha256: string, file_id: string): RunState {
-  const { target, window, metadata, dedupe, reask, table, start_after } = terms
+  const { target, window, metadata, table } = terms
   const nonce = randomBytes(12).toString('hex')
   return {
     ...{ version: 1, target, window, metadata, input_sha256, nonce, file_id, batch_id: null },
-    ...(dedupe && { dedupe }),
-    ...(reask && { reask }),
+    ...ownTerms(terms),
     ...(table && { table }),
-    ...(start_after !== undefined && { start_after }),
   }
 }
 
@@ -267,18 +259,16 @@ export function sameTerms(state: RunState, terms: RunTerms): boolean {
   return (
     state.target === terms.target &&
     state.window === terms.window &&
-    state.dedupe === terms.dedupe &&
-    isDeepStrictEqual(state.reask, terms.reask) &&
+    isDeepStrictEqual({ ...ownTerms(state), start_after: 0 }, { ...ownTerms(terms), start_after: 0 }) &&
     metadataText(state.metadata) === metadataText(terms.metadata)
   )
 }
 
 /** Equal for every attempt to create the batch of this run, and different for every other run. */
 export function idempotencyKey(state: RunState): string {
-  const { input_sha256, window, metadata, file_id, nonce, dedupe, reask } = state
+  const { input_sha256, window, metadata, file_id, nonce } = state
   const parts = [input_sha256, window, metadataText(metadata), file_id, nonce]
-  if (dedupe !== undefined) parts.push(String(dedupe))
-  if (reask !== undefined) parts.push(JSON.stringify(reask))
+  parts.push(...Object.values(ownTerms(state)).map((term) => JSON.stringify(term)))
   return `run-${createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 48)}`
 }
 

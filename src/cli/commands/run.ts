@@ -25,6 +25,8 @@ import {
   type BatchFlags,
   examples,
   metadataOf,
+  ownTerms,
+  termsOf,
   withBatchTerms,
   withConfig,
   withJson,
@@ -281,7 +283,8 @@ async function finishedRun(output: string): Promise<TableRun> {
 
 /** A retry is billed as the run is. Without `retry_of`, its answers would not be found again. */
 function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
-  const { window = state.window, dedupe = state.dedupe, reask = state.reask } = flags
+  const { window = state.window } = flags
+  const { start_after: _, ...earlier } = ownTerms(state)
   const metadata = { ...state.metadata, ...metadataOf(flags), retry_of: batch_id }
   if (Object.keys(metadata).length > METADATA_PAIRS_MAX)
     throw new Failure(
@@ -289,7 +292,7 @@ function retryFlags({ state, batch_id }: TableRun, flags: RunFlags): RunFlags {
         `To ask again for its failed lines, in a batch that does not name it: offpeak retry ${batch_id}`,
       EXIT_NOT_SENT,
     )
-  return { ...flags, window, ...(dedupe && { dedupe }), ...(reask && { reask }), metadata }
+  return { ...flags, window, earlier, metadata }
 }
 
 /** No row can be asked about again. */
@@ -424,9 +427,7 @@ export function orderFor(
     state: runStatePath(output),
     target,
     window: flags.window,
-    start_after: flags.notBefore,
-    dedupe: flags.dedupe,
-    reask: flags.reask,
+    ...termsOf(flags),
     model: flags.model,
     ...job?.order,
     metadata: metadataOf(flags),

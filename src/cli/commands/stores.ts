@@ -167,14 +167,16 @@ async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: s
       `${option}: "${text}" is neither a configuration file that exists nor DATABASE+BLOBS, such as sqlite+disk`,
     )
   const [, database = '', blobs = ''] = match
+  // The name of a kind whose address the configuration has.
+  const isConfigured = /^[a-z]+$/.test(database) && database !== 'sqlite'
   const found = await shell.launch.loadConfig({
     config,
     data,
-    database: database === 'postgres' ? undefined : database,
+    database: isConfigured ? undefined : database,
     blobs: blobs === 's3' ? undefined : blobs,
   })
-  if (database === 'postgres' && found.database.kind !== 'postgres')
-    throw new Failure(`${option}: the configuration names no PostgreSQL database (database: postgres://…)`)
+  if (isConfigured && found.database.kind !== database)
+    throw new Failure(`${option}: the configuration names no such database (database: ${database}://…)`)
   if (blobs === 's3' && found.blobs.kind !== 's3')
     throw new Failure(`${option}: the configuration names no bucket (blobs: s3://…)`)
   return found

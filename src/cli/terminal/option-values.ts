@@ -7,31 +7,51 @@ import { durationMs, parseDay } from '../../domain/days.ts'
 
 export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
 
-/** The terms of a batch, whatever its input is. */
-export interface BatchFlags {
-  window?: string
+/** The fields of a batch that have an option of their own. */
+export interface BatchTerms {
   /** Unix seconds. */
-  notBefore?: number
-  metadata?: Record<string, string>
-  name?: string
-  entity?: string
-  dedupe?: DedupeFlag
+  start_after?: number
+  dedupe?: true | 'force'
   reask?: Reask
 }
 
+/** The option of each field, and the name by which its value comes. */
+const TERMS = {
+  start_after: ['notBefore', notBeforeOption],
+  dedupe: ['dedupe', dedupeOption],
+  reask: ['reask', reaskOption],
+} as const satisfies Record<keyof BatchTerms, readonly [flag: keyof BatchFlags, option: () => Option]>
+
+/** The terms of a batch, whatever its input is. */
+export interface BatchFlags extends Omit<BatchTerms, 'start_after'> {
+  window?: string
+  metadata?: Record<string, string>
+  name?: string
+  entity?: string
+  notBefore?: number
+  /** What holds where no option says otherwise. */
+  earlier?: BatchTerms
+}
+
+/** The fields that options give. */
+export function termsOf(flags: BatchFlags): BatchTerms {
+  const given = Object.entries(TERMS).map(([name, [flag]]) => ({ [name]: flags[flag] }))
+  return Object.assign({}, flags.earlier, ownTerms(Object.assign({}, ...given)))
+}
+
+/** The fields among others that are set. */
+export function ownTerms(among: BatchTerms): BatchTerms {
+  const set = Object.entries(among).filter(([name, value]) => name in TERMS && value !== undefined)
+  return Object.fromEntries(set)
+}
+
 export function withBatchTerms(command: Command): Command {
+  command.option('--window <duration>', WINDOW_HELP)
+  for (const [, option] of Object.values(TERMS)) command.addOption(option())
   return command
-    .option('--window <duration>', WINDOW_HELP)
-    .option(
-      '--not-before <time>',
-      'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h',
-      pointInTime,
-    )
     .option('--metadata <key=value>', 'a pair of metadata for the batch; may be repeated', pairsOf(String))
     .option('--name <text>', 'the name of the batch (default: that of the file); short for --metadata name=…')
     .option('--entity <type:id>', 'entity to attribute usage to; short for --metadata entity=…')
-    .addOption(dedupeOption())
-    .addOption(reaskOption())
 }
 
 export function metadataOf({ metadata, name, entity }: BatchFlags): Record<string, string> {
@@ -62,11 +82,14 @@ export function commaList(text: string): string[] {
   return items
 }
 
-export type DedupeFlag = true | 'force'
+function notBeforeOption(): Option {
+  const text = 'send nothing before, such as 2026-01-31T20:00Z, 20:00 or +2h'
+  return new Option('--not-before <time>', text).argParser(pointInTime)
+}
 
 function dedupeOption(): Option {
   const text = 'send identical requests once if their answer is repeatable; with force, whatever they are'
-  return new Option('--dedupe [force]', text).argParser((value): DedupeFlag => {
+  return new Option('--dedupe [force]', text).argParser((value): BatchTerms['dedupe'] => {
     if (value === 'force') return value
     throw new InvalidArgumentError('Expected force or nothing; put other arguments before --dedupe.')
   })
