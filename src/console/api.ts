@@ -122,11 +122,7 @@ function failureOf(status: number, text: string, requestId: string | null): ApiF
     status,
     error?.code ?? `http_${status}`,
     error?.message ?? t('error.status', { status }),
-    {
-      param: error?.param,
-      requestId: requestId ?? undefined,
-      body: error,
-    },
+    { param: error?.param, requestId: requestId ?? undefined, body: error },
   )
 }
 

@@ -8,7 +8,7 @@ import { now } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { clockTime } from './format.ts'
 import { t } from './i18n.ts'
-import { justEnded } from './live.ts'
+import { follow, justEnded, staleSince } from './live.ts'
 import { applyPreferences } from './pages/settings.tsx'
 import { isOpen, matchPage, shownPages } from './pages.ts'
 import { Icon, TextButton } from './parts/button.tsx'
@@ -17,9 +17,10 @@ import { Empty } from './parts/notice.tsx'
 import { Page } from './parts/page.tsx'
 import { statusText } from './parts/status.tsx'
 import { showHiddenCharacters } from './parts/text.tsx'
+import { useHealth } from './problems.ts'
 import { href, useAddress, watchAddress } from './router.ts'
 import { Search } from './search.tsx'
-import { link, readSession, signOut, useSession } from './session.ts'
+import { link, may, readSession, signOut, useSession } from './session.ts'
 import { LinkSignIn, SignIn } from './sign-in.tsx'
 
 function App(): VNode {
@@ -37,6 +38,7 @@ function App(): VNode {
       <div class="content">
         <ConnectionBar />
         <Ends />
+        <Watch key={session.api_key_id} />
         <CurrentPage key={session.api_key_id} />
         <OpenDialog />
       </div>
@@ -53,6 +55,13 @@ function ConnectionBar(): VNode | null {
       {t('error.lost', { at: clockTime(lost / 1000, now()) })}
     </div>
   )
+}
+
+/** Follows what changes, and how the service does, as long as somebody is signed in. */
+function Watch(): null {
+  useEffect(() => (may('batches:read') ? follow() : undefined), [])
+  useHealth()
+  return null
 }
 
 /** Says aloud that a batch has ended. */
@@ -109,9 +118,18 @@ function Sidebar({ session }: { session: ConsoleSession }): VNode {
         <div class="account-name">{session.project.name}</div>
         {session.person === undefined ? null : <div class="account-plan">{session.person}</div>}
         <div class="account-plan">{session.project.plan}</div>
+        <Age />
         <TextButton label={t('signOut')} onClick={() => void signOut()} />
       </div>
     </aside>
+  )
+}
+
+/** How old what is shown may be, where changes are not pushed. */
+function Age(): VNode | null {
+  const since = useCell(staleSince)
+  return since === null ? null : (
+    <div class="account-plan">{t('live.asked', { at: clockTime(since / 1000, now()) })}</div>
   )
 }
 

@@ -136,16 +136,16 @@ export function duration(ms: number): string {
   return parts.join(' ')
 }
 
-/** The duration between two times in whole seconds; within one second, less than a second. */
+/** The duration between two times in seconds; below one second, less than a second. */
 export function between(from: number, to: number): string {
-  return to <= from ? `<${duration(1000)}` : duration((to - from) * 1000)
+  return to < from + 1 ? `<${duration(1000)}` : duration((to - from) * 1000)
 }
 
-/** `3 min. ago`, `in 2 hr.` */
+/** `3 min. ago`, `in 87 min.`, `in 2 hr.`: in the largest unit of which it is two, rounded. */
 export function relative(unixSeconds: number, nowMs: number): string {
   const seconds = unixSeconds - nowMs / 1000
-  const [name, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1]
-  return relativeFormat({ numeric: 'auto', style: 'short' }).format(Math.trunc(seconds / size), name)
+  const [name, size] = UNITS.find(([, size]) => Math.abs(seconds) >= size * 1.95) ?? ['second', 1]
+  return relativeFormat({ numeric: 'auto', style: 'short' }).format(Math.round(seconds / size), name)
 }
 
 /** In the reader's zone; the year only where it is another one. */

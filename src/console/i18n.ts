@@ -1,14 +1,14 @@
-// Messages in the reader's language. English is part of the first page; another language is loaded on request, and a
-// message that it lacks is shown in English.
+// Messages in the reader's language. What the service says in English is loaded in another language on request.
 import { fill, WAITING_TEXTS, type WaitingTextKey } from '../domain/waiting-text.ts'
-import { messages as english, type MessageKey } from './messages/en.ts'
+import { type MessageKey, messages } from './messages/texts.ts'
 
-export type { MessageKey } from './messages/en.ts'
+export type { MessageKey } from './messages/texts.ts'
 
 export const LANGUAGES = { en: 'English', de: 'Deutsch' } as const
 export type Language = keyof typeof LANGUAGES
 
-let messages: Readonly<Partial<Record<string, string>>> = english
+/** Of the texts of each message. */
+let index: 0 | 1 = 0
 let waiting: Readonly<Record<WaitingTextKey, string>> = WAITING_TEXTS
 /** Where the service's own words are to be read in another language. */
 let advice: Readonly<Partial<Record<string, string>>> = {}
@@ -47,7 +47,7 @@ export async function useLanguage(language: Language, region: string): Promise<v
   locale = region
   // While the service is gone, English is what there is.
   const german = language === 'de' ? await import('./messages/de.ts').catch(() => null) : null
-  messages = german?.messages ?? english
+  index = german ? 1 : 0
   waiting = german?.waiting ?? WAITING_TEXTS
   advice = german?.advice ?? {}
 }
@@ -56,5 +56,5 @@ type Values = Readonly<Record<string, string | number>>
 
 /** A text with its values: see `fill`. */
 export function t(key: MessageKey, values: Values = {}): string {
-  return fill(messages[key] ?? english[key], values, locale)
+  return fill(messages[key][index], values, locale)
 }

@@ -1,17 +1,19 @@
-// Follows batches as they change: by one stream of events per tab, open while a page uses it, or by polling unfinished
-// batches every few seconds where streams do not work.
+// Follows what changes: by one stream of events per tab, or by polling every few seconds where streams do not work. It has
+// the batches themselves and names what else is worth reading again; resources that are about it are then read.
 import { useEffect, useRef } from 'preact/hooks'
 import { isTerminal } from '../domain/batch.ts'
 import type { BatchObject } from '../wire/batch.ts'
 import type { LiveUpdate } from '../wire/status.ts'
 import { get, serviceUrl } from './api.ts'
-import { every, later } from './browser-clock.ts'
+import { every, later, now } from './browser-clock.ts'
 import { Cell, useCell } from './cell.ts'
 
 const PATH = '/v1/live'
-const POLL_MS = 3_000
-/** A page that is left and one that is opened right after it share the stream. */
-const LINGER_MS = 2_000
+const POLL_MS = 5_000
+/** What changes all the time is read again so often. */
+const SETTLE_MS = 4_000
+/** Changes that no call and no worker makes, such as a new day, are seen so late. */
+const ALL_MS = 120_000
 
 type LiveState = 'connecting' | 'live' | 'polling'
 
@@ -23,24 +25,62 @@ const unfinished = new Cell<ReadonlySet<string> | null>(null)
 /** The last batch that ended while a page showed it. */
 export const justEnded = new Cell<BatchObject | null>(null)
 
-let watchers = 0
-let end: (() => void) | null = null
-let cancelEnd: () => void = () => {}
+/** How often each name has changed, and all of them. */
+const turns = new Cell<ReadonlyMap<string, number>>(new Map())
+const ALL = '*'
+const versions = new Map<string, string>()
+const changed = new Set<string>()
+let cancelTurn: (() => void) | null = null
 
-function take({ batches: changed }: LiveUpdate): void {
-  if (changed.length > 0)
-    batches.set(new Map([...batches.value, ...changed.map((batch) => [batch.id, batch] as const)]))
+/** Unix ms of the last answer, while changes are asked for; null while they are pushed. */
+export const staleSince = new Cell<number | null>(null)
+
+function markChanged(names: Iterable<string>): void {
+  for (const name of names) changed.add(name)
+  if (changed.size > 0 && cancelTurn === null) cancelTurn = later(0, turn)
+}
+
+/** At once, and then not again before some seconds. */
+function turn(): void {
+  if (changed.size > 0)
+    turns.set(new Map([...turns.value, ...[...changed].map((name) => [name, countOf(name) + 1] as const)]))
+  const again = changed.size > 0
+  changed.clear()
+  cancelTurn = again ? later(SETTLE_MS, turn) : null
+}
+
+const countOf = (name: string): number => turns.value.get(name) ?? 0
+
+/** Grows when something of these names has changed. */
+export function useTurn(names: readonly string[]): number {
+  useCell(turns)
+  return names.length === 0 ? 0 : [...names, ALL].reduce((sum, name) => sum + countOf(name), 0)
+}
+
+function take(update: LiveUpdate): void {
+  const pushed = new Map(update.batches.map((batch) => [batch.id, batch]))
+  if (pushed.size > 0) batches.set(new Map([...batches.value, ...pushed]))
+  const told = Object.entries(update.versions).filter(([name, version]) => versions.get(name) !== version)
+  const isFirst = versions.size === 0
+  for (const [name, version] of told) versions.set(name, version)
+  if (!isFirst) markChanged([...told.map(([name]) => name), ...(pushed.size > 0 ? ['usage', 'status'] : [])])
 }
 
 function takeSnapshot(update: LiveUpdate): void {
+  const [open, ends] = [[...batches.value.values()].filter((batch) => !ended(batch)), unfinished.value]
   // What it lacks has ended meanwhile, or is older than all of it.
-  batches.set(new Map([...batches.value].filter(([, batch]) => ended(batch))))
-  take(update)
+  if (ends === null || JSON.stringify(open) !== JSON.stringify(update.batches)) {
+    batches.set(new Map([...batches.value].filter(([, batch]) => ended(batch))))
+    take(update)
+  } else take({ ...update, batches: [] })
   unfinished.set(new Set(update.batches.map(({ id }) => id)))
+  staleSince.set(state.value === 'live' ? null : now())
 }
 
-function open(): () => void {
+/** Follows changes until the function that is returned is called. */
+export function follow(): () => void {
   const source = new EventSource(serviceUrl(PATH))
+  const endAll = every(ALL_MS, () => markChanged([ALL]))
   const poll = (): void => void get<LiveUpdate>(PATH).then(takeSnapshot, () => {})
   // A proxy may hold a stream back without an error: polling goes on until the first event.
   let endPolling: (() => void) | null = every(POLL_MS, poll)
@@ -65,31 +105,18 @@ function open(): () => void {
   return () => {
     source.close()
     endPolling?.()
+    endAll()
     state.set('connecting')
     unfinished.set(null)
   }
 }
 
-/** Keeps the stream open while the component is shown. */
 export function useLive(): {
   batches: ReadonlyMap<string, BatchObject>
   state: LiveState
   /** The unfinished ones; null until they are known. */
   open: readonly BatchObject[] | null
 } {
-  useEffect(() => {
-    cancelEnd()
-    watchers++
-    end ??= open()
-    return () => {
-      watchers--
-      if (watchers > 0) return
-      cancelEnd = later(LINGER_MS, () => {
-        end?.()
-        end = null
-      })
-    }
-  }, [])
   const known = useCell(batches)
   const hasSnapshot = useCell(unfinished) !== null
   const rest = hasSnapshot ? [...known.values()].filter((batch) => !ended(batch)) : null

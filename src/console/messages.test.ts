@@ -4,16 +4,14 @@ import { ERRORS } from '../domain/errors.ts'
 import { WAITING_CODES } from '../domain/progress.ts'
 import { fill, WAITING_TEXTS } from '../domain/waiting-text.ts'
 import { languageOf } from './i18n.ts'
-import { advice, messages as german, waiting } from './messages/de.ts'
-import { messages as english } from './messages/en.ts'
+import { advice, waiting } from './messages/de.ts'
+import { messages } from './messages/texts.ts'
 
 const placeholders = (text: string): string[] =>
   [...text.matchAll(/\{(\w+)/g)].map(([, name = '']) => name).sort()
 
 test('every text is there in every language, with the same values in it', () => {
-  assert.deepEqual(Object.keys(german).sort(), Object.keys(english).sort())
-  for (const [key, text] of Object.entries(english)) {
-    const translated = german[key as keyof typeof german]
+  for (const [key, [text, translated]] of Object.entries(messages)) {
     assert.notEqual(translated.trim(), '', key)
     assert.deepEqual([...new Set(placeholders(translated))], [...new Set(placeholders(text))], key)
   }
@@ -25,7 +23,7 @@ test('why a batch waits, and what to do about a failed line, is there in every l
     const translated = waiting[key as keyof typeof waiting]
     assert.deepEqual([...new Set(placeholders(translated))], [...new Set(placeholders(text))], key)
   }
-  for (const code of WAITING_CODES) assert.ok(Object.hasOwn(english, `waiting.${code}`), code)
+  for (const code of WAITING_CODES) assert.ok(Object.hasOwn(messages, `waiting.${code}`), code)
   const ofLines = Object.entries(ERRORS).filter(([, { places }]) => places.includes('line'))
   assert.deepEqual(Object.keys(advice).sort(), ofLines.map(([code]) => code).sort())
 })

@@ -2,10 +2,10 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { List } from '../wire/shape.ts'
 import { type ApiFailure, connectionLost, get, getAll, pathWith, type Query } from './api.ts'
-import { every } from './browser-clock.ts'
+import { every, later } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { ListPages, type ListSource } from './list-pages.ts'
-import { useSettled } from './parts/filters.tsx'
+import { useTurn } from './live.ts'
 import { currentAddress } from './router.ts'
 import { useSession } from './session.ts'
 
@@ -24,13 +24,14 @@ export interface Resource<T> {
 /** After how long a resource is read again, by what was read last; null: it is not. */
 type PollMs<T> = (data: T | null) => number | null
 
-/** `dependencies` identify the resource; when they change, the last answer is dropped. */
+/** `dependencies` identify the resource; when they change, the last answer is dropped. It is read again when what it is `about` has changed. */
 export function useResource<T>(
   read: (signal: AbortSignal) => Promise<T>,
   dependencies: readonly unknown[],
-  pollMs: PollMs<T> = () => null,
+  { about = [], pollMs = () => null }: { about?: readonly string[]; pollMs?: PollMs<T> } = {},
 ): Resource<T> {
   const name = JSON.stringify(dependencies)
+  const changes = useTurn(about)
   const [state, setState] = useState<{
     name: string
     data: T | null
@@ -57,7 +58,7 @@ export function useResource<T>(
         setState((last) => ({ name, data: last.name === name ? last.data : null, failure, loading: false })),
     )
     return () => abort.abort()
-  }, [name, turn])
+  }, [name, turn, changes])
   const reload = useCallback(() => setTurn((last) => last + 1), [])
   useReconnection(reload)
   const current = state.name === name ? state : { data: null, failure: null, loading: true }
@@ -81,8 +82,15 @@ export function useGet<T>(path: string | null, query: Query = {}, pollMs?: PollM
   return useResource<T>(
     (signal) => (path === null ? new Promise(() => {}) : get<T>(path, query, { signal })),
     [path, query],
-    pollMs,
+    { about: namesOf(path), pollMs },
   )
+}
+
+/** What the answer at a path is about, as live updates name it: the resource, and what it is made of. */
+function namesOf(path: string | null): string[] {
+  const { 1: name = '' } = /^\/v1\/(\w+)/.exec(path ?? '') ?? []
+  const also = { status: ['servers'], files: ['batches'] }[name] ?? []
+  return [path?.endsWith('/deliveries') ? 'deliveries' : name, ...also]
 }
 
 /** A whole list of the service, which is short; none is read while the path is null. */
@@ -90,13 +98,14 @@ export function useAll<T>(path: string | null): Resource<T[]> {
   return useResource(
     (signal) => (path === null ? new Promise(() => {}) : getAll<T>(path, { signal })),
     [path],
+    { about: namesOf(path) },
   )
 }
 
 const kept = new Map<string, ListPages<unknown>>()
 
 /** The list as it was left, if the reader comes back to it. */
-export function useListPages<T>(source: ListSource<T>): ListPages<T> {
+export function useListPages<T>(source: ListSource<T>, about: readonly string[] = []): ListPages<T> {
   const [, redraw] = useState({})
   const name = `${useSession()?.api_key_id} ${source.name}`
   const isFirst = useRef(true)
@@ -115,21 +124,42 @@ export function useListPages<T>(source: ListSource<T>): ListPages<T> {
     pages.start(() => redraw({}))
     return () => pages.end()
   }, [pages])
+  const changes = useTurn(about)
+  const seen = useRef(changes)
+  useEffect(() => {
+    if (seen.current !== changes) pages.refresh()
+    seen.current = changes
+  }, [changes])
   useReconnection(() => pages.refresh())
   return pages
+}
+
+/** So long after a key was pressed, the text is searched for. */
+const TYPING_MS = 200
+
+/** The value after a pause in typing. */
+export function useSettled<T>(value: T): T {
+  const name = JSON.stringify(value)
+  const [settled, settle] = useState(value)
+  useEffect(
+    () => (name === JSON.stringify(settled) ? undefined : later(TYPING_MS, () => settle(value))),
+    [name],
+  )
+  return settled
 }
 
 /** A list of the service, as its query has been since a moment ago. */
 export function usePages<T>(path: string, typed: Query): ListPages<T> {
   const query = useSettled(typed)
-  return useListPages<T>({
+  const source: ListSource<T> = {
     name: pathWith(path, query),
     read: async (cursor, signal) => {
       const page = { ...query, limit: PAGE, starting_after: cursor }
       const { data, next_cursor } = await get<List<T>>(path, page, { signal })
       return { rows: data, next: next_cursor }
     },
-  })
+  }
+  return useListPages(source, namesOf(path))
 }
 
 interface Action {

@@ -1,19 +1,24 @@
-// The search (Ctrl-K or `/`) finds pages, batches, files, lines, entities and request IDs by a few characters.
-import type { VNode } from 'preact'
+// The search (Ctrl-K or `/`) finds pages, batches, files, lines, entities, keys, errors and request IDs by a few characters.
+import type { ComponentChildren, VNode } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { BatchObject } from '../wire/batch.ts'
-import type { FoundLine } from '../wire/batch-line.ts'
+import type { BatchErrors, FoundLine } from '../wire/batch-line.ts'
 import type { FileObject } from '../wire/file.ts'
+import type { ApiKeyObject } from '../wire/project.ts'
+import type { List } from '../wire/shape.ts'
 import type { UsageObject } from '../wire/usage.ts'
-import { get, getPage, pathWith, type Query } from './api.ts'
+import { type ApiFailure, get, getAll, getPage, pathWith, type Query } from './api.ts'
 import { later } from './browser-clock.ts'
 import { type MessageKey, t } from './i18n.ts'
+import { keptList } from './kept.ts'
 import { shownPages } from './pages.ts'
 import { Icon } from './parts/button.tsx'
 import { closeDialog, Dialog, openDialog } from './parts/dialog.tsx'
 import { TextField } from './parts/field.tsx'
+import { type SavedView, VIEWS } from './parts/filters.tsx'
 import { FailureNotice, Loading } from './parts/notice.tsx'
-import { useResource } from './resource.ts'
+import { RECENT, type Recent, Time } from './parts/page.tsx'
+import { BatchStatus, LineBadge } from './parts/status.tsx'
 import { href } from './router.ts'
 import { may } from './session.ts'
 
@@ -24,7 +29,9 @@ interface Found {
   kind: MessageKey
   to: string
   text: string
-  note?: string
+  note?: ComponentChildren
+  /** Unix seconds: when it was made. */
+  at?: number
 }
 
 export function Search(): VNode {
@@ -53,7 +60,7 @@ function SearchDialog(): VNode {
   const [typed, type] = useState('')
   const [text, setText] = useState('')
   useEffect(() => later(TYPING_MS, () => setText(typed.trim())), [typed])
-  const found = useResource((signal) => find(text, signal), [text])
+  const { rows, isWhole, failure } = useFound(text)
   const list = useRef<HTMLDivElement>(null)
   useEffect(() => {
     /** By the arrows, from the field to the last link and back. */
@@ -68,15 +75,14 @@ function SearchDialog(): VNode {
     document.addEventListener('keydown', move)
     return () => document.removeEventListener('keydown', move)
   }, [])
-  const isCurrent = text === typed.trim() && found.data !== null
+  const isCurrent = text === typed.trim()
   // Enter that comes before what is looked for.
   const [entered, enter] = useState(false)
   useEffect(() => {
-    if (!entered || !isCurrent) return
+    if (!entered || !isCurrent || (rows.length === 0 && !isWhole)) return
     list.current?.querySelector('a')?.click()
     enter(false)
-  }, [entered, isCurrent])
-  const rows = isCurrent ? (found.data ?? []) : []
+  }, [entered, isCurrent, rows.length, isWhole])
   return (
     <Dialog title={t('search')} onClose={closeDialog} onSubmit={() => enter(true)}>
       <div ref={list} class="stack tight">
@@ -88,40 +94,143 @@ function SearchDialog(): VNode {
           placeholder={t('search.hint')}
           autoFocus
         />
-        <FailureNotice failure={found.failure} />
-        {!isCurrent && !found.failure ? <Loading rows={2} /> : null}
-        {rows.map(({ kind, to, text, note }) => (
-          <a class="menu-item search-found" href={href(to)} key={to}>
+        <FailureNotice failure={failure} />
+        {(isCurrent ? rows : []).map(({ kind, to, text, note, at }) => (
+          <a class="menu-item search-found" href={href(to)} key={kind + to}>
             <span class="muted small">{t(kind)}</span>
-            <span class="clip">{text}</span>
-            {note ? <span class="muted small clip push">{note}</span> : null}
+            <span class="clip" title={text}>
+              {text}
+            </span>
+            {note ? <span class="muted small clip">{note}</span> : null}
+            {at ? (
+              <span class="muted small">
+                <Time at={at} short />
+              </span>
+            ) : null}
           </a>
         ))}
-        {isCurrent && rows.length === 0 ? <p class="muted">{t('nothingFound')}</p> : null}
+        {!isCurrent || !isWhole ? <Loading rows={1} /> : null}
+        {isCurrent && isWhole && rows.length === 0 ? <p class="muted">{t('nothingFound')}</p> : null}
       </div>
     </Dialog>
   )
 }
 
-async function find(text: string, signal: AbortSignal): Promise<Found[]> {
-  const words = text.toLowerCase()
-  const pages = shownPages()
+/** What each source has found so far, in the order of the sources. */
+function useFound(text: string): { rows: readonly Found[]; isWhole: boolean; failure: ApiFailure | null } {
+  const [state, setState] = useState<{ text: string; parts: (readonly Found[] | null)[] }>({
+    text,
+    parts: [],
+  })
+  const [failure, setFailure] = useState<ApiFailure | null>(null)
+  useEffect(() => {
+    const abort = new AbortController()
+    const sources = sourcesOf(text)
+    setState({ text, parts: sources.map(() => null) })
+    setFailure(null)
+    for (const [i, source] of sources.entries()) {
+      const take = (found: readonly Found[]): void => {
+        if (!abort.signal.aborted) setState((last) => ({ ...last, parts: last.parts.with(i, found) }))
+      }
+      Promise.resolve(source(text, abort.signal)).then(take, (error: ApiFailure) => {
+        if (!abort.signal.aborted) setFailure(error)
+        take([])
+      })
+    }
+    return () => abort.abort()
+  }, [text])
+  const isCurrent = state.text === text && state.parts.length > 0
+  const rows = isCurrent ? state.parts.flatMap((found) => found ?? []) : []
+  return { rows, isWhole: isCurrent && !state.parts.includes(null), failure }
+}
+
+type Source = (text: string, signal: AbortSignal) => readonly Found[] | Promise<readonly Found[]>
+
+/** What is at hand comes first; nothing waits for another one. */
+function sourcesOf(text: string): Source[] {
+  if (text === '') return [findRecent, findPages]
+  if (/^req_\w{26,}$/.test(text)) return [() => [{ kind: 'audit.record', to: `/audit/${text}`, text }]]
+  const mayBatches = may('batches:read')
+  return [
+    findPages,
+    findRecent,
+    ...(mayBatches ? [findBatches, findLines] : []),
+    ...(may('files:read') ? [findFiles] : []),
+    ...(may('usage:read') || may('limits:read') ? [findEntities] : []),
+    ...(may('keys:read') ? [findKeys] : []),
+    ...(mayBatches && text.length >= ERROR_CHARACTERS_MIN ? [findErrors] : []),
+  ]
+}
+
+const has = (text: string, part: string): boolean => text.toLowerCase().includes(part.toLowerCase())
+
+const findPages: Source = (text) =>
+  shownPages()
     .map(({ path, title }): Found => ({ kind: 'search.page', to: path, text: t(title) }))
-    .filter((page) => page.text.toLowerCase().includes(words))
-  if (text === '') return pages
-  if (/^req_\w{26,}$/.test(text)) return [{ kind: 'audit.record', to: `/audit/${text}`, text }]
-  const some = await Promise.all([
-    may('batches:read') ? findBatches(text, signal) : [],
-    may('batches:read') ? findLines(text, signal) : [],
-    may('files:read') ? findFiles(text, signal) : [],
-    may('usage:read') || may('limits:read') ? findEntities(text, signal) : [],
-  ])
-  return [...pages, ...some.flat()]
+    .filter((page) => has(page.text, text))
+
+/** Saved views, and pages that were opened of late. */
+const findRecent: Source = (text) => {
+  const views = keptList<SavedView>(VIEWS).map(({ name, path, query }): Found => {
+    return { kind: 'search.view', to: path + query, text: name }
+  })
+  const recent = keptList<Recent>(RECENT).map((page): Found => ({ kind: 'search.recent', ...page }))
+  return [...recent, ...views].filter((found) => has(found.text, text))
+}
+
+const findKeys: Source = async (text, signal) =>
+  (await getAll<ApiKeyObject>('/v1/keys', { signal }))
+    .filter(({ name, id }) => has(`${name} ${id}`, text))
+    .slice(0, SHOWN)
+    .map(({ name, id, created }) => {
+      return {
+        kind: 'audit.key',
+        to: pathWith('/audit', { api_key_id: id }),
+        text: name ?? id,
+        note: id,
+        at: created,
+      }
+    })
+
+const ERROR_CHARACTERS_MIN = 4
+/** Newest batches with errors that are looked at. */
+const ERRORS_MAX = 6
+
+const findErrors: Source = async (text, signal) => {
+  const { data } = await get<List<BatchObject>>('/v1/batches', { limit: 50 }, { signal })
+  const failed = data.filter(({ request_counts }) => request_counts.failed > 0).slice(0, ERRORS_MAX)
+  const found = await Promise.all(
+    failed.map(async ({ id, name, created }) => {
+      const { groups } = await get<BatchErrors>(`/v1/batches/${id}/errors`, {}, { signal })
+      return groups
+        .filter(({ code, message }) => has(`${code} ${message}`, text))
+        .map(({ code, message, pattern }): Found => {
+          const to = pathWith(`/batches/${id}`, { status: 'failed', code, message: pattern })
+          return {
+            kind: 'search.error',
+            to: `${to}#lines`,
+            text: `${code}: ${message}`,
+            note: name,
+            at: created,
+          }
+        })
+    }),
+  )
+  return found.flat().slice(0, SHOWN)
 }
 
 async function findBatches(search: string, signal: AbortSignal): Promise<Found[]> {
   const { data } = await getPage<BatchObject>('/v1/batches', { search, limit: SHOWN }, { signal })
-  return data.map(({ id, name }) => ({ kind: 'batch', to: `/batches/${id}`, text: name, note: id }))
+  return data.map((batch) => {
+    const { id, name, created } = batch
+    return {
+      kind: 'batch',
+      to: `/batches/${id}`,
+      text: name,
+      note: [<BatchStatus batch={batch} />, ' ', id],
+      at: created,
+    }
+  })
 }
 
 /** Those of exactly this custom_id, which an index finds; else those that contain it. */
@@ -130,8 +239,11 @@ async function findLines(text: string, signal: AbortSignal): Promise<Found[]> {
     (await getPage<FoundLine>('/v1/lines', { ...query, limit: SHOWN }, { signal })).data
   const exact = await read({ custom_id: text })
   const lines = exact.length > 0 ? exact : await read({ search: text })
-  return lines.map(({ batch_id, line, custom_id }) => {
-    return { kind: 'audit.line', to: `/batches/${batch_id}/lines/${line}`, text: custom_id, note: batch_id }
+  return lines.map((found) => {
+    const { batch_id, line, custom_id, finished_at } = found
+    const at = finished_at ?? undefined
+    const note = [<LineBadge line={found} />, ' ', batch_id]
+    return { kind: 'audit.line', to: `/batches/${batch_id}/lines/${line}`, text: custom_id, note, at }
   })
 }
 
@@ -141,8 +253,8 @@ async function findFiles(search: string, signal: AbortSignal): Promise<Found[]> 
     { search, limit: SHOWN, purpose: 'batch' },
     { signal },
   )
-  return data.map(({ id, filename }) => {
-    return { kind: 'new.file', to: pathWith('/files', { q: id }), text: filename, note: id }
+  return data.map(({ id, filename, created }) => {
+    return { kind: 'new.file', to: pathWith('/files', { q: id }), text: filename, note: id, at: created }
   })
 }
 

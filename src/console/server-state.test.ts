@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { serverState } from './server-state.ts'
+import { heldBackBy, type Server, serverState } from './server-state.ts'
 
 test('a server is healthy only while it answers', () => {
   const idle = { circuit: 'closed', hours: null, latency_ms: null, errors_per_s: 0 } as const
@@ -13,4 +13,20 @@ test('a server is healthy only while it answers', () => {
   assert.equal(serverState({ ...idle, circuit: 'open', errors_per_s: 0.1 }, false), 'down')
   assert.equal(serverState({ ...idle, hours: { places: 0, until: null } }, false), 'outsideHours')
   assert.equal(serverState({ ...idle, circuit: 'open' }, true), 'starting')
+})
+
+test('a server that asks to wait is not ill, and what keeps it from more is said', () => {
+  const idle = { circuit: 'closed', hours: null, latency_ms: 20, errors_per_s: 0.5, reachable: true } as const
+  assert.equal(serverState({ ...idle, last_error: '429: slow down' }, false), 'throttled')
+  assert.equal(serverState({ ...idle, last_error: '500: crash' }, false), 'recovering')
+  const server: Server = {
+    ...{ model: 'm', upstream: 'a', ...idle, errors_per_s: 0, lines_per_s: 1, last_error: null },
+    ...{ in_flight: 4, concurrency: 8, concurrency_max: 8, state: 'healthy' },
+  }
+  assert.equal(heldBackBy(server, [server]), null)
+  assert.equal(heldBackBy({ ...server, in_flight: 8 }, [server]), 'configured')
+  const full = { ...server, concurrency: 4 }
+  assert.equal(heldBackBy(full, [full]), 'found')
+  assert.equal(heldBackBy({ ...full, latency_ms: 50 }, [full]), 'slow')
+  assert.equal(heldBackBy({ ...full, state: 'down' }, [full]), 'down')
 })

@@ -26,6 +26,11 @@ export function may(scope: Scope): boolean {
   return session.value?.scopes.includes(scope) ?? false
 }
 
+/** The key that is signed in; empty where none is. */
+export function signedInKey(): string {
+  return session.value?.api_key_id ?? ''
+}
+
 /** Reads the session. A one-time link in the address does not sign in by itself, because links can be forged. */
 export async function readSession(): Promise<void> {
   whenSignedOut(() => {

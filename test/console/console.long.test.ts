@@ -5,7 +5,7 @@ import { mkdtemp, readFile, rm, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import type { Browser, Locator } from 'playwright-core'
+import type { Browser, Locator, Page } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
 import { dayOf, startOfHour } from '../../src/domain/days.ts'
@@ -60,6 +60,11 @@ const PAGES = [
   '/servers',
   '/settings',
 ]
+
+/** By the key that the focus leaves one press away. */
+async function confirmRetry(page: Page): Promise<void> {
+  await page.getByRole('dialog').getByRole('button', { name: 'Retry', exact: true }).press('Enter')
+}
 
 describe('the console in a browser', { skip: withoutBrowser }, () => {
   let browser: Browser
@@ -240,7 +245,6 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
     await other.goto(`${service.url}/console/limits`)
     await other.getByText('Your session has ended').waitFor()
-    await visitor.page.getByRole('link', { name: 'Limits' }).click()
     await visitor.page.getByLabel('API key').waitFor()
     await visitor.page.getByText('Your session has ended').waitFor()
   })
@@ -270,6 +274,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     assert.equal(await page.locator('tbody [role=row]').count(), 10)
     upstream.reply = echo
     await page.getByRole('button', { name: 'Retry failed' }).click()
+    await page.getByRole('dialog').getByText('10 lines are sent again').waitFor()
+    await confirmRetry(page)
     await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
     const retried = await service.ended(page.url().split('/').at(-1) ?? '')
     upstream.reply = answer
@@ -289,6 +295,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
     const shown = await page.locator('tbody [role=row]').count()
     await page.getByRole('search').getByRole('button', { name: 'Retry these' }).click()
+    await confirmRetry(page)
     await page.waitForURL((url) => url.pathname.includes('/batches/') && !url.pathname.includes(batch.id))
     const retried = await service.ended(page.url().split('/').at(-1) ?? '')
     assert.equal(shown, 3)
@@ -440,6 +447,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       await click(row('Run 1').getByRole('link', { name: '1', exact: true }))
       await page.getByText('the prompt is not allowed').first().waitFor()
       await click(button('Retry failed'))
+      await confirmRetry(page)
       await page.waitForURL((url) => !url.pathname.endsWith(first.id) && url.pathname.includes('/batches/b'))
     })
     const dearest = await clicks(async (click) => {
@@ -710,6 +718,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await visitor.open(`/console/batches/${id}/lines/4`)
     upstream.reply = echo
     await page.getByRole('button', { name: 'Retry this line' }).click()
+    await confirmRetry(page)
     await page.waitForURL((url) => !url.pathname.includes(id))
     const retried = await service.ended(page.url().split('/').at(-1) ?? '')
     upstream.reply = answer

@@ -1,11 +1,13 @@
 // The audit page looks up a request ID, and lists the latest calls.
 import type { VNode } from 'preact'
 import { useMemo, useState } from 'preact/hooks'
+import type { BatchObject } from '../../wire/batch.ts'
 import type { ApiKeyObject } from '../../wire/project.ts'
 import type { HttpRequestRecord, LineRecord } from '../../wire/request-record.ts'
-import { fetchApi } from '../api.ts'
+import type { List } from '../../wire/shape.ts'
+import { fetchApi, pathWith } from '../api.ts'
 import { duration, shortId } from '../format.ts'
-import { t } from '../i18n.ts'
+import { type MessageKey, t } from '../i18n.ts'
 import { parseExact, print } from '../json.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { optionsOf, TextField } from '../parts/field.tsx'
@@ -16,7 +18,7 @@ import { Facts, Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
 import { CodeBlock } from '../parts/text.tsx'
-import { useAll, usePages, useResource } from '../resource.ts'
+import { useAll, useGet, usePages, useResource } from '../resource.ts'
 import { href, navigate, type PageParams, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
@@ -36,9 +38,12 @@ export function Audit(): VNode {
   }
   const keys = useAll<ApiKeyObject>(may('keys:read') ? '/v1/keys' : null)
   const known = (keys.data ?? []).map(({ id, name }) => [id, name ?? shortId(id)] as const)
+  const names = new Map<string, string>(known)
+  const batches = useGet<List<BatchObject>>(may('batches:read') ? '/v1/batches' : null, { limit: 100 })
+  for (const { id, name } of batches.data?.data ?? []) names.set(id, name)
   const isKnown = known.some(([id]) => id === filter.api_key_id)
   const pages = usePages<HttpRequestRecord>('/v1/requests', filter)
-  const columns = useMemo(COLUMNS, [])
+  const columns = useMemo(() => columnsOf(names), [names.size])
   return (
     <Page title={t('nav.audit')} lead={t('audit.lead')}>
       <form
@@ -66,11 +71,7 @@ export function Audit(): VNode {
                 ...['GET', 'POST', 'DELETE'].map((method) => [method, method] as const),
               ],
             },
-            {
-              name: 'status',
-              label: t('batch.status'),
-              options: anyOf(optionsOf('audit', STATUSES)),
-            },
+            { name: 'status', label: t('batch.status'), options: anyOf(optionsOf('audit', STATUSES)) },
             known.length === 0 ? null : { name: 'api_key_id', label: t('audit.key'), options: anyOf(known) },
             ...days(),
           ]}
@@ -86,30 +87,72 @@ export function Audit(): VNode {
   )
 }
 
-const COLUMNS = (): Column<HttpRequestRecord>[] => [
+/** Where an object of the API is shown. */
+const PLACES: Readonly<Record<string, { noun: MessageKey; to: (id: string) => string | null }>> = {
+  batches: { noun: 'batch', to: (id) => `/batches/${id}` },
+  files: { noun: 'new.file', to: (id) => pathWith('/files', { q: id }) },
+  limits: { noun: 'new.limit', to: (id) => pathWith('/limits', { change: id }) },
+  webhooks: { noun: 'new.webhook', to: () => '/webhooks' },
+  keys: { noun: 'audit.key', to: () => '/keys' },
+  projects: { noun: 'limits.project', to: () => '/keys' },
+  session: { noun: 'settings.session', to: () => null },
+  requests: { noun: 'audit.record', to: (id) => `/audit/${id}` },
+}
+
+const VERBS: Readonly<Record<string, MessageKey>> = {
+  cancel: 'cancel.batch',
+  pause: 'pause.pause',
+  resume: 'pause.resume',
+  retry: 'retry.run',
+  export: 'export.title',
+  test: 'webhooks.test',
+  replay: 'webhooks.replay',
+  rotate_secret: 'webhooks.rotate',
+}
+
+/** What a call did, in words: a verb, and the object, with its name where it is known. */
+function What({ call, names }: { call: HttpRequestRecord; names: ReadonlyMap<string, string> }): VNode {
+  const { method, path } = call
+  const [, , kind = '', id, action] = path.split(/[/?]/)
+  const isDryRun = path.endsWith('?dry_run=true')
+  const place = PLACES[kind]
+  const verb = isDryRun
+    ? 'audit.estimated'
+    : method === 'GET'
+      ? 'audit.read'
+      : method === 'DELETE'
+        ? 'remove'
+        : (VERBS[action ?? ''] ?? (id === undefined ? 'audit.create' : 'change'))
+  const named = id !== undefined && !isDryRun ? (names.get(id) ?? shortId(id)) : null
+  const to = named === null || method === 'DELETE' ? null : place?.to(id ?? '')
+  return (
+    <>
+      {`${t(verb)}: ${place ? t(place.noun) : kind} `}
+      {to ? <a href={href(to)}>{named}</a> : named}
+    </>
+  )
+}
+
+const columnsOf = (names: ReadonlyMap<string, string>): Column<HttpRequestRecord>[] => [
   {
     title: t('audit.call'),
     main: true,
-    grow: 3,
-    cell: ({ id, method, path }) => [
-      <a class="row-link mono" href={href(`/audit/${id}`)} title={path}>
-        {`${method} `}
-        {path}
+    grow: 2,
+    cell: (call) => [
+      <div>
+        <What call={call} names={names} />
+      </div>,
+      <a class="row-link small mono" href={href(`/audit/${call.id}`)} title={call.path}>
+        {`${call.method} ${call.path}`}
       </a>,
-      <div class="muted small mono minor">{id}</div>,
     ],
   },
   {
-    title: t('batch.status'),
-    cell: ({ status_code }) => <Answered status={status_code} />,
-  },
-  {
-    title: t('audit.key'),
-    minor: true,
+    title: t('audit.who'),
     cell: ({ api_key_id, person }) =>
       api_key_id ? (
         <TextButton
-          label={<span class="mono small">{person ?? `…${api_key_id.slice(-8)}`}</span>}
+          label={person ?? names.get(api_key_id) ?? `…${api_key_id.slice(-8)}`}
           title={t('audit.onlyKey', { id: api_key_id })}
           onClick={() => replaceQuery({ api_key_id })}
         />
@@ -117,8 +160,15 @@ const COLUMNS = (): Column<HttpRequestRecord>[] => [
         '–'
       ),
   },
-  { title: t('line.duration'), minor: true, align: 'end', cell: ({ duration_ms }) => duration(duration_ms) },
-  { title: t('audit.when'), align: 'end', cell: ({ created }) => <Time at={created} short /> },
+  { title: t('batch.status'), width: '7rem', cell: ({ status_code }) => <Answered status={status_code} /> },
+  {
+    title: t('line.duration'),
+    width: '7rem',
+    minor: true,
+    align: 'end',
+    cell: ({ duration_ms }) => duration(duration_ms),
+  },
+  { title: t('audit.when'), width: '9rem', align: 'end', cell: ({ created }) => <Time at={created} short /> },
 ]
 
 function Answered({ status }: { status: number }): VNode {

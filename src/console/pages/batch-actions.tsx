@@ -1,80 +1,126 @@
 // Offers what can be done with a batch: retry failed lines, pause, resume, cancel, download results.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
-import type { BatchObject, RetryBatch } from '../../wire/batch.ts'
-import { pathWith, post, serviceUrl } from '../api.ts'
-import { count } from '../format.ts'
+import type { BatchEstimate, BatchObject, RetryBatch } from '../../wire/batch.ts'
+import type { BatchErrors } from '../../wire/batch-line.ts'
+import { get, pathWith, post, serviceUrl } from '../api.ts'
+import { count, usd } from '../format.ts'
 import { t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Button, LinkButton, Menu, TextButton } from '../parts/button.tsx'
 import { Confirm, FormDialog, openDialog, tellFailure } from '../parts/dialog.tsx'
 import { TextField } from '../parts/field.tsx'
-import { useAction } from '../resource.ts'
+import { useAction, useResource } from '../resource.ts'
 import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
 
 export function BatchActions({
   batch,
-  mayRetry,
+  errors,
   reload,
 }: {
   batch: BatchObject
-  mayRetry: boolean
+  errors: BatchErrors | null
   reload: () => void
 }): VNode {
-  const { failed } = batch.request_counts
+  const isOffered =
+    errors !== null && (errors.other > 0 || errors.groups.some(({ code }) => mayRetryCode(code)))
+  const retry = isOffered ? <RetryButton batch={batch} errors={errors} /> : null
+  const isFirst = mayHelp(errors) > 0
   const isOpen = !ended(batch) && batch.status !== 'cancelling' && may('batches:write')
   return (
     <div class="actions">
-      {failed > 0 && mayRetry ? <RetryButton batch={batch} /> : null}
+      {isFirst ? retry : null}
       {isOpen ? <PauseButton batch={batch} reload={reload} /> : null}
       {isOpen ? <CancelButton batch={batch} reload={reload} /> : null}
       <LinkButton label={t('compare.with')} href={pathWith(href('/batches/compare'), { b: batch.id })} />
       <Downloads batch={batch} reload={reload} />
+      {isFirst ? null : retry}
     </div>
   )
 }
 
 export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 'webhook'>
 
-/** Runs failed lines again in a batch of their own, once this one has ended. `which`: all where it is absent. */
+/** Sent again as it is, such a line ends the same way for certain; others may have to have their reason removed first. */
+const NO_USE = ['content_filter', 'context_length_exceeded']
+
+export function mayRetryCode(code: string): boolean {
+  return !NO_USE.includes(code)
+}
+
+/** How many of the failed lines may succeed as things are. */
+function mayHelp(errors: BatchErrors | null): number {
+  const groups = errors?.groups.filter(({ retryable }) => retryable) ?? []
+  return groups.reduce((sum, { lines }) => sum + lines, errors?.other ?? 0)
+}
+
+/** What all lines of a batch may cost now; null where its input is gone, or this key may not ask. */
+export function useEstimate(batch: BatchObject | null): BatchEstimate | null {
+  const id = batch && batch.status !== 'validating' && may('batches:write') ? batch.id : null
+  return useResource(
+    async (signal) =>
+      id === null ? null : await get<BatchEstimate>(`/v1/batches/${id}/estimate`, {}, { signal }),
+    [id],
+  ).data
+}
+
+interface RetryProps {
+  batch: BatchObject
+  /** All failed lines where it is absent. */
+  which?: FailedLines
+  /** How many these are, where that is known. */
+  lines?: number
+  /** Of all failed lines. */
+  errors?: BatchErrors | null
+}
+
+/** Runs failed lines again in a batch of their own, once this one has ended. */
 export function RetryButton({
-  batch,
-  which,
   quiet,
   label,
-}: {
-  batch: BatchObject
-  which?: FailedLines
-  quiet?: boolean
-  label?: string
-}): VNode | null {
-  const action = useAction()
+  ...retry
+}: RetryProps & { quiet?: boolean; label?: string }): VNode | null {
+  const { batch, which, errors = null } = retry
   if (!may('batches:write')) return null
+  const waits = !ended(batch)
+  const button = {
+    label: label ?? t(which ? 'retry.these' : 'retry.failed'),
+    disabled: waits,
+    title: waits ? t('retry.waits') : undefined,
+    onClick: () => openDialog(<RetryDialog {...retry} />),
+  }
+  return quiet ? (
+    <TextButton {...button} />
+  ) : (
+    <Button {...button} icon="retry" kind={mayHelp(errors) > 0 ? 'primary' : 'plain'} />
+  )
+}
+
+/** Says how many lines may succeed now, and what that costs, before it spends. */
+function RetryDialog({ batch, which, lines, errors = null }: RetryProps): VNode {
+  const estimate = useEstimate(batch)
+  const { failed, total } = batch.request_counts
+  const n = which ? lines : failed
+  const hopeless = failed - mayHelp(errors)
   const retry = async (): Promise<void> => {
     const created = await post<BatchObject>(`/v1/batches/${batch.id}/retry`, which ?? {})
     navigate(`/batches/${created.id}`)
   }
-  const run = async (): Promise<void> => tellFailure(t('retry.failed'), await action.run(retry))
-  const waits = !ended(batch)
-  const title = waits ? t('retry.waits') : undefined
-  return quiet ? (
-    <TextButton
-      label={t('retry.these')}
-      disabled={waits || action.busy}
-      title={title}
-      onClick={() => void run()}
-    />
-  ) : (
-    <Button
-      label={label ?? t(which ? 'retry.these' : 'retry.failed')}
-      icon="retry"
-      kind={which ? 'plain' : 'primary'}
-      busy={action.busy}
-      disabled={waits}
-      title={title}
-      onClick={() => void run()}
-    />
+  const unknown = estimate?.unknown_models ?? []
+  return (
+    <FormDialog title={t('retry.title')} label={t('retry.run')} act={retry}>
+      <p>{n === undefined ? t('retry.shown') : t('retry.lines', { n })}</p>
+      {!which && errors && hopeless > 0 ? <p>{t('retry.hopeless', { n: hopeless })}</p> : null}
+      {unknown.length > 0 ? <p>{t('new.unknown', { models: unknown.join(', ') })}</p> : null}
+      {estimate?.accepted === false ? <p>{t('new.blocked')}</p> : null}
+      {estimate && n !== undefined && total > 0 ? (
+        <p>
+          {t('retry.cost')} <strong>{usd((estimate.cost_usd / total) * n)}</strong>
+          {(estimate.unpriced_models ?? []).length > 0 ? ` (${t('new.unpriced')})` : ''}
+        </p>
+      ) : null}
+    </FormDialog>
   )
 }
 

@@ -12,11 +12,9 @@ import { Section } from '../parts/page.tsx'
 import { failedText, lineCounts } from '../parts/status.tsx'
 import { Words } from '../parts/text.tsx'
 import { type Resource, useResource } from '../resource.ts'
-import { replaceQuery } from '../router.ts'
-import { RetryButton } from './batch-actions.tsx'
-
-/** Errors of the request itself: sent again as it is, it ends the same way. */
-const NO_USE = new Set(['content_filter', 'context_length_exceeded'])
+import { href, replaceQuery } from '../router.ts'
+import { may } from '../session.ts'
+import { mayRetryCode, RetryButton } from './batch-actions.tsx'
 
 /** Null where no line has failed. */
 export function useErrors(batch: BatchObject | null): Resource<BatchErrors | null> {
@@ -28,15 +26,6 @@ export function useErrors(batch: BatchObject | null): Resource<BatchErrors | nul
       batch && failed > 0 ? await get<BatchErrors>(`/v1/batches/${batch.id}/errors`, {}, { signal }) : null,
     [batch?.id ?? null, step, failed > 0],
   )
-}
-
-/** Whether any failed line may succeed when it is sent again. */
-export function mayRetry(errors: BatchErrors | null): boolean {
-  return errors !== null && (errors.other > 0 || errors.groups.some(({ code }) => mayRetryCode(code)))
-}
-
-export function mayRetryCode(code: string): boolean {
-  return !NO_USE.has(code)
 }
 
 type Group = BatchErrors['groups'][number]
@@ -68,7 +57,9 @@ export function ErrorGroups({
 function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all: number }): VNode {
   const show = (): void => {
     replaceQuery({ status: 'failed', code: group.code, message: group.pattern, search: null })
-    document.getElementById('lines')?.scrollIntoView({ block: 'start' })
+    const lines = document.getElementById('lines')
+    lines?.scrollIntoView({ block: 'start' })
+    lines?.focus({ preventScroll: true })
   }
   return (
     <li class="error-group">
@@ -80,10 +71,16 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
       </div>
       <div class="error-what">
         <div>
-          <code class="code">{group.code}</code> <span class="error-message">{group.message}</span>
+          <code class="code">{group.code}</code>{' '}
+          <span class="error-message">
+            <Words text={group.message} />
+          </span>
         </div>
         <div class="muted">
-          <Words text={adviceOn(group.code, group.advice)} />
+          <Words text={adviceOn(group.code, group.advice)} />{' '}
+          {group.code === 'usage_limit_exceeded' && may('limits:read') ? (
+            <a href={href('/limits')}>{t('nav.limits')}</a>
+          ) : null}
         </div>
       </div>
       <div class="row error-actions">
@@ -92,6 +89,7 @@ function GroupRow({ batch, group, all }: { batch: BatchObject; group: Group; all
           <RetryButton
             batch={batch}
             which={{ codes: [group.code], ...(group.pattern === null ? {} : { message: group.pattern }) }}
+            lines={group.lines}
             quiet
           />
         )}

@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchTimeline } from '../../wire/batch-line.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
-import { duration, perSecond } from '../format.ts'
+import { between, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
@@ -109,7 +109,7 @@ function States({ states }: { states: BatchTimeline['states'] }): VNode {
             <strong>{t(`status.${status}` as MessageKey)}</strong>
             <div class="muted small">
               <Time at={at} />
-              {next ? <span>{` · ${duration((next.at - at) * 1000)}`}</span> : null}
+              {next ? <span>{` · ${between(at, next.at)}`}</span> : null}
             </div>
           </li>
         )

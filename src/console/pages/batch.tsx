@@ -5,27 +5,28 @@ import type { BatchEstimate, BatchObject } from '../../wire/batch.ts'
 import type { BatchErrors } from '../../wire/batch-line.ts'
 import type { WebhookObject } from '../../wire/event.ts'
 import type { List } from '../../wire/shape.ts'
-import { getPage, post } from '../api.ts'
+import { getPage } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
-import { t } from '../i18n.ts'
+import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
 import { CopyButton, Entity } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import { costFigure, Facts, Figures, Page, Section, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
-import { waitingWords } from '../parts/text.tsx'
+import { WaitingReason, Words } from '../parts/text.tsx'
+import { isBroken } from '../problems.ts'
 import { type Resource, useGet, useResource } from '../resource.ts'
 import { href, type PageParams } from '../router.ts'
 import { may } from '../session.ts'
-import { BatchActions } from './batch-actions.tsx'
-import { ErrorGroups, mayRetry, useErrors } from './batch-errors.tsx'
+import { BatchActions, useEstimate } from './batch-actions.tsx'
+import { ErrorGroups, useErrors } from './batch-errors.tsx'
 import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
 import { reaskText } from './new-batch.tsx'
 
 /** How often a batch is asked for while its results are written to a bucket. */
-const WRITTEN_POLL_MS = 2_000
+const WRITTEN_POLL_MS = 5_000
 
 export function Batch({ id }: PageParams): VNode {
   const read = useGet<BatchObject>(`/v1/batches/${encodeURIComponent(id)}`, {}, (data) =>
@@ -35,6 +36,7 @@ export function Batch({ id }: PageParams): VNode {
   const batch = read.data && latest(read.data, pushed)
   useMissedEnds(batch ? [batch] : [], read.reload)
   const errors = useErrors(batch)
+  const estimate = useEstimate(batch)
   const hasEnded = batch !== null && ended(batch)
   // The files of results are named once it has ended.
   useEffect(() => {
@@ -45,12 +47,10 @@ export function Batch({ id }: PageParams): VNode {
       title={batch?.name ?? shortId(id)}
       parent={{ href: href('/batches'), title: t('nav.batches') }}
       lead={batch ? <Headline batch={batch} live={state === 'live'} /> : null}
-      actions={
-        batch ? <BatchActions batch={batch} mayRetry={mayRetry(errors.data)} reload={read.reload} /> : null
-      }
+      actions={batch ? <BatchActions batch={batch} errors={errors.data} reload={read.reload} /> : null}
     >
       <Loaded resource={read} rows={6}>
-        {(data) => <Whole batch={batch ?? data} errors={errors} />}
+        {(data) => <Whole batch={batch ?? data} errors={errors} estimate={estimate} />}
       </Loaded>
     </Page>
   )
@@ -74,7 +74,15 @@ function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode
   )
 }
 
-function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchErrors | null> }): VNode {
+function Whole({
+  batch,
+  errors,
+  estimate,
+}: {
+  batch: BatchObject
+  errors: Resource<BatchErrors | null>
+  estimate: BatchEstimate | null
+}): VNode {
   const { failed } = batch.request_counts
   const waiting = batch.waiting_reason
   return (
@@ -82,19 +90,20 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
       <a class="skip" href="#lines">
         {t('skip.lines')}
       </a>
+      <Problems batch={batch} />
       {waiting ? (
-        <Notice tone="warn" title={t('batch.waiting')}>
-          {waitingWords(waiting)}
+        <Notice tone={isBroken(waiting.code) ? 'bad' : 'warn'} title={t(`waiting.${waiting.code}`)}>
+          <WaitingReason reason={waiting} />
         </Notice>
       ) : null}
-      {batch.progress?.at_risk ? (
+      {batch.progress?.at_risk && !(waiting && isBroken(waiting.code)) ? (
         <Notice tone="warn" title={t('batch.atRisk')}>
           {t('batch.atRiskText')} <Time at={batch.expires_at} />
         </Notice>
       ) : null}
       <div class="card stack">
         <ProgressBar batch={batch} />
-        <Summary batch={batch} />
+        <Summary batch={batch} estimate={estimate} />
       </div>
       {failed > 0 && ended(batch) ? <Retries id={batch.id} /> : null}
       {failed > 0 ? <ErrorGroups batch={batch} errors={errors} /> : null}
@@ -107,7 +116,25 @@ function Whole({ batch, errors }: { batch: BatchObject; errors: Resource<BatchEr
   )
 }
 
-function Summary({ batch }: { batch: BatchObject }): VNode {
+/** Why a batch failed or expired as a whole; what is wrong with single lines is told with their errors. */
+function Problems({ batch: { status, errors, request_counts } }: { batch: BatchObject }): VNode | null {
+  const problems = (errors?.data ?? []).filter(({ line }) => line === null || request_counts.failed === 0)
+  if (problems.length === 0) return null
+  return (
+    <Notice tone="bad" title={t(`status.${status}` satisfies MessageKey)}>
+      <ul class="stack tight">
+        {problems.map(({ code, line, message }) => (
+          <li>
+            <code class="code">{code}</code> {line === null ? null : `${t('line.number', { n: line })}: `}
+            <Words text={message} />
+          </li>
+        ))}
+      </ul>
+    </Notice>
+  )
+}
+
+function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstimate | null }): VNode {
   const { total, failed, notRun, done } = lineCounts(batch)
   const { lines_per_s, estimated_completion } = speedOf(batch)
   const end = endedAt(batch)
@@ -154,7 +181,7 @@ function Summary({ batch }: { batch: BatchObject }): VNode {
               value: between(0, took),
               note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
             },
-        costFigure(t('batch.cost'), batch.cost_usd, <AgainstEstimate batch={batch} />),
+        costFigure(t('batch.cost'), batch.cost_usd, <AgainstEstimate batch={batch} estimate={estimate} />),
         ended(batch)
           ? null
           : {
@@ -168,18 +195,14 @@ function Summary({ batch }: { batch: BatchObject }): VNode {
 }
 
 /** What the whole batch may cost at most, next to what it has cost. */
-function AgainstEstimate({ batch }: { batch: BatchObject }): VNode | null {
-  const estimate = useResource(async () => {
-    if (!may('batches:write')) return null
-    const { input_file_id, endpoint, completion_window, metadata } = batch
-    return await post<BatchEstimate>('/v1/batches?dry_run=true', {
-      input_file_id,
-      endpoint,
-      completion_window,
-      ...(metadata ? { metadata } : {}),
-    })
-  }, [batch.id])
-  const most = estimate.data?.cost_usd
+function AgainstEstimate({
+  batch,
+  estimate,
+}: {
+  batch: BatchObject
+  estimate: BatchEstimate | null
+}): VNode | null {
+  const most = estimate?.cost_usd
   if (most === undefined || most === 0) return null
   return (
     <span title={usdExact(most)}>

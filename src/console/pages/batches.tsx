@@ -1,25 +1,22 @@
 // The page of batches lists them with their progress, failures and cost. A project without a batch is shown an example
-// file, and the five calls that run it.
+// file.
 import type { VNode } from 'preact'
-import { useMemo } from 'preact/hooks'
-import { defaultWindow } from '../../domain/days.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
-import type { QuotasObject } from '../../wire/project.ts'
 import { pathWith, serviceUrl } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { between, count, duration, percent, perSecond, shortId, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { ended, endedAt, latest, speedOf, useLive, useMissedEnds } from '../live.ts'
-import { CopyButton, LinkButton, NewBatchButton } from '../parts/button.tsx'
+import { LinkButton, NewBatchButton } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
 import { anyOf, dayStart, days, FilterBar } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
 import { Page, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
-import { type Column, Table, useOrder } from '../parts/table.tsx'
+import { type Column, Table, useColumns, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
-import { useAll, useGet, usePages } from '../resource.ts'
+import { useAll, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
 import { SIMULATOR } from './new-batch-source.tsx'
 
@@ -51,7 +48,7 @@ export function Batches(): VNode {
   const models = useAll<ModelObject>('/v1/models')
   const { batches: pushed } = useLive()
   const pages = usePages<BatchObject>(PATH, { ...filter, ...sorted })
-  const columns = useMemo(COLUMNS, [])
+  const [columns, chooseColumns] = useColumns('batches', COLUMNS)
   const read = pages.rows.filter((batch) => batch !== undefined)
   const rows = pushed.size === 0 ? read : merged(read, pushed, filter, isByTime)
   useMissedEnds(rows, () => pages.refresh())
@@ -78,11 +75,7 @@ export function Batches(): VNode {
           <FilterBar
             filters={[
               { name: 'q', label: t('search'), placeholder: t('batches.searchHint') },
-              {
-                name: 'status',
-                label: t('batch.status'),
-                options: anyOf(optionsOf('status', STATUSES)),
-              },
+              { name: 'status', label: t('batch.status'), options: anyOf(optionsOf('status', STATUSES)) },
               offered.length > 1 || model !== ''
                 ? {
                     name: 'model',
@@ -92,7 +85,9 @@ export function Batches(): VNode {
                 : null,
               ...days(),
             ]}
-          />
+          >
+            {chooseColumns}
+          </FilterBar>
           <PagedTable<BatchObject>
             pages={pages}
             rows={rows}
@@ -133,18 +128,14 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch'),
     main: true,
-    grow: 2.1,
     sort: 'name',
     cell: (batch) => [
-      <div class="clip">
-        <a href={href(`/batches/${batch.id}`)} class="row-link" title={batch.name}>
-          {batch.name}
-        </a>
-      </div>,
+      <a href={href(`/batches/${batch.id}`)} class="row-link two-lines" title={batch.name}>
+        {batch.name}
+      </a>,
       <div class="muted small">
-        <span class="mono">{shortId(batch.id)}</span>
-        {batch.metadata?.entity ? ` · ${batch.metadata.entity}` : ''}
-        {batch.model ? ` · ${batch.model}` : ''}
+        {[batch.metadata?.entity, batch.model].filter(Boolean).join(' · ')}
+        <span class="mono wide">{` ${shortId(batch.id)}`}</span>
         {ended(batch) ? null : (
           <span class="narrow">
             {` · ${t('batch.ends')} `}
@@ -156,54 +147,52 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.status'),
-    grow: 2,
+    width: '10.5rem',
     sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,
       batch.waiting_reason ? (
-        <div class="muted small clip" title={waitingWords(batch.waiting_reason)}>
+        <div class="muted small two-lines" title={waitingWords(batch.waiting_reason)}>
           {t(`waiting.${batch.waiting_reason.code}` as MessageKey)}
         </div>
       ) : null,
     ],
   },
-  {
-    title: t('batch.progress'),
-    width: '17%',
-    sort: 'lines',
-    cell: (batch) => <Progress batch={batch} />,
-  },
+  { title: t('batch.progress'), width: '9.5rem', sort: 'lines', cell: (batch) => <Progress batch={batch} /> },
   {
     title: t('batch.failedLines'),
     align: 'end',
-    grow: 0.8,
+    width: '7.5rem',
     sort: 'failed',
     cell: (batch) => <Failed batch={batch} />,
   },
   {
     title: t('batch.speed'),
     sort: 'speed',
-    minor: true,
+    width: '9.5rem',
+    wide: true,
     align: 'end',
     cell: (batch) => <Speed batch={batch} />,
   },
   {
     title: t('batch.cost'),
     align: 'end',
-    grow: 1.45,
+    width: '7rem',
     sort: 'cost',
     cell: ({ cost_usd }) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
   },
   {
     title: t('batch.created'),
     sort: 'created',
-    minor: true,
+    width: '8rem',
+    wide: true,
     align: 'end',
     cell: ({ created }) => <Time at={created} short />,
   },
   {
     title: t('overview.deadline'),
     sort: 'deadline',
+    width: '8rem',
     minor: true,
     align: 'end',
     cell: (batch) => (
@@ -240,7 +229,7 @@ function Failed({ batch }: { batch: BatchObject }): VNode {
           {count(failed)}
         </a>
       )}
-      {notRun === 0 ? null : <div class="muted small">{t('errors.notRun', { n: notRun })}</div>}
+      {notRun === 0 ? null : <div class="muted small two-lines">{t('errors.notRun', { n: notRun })}</div>}
     </>
   )
 }
@@ -272,11 +261,6 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
 }
 
 export function FirstBatch(): VNode {
-  const quotas = useGet<QuotasObject>('/v1/quotas')
-  const calls = fiveCalls(
-    location.origin + serviceUrl(''),
-    defaultWindow(quotas.data?.completion_windows ?? []),
-  )
   const models = useAll<ModelObject>('/v1/models')
   const simulated = models.data?.some(({ id }) => id === SIMULATOR)
   return (
@@ -291,27 +275,6 @@ export function FirstBatch(): VNode {
           icon="play"
         />
       </div>
-      <div class="section-head">
-        <h3>{t('first.calls')}</h3>
-        <CopyButton text={calls} />
-      </div>
-      <pre class="code-block" tabIndex={0} role="region" aria-label={t('first.calls')}>
-        {calls}
-      </pre>
     </div>
   )
-}
-
-function fiveCalls(base: string, window: string): string {
-  return `# 1. ${t('first.call1')}
-curl ${base}/v1/files -H "Authorization: Bearer $KEY" -F purpose=batch -F file=@input.jsonl
-# 2. ${t('first.call2')}
-curl ${base}/v1/files/$FILE -H "Authorization: Bearer $KEY"
-# 3. ${t('first.call3')}
-curl ${base}/v1/batches -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' \\
-  -d '{"input_file_id": "'$FILE'", "endpoint": "/v1/chat/completions", "completion_window": "${window}"}'
-# 4. ${t('first.call4')}
-curl ${base}/v1/batches/$BATCH -H "Authorization: Bearer $KEY"
-# 5. ${t('first.call5')}
-curl ${base}/v1/files/$OUTPUT/content -H "Authorization: Bearer $KEY" -o answers.jsonl`
 }

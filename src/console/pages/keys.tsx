@@ -77,7 +77,7 @@ function columnsOf(own: string | undefined, reload: () => void): Column<ApiKeyOb
       minor: true,
       grow: 3,
       cell: ({ scopes }) => (
-        <div class="small muted" title={scopes.join(', ')}>
+        <div class="small muted two-lines" title={scopes.join(', ')}>
           {scopes.join(', ')}
         </div>
       ),

@@ -2,22 +2,13 @@
 // them.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
-import { dayOf, dayText } from '../../domain/days.ts'
-import { recordOf } from '../../domain/json-record.ts'
-import {
-  LIMIT_ACTIONS,
-  LIMIT_METRICS,
-  LIMIT_SCOPES,
-  LIMIT_WINDOWS,
-  type LimitWindow,
-  windowAt,
-} from '../../domain/limit.ts'
+import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS, windowAt } from '../../domain/limit.ts'
 import type { CreateLimit, LimitObject } from '../../wire/limit.ts'
-import type { UsageObject } from '../../wire/usage.ts'
-import { get, post } from '../api.ts'
+import { post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import { type Cap, capsOf, readSpent, shareOf, toneOf } from '../limit-shares.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog } from '../parts/dialog.tsx'
 import { optionsOf, SelectField, TextField, useFields } from '../parts/field.tsx'
@@ -28,22 +19,14 @@ import { useGet, usePages, useResource } from '../resource.ts'
 import { replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
 
-export type Spent = Readonly<Record<LimitWindow, UsageObject>>
-
-export async function readSpent(signal: AbortSignal): Promise<Spent> {
-  const read = (window: LimitWindow): Promise<UsageObject> => {
-    const start = dayText(dayOf(windowAt(window, now()).start))
-    return get('/v1/usage/entities', { start, group_by: 'entity,entity_type' }, { signal })
-  }
-  const found = await Promise.all(LIMIT_WINDOWS.map(read))
-  return recordOf(LIMIT_WINDOWS, (window) => found[LIMIT_WINDOWS.indexOf(window)]!)
-}
-
 export function Limits(): VNode {
   const limits = usePages<LimitObject>('/v1/limits', {})
   const shown = limits.rows.filter((limit) => limit !== undefined)
   const reload = (): void => limits.refresh()
-  const spent = useResource(readSpent, [])
+  const spent = useResource(readSpent, [], { about: ['usage'] })
+  const caps = spent.data ? capsOf(shown, spent.data) : null
+  const fullest = new Map(caps?.toReversed().map((cap) => [cap.limit.id, shareOf(cap)]))
+  const sorted = shown.toSorted((a, b) => (fullest.get(b.id) ?? 0) - (fullest.get(a.id) ?? 0))
   const { query } = useAddress()
   const edited = may('limits:write') ? query.get('change') : null
   const { data: changed } = useGet<LimitObject>(
@@ -69,10 +52,10 @@ export function Limits(): VNode {
         }
       >
         <ul class="limits">
-          {shown.map((limit) => (
+          {sorted.map((limit) => (
             <LimitCard
               limit={limit}
-              spent={spent.data}
+              caps={caps?.filter((cap) => cap.limit.id === limit.id) ?? null}
               edit={() => edit(limit.id)}
               reload={reload}
               key={limit.id}
@@ -97,28 +80,6 @@ export function Limits(): VNode {
   )
 }
 
-/** What has been spent of the amount, for each entity that the limit counts. */
-export function gauges(limit: LimitObject, spent: Spent): { name: string | null; value: number }[] {
-  const usage = spent[limit.window]
-  const value = (of: { cost_usd: number; total_tokens: number }): number =>
-    limit.metric === 'cost_usd' ? of.cost_usd : of.total_tokens
-  if (limit.scope === 'project') return [{ name: null, value: value(usage) }]
-  const groups = usage.groups ?? []
-  if (limit.scope === 'entity')
-    return [
-      {
-        name: limit.entity ?? null,
-        value: groups
-          .filter(({ entity }) => entity === limit.entity)
-          .reduce((sum, group) => sum + value(group), 0),
-      },
-    ]
-  return groups
-    .filter(({ entity_type }) => entity_type === limit.entity_type)
-    .map((group) => ({ name: group.entity ?? null, value: value(group) }))
-    .sort((a, b) => b.value - a.value)
-}
-
 const shownIn =
   ({ metric }: LimitObject) =>
   (value: number): string =>
@@ -128,17 +89,18 @@ const SHOWN = 6
 
 function LimitCard({
   limit,
-  spent,
+  caps,
   edit,
   reload,
 }: {
   limit: LimitObject
-  spent: Spent | null
+  /** Null until it is known what was spent. */
+  caps: readonly Cap[] | null
   edit: () => void
   reload: () => void
 }): VNode {
   const show = shownIn(limit)
-  const all = spent ? gauges(limit, spent) : []
+  const all = caps ?? []
   const name = limit.entity ?? limit.entity_type ?? t('limits.project')
   const remove = (): void => {
     const question = { title: t('limits.removeTitle'), label: t('remove'), text: t('limits.removeText') }
@@ -164,9 +126,9 @@ function LimitCard({
           </div>
         ) : null}
       </div>
-      {all.length === 0 && spent ? <p class="muted small">{t('limits.nobody')}</p> : null}
-      {all.slice(0, SHOWN).map(({ name, value }) => (
-        <Gauge name={limit.scope === 'entity_type' ? name : null} value={value} limit={limit} />
+      {caps?.length === 0 ? <p class="muted small">{t('limits.nobody')}</p> : null}
+      {all.slice(0, SHOWN).map((cap) => (
+        <Gauge cap={cap} isNamed={limit.scope === 'entity_type'} />
       ))}
       {all.length > SHOWN ? <p class="muted small">{t('limits.more', { n: all.length - SHOWN })}</p> : null}
       <div class="muted small">
@@ -177,40 +139,28 @@ function LimitCard({
   )
 }
 
-export function Gauge({
-  name,
-  value,
-  limit,
-}: {
-  name: string | null
-  value: number
-  limit: LimitObject
-}): VNode {
+/** `isNamed`: with the entity, where nothing around it names it. */
+export function Gauge({ cap, isNamed }: { cap: Cap; isNamed: boolean }): VNode {
+  const { limit, value } = cap
+  const name = cap.name ?? t('limits.project')
   const show = shownIn(limit)
-  const share = limit.amount === 0 ? 1 : value / limit.amount
-  const warned = limit.notify_at.some((fraction) => share >= fraction)
-  const tone = share >= 1 ? 'bad' : warned ? 'warn' : 'info'
   return (
-    <div class={`gauge ${tone}`}>
+    <div class={`gauge ${toneOf(cap)}`}>
       <div class="progress-line">
-        {name ? (
-          <span class="gauge-name">
-            <Entity name={name} />
-          </span>
-        ) : null}
+        {isNamed ? <span class="gauge-name">{cap.name === null ? name : <Entity name={name} />}</span> : null}
         <span>{show(value)}</span>
         <span class="muted push">{percent(value, limit.amount)}</span>
       </div>
       <div
         class="gauge-track"
         role="meter"
-        aria-label={t('limits.spent', { name: name ?? limit.entity ?? t('limits.project') })}
+        aria-label={t('limits.spent', { name })}
         aria-valuemin={0}
         aria-valuemax={limit.amount}
         aria-valuenow={Math.min(value, limit.amount)}
         aria-valuetext={`${show(value)}, ${percent(value, limit.amount)}`}
       >
-        <div class="gauge-fill" style={{ width: `${Math.min(1, share) * 100}%` }} />
+        <div class="gauge-fill" style={{ width: `${Math.min(1, shareOf(cap)) * 100}%` }} />
         {limit.notify_at.map((fraction) => (
           <i style={{ left: `${fraction * 100}%` }} title={percent(fraction, 1)} />
         ))}

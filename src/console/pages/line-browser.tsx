@@ -14,16 +14,15 @@ import type { ListSource } from '../list-pages.ts'
 import { ended } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
 import { optionsOf } from '../parts/field.tsx'
-import { anyOf, FilterBar, FilterChip, useSettled } from '../parts/filters.tsx'
+import { anyOf, FilterBar, FilterChip } from '../parts/filters.tsx'
 import { PagedTable } from '../parts/long-table.tsx'
 import { Section } from '../parts/page.tsx'
 import { LineBadge } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
-import { useListPages, useResource } from '../resource.ts'
+import { useListPages, useResource, useSettled } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 import { may } from '../session.ts'
-import { type FailedLines, RetryButton } from './batch-actions.tsx'
-import { mayRetryCode } from './batch-errors.tsx'
+import { type FailedLines, mayRetryCode, RetryButton } from './batch-actions.tsx'
 
 const LINE_STATUSES: readonly LineStatus[] = ['completed', 'failed', 'pending']
 const REFRESH_MS = 2_000
@@ -134,7 +133,11 @@ function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | nu
     >
       <Filters
         filter={filter}
-        retry={retried && failed > 0 && known > 0 ? <RetryButton batch={batch} which={retried} /> : null}
+        retry={
+          retried && failed > 0 && known > 0 ? (
+            <RetryButton batch={batch} which={retried} lines={pages.hasMore ? undefined : known} />
+          ) : null
+        }
       />
       <PagedTable<LineSummary>
         pages={pages}
@@ -231,7 +234,7 @@ const columnsOf = (batchId: string, costText: (cost: number) => string): Column<
       </a>
     ),
   },
-  { title: t('batch.status'), width: '8.5rem', cell: (line) => <LineBadge line={line} /> },
+  { title: t('batch.status'), width: '10.5rem', cell: (line) => <LineBadge line={line} /> },
   {
     title: t('line.model'),
     grow: 0.8,
@@ -241,7 +244,7 @@ const columnsOf = (batchId: string, costText: (cost: number) => string): Column<
   { title: t('line.result'), grow: 2.2, cell: (line) => <Result line={line} /> },
   {
     title: t('line.duration'),
-    width: '5rem',
+    width: '7.5rem',
     minor: true,
     align: 'end',
     cell: (line) => <Took line={line} />,
@@ -275,7 +278,7 @@ function Took({ line: { duration_ms, attempts } }: { line: LineSummary }): VNode
     <>
       {duration(duration_ms)}
       {attempts > 1 ? (
-        <span class="warn-text" title={t('line.attempts')}>
+        <span class="warn-text" title={t('line.lastOf', { n: attempts })}>
           {` ×${attempts}`}
         </span>
       ) : null}

@@ -18,8 +18,7 @@ import { type Column, Table } from '../parts/table.tsx'
 import { CodeBlock, Words } from '../parts/text.tsx'
 import { useGet, useResource } from '../resource.ts'
 import { href, navigate, type PageParams, useAddress } from '../router.ts'
-import { RetryButton } from './batch-actions.tsx'
-import { mayRetryCode } from './batch-errors.tsx'
+import { mayRetryCode, RetryButton } from './batch-actions.tsx'
 import { type LineFilter, readFilter } from './line-browser.tsx'
 
 interface LineRead {
@@ -113,7 +112,7 @@ async function readNeighbours(
 function RetryLine({ batchId, line: { line, error } }: { batchId: string; line: BatchLine }): VNode | null {
   const batch = useGet<BatchObject>(`/v1/batches/${batchId}`)
   return batch.data && mayRetryCode(error?.code ?? '') ? (
-    <RetryButton batch={batch.data} which={{ line }} label={t('line.retry')} />
+    <RetryButton batch={batch.data} which={{ line }} lines={1} label={t('line.retry')} />
   ) : null
 }
 
@@ -164,7 +163,11 @@ function Whole({ loaded: { line, exact } }: { loaded: LineRead }): VNode {
               : null,
             line.duration_ms === null
               ? null
-              : { title: t('line.duration'), value: duration(line.duration_ms) },
+              : {
+                  title: t('line.duration'),
+                  value: duration(line.duration_ms),
+                  note: line.attempts > 1 ? t('line.lastOf', { n: line.attempts }) : null,
+                },
             { title: t('line.attempts'), value: count(line.attempts) },
           ]}
         />

@@ -7,7 +7,9 @@ import { t } from '../i18n.ts'
 import { brokenAt } from '../json.ts'
 import { Button, Choice } from '../parts/button.tsx'
 import { SelectField, TextField, useFields } from '../parts/field.tsx'
+import { Notice } from '../parts/notice.tsx'
 import { CodeBlock } from '../parts/text.tsx'
+import { replaceQuery, useAddress } from '../router.ts'
 
 const TOKENS_MAX = 256
 
@@ -23,7 +25,8 @@ const SOURCES = ['file', 'table', 'editor'] as const
 type Source = (typeof SOURCES)[number]
 
 export function BatchSource(props: SourceProps): VNode {
-  const [source, setSource] = useState<Source>('file')
+  const { query } = useAddress()
+  const source = SOURCES.find((name) => name === query.get('source')) ?? 'file'
   const Form = { file: DropZone, table: TableForm, editor: EditorForm }[source]
   return (
     <div class="stack">
@@ -32,7 +35,7 @@ export function BatchSource(props: SourceProps): VNode {
           label={t('new.source')}
           options={SOURCES.map((name) => [name, t(`new.${name}`)] as const)}
           value={source}
-          choose={setSource}
+          choose={(name: Source) => replaceQuery({ source: name })}
         />
       </div>
       <Form {...props} key={source} />
@@ -99,8 +102,22 @@ function lineOf(
 
 const asFile = (text: string, name: string): File => new File([text], name, { type: 'application/jsonl' })
 
+/** Fields that survive a reload and a way to another page. */
+function useDraft<Name extends string>(name: string, start: Readonly<Record<Name, string>>) {
+  const key = `offpeak.draft.${name}`
+  const kept: Partial<Record<Name, string>> = JSON.parse(sessionStorage.getItem(key) ?? '{}')
+  return useFields({ ...start, ...kept }, (values) => sessionStorage.setItem(key, JSON.stringify(values)))
+}
+
+/** What a prompt may have been meant to say: names in single braces, or columns that it does not use. */
+function doubtOf(prompt: string, columns: readonly string[]): string | null {
+  const { 1: name } = /(?<!\{)\{\s*([^{}]+?)\s*\}(?!\})/.exec(prompt) ?? []
+  if (name !== undefined && columns.includes(name)) return t('new.singleBraces', { name })
+  return prompt.includes('{{') ? null : t('new.sameForAll')
+}
+
 function TableForm({ models, onFile }: SourceProps): VNode {
-  const { values, bind } = useFields({
+  const { values, bind } = useDraft('table', {
     text: 'name,city\nAda,London\nGrace,New York\nKatherine,Hampton',
     prompt: 'Greet {{name}} from {{city}} in one sentence.',
     model: models[0]?.id ?? '',
@@ -131,6 +148,7 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           : badSchema
             ? t('new.badSchema')
             : null
+  const doubt = doubtOf(`${prompt} ${system}`, table.columns)
   const load = (files: FileList | null): void => void files?.[0]?.text().then(bind('text').onInput)
   return (
     <div class="columns">
@@ -152,6 +170,7 @@ function TableForm({ models, onFile }: SourceProps): VNode {
           hint={t('new.promptHint', { columns: table.columns.map((name) => `{{${name}}}`).join(' ') })}
           error={unknown.length > 0 ? t('new.noColumn', { name: unknown.join(', ') }) : null}
         />
+        {doubt === null ? null : <Notice tone="warn">{doubt}</Notice>}
         <TextField label={t('new.system')} {...bind('system')} rows={2} />
         <div class="form-row">
           <SelectField
@@ -206,16 +225,17 @@ function TableForm({ models, onFile }: SourceProps): VNode {
 
 function EditorForm({ models, onFile }: SourceProps): VNode {
   const model = models[0]?.id ?? SIMULATOR
-  const [text, setText] = useState(
-    [
+  const { values, bind } = useDraft('editor', {
+    text: [
       lineOf(model, 'line-1', 'Why is the sky blue?'),
       lineOf(model, 'line-2', 'Name three prime numbers.'),
     ].join('\n'),
-  )
+  })
+  const { text } = values
   const error = firstBadLine(text)
   return (
     <div class="stack">
-      <TextField label={t('new.editor')} value={text} onInput={setText} rows={10} mono error={error} />
+      <TextField label={t('new.editor')} {...bind('text')} rows={10} mono error={error} />
       <div class="row">
         <Button
           label={t('new.useLines')}

@@ -6,18 +6,19 @@ import type { BatchEstimate, BatchObject, CreateBatch } from '../../wire/batch.t
 import type { FileObject } from '../../wire/file.ts'
 import type { ModelObject } from '../../wire/model.ts'
 import type { QuotasObject } from '../../wire/project.ts'
-import { fetchApi, get, post, upload } from '../api.ts'
+import { fetchApi, get, pathWith, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
-import { bytes, compact, count, duration, percent, usd, usdExact } from '../format.ts'
+import { between, bytes, compact, count, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
 import { Button } from '../parts/button.tsx'
 import { openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { costFigure, Figures, Page, Section, Time } from '../parts/page.tsx'
+import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { useAction, useAll, useGet, useResource } from '../resource.ts'
-import { currentAddress, navigate, replaceQuery } from '../router.ts'
+import { currentAddress, href, navigate, replaceQuery } from '../router.ts'
 import { may } from '../session.ts'
 import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
 
@@ -402,12 +403,15 @@ export function reaskText(reask: BatchObject['reask'] | null): string {
 type Group = BatchEstimate['groups'][number]
 
 function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
-  const at = estimate.estimated_completion
+  const { estimated_completion: at, unknown_models: unknown = [], unpriced_models: unpriced } = estimate
   const columns: Column<Group>[] = [
     {
       title: t('line.model'),
       main: true,
-      cell: ({ model }) => (model === null ? '–' : <span class="mono">{model}</span>),
+      cell: ({ model }) => [
+        model === null ? '–' : <span class="mono">{model}</span>,
+        unknown.includes(model ?? '') ? <Badge tone="bad" text={t('new.isUnknown')} /> : null,
+      ],
     },
     { title: t('line.entity'), cell: ({ entity }) => (entity === null ? '–' : entity) },
     { title: t('lines.title'), align: 'end', cell: ({ lines }) => count(lines) },
@@ -421,7 +425,11 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
       title: t('new.atMost'),
       align: 'end',
       cell: ({ cost_usd, priced }) =>
-        priced ? <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span> : t('new.unpriced'),
+        priced ? (
+          <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>
+        ) : (
+          <Badge tone="warn" text={t('new.unpriced')} />
+        ),
     },
   ]
   return (
@@ -433,10 +441,7 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
             {
               title: t('overview.doneAt'),
               value: at == null ? '–' : <Time at={at} short />,
-              note:
-                at == null
-                  ? t('new.speedUnknown')
-                  : t('batch.left', { time: duration(Math.max(0, at * 1000 - now())) }),
+              note: at == null ? t('new.speedUnknown') : t('batch.left', { time: between(now() / 1000, at) }),
             },
             { title: t('lines.title'), value: count(estimate.lines) },
             { title: t('new.inputTokens'), value: compact(estimate.input_tokens) },
@@ -444,6 +449,16 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
           ]}
         />
       </div>
+      {unknown.length === 0 ? null : (
+        <Notice tone="bad" title={t('new.isUnknown')}>
+          {t('new.unknown', { models: unknown.join(', ') })}
+        </Notice>
+      )}
+      {unpriced.length === 0 ? null : (
+        <Notice tone="warn" title={t('new.unpriced')}>
+          {t('new.free', { models: unpriced.join(', ') })}
+        </Notice>
+      )}
       {estimate.limits.map(({ limit, entity, spent, open, needed, exceeds, resets_at }) => {
         const shown = (value: number): string => (limit.metric === 'cost_usd' ? usd(value) : compact(value))
         const values = {
@@ -454,8 +469,12 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
         }
         return (
           <Notice
-            tone={exceeds ? 'bad' : 'info'}
-            title={`${t('new.limit')} ${entity ?? limit.entity ?? limit.entity_type ?? t('limits.project')}`}
+            tone={!exceeds ? 'info' : limit.action === 'block' ? 'bad' : 'warn'}
+            title={
+              <a href={href(pathWith('/limits', { change: limit.id }))}>
+                {`${t('new.limit')} ${entity ?? limit.entity ?? limit.entity_type ?? t('limits.project')}`}
+              </a>
+            }
           >
             {t('new.limitText', values)}{' '}
             {exceeds ? (

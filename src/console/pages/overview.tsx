@@ -1,14 +1,12 @@
 // The first page shows failures, at-risk batches, open work, and cost.
-import type { ComponentChildren, VNode } from 'preact'
+import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import type { BatchObject } from '../../wire/batch.ts'
-import type { DeliveryObject, WebhookObject } from '../../wire/event.ts'
-import type { LimitObject } from '../../wire/limit.ts'
 import type { List } from '../../wire/shape.ts'
-import type { ServiceStatus } from '../../wire/status.ts'
 import type { UsageHours, UsageObject } from '../../wire/usage.ts'
 import { get } from '../api.ts'
 import { now } from '../browser-clock.ts'
+import { useCell } from '../cell.ts'
 import { Chart } from '../chart.tsx'
 import { count, duration, perSecond, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -17,44 +15,31 @@ import { Choice, NewBatchButton } from '../parts/button.tsx'
 import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { amountFigure, costFigure, Figures, Page, Section, Time } from '../parts/page.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { waitingWords } from '../parts/text.tsx'
-import { type Resource, useGet, useResource } from '../resource.ts'
+import { WaitingReason } from '../parts/text.tsx'
+import { type Health, health, isBroken } from '../problems.ts'
+import { useGet, useResource } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
 import { BatchTable, FirstBatch } from './batches.tsx'
-import { Gauge, gauges, readSpent, type Spent } from './limits.tsx'
-import { serversDown } from './servers.tsx'
-import { isFailing } from './webhooks.tsx'
+import { Gauge } from './limits.tsx'
 
-const POLL_MS = 5_000
-const HOURS_POLL_MS = 60_000
 const HOUR_S = 3_600
 const NEWEST = 8
-const WEBHOOKS_MAX = 20
 const CAPS_SHOWN = 4
 
 export function Overview(): VNode {
   const newest = useGet<List<BatchObject>>('/v1/batches', { limit: NEWEST })
-  const status = useGet<ServiceStatus>('/v1/status', {}, () => POLL_MS)
-  const limits = useResource(readCaps, [])
-  const webhooks = useResource(readFailingWebhooks, [])
+  const known = useCell(health)
   const { batches: pushed, open } = useLive()
-  const lastDay = useResource(readHours, [], () => HOURS_POLL_MS)
+  const lastDay = useResource(readHours, [], { about: ['usage'] })
   const rows = (newest.data?.data ?? []).map((batch) => latest(batch, pushed))
-  const resources = [newest, status, limits, webhooks, lastDay]
-  const failed = resources.find(({ failure }) => failure)
-  // Where one cannot be read, the others are shown all the same.
-  const mayBeBroken = [status, limits, webhooks].every(({ data, failure }) => data || failure)
+  const failure = newest.failure ?? known.failure ?? lastDay.failure
   return (
     <Page title={t('nav.overview')} actions={<NewBatchButton />}>
-      <FailureNotice failure={failed?.failure ?? null} retry={failed?.reload} />
+      <FailureNotice failure={failure} retry={newest.reload} />
       {newest.data ? (
         <div class="stack wide">
-          {mayBeBroken ? (
-            <Broken status={status} caps={limits.data} webhooks={webhooks.data ?? []} />
-          ) : (
-            <Loading rows={1} />
-          )}
+          <Broken {...known} />
           {rows.length === 0 ? (
             <FirstBatch />
           ) : (
@@ -62,7 +47,7 @@ export function Overview(): VNode {
               {open ? <Late open={open} /> : <Loading rows={1} />}
               {open ? <Work open={open} /> : null}
               {lastDay.data ? <LastDay usage={lastDay.data} /> : null}
-              <Spend caps={limits.data} />
+              <Spend {...known} />
               <Section
                 title={t('overview.newest')}
                 aside={<a href={href('/batches')}>{t('overview.allBatches')}</a>}
@@ -72,105 +57,28 @@ export function Overview(): VNode {
             </>
           )}
         </div>
-      ) : failed ? null : (
+      ) : newest.failure ? null : (
         <Loading rows={6} />
       )}
     </Page>
   )
 }
 
-interface Caps {
-  limits: readonly LimitObject[]
-  spent: Spent | null
-}
-
-async function readCaps(signal: AbortSignal): Promise<Caps> {
-  if (!may('limits:read')) return { limits: [], spent: null }
-  const [limits, spent] = await Promise.all([
-    get<List<LimitObject>>('/v1/limits', { limit: 100 }, { signal }),
-    readSpent(signal),
-  ])
-  return { limits: limits.data, spent }
-}
-
-async function readFailingWebhooks(signal: AbortSignal): Promise<WebhookObject[]> {
-  if (!may('webhooks:read')) return []
-  const { data } = await get<List<WebhookObject>>('/v1/webhooks', { limit: WEBHOOKS_MAX }, { signal })
-  const failing = await Promise.all(
-    data.map(async (webhook) => {
-      if (!webhook.enabled) return webhook.disabled_reason != null
-      const path = `/v1/webhooks/${webhook.id}/deliveries`
-      return isFailing((await get<List<DeliveryObject>>(path, { limit: 10 }, { signal })).data)
-    }),
-  )
-  return data.filter((_, i) => failing[i])
-}
-
-interface Cap {
-  limit: LimitObject
-  name: string | null
-  value: number
-}
-
-/** Each gauge of each limit, the fullest first. */
-function fullest({ limits, spent }: Caps): Cap[] {
-  const share = ({ value, limit }: Cap): number => (limit.amount === 0 ? 1 : value / limit.amount)
-  return limits
-    .flatMap((limit) => (spent ? gauges(limit, spent).map((gauge) => ({ ...gauge, limit })) : []))
-    .sort((a, b) => share(b) - share(a))
-}
-
-const isReached = ({ value, limit }: Cap): boolean => limit.action === 'block' && value >= limit.amount
-
-/** What does not work, each with the page that helps. */
-function Broken({
-  status,
-  caps,
-  webhooks,
-}: {
-  status: Resource<ServiceStatus>
-  caps: Caps | null
-  webhooks: readonly WebhookObject[]
-}): VNode {
-  const { workers_alive = true, service } = status.data ?? {}
-  const servers = may('operator') ? '/servers' : '/batches'
-  const broken: [MessageKey, string, ComponentChildren][] = [
-    ...(workers_alive ? [] : [['waiting.no_worker', servers, t('servers.noWorker')] as const]),
-    ...(service?.stores ?? [])
-      .filter(({ ok }) => !ok)
-      .map(({ name, error }) => [`servers.${name}`, servers, error ?? t('servers.failing')] as const),
-    ...(service ? serversDown(service) : []).map(
-      ({ model, upstream, last_error }) =>
-        [
-          'overview.serverDown',
-          servers,
-          [`${model} · ${upstream}`, last_error].filter(Boolean).join(': '),
-        ] as const,
-    ),
-    ...(caps ? fullest(caps) : [])
-      .filter(isReached)
-      .map(
-        ({ limit, name }) =>
-          [
-            'overview.capReached',
-            `/limits?change=${limit.id}`,
-            name ?? limit.entity ?? t('limits.project'),
-          ] as const,
-      ),
-    ...webhooks.map(
-      ({ url, disabled_reason }) => ['overview.webhookFailing', '/webhooks', disabled_reason ?? url] as const,
-    ),
-  ].map(([title, to, text]) => [title, to, text])
+/** What does not work, each with the page that helps; and what this key cannot see. */
+function Broken({ problems, unseen, failure }: Health): VNode {
   return (
     <Section title={t('overview.broken')}>
-      {broken.length === 0 ? (
-        <Notice tone="good">{t('overview.nothingBroken')}</Notice>
-      ) : (
-        broken.map(([title, to, text]) => (
-          <Notice tone="bad" title={<a href={href(to)}>{t(title)}</a>}>
-            {text}
-          </Notice>
-        ))
+      {problems === null && !failure ? <Loading rows={1} /> : null}
+      {problems?.length === 0 && !failure ? (
+        <Notice tone={unseen.length === 0 ? 'good' : 'info'}>{t('overview.nothingBroken')}</Notice>
+      ) : null}
+      {problems?.map(({ title, to, text }) => (
+        <Notice tone="bad" title={<a href={href(to)}>{t(title)}</a>} key={title + text}>
+          {text}
+        </Notice>
+      ))}
+      {unseen.length === 0 ? null : (
+        <p class="muted small">{t('overview.unseen', { names: unseen.map((name) => t(name)).join(', ') })}</p>
       )}
     </Section>
   )
@@ -187,7 +95,10 @@ function isLate(batch: BatchObject): boolean {
 }
 
 function Late({ open }: { open: readonly BatchObject[] }): VNode {
-  const late = open.filter(isLate).sort((a, b) => a.expires_at - b.expires_at)
+  // Those that cannot run at all come first.
+  const rank = ({ waiting_reason }: BatchObject): number =>
+    waiting_reason && isBroken(waiting_reason.code) ? 0 : 1
+  const late = open.filter(isLate).sort((a, b) => rank(a) - rank(b) || a.expires_at - b.expires_at)
   const columns: Column<BatchObject>[] = [
     {
       title: t('batch'),
@@ -206,7 +117,8 @@ function Late({ open }: { open: readonly BatchObject[] }): VNode {
     },
     {
       title: t('overview.why'),
-      cell: ({ waiting_reason }) => (waiting_reason ? waitingWords(waiting_reason) : t('overview.tooSlow')),
+      cell: ({ waiting_reason }) =>
+        waiting_reason ? <WaitingReason reason={waiting_reason} /> : t('overview.tooSlow'),
     },
   ]
   return (
@@ -331,24 +243,19 @@ function LastDay({ usage: { hours, end } }: { usage: UsageHours }): VNode {
 }
 
 /** What was spent this day and this month, and the caps that are fullest. */
-function Spend({ caps }: { caps: Caps | null }): VNode | null {
-  if (!caps?.spent) return null
+function Spend({ caps, spent }: Health): VNode | null {
+  if (!spent) return null
   const figure = (title: string, { cost_usd, lines, not_run }: UsageObject) =>
     costFigure(title, cost_usd, t('lines.count', { n: lines - not_run }))
   return (
     <Section title={t('batch.cost')} aside={<a href={href('/usage?range=7')}>{t('overview.byEntity')}</a>}>
       <div class="card stack">
         <Figures
-          figures={[
-            figure(t('overview.today'), caps.spent.day),
-            figure(t('overview.month'), caps.spent.month),
-          ]}
+          figures={[figure(t('overview.today'), spent.day), figure(t('overview.month'), spent.month)]}
         />
-        {fullest(caps)
-          .slice(0, CAPS_SHOWN)
-          .map(({ limit, name, value }) => (
-            <Gauge limit={limit} name={name ?? limit.entity ?? t('limits.project')} value={value} />
-          ))}
+        {caps.slice(0, CAPS_SHOWN).map((cap) => (
+          <Gauge cap={cap} isNamed />
+        ))}
       </div>
     </Section>
   )

@@ -3,27 +3,27 @@ import type { VNode } from 'preact'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import { useLive } from '../live.ts'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import { Figures, Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
+import { isBroken } from '../problems.ts'
 import { useGet } from '../resource.ts'
 import { href } from '../router.ts'
-import { type ServerState, serverState } from '../server-state.ts'
-
-const POLL_MS = 2_000
+import { heldBackBy, type Server, type ServerState, type Service, serversOf } from '../server-state.ts'
 
 export function Servers(): VNode {
-  const status = useGet<ServiceStatus>('/v1/status', {}, () => POLL_MS)
+  const status = useGet<ServiceStatus>('/v1/status')
   return (
     <Page title={t('nav.servers')} lead={t('servers.lead')}>
-      <Loaded resource={status}>{(data) => <Whole status={data} />}</Loaded>
+      <Loaded resource={status}>{(data) => <Shown status={data} />}</Loaded>
     </Page>
   )
 }
 
-function Whole({ status }: { status: ServiceStatus }): VNode {
+function Shown({ status }: { status: ServiceStatus }): VNode {
   const { service, waiting, workers_alive } = status
   return (
     <div class="stack wide">
@@ -35,40 +35,27 @@ function Whole({ status }: { status: ServiceStatus }): VNode {
       {waiting.length > 0 ? (
         <Section title={t('servers.waiting')}>
           {waiting.map(({ code, message, text, batches, example }) => (
-            <Notice tone="warn" title={t(`waiting.${code}` as MessageKey)}>
+            <Notice tone={isBroken(code) ? 'bad' : 'info'} title={t(`waiting.${code}` as MessageKey)}>
               {waitingWords({ message, text })}{' '}
               <a href={href(`/batches/${example}`)}>{t('servers.batches', { n: batches })}</a>
             </Notice>
           ))}
         </Section>
       ) : null}
-      {service ? <Service service={service} /> : null}
+      {service ? <Whole service={service} waiting={waiting} /> : null}
     </div>
   )
 }
 
-type ServiceState = NonNullable<ServiceStatus['service']>
-
-function upstreamsOf({ workers, models }: ServiceState): Upstream[] {
-  return workers.flatMap((worker) =>
-    worker.upstreams.map((upstream) => ({
-      ...upstream,
-      worker: worker.id,
-      isStarting: models.some(({ model, state }) => model === upstream.model && state === 'starting'),
-    })),
+function Whole({ service, waiting }: { service: Service; waiting: ServiceStatus['waiting'] }): VNode {
+  const { workers, stores, queue } = service
+  const upstreams = serversOf(service)
+  // An outage that batches wait for is told above, and flow control is none.
+  const isTold = new Set(waiting.map(({ model }) => model))
+  const models = service.models.filter(
+    ({ model, error }) => !isTold.has(model) && !/^429\b/.test(error ?? ''),
   )
-}
-
-/** Each server once, however many workers report it. */
-export function serversDown(service: ServiceState): Upstream[] {
-  const down = upstreamsOf(service).filter((one) => serverState(one, one.isStarting) === 'down')
-  return [...new Map(down.map((one) => [`${one.model} ${one.upstream}`, one])).values()]
-}
-
-function Service({ service }: { service: ServiceState }): VNode {
-  const { workers, models, stores, queue } = service
-  const upstreams = upstreamsOf(service)
-  const sum = (of: (upstream: UpstreamStatus) => number): number =>
+  const sum = (of: (upstream: Server) => number): number =>
     upstreams.reduce((total, upstream) => total + of(upstream), 0)
   const openBatches = queue.batches.reduce((total, { count }) => total + count, 0)
   return (
@@ -100,10 +87,15 @@ function Service({ service }: { service: ServiceState }): VNode {
         />
       </div>
       {models.map(({ model, state, since, error }) => (
-        <Notice tone="bad" title={`${model}: ${t(MODEL_STATES[state] ?? 'servers.state.unknown')}`}>
+        <Notice
+          tone="bad"
+          key={model}
+          title={`${model}: ${t(MODEL_STATES[state] ?? 'servers.state.unknown')}`}
+        >
           {error ? error : null} <Time at={since} short />
         </Notice>
       ))}
+      <Demand servers={upstreams} />
       <Section title={t('servers.upstreams')}>
         <Table label={t('servers.upstreams')} columns={UPSTREAMS()} rows={upstreams} />
       </Section>
@@ -129,6 +121,61 @@ function Service({ service }: { service: ServiceState }): VNode {
       </Section>
     </div>
   )
+}
+
+interface Waits {
+  model: string | null
+  lines: number
+  rate: number
+  servers: readonly Server[]
+}
+
+/** The models that lines wait for, the one that takes longest first, and what keeps their servers from more. */
+function Demand({ servers }: { servers: readonly Server[] }): VNode | null {
+  const open = (useLive().open ?? []).filter(({ paused_at }) => !paused_at)
+  const rows = [...Map.groupBy(open, ({ model = null }) => model)].map(([model, batches]): Waits => {
+    const own = servers.filter((server) => server.model === model)
+    const lines = batches.reduce((sum, { request_counts: n }) => sum + n.total - n.completed - n.failed, 0)
+    return { model, lines, rate: own.reduce((sum, { lines_per_s }) => sum + lines_per_s, 0), servers: own }
+  })
+  const waits = rows.filter(({ lines }) => lines > 0).sort((a, b) => b.lines / b.rate - a.lines / a.rate)
+  if (waits.length === 0) return null
+  return (
+    <Section title={t('servers.demand')}>
+      <Table label={t('servers.demand')} columns={DEMAND()} rows={waits} />
+    </Section>
+  )
+}
+
+const DEMAND = (): Column<Waits>[] => [
+  { title: t('line.model'), main: true, cell: ({ model }) => model ?? t('servers.severalModels') },
+  { title: t('overview.linesLeft'), align: 'end', cell: ({ lines }) => count(lines) },
+  { title: t('batch.speed'), align: 'end', cell: ({ rate }) => perSecond(rate) },
+  {
+    title: t('overview.doneIn'),
+    align: 'end',
+    cell: ({ lines, rate }) => (rate > 0 ? duration((lines / rate) * 1000) : '–'),
+  },
+  {
+    title: t('servers.heldBack'),
+    cell: ({ servers }) =>
+      servers.map((server) => (
+        <div>
+          {server.upstream}
+          {': '}
+          <span class="muted">{heldBackText(server, servers)}</span>
+        </div>
+      )),
+  },
+]
+
+function heldBackText(server: Server, others: readonly Server[]): string {
+  const why = heldBackBy(server, others)
+  const n = why === 'configured' ? server.concurrency_max : server.concurrency
+  if (why === null) return t('servers.room', { n: server.concurrency - server.in_flight })
+  return why === 'configured' || why === 'found' || why === 'slow'
+    ? t(`servers.full.${why}`, { n, latency: server.latency_ms === null ? '' : duration(server.latency_ms) })
+    : t(`servers.state.${why}` satisfies MessageKey)
 }
 
 /** Of a server that answers others too: how many lines it may have now, and what it says of itself. */
@@ -177,6 +224,7 @@ const MODEL_STATES: Readonly<Record<string, MessageKey>> = {
 
 const STATE_TONES = {
   healthy: 'good',
+  throttled: 'info',
   recovering: 'warn',
   down: 'bad',
   outsideHours: 'idle',
@@ -184,9 +232,7 @@ const STATE_TONES = {
   unknown: 'idle',
 } as const satisfies Record<ServerState, string>
 
-type Upstream = UpstreamStatus & { worker: string; isStarting: boolean }
-
-const UPSTREAMS = (): Column<Upstream>[] => [
+const UPSTREAMS = (): Column<Server>[] => [
   {
     title: t('servers.upstream'),
     main: true,
@@ -231,17 +277,12 @@ const UPSTREAMS = (): Column<Upstream>[] => [
       </span>
     ),
   },
-  {
-    title: t('servers.hours'),
-    minor: true,
-    cell: ({ hours }) => <Hours hours={hours ?? null} />,
-  },
+  { title: t('servers.hours'), minor: true, cell: ({ hours }) => <Hours hours={hours ?? null} /> },
   {
     title: t('servers.state'),
-    cell: (upstream) => {
-      const state = serverState(upstream, upstream.isStarting)
-      return <Badge tone={STATE_TONES[state]} text={t(`servers.state.${state}` satisfies MessageKey)} />
-    },
+    cell: ({ state }) => (
+      <Badge tone={STATE_TONES[state]} text={t(`servers.state.${state}` satisfies MessageKey)} />
+    ),
   },
 ]
 

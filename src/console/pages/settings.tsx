@@ -6,6 +6,7 @@ import type { Settings as SettingsObject } from '../../wire/status.ts'
 import { quotaText } from '../format.ts'
 import { isLanguage, LANGUAGES, type Language, languageOf, useLanguage as loadLanguage, t } from '../i18n.ts'
 import { print } from '../json.ts'
+import { keep, kept } from '../kept.ts'
 import { optionsOf, SelectField } from '../parts/field.tsx'
 import { FailureNotice } from '../parts/notice.tsx'
 import { Facts, Page, Section, Time } from '../parts/page.tsx'
@@ -79,25 +80,8 @@ export function Settings(): VNode {
 const THEMES = ['auto', 'light', 'dark'] as const
 type Theme = (typeof THEMES)[number]
 
-const THEME = 'offpeak.theme'
-const LANGUAGE = 'offpeak.language'
-
-/** A browser may refuse to keep anything. */
-function kept(name: string): string | null {
-  try {
-    return localStorage.getItem(name)
-  } catch {
-    return null
-  }
-}
-
-function keep(name: string, value: string): void {
-  try {
-    localStorage.setItem(name, value)
-  } catch {
-    // It lasts as long as the page then.
-  }
-}
+const THEME = 'theme'
+const LANGUAGE = 'language'
 
 function theme(): Theme {
   return THEMES.find((name) => name === kept(THEME)) ?? 'auto'

@@ -12,7 +12,7 @@ import type {
 import type { List } from '../../wire/shape.ts'
 import { post } from '../api.ts'
 import { shortId } from '../format.ts'
-import { type MessageKey, t } from '../i18n.ts'
+import { t } from '../i18n.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog, openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { CheckList, TextField, useFields } from '../parts/field.tsx'
@@ -21,6 +21,7 @@ import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
+import { isFailing } from '../problems.ts'
 import { useAction, useAll, useGet, usePages } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
@@ -54,21 +55,11 @@ export function Webhooks(): VNode {
   )
 }
 
-/** Whether the newest attempted delivery failed. */
-export function isFailing(deliveries: readonly DeliveryObject[]): boolean {
-  return deliveries.find(({ attempts }) => attempts > 0)?.last_error != null
-}
-
-/** How often a delivery that is under way is asked for. */
-const PENDING_MS = 1_500
-
 const TONES = { delivered: 'good', failed: 'bad', pending: 'idle' } as const
 
 function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => void }): VNode {
   const path = `/v1/webhooks/${webhook.id}`
-  const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 }, (list) =>
-    list?.data.some(({ status }) => status === 'pending') ? PENDING_MS : null,
-  )
+  const deliveries = useGet<List<DeliveryObject>>(`${path}/deliveries`, { limit: 10 })
   const action = useAction()
   const [queued, setQueued] = useState<number | null>(null)
   const run = (act: () => Promise<void>): void => void action.run(act)
@@ -90,9 +81,17 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
     },
     {
       title: t('batch.status'),
-      cell: ({ status, last_error }) => [
-        <Badge tone={TONES[status]} text={t(`delivery.${status}` satisfies MessageKey)} />,
+      cell: ({ status, last_error, next_attempt_at }) => [
+        <Badge
+          tone={status === 'pending' && last_error ? 'warn' : TONES[status]}
+          text={t(`delivery.${status === 'pending' && last_error ? 'retried' : status}`)}
+        />,
         last_error ? <div class="muted small">{last_error}</div> : null,
+        last_error && next_attempt_at !== null ? (
+          <div class="muted small">
+            {t('webhooks.next')} <Time at={next_attempt_at} short />
+          </div>
+        ) : null,
       ],
     },
     {

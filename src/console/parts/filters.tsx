@@ -1,13 +1,12 @@
 // The filters of a list are stored in the address.
 import type { ComponentChildren, VNode } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
-import { later } from '../browser-clock.ts'
+import { useState } from 'preact/hooks'
 import { t } from '../i18n.ts'
-import { replaceQuery, useAddress } from '../router.ts'
+import { keepList, keptList, useKept } from '../kept.ts'
+import { href, navigate, replaceQuery, useAddress } from '../router.ts'
+import { Icon, Menu, TextButton } from './button.tsx'
+import { FormDialog, openDialog } from './dialog.tsx'
 import { SelectField, TextField } from './field.tsx'
-
-/** So long after a key was pressed, the text is searched for. */
-const TYPING_MS = 200
 
 export interface Filter {
   /** Of the parameter in the address. */
@@ -45,7 +44,59 @@ export function FilterBar({
         return <TextField label={label} type="search" value={value} onInput={set} placeholder={placeholder} />
       })}
       {children}
+      <Views />
     </div>
+  )
+}
+
+/** A list as its reader has filtered and sorted it, by name. */
+export interface SavedView {
+  name: string
+  path: string
+  /** Begins with a question mark. */
+  query: string
+}
+
+export const VIEWS = 'views'
+
+function Views(): VNode {
+  const { path } = useAddress()
+  const [views, setViews] = useKept<SavedView>(VIEWS)
+  const save = (): void => openDialog(<SaveView path={path} />)
+  return (
+    <Menu label={t('views')}>
+      {views
+        .filter((view) => view.path === path)
+        .map((view) => (
+          <div class="row" key={view.name}>
+            <a class="menu-item grow" href={href(path + view.query)}>
+              {view.name}
+            </a>
+            <TextButton
+              label={<Icon name="cross" />}
+              title={t('remove')}
+              onClick={() => setViews(views.filter((other) => other !== view))}
+            />
+          </div>
+        ))}
+      <button type="button" class="menu-item" onClick={save}>
+        {t('views.save')}
+      </button>
+    </Menu>
+  )
+}
+
+function SaveView({ path }: { path: string }): VNode {
+  const [name, setName] = useState('')
+  const act = async (): Promise<void> => {
+    const others = keptList<SavedView>(VIEWS).filter((view) => view.path !== path || view.name !== name)
+    keepList(VIEWS, [...others, { name, path, query: location.search }])
+    navigate(path + location.search)
+  }
+  return (
+    <FormDialog title={t('views.save')} label={t('save')} act={act}>
+      <TextField label={t('new.name')} value={name} onInput={setName} required autoFocus />
+    </FormDialog>
   )
 }
 
@@ -63,17 +114,6 @@ export function FilterChip({ name, title, value }: { name: string; title: string
       <span aria-hidden="true">×</span>
     </button>
   )
-}
-
-/** The value after a pause in typing. */
-export function useSettled<T>(value: T): T {
-  const name = JSON.stringify(value)
-  const [settled, settle] = useState(value)
-  useEffect(
-    () => (name === JSON.stringify(settled) ? undefined : later(TYPING_MS, () => settle(value))),
-    [name],
-  )
-  return settled
 }
 
 /** The days from and to, of this calendar. */

@@ -5,8 +5,25 @@ import { useEffect, useRef } from 'preact/hooks'
 import { every, now } from '../browser-clock.ts'
 import { Cell, useCell } from '../cell.ts'
 import { compact, count, dateTime, relative, usd, usdExact, utc } from '../format.ts'
+import { keepList, keptList } from '../kept.ts'
+import { health } from '../problems.ts'
 import { currentAddress } from '../router.ts'
 import { named } from './text.tsx'
+
+/** A page that was opened of late; `to` begins behind /console. */
+export interface Recent {
+  to: string
+  text: string
+}
+
+export const RECENT = 'recent'
+const RECENT_MAX = 8
+
+function remember(text: string): void {
+  const to = currentAddress().path
+  const others = keptList<Recent>(RECENT).filter((page) => page.to !== to)
+  keepList(RECENT, [{ to, text }, ...others].slice(0, RECENT_MAX))
+}
 
 interface PageProps {
   title: string
@@ -24,9 +41,13 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
   useEffect(() => {
     if (currentAddress().visit > 0) heading.current?.focus({ preventScroll: true })
   }, [])
+  const { problems } = useCell(health)
+  const count = problems?.length ? `(${problems.length}) ` : ''
   useEffect(() => {
-    document.title = `${named(title)} · Offpeak`
-  }, [title])
+    document.title = `${count}${named(title)} · Offpeak`
+  }, [title, count])
+  // The pages of the menu are found without it.
+  useEffect(() => (parent ? remember(title) : undefined), [title])
   return (
     <main class="page" id="main" tabIndex={-1}>
       <header class="page-head">

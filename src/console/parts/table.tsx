@@ -1,11 +1,13 @@
 // Draws a table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a
 // table.
 import type { ComponentChildren, VNode } from 'preact'
+import { useMemo } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'
 import { t } from '../i18n.ts'
+import { useKept } from '../kept.ts'
 import { replaceQuery, useAddress } from '../router.ts'
-import { Button } from './button.tsx'
-import { SelectField } from './field.tsx'
+import { Button, Menu } from './button.tsx'
+import { CheckField, SelectField } from './field.tsx'
 
 export interface Column<T> {
   title: string
@@ -40,6 +42,27 @@ export interface Order {
   by: string
   isAscending: boolean
   choose: (by: string) => void
+}
+
+/** The columns of a list that its reader has chosen, and a menu to choose them. */
+export function useColumns<T>(name: string, make: () => Column<T>[]): [Column<T>[], VNode] {
+  const [hidden, hide] = useKept<string>(`columns.${name}`)
+  const all = useMemo(make, [])
+  const columns = useMemo(() => all.filter(({ main, title }) => main || !hidden.includes(title)), [hidden])
+  const menu = (
+    <Menu label={t('columns')}>
+      {all.map(({ main, title }) =>
+        main ? null : (
+          <CheckField
+            label={title}
+            checked={!hidden.includes(title)}
+            onInput={(shown) => hide(shown ? hidden.filter((other) => other !== title) : [...hidden, title])}
+          />
+        ),
+      )}
+    </Menu>
+  )
+  return [columns, menu]
 }
 
 /** The order of a list, which is in the address; a second choice of a column turns it round. */

@@ -2,9 +2,12 @@
 // change how the text around it looks.
 import { type ComponentChildren, Fragment, options, type VNode } from 'preact'
 import { isWaitingKey, type WaitingText, waitingText } from '../../domain/waiting-text.ts'
+import type { BatchObject } from '../../wire/batch.ts'
 import { now } from '../browser-clock.ts'
 import { dateTime } from '../format.ts'
-import { currentLocale, waitingTexts } from '../i18n.ts'
+import { currentLocale, type MessageKey, t, waitingTexts } from '../i18n.ts'
+import { href } from '../router.ts'
+import { may } from '../session.ts'
 
 /** Control characters but tab and line end; formatting characters but soft hyphens and joiners. */
 const HIDDEN = /(?!\r\n|[\t\n])\p{Cc}|(?![\u00ad\u200c\u200d])\p{Cf}/gu
@@ -58,11 +61,19 @@ export function Words({ text }: { text: string }): VNode {
 export function waitingWords({ message, text }: { message: string; text?: WaitingText }): string {
   if (!text || !isWaitingKey(text.key)) return message
   const showTime = (at: number): string => dateTime(at, now())
-  return waitingText(text.key, text.values, {
-    texts: waitingTexts(),
-    locale: currentLocale(),
-    showTime,
-  })
+  return waitingText(text.key, text.values, { texts: waitingTexts(), locale: currentLocale(), showTime })
+}
+
+/** The same, with a link to what can be changed about it. */
+export function WaitingReason({ reason }: { reason: NonNullable<BatchObject['waiting_reason']> }): VNode {
+  const to = { usage_limit: 'limits', model_unavailable: 'servers' }[reason.code as string]
+  const isOpen = to === 'limits' ? may('limits:read') : to !== undefined && may('operator')
+  return (
+    <>
+      <Words text={waitingWords(reason)} />{' '}
+      {isOpen ? <a href={href(`/${to}`)}>{t(`nav.${to}` as MessageKey)}</a> : null}
+    </>
+  )
 }
 
 export function Prose({ text }: { text: string }): VNode {

@@ -1,0 +1,47 @@
+// Values that the browser keeps for its reader. A browser may refuse to: they last as long as the page then.
+import { useState } from 'preact/hooks'
+import { signedInKey } from './session.ts'
+
+const PREFIX = 'offpeak.'
+
+export function kept(name: string): string | null {
+  try {
+    return localStorage.getItem(PREFIX + name)
+  } catch {
+    return null
+  }
+}
+
+export function keep(name: string, value: string): void {
+  try {
+    localStorage.setItem(PREFIX + name, value)
+  } catch {
+    // It lasts as long as the page then.
+  }
+}
+
+/** Of this key: another one in the same browser has lists of its own. */
+const listName = (name: string): string => `${name}.${signedInKey()}`
+
+export function keepList<T>(name: string, list: readonly T[]): void {
+  keep(listName(name), JSON.stringify(list))
+}
+
+export function keptList<T>(name: string): T[] {
+  try {
+    const list: unknown = JSON.parse(kept(listName(name)) ?? '[]')
+    return Array.isArray(list) ? list : []
+  } catch {
+    return []
+  }
+}
+
+/** A list, and what changes it. */
+export function useKept<T>(name: string): [readonly T[], (list: readonly T[]) => void] {
+  const [list, setList] = useState<readonly T[]>(() => keptList<T>(name))
+  const set = (changed: readonly T[]): void => {
+    keepList(name, changed)
+    setList(changed)
+  }
+  return [list, set]
+}
