@@ -10,9 +10,9 @@ import { ClockSetBack, runMaintenance } from '../maintenance/maintenance.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Ports } from '../store/store.ts'
 import { hasWorker } from '../store/workers.ts'
-import { ChunkReader } from '../worker/chunk-reader.ts'
+import { ChunkReader } from '../worker/claim/chunk-reader.ts'
+import { Leases } from '../worker/claim/leases.ts'
 import { EndingBatches } from '../worker/ending-batches.ts'
-import { Leases } from '../worker/leases.ts'
 import type { OpenStore } from './stores.ts'
 
 const INTERVAL_MS = 1_000

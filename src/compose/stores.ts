@@ -25,7 +25,7 @@ import { sharedClock } from '../store/shared-clock.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import type { ServiceStatus } from '../wire/status.ts'
-import { Session } from '../worker/leases.ts'
+import { Session } from '../worker/claim/leases.ts'
 import { makeLog } from './log.ts'
 
 export interface OpenStore extends Store {

@@ -18,9 +18,10 @@ import {
   type ServerUpstream,
   type UpstreamConfig,
 } from '../config/config.ts'
-import { LiveServer } from '../dispatch/live/live-server.ts'
-import type { Spill } from '../dispatch/routes.ts'
-import { ModelServer, type Upstream } from '../dispatch/upstream.ts'
+import { BatchApiUpstream } from '../dispatch/senders/batch-apis/batch-api-upstream.ts'
+import { LiveServer } from '../dispatch/senders/live/live-server.ts'
+import type { Spill } from '../dispatch/senders/routes.ts'
+import { ModelServer, type Upstream } from '../dispatch/senders/upstream.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
@@ -31,7 +32,6 @@ import { Engine } from '../engines/engine.ts'
 import { accessTo, type EngineAccess, filled, newPlace } from '../engines/engine-access.ts'
 import { launchEngine, outputFileOf } from '../engines/engine-process.ts'
 import { Machine } from '../engines/machine.ts'
-import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import type { Ports } from '../store/store.ts'
 
 export function modelsById(models: readonly ModelConfig[]): Map<string, Model> {

@@ -8,10 +8,10 @@ import { linesIn } from '../../test/support/line-world.ts'
 import { queuedBatch } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { nanosFromUsd } from '../domain/money.ts'
-import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
 import { IN_FLIGHT, PAUSED, REMOTE, UNFUNDED, UNSUBMITTED } from './line-state.ts'
-import { Route } from './routes.ts'
 import { Run } from './run.ts'
+import { BatchApiUpstream } from './senders/batch-apis/batch-api-upstream.ts'
+import { Route } from './senders/routes.ts'
 
 const RUNS = 300
 /** The same orders each time; another seed finds others. */
@@ -148,8 +148,7 @@ test(`whatever meets in ${RUNS} orders, each line ends once, and every answer is
         lines.checked(run)
       } else if (step === 'submit' && run.mayMove) {
         for (const position of run.positions(UNSUBMITTED))
-          if (run.stateOf(position) === UNSUBMITTED && lines.begin(run, position, now))
-            run.move(position, REMOTE, 'it is handed over')
+          if (run.stateOf(position) === UNSUBMITTED) lines.begin(run, position, now, REMOTE)
       } else if (step === 'leave' && !run.isClosed)
         for (const position of there)
           lines.missed(run, position, { kind: 'throttled', status: 429, reason: 'no' }, 'server', ended)

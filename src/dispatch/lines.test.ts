@@ -9,9 +9,7 @@ import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
 import { WHOLE_PROJECT } from '../domain/limit.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
-import { BatchApiUpstream } from '../remote/batch-api-upstream.ts'
-import { Duplicates } from './duplicates.ts'
-import { Lane } from './lane.ts'
+import { Duplicates } from './gates/duplicates.ts'
 import {
   FINISHED,
   FOLLOWING,
@@ -26,8 +24,10 @@ import {
   UNSENT,
   UNSUBMITTED,
 } from './line-state.ts'
-import { NO_SPILL, Route } from './routes.ts'
 import { Run } from './run.ts'
+import { BatchApiUpstream } from './senders/batch-apis/batch-api-upstream.ts'
+import { Lane } from './senders/lane.ts'
+import { NO_SPILL, Route } from './senders/routes.ts'
 
 /** All lines ask the same. */
 const ALIKE = { dedupe: 'all', content: () => 'the same' } as const
@@ -73,7 +73,7 @@ test('a line for a batch API whose earlier answer is not found is handed over, a
   })
   await world.start()
   const { run, lines } = world
-  const begin = () => run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0))
+  const begin = () => run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0, REMOTE))
   assert.deepEqual(begin(), [])
   await world.settled()
   assert.deepEqual([run.count(UNSUBMITTED), run.count(FOLLOWING), searches], [1, 1, 1])
@@ -276,10 +276,8 @@ test('identical lines of a model that a batch API answers are handed over once, 
   await world.start()
   const { run, lines } = world
   assert.equal(run.count(UNSUBMITTED), 8)
-  const begun = run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0))
+  const begun = run.positions(UNSUBMITTED).filter((position) => lines.begin(run, position, 0, REMOTE))
   assert.deepEqual(begun, [0])
-  assert.equal(run.count(FOLLOWING), 7)
-  run.move(0, REMOTE, 'it is handed over')
   assert.equal(run.count(FOLLOWING), 7, 'they wait for it there too')
   assert.ok(lines.followsOnlyItself(run))
 })
@@ -288,9 +286,8 @@ test('lines of another chunk do not wait for hours for what a batch API has', as
   await using world = await lineWorld({ chunks: 2, lines: 1, ...ALIKE, upstreams: () => [batchApi()] })
   for (const run of world.runs) await world.start(run)
   const [first, second] = world.runs
-  assert.ok(world.lines.begin(first!, 0, 0))
-  first!.move(0, REMOTE, 'it is handed over')
-  assert.ok(world.lines.begin(second!, 0, 0))
+  assert.ok(world.lines.begin(first!, 0, 0, REMOTE))
+  assert.ok(world.lines.begin(second!, 0, 0, REMOTE))
 })
 
 test('while a batch API has an identical line of another chunk, a model server gets one, not all', async () => {
@@ -302,8 +299,7 @@ test('while a batch API has an identical line of another chunk, a model server g
   world.lane.route = new Route([remote])
   const [first, second] = world.runs
   await world.start(first)
-  for (const position of first!.positions(UNSUBMITTED))
-    if (world.lines.begin(first!, position, 0)) first!.move(position, REMOTE, 'it is handed over')
+  for (const position of first!.positions(UNSUBMITTED)) world.lines.begin(first!, position, 0, REMOTE)
   world.lane.route = new Route([world.modelServer])
   await world.start(second)
   assert.deepEqual([second!.count(IN_FLIGHT), second!.count(FOLLOWING)], [1, 2])
@@ -352,10 +348,7 @@ test('identical lines that a batch API throttles wait for one of them, and fail 
   const handedOver: number[] = []
   while (run.unfinished > 0) {
     for (const position of run.positions(UNSUBMITTED))
-      if (lines.begin(run, position, 0)) {
-        handedOver.push(position)
-        run.move(position, REMOTE, 'it is handed over')
-      }
+      if (lines.begin(run, position, 0, REMOTE)) handedOver.push(position)
     const now = world.clock.now()
     for (const position of run.positions(REMOTE)) {
       run.setAllowed(position, false)
@@ -377,8 +370,7 @@ test('a line that came back from a batch API and has to wait for a limit holds b
   run.isLimited = true
   for (const position of run.positions()) run.setAllowed(position, true)
   await world.start()
-  for (const position of run.positions(UNSUBMITTED))
-    if (lines.begin(run, position, 0)) run.move(position, REMOTE, 'it is handed over')
+  for (const position of run.positions(UNSUBMITTED)) lines.begin(run, position, 0, REMOTE)
   run.setAllowed(0, false)
   const now = world.clock.now()
   const result = { kind: 'throttled', status: 429, reason: 'no room' } as const
@@ -412,10 +404,7 @@ test('lines that a batch API left wait for their backoff before a model server g
   world.lane.route = new Route([remote])
   await world.start()
   const { run, lines } = world
-  for (const position of [0, 1]) {
-    assert.ok(lines.begin(run, position, 0))
-    run.move(position, REMOTE, 'it is handed over')
-  }
+  for (const position of [0, 1]) assert.ok(lines.begin(run, position, 0, REMOTE))
   world.lane.route = new Route([world.modelServer])
   const now = world.clock.now()
   const result = { kind: 'throttled', status: 429, reason: 'slow down', retry_after_ms: 30_000 } as const
@@ -460,10 +449,7 @@ test('lines that a batch API left together are due together, however long placin
   const { run, lines } = world
   const now = world.clock.now()
   const result = { kind: 'throttled', status: 429, reason: 'slow down', retry_after_ms: 1_000 } as const
-  for (const position of [0, 1]) {
-    assert.ok(lines.begin(run, position, 0))
-    run.move(position, REMOTE, 'it is handed over')
-  }
+  for (const position of [0, 1]) assert.ok(lines.begin(run, position, 0, REMOTE))
   await world.advance(1_001)
   for (const position of [0, 1])
     lines.missed(run, position, result, 'server', { upstream: remote, at: now, now, draw: 0.5 })
@@ -577,7 +563,7 @@ test('lines are sent after a model was removed and is back while a chunk of it w
   lanes.clear()
   lines.modelsChanged([parked])
   const route = new Route([world.modelServer], NO_SPILL)
-  lanes.set('m', new Lane('m', route, world.clock, () => world.turn.schedule()))
+  lanes.set('m', new Lane('m', route, world.clock, world.turn))
   lines.modelsChanged([parked])
   lines.close(parked, true)
   world.maySend = true

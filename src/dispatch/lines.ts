@@ -1,8 +1,5 @@
-// Places waiting lines and ends lines. Limits, pauses, retries, identical requests, reloads and both executors call it
-// to move a line; the state of a line is in its run.
-//
-// A waiting line is, in this order: paused, if its batch or its model is; unfunded, until a check of the limits allows
-// it; retrying, until it is due; then unsent or unsubmitted, by the tiers of its model (routes.ts).
+// Moves the lines of runs: places those that wait where the decision says (step.ts), begins to send them, and ends them. The
+// state of a line is in its run; whatever follows from a transition is done here.
 import type { BackendResult } from '../backends/backend.ts'
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { wrongForm } from '../backends/verdict/classify.ts'
@@ -23,11 +20,11 @@ import {
   recordShared,
 } from '../results/record-line.ts'
 import type { Ports } from '../store/store.ts'
-import type { Entry } from './batch-lines.ts'
-import { Duplicates, isOwn } from './duplicates.ts'
-import type { EarlierAnswers } from './earlier-answers.ts'
-import type { Lane } from './lane.ts'
-import type { ReservedFunds } from './limits/reserved-funds.ts'
+import { Duplicates, isOwn } from './gates/duplicates.ts'
+import type { EarlierAnswers } from './gates/earlier-answers.ts'
+import type { ReservedFunds } from './gates/limits/reserved-funds.ts'
+import { type AnswerChecks, type CheckedAnswer, type Examined, type Fault, Reasks } from './gates/reasks.ts'
+import { Retries } from './gates/retries.ts'
 import {
   FINISHED,
   FOLLOWING,
@@ -43,7 +40,6 @@ import {
   UNSUBMITTED,
 } from './line-state.ts'
 import type { PromptLearner } from './prompt-learner.ts'
-import { type AnswerChecks, type CheckedAnswer, type Fault, Reasks } from './reasks.ts'
 import {
   type Blame,
   backoffMs,
@@ -53,7 +49,11 @@ import {
   type RetryPolicy,
 } from './retry-policy.ts'
 import type { LineTries, Run, RunStop } from './run.ts'
-import { inPromptOrder } from './shared-prefix.ts'
+import type { Entry } from './senders/batch-lines.ts'
+import type { Lane } from './senders/lane.ts'
+import { inPromptOrder } from './senders/shared-prefix.ts'
+import type { Observer } from './senders/upstream.ts'
+import { type Gate, type LineFacts, mayStandIn, next } from './step.ts'
 import {
   ANSWERED,
   addAttempt,
@@ -63,10 +63,8 @@ import {
   exhausted,
   LikelyRejections,
   ParkedTries,
-  Retries,
 } from './tries.ts'
 import type { Turn } from './turn.ts'
-import type { Observer } from './upstream.ts'
 
 /** Not in flight, not at a batch API, and not finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
@@ -84,16 +82,15 @@ export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
   lanes: ReadonlyMap<string, Lane>
   turn: Turn
   funds: ReservedFunds
-  /** Whether lines of the run that name this model are paused. */
-  isPaused: (run: Run, model: string) => boolean
+  pauses: Gate
+  /** Batches that may miss their deadline. */
+  atRisk: ReadonlySet<string>
   learner?: Pick<PromptLearner, 'ended'> | undefined
   /** Answers of identical lines that other workers have; without it, those of this worker alone are shared. */
   earlier?: Pick<EarlierAnswers, 'firstOf' | 'find'> | undefined
   /** Who checks answers of batches that ask again. */
   checks: AnswerChecks
   answers: ResponseMemory
-  /** The state of a line is not what it must be: the run is to be given up. */
-  onBroken: (run: Run) => void
   observe?: Pick<Observer, 'attempted' | 'retried'> | undefined
 }
 
@@ -102,22 +99,21 @@ export class Lines {
   readonly #duplicates: Duplicates
   readonly #rejections = new LikelyRejections()
   readonly #reasks: Reasks
-  readonly #retries: Retries
   readonly #parked = new ParkedTries()
   /** Each model as it was configured last: what was in flight when it was removed still has a price. */
   readonly #known: Map<string, Model>
-  #atRisk: ReadonlySet<string> = new Set()
+  /** In the order in which they count. */
+  readonly #gates: readonly Gate[]
+  readonly #retries: Retries
 
   constructor(options: LinesOptions) {
     this.#options = options
     this.#known = new Map(options.models)
-    this.#retries = new Retries(options.clock, (run, position) => this.place(run, position, 'it is due'))
-    this.#duplicates = new Duplicates(options.answers)
-    this.#reasks = new Reasks({
-      checks: options.checks,
-      memory: options.answers,
-      onChecked: (checked, fault) => this.#guarded(checked.run, () => this.#checked(checked, fault)),
-    })
+    const { clock, turn, answers: memory, pauses, funds, checks } = options
+    this.#retries = new Retries(clock, turn)
+    this.#gates = [pauses, funds, this.#retries]
+    this.#duplicates = new Duplicates(memory)
+    this.#reasks = new Reasks({ checks, memory, turn })
   }
 
   /**
@@ -127,7 +123,9 @@ export class Lines {
   broken(run: Run, error: unknown): void {
     const { batch_id: batch, idx: chunk } = run.claim
     this.#options.log.error({ err: error, batch, chunk }, 'a line is in a wrong state; its chunk is given up')
-    this.#options.onBroken(run)
+    // From here on none of its lines is sent.
+    run.stop('lost')
+    this.#options.turn.push({ kind: 'stopped', run, reason: 'broken' })
   }
 
   #guarded(run: Run, work: () => void): void {
@@ -138,17 +136,7 @@ export class Lines {
     }
   }
 
-  /** Batches that may miss their deadline. */
-  set atRisk(batchIds: ReadonlySet<string>) {
-    this.#atRisk = batchIds
-  }
-
-  /** A claimed chunk is about to be opened: what is known of its lines. */
-  adopt(run: Run): void {
-    run.listen(this.#onMove)
-    this.restoreTries(run)
-  }
-
+  /** A claimed chunk is about to be opened, or ended: its lines get the tries that are known of them. */
   restoreTries(run: Run): void {
     this.#parked.restore(run)
   }
@@ -210,51 +198,54 @@ export class Lines {
   }
 
   #placeEachOf(run: Run, positions: readonly number[], cause: string, now: number, hadTurn: boolean): void {
+    const { lanes, turn } = this.#options
+    const facts: LineFacts = { gates: this.#gates, now, goesToServer: this.#goesToServer }
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
       const { model, fault } = run.lines[position]!
-      const lane = model === null ? undefined : this.#options.lanes.get(model)
+      const lane = model === null ? undefined : lanes.get(model)
       if (fault !== null || model === null || !lane) {
         // A batch API may have left a line that cannot run any more.
         const error = fault ?? wireError('model_not_found', undefined, { param: 'model' })
         this.#fail(run, position, error, now, cause)
         continue
       }
-      const from = run.stateOf(position)
-      const to = this.#placeOf(run, position, model, lane, now)
-      if (to === from) continue
-      // What has cost something does not wait for long, nor without a reservation.
-      if (to !== UNSENT && to !== RETRYING && this.#standIn(run, position, now)) continue
-      if (to === UNFUNDED) this.#options.turn.checkLimits()
-      run.move(position, to, cause)
+      const to = next(run, position, facts)
+      if (to === run.stateOf(position)) continue
+      if (to === FINISHED) {
+        this.#standIn(run, position, now)
+        continue
+      }
+      this.#move(run, position, to, cause)
       if (run.batch.dedupe !== null && to !== PAUSED && to !== UNFUNDED && run.triesOf(position))
         this.#duplicates.lead(run, position)
       // A line that is due stays due, also if the clock is set back: its backoff has ended.
       if ((to === UNSENT || to === UNSUBMITTED) && run.dueOf(position) !== 0) run.setDue(position, 0)
-      if (to === RETRYING) this.#retries.add(run, position, run.dueOf(position))
-      else if (to === UNSUBMITTED) this.#options.turn.touch(run)
-      else if (to === UNSENT) {
-        if (hadTurn || run.triesOf(position)) lane.addAgain(run, position)
-        else {
-          fresh ??= new Map()
-          const own = fresh.get(lane)
-          if (own) own.push(position)
-          else fresh.set(lane, [position])
-        }
-        this.#options.turn.schedule()
+      if (to !== UNSENT) {
+        for (const gate of this.#gates) if (gate.state === to) gate.keep?.(run, position)
+        turn.touch(run)
+        continue
+      }
+      turn.schedule()
+      if (hadTurn || run.triesOf(position)) lane.addAgain(run, position)
+      else {
+        fresh ??= new Map()
+        const own = fresh.get(lane)
+        if (own) own.push(position)
+        else fresh.set(lane, [position])
       }
     }
     for (const [lane, own] of fresh ?? []) lane.add(run, inPromptOrder(run, own))
   }
 
-  #placeOf(run: Run, position: number, model: string, lane: Lane, now: number): LineState {
-    if (this.#options.isPaused(run, model)) return PAUSED
-    if (!run.isAllowed(position)) return UNFUNDED
-    if (run.dueOf(position) > now) return RETRYING
+  readonly #goesToServer = (run: Run, position: number, now: number): boolean => {
+    const { lanes, atRisk } = this.#options
+    const lane = lanes.get(run.lines[position]!.model!)!
+    const { route } = lane
+    if (!route.isMixed) return route.servers.length > 0
     const avoid = run.triesOf(position)?.avoid ?? null
-    const isAtRisk = this.#atRisk.has(run.batch.id)
-    const line = { isAtRisk, avoid, isLate: run.isLate }
-    return lane.route.prefersServers(line, () => lane.areServersLow(now), now) ? UNSENT : UNSUBMITTED
+    const line = { isAtRisk: atRisk.has(run.batch.id), avoid, isLate: run.isLate }
+    return route.prefersServers(line, () => lane.areServersLow(now), now)
   }
 
   /** Places lines of models that both executors answer: tiers, hours or risk may have changed. */
@@ -311,17 +302,24 @@ export class Lines {
     // A line that others follow takes them along.
     this.#guarded(run, () => {
       for (const position of positions)
-        if (run.stateOf(position) !== UNFUNDED) run.move(position, UNFUNDED, 'limits are checked')
+        if (run.stateOf(position) !== UNFUNDED) this.#move(run, position, UNFUNDED, 'limits are checked')
     })
+  }
+
+  /** Sends no further line of the run, which is parked when nothing of it is in flight, and claimed again at once. */
+  requeue(run: Run): void {
+    this.holdForCheck(run)
+    this.stop(run, 'drained', false)
   }
 
   /** Limits were checked: allowed lines are placed. */
   checked(run: Run): void {
     this.#place(run, run.positions(UNFUNDED), 'limits were checked')
-    if (run.batch.dedupe === null || !run.mayMove) return
     // A line that came back from a batch API and has to wait holds back none that limits allow.
-    for (const position of run.positions(UNFUNDED))
-      this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+    if (run.batch.dedupe !== null && run.mayMove)
+      for (const position of run.positions(UNFUNDED))
+        this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+    this.#options.turn.push({ kind: 'checked', run })
   }
 
   /** No limit can ever allow the line. */
@@ -332,30 +330,37 @@ export class Lines {
   // A line whose turn has come.
 
   /**
-   * Whether the line is to be sent. If not, it follows an identical one, has ended with its answer, or waits for funds.
+   * Begins to send the line, which is `to` be in flight or at a batch API. False if it is not to be sent: it follows an
+   * identical one, has ended with an answer, or waits for funds.
    */
-  begin(run: Run, position: number, now: number): boolean {
+  begin(run: Run, position: number, now: number, to: typeof IN_FLIGHT | typeof REMOTE): boolean {
     const { earlier, funds, turn } = this.#options
     // What a line has cost already is not shared.
     if (run.batch.dedupe !== null && !run.triesOf(position)?.kept) {
       const isStored = (): boolean =>
         earlier !== undefined && !run.wasSearched(position) && earlier.firstOf(run, position) !== 0
-      const next = this.#duplicates.turn(run, position, isStored)
-      if (next.kind === 'follow') run.move(position, FOLLOWING, 'an identical line is being answered')
-      else if (next.kind === 'share') this.#share(run, position, next.answer, now)
-      else if (next.kind === 'search') {
-        run.move(position, SEARCHING, 'an identical line has an answer')
-        void this.#search(run, position, next.signal)
+      const found = this.#duplicates.turn(run, position, isStored)
+      if (found.kind === 'follow') this.#move(run, position, FOLLOWING, 'an identical line is being answered')
+      else if (found.kind === 'share') this.#share(run, position, found.answer, now)
+      else if (found.kind === 'search') {
+        this.#move(run, position, SEARCHING, 'an identical line has an answer')
+        void this.#search(run, position, found.signal)
       }
-      if (next.kind !== 'send') return false
+      if (found.kind !== 'send') return false
     }
-    if (funds.covers(run, position)) return true
-    if (this.#standIn(run, position, now)) return false
-    run.setAllowed(position, false)
-    run.move(position, UNFUNDED, 'the reserved funds do not cover it')
-    funds.fellShort(run)
-    turn.checkLimits()
-    return false
+    if (!funds.covers(run, position)) {
+      if (this.#standIn(run, position, now)) return false
+      run.setAllowed(position, false)
+      this.#move(run, position, UNFUNDED, 'the reserved funds do not cover it')
+      funds.fellShort(run)
+      return false
+    }
+    this.#move(run, position, to, 'it is sent')
+    if (run.results.begunAt === null && run.batch.status === 'queued') {
+      run.results.begunAt = now
+      turn.push({ kind: 'begun', run })
+    }
+    return true
   }
 
   /** If no answer is found, the line is sent after all. */
@@ -419,11 +424,13 @@ export class Lines {
     return 0
   }
 
-  #checked(checked: CheckedAnswer, fault: Fault | null): void {
-    const { run, position, answered, attempt } = checked
+  examined({ run, checked, fault }: Examined): void {
     if (run.isClosed) return
-    if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt, checked.by)
-    else this.#askAgain(checked, fault)
+    const { position, answered, attempt } = checked
+    this.#guarded(run, () => {
+      if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt, checked.by)
+      else this.#askAgain(checked, fault)
+    })
   }
 
   /**
@@ -470,8 +477,7 @@ export class Lines {
   #standIn(run: Run, position: number, now: number): boolean {
     const tries = run.triesOf(position)
     const kept = tries?.kept
-    // A line that was sent has a model; one without is not known any more, or the database rejects its results.
-    if (!kept || run.lines[position]!.model === null) return false
+    if (!kept || !mayStandIn(run, position)) return false
     this.#record(run, position, kept, kept.by, now, tries, kept.earlier)
     return true
   }
@@ -574,7 +580,7 @@ export class Lines {
     const { stopped } = run
     if (stopped !== null && stopped !== 'lost' && this.#standIn(run, position, now)) return
     if (stopped === 'lost' || stopped === 'drained') {
-      run.move(position, UNFUNDED, 'its run has stopped')
+      this.#move(run, position, UNFUNDED, 'its run has stopped')
       return
     }
     if (stopped !== null) {
@@ -658,13 +664,14 @@ export class Lines {
   }
 
   #finish(run: Run, position: number, cause: string): void {
-    run.move(position, FINISHED, cause)
+    this.#move(run, position, FINISHED, cause)
     this.#options.turn.touch(run)
   }
 
-  // What follows from a transition.
-
-  readonly #onMove = (run: Run, position: number, from: LineState, to: LineState): void => {
+  /** Changes the state of a line, and does what follows from that. */
+  #move(run: Run, position: number, to: LineState, cause: string): void {
+    const from = run.stateOf(position)
+    run.move(position, to, cause)
     this.#count(run, position, from, -1)
     this.#count(run, position, to, 1)
     if (run.isReserved(position)) this.#options.funds.moved(run, position, from, to)

@@ -25,7 +25,7 @@ import {
   UNSENT,
 } from './line-state.ts'
 import type { TryCount } from './retry-policy.ts'
-import type { Upstream } from './upstream.ts'
+import type { Upstream } from './senders/upstream.ts'
 
 /**
  * Why a run's lines are no longer sent. `lost`: another worker has the lease. `drained`: this worker requeues the
@@ -70,9 +70,6 @@ export interface LimitsSeen {
   day: number
 }
 
-/** Told of each transition; set by who places lines (lines.ts). */
-type OnMove = (run: Run, position: number, from: LineState, to: LineState) => void
-
 /** The line's projected spend is part of the run's reservation. */
 const RESERVED = 1
 /** The last check of the limits allows it. */
@@ -81,8 +78,6 @@ const ALLOWED = 2
 const SEARCHED = 4
 /** Its answer is not asked for again: it was in flight when the limits were checked. */
 const LAST = 8
-
-const NOBODY: OnMove = () => {}
 
 /** What a worker knows a chunk by. */
 export function chunkKey(batch_id: string, idx: number): string {
@@ -107,7 +102,6 @@ export class Run {
   #days: Uint32Array | null = null
   /** By position, when a line may be sent again (Unix ms). */
   #due: Float64Array | null = null
-  #onMove: OnMove = NOBODY
   #abort: AbortController | null = null
   #stopped: RunStop | null = null
   #recorded: SentLine | null = null
@@ -163,11 +157,6 @@ export class Run {
     return this.#bytes
   }
 
-  /** From now on. */
-  listen(onMove: OnMove): void {
-    this.#onMove = onMove
-  }
-
   stateOf(position: number): LineState {
     return this.#states[position]!
   }
@@ -202,7 +191,6 @@ export class Run {
     this.#states[position] = to
     this.#counts[from]!--
     this.#counts[to]!++
-    this.#onMove(this, position, from, to)
   }
 
   /** Whether an entry in a queue of lines to send counts. */
@@ -340,7 +328,6 @@ export class Run {
     this.#lines = []
     this.#bytes = NOTHING
     this.#tries = null
-    this.#onMove = NOBODY
     for (const watch of this.watchers) watch()
   }
 

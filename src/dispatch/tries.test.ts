@@ -5,8 +5,8 @@ import { queuedBatch } from '../../test/support/queued-batch.ts'
 import { parkChunk, releaseChunk, storeLineTries, wakeParked } from '../store/chunks.ts'
 import { requeueExpiredLeases } from '../store/workers.ts'
 import { Run } from './run.ts'
+import { ModelServer } from './senders/upstream.ts'
 import { storedTries } from './tries.ts'
-import { ModelServer } from './upstream.ts'
 
 const THROTTLED_MAX = 20
 const HOUR_MS = 3_600_000

@@ -3,12 +3,11 @@
 // attempts stay in the memory of this worker, for the case that it claims the chunk again.
 import type { BackendResult } from '../backends/backend.ts'
 import { reasonForCaller } from '../backends/failure-reason.ts'
-import { Alarm, type Clock } from '../domain/clock.ts'
 import { type WireError, wireError } from '../domain/errors.ts'
 import type { AttemptRecord, LineAttempts } from '../results/line-record.ts'
 import { type MissedResult, noTries, type TryCount } from './retry-policy.ts'
 import type { LineTries, Run } from './run.ts'
-import type { Upstream } from './upstream.ts'
+import type { Upstream } from './senders/upstream.ts'
 
 /** Attempts listed in an audit record; of a line that was tried more often, the last ones. */
 const ATTEMPTS_LISTED_MAX = 20
@@ -188,73 +187,4 @@ export class LikelyRejections {
 function errorOf({ upstream: name, status, reason = '' }: AttemptRecord, upstream: Upstream): string | null {
   if (status !== 500 || name !== upstream.name || reason === '500') return null
   return reason.replaceAll(/[0-9a-f]{8,}|\d+/gi, '#')
-}
-
-// `Retries` keeps lines that wait for their next attempt by the time when they may be sent again: in a binary heap with
-// one alarm. An entry counts only while its line is still waiting for that time.
-
-interface Retry {
-  run: Run
-  position: number
-  /** Unix ms. */
-  due: number
-}
-
-export class Retries {
-  readonly #onDue: (run: Run, position: number) => void
-  readonly #heap: Retry[] = []
-  readonly #alarm: Alarm
-
-  constructor(clock: Clock, onDue: (run: Run, position: number) => void) {
-    this.#onDue = onDue
-    // What the alarm was set for is due, also if the clock was set back since.
-    this.#alarm = new Alarm(clock, (at) => this.#endWaits(Math.max(at, clock.now())))
-  }
-
-  add(run: Run, position: number, due: number): void {
-    const heap = this.#heap
-    let at = heap.length
-    while (at > 0 && heap[(at - 1) >> 1]!.due > due) {
-      heap[at] = heap[(at - 1) >> 1]!
-      at = (at - 1) >> 1
-    }
-    heap[at] = { run, position, due }
-    this.#setAlarm()
-  }
-
-  /** Nothing is due any more. */
-  close(): void {
-    this.#heap.length = 0
-    this.#setAlarm()
-  }
-
-  #setAlarm(): void {
-    this.#alarm.set(this.#heap[0]?.due ?? Number.POSITIVE_INFINITY)
-  }
-
-  #endWaits(until: number): void {
-    while (this.#heap.length > 0 && this.#heap[0]!.due <= until) {
-      const { run, position } = this.#takeFirst()
-      if (!run.isRetrying(position) || run.dueOf(position) > until) continue
-      run.setDue(position, 0)
-      this.#onDue(run, position)
-    }
-    this.#setAlarm()
-  }
-
-  #takeFirst(): Retry {
-    const heap = this.#heap
-    const first = heap[0]!
-    const last = heap.pop()!
-    if (heap.length === 0) return first
-    let at = 0
-    for (let child = 1; child < heap.length; child = 2 * at + 1) {
-      if (child + 1 < heap.length && heap[child + 1]!.due < heap[child]!.due) child++
-      if (heap[child]!.due >= last.due) break
-      heap[at] = heap[child]!
-      at = child
-    }
-    heap[at] = last
-    return first
-  }
 }

@@ -1,33 +1,69 @@
-// Collects the changes of one turn of the event loop, in which many answers arrive at once. At its end their results
-// are recorded, limits are checked, further lines are sent and chunks are claimed, once for all of them.
+// The list of what the parts of a worker find out. A part pushes a value, and calls nobody above it; the values are taken
+// in the order in which they came, before anything else is done (dispatch.ts). What one turn of the event loop brings, in
+// which many answers arrive at once, is handled together at its end: results are recorded, limits are checked, further
+// lines are sent and chunks are claimed, once for all of them.
 import type { Clock } from '../domain/clock.ts'
-import type { Run } from './run.ts'
+import type { Recorded } from '../results/recorder.ts'
+import type { Examined } from './gates/reasks.ts'
+import type { Freed } from './gates/retries.ts'
+import type { Run, RunStop } from './run.ts'
 
-/** The actions at the end of a turn. */
+export type Change =
+  | Freed
+  | Examined
+  /** The first line of the run was sent, and its batch was queued. */
+  | { kind: 'begun'; run: Run }
+  /** Limits were checked for lines of the run, and these are placed. */
+  | { kind: 'checked'; run: Run }
+  /** No further line of the run may be sent. `broken`: a line is in a wrong state. */
+  | { kind: 'stopped'; run: Run; reason: RunStop | 'broken' }
+  | Recorded<Run>
+  /** Chunks may be there to be claimed. */
+  | { kind: 'ready' }
+
+/** What is handled at the end of a turn. */
 export interface TurnEnd {
-  /** Of which lines ended, or nothing is in flight any more. */
+  /** Runs of which lines ended, or of which nothing may be under way any more. */
   runs: readonly Run[]
   /** Lines wait for a check of the limits. */
   checksLimits: boolean
 }
 
+/** Who takes what is in the list. */
+interface TurnTaker {
+  take(change: Change): void
+  end(turn: TurnEnd): void
+}
+
+const NOBODY: TurnTaker = { take() {}, end() {} }
+
 export class Turn {
   readonly #clock: Pick<Clock, 'soon'>
+  #changes: Change[] = []
   #runs: Run[] = []
   #checksLimits = false
   #isScheduled = false
-  #end: (turn: TurnEnd) => void = () => {}
+  #taker = NOBODY
 
   constructor(clock: Pick<Clock, 'soon'>) {
     this.#clock = clock
   }
 
-  /** From now on, `end` is called at the end of each turn in which something changed. */
-  begin(end: (turn: TurnEnd) => void): void {
-    this.#end = end
+  begin(taker: TurnTaker): void {
+    this.#taker = taker
   }
 
-  /** Lines of the run ended, or it may be idle now. */
+  push(change: Change): void {
+    if (this.#changes.push(change) === 1) queueMicrotask(() => this.#drain())
+  }
+
+  #drain(): void {
+    // What is pushed meanwhile is taken as well.
+    for (let i = 0; i < this.#changes.length; i++) this.#taker.take(this.#changes[i]!)
+    this.#changes = []
+  }
+
+  /** Lines of the run ended, or nothing of it may be under way any more. */
   touch(run: Run): void {
     if (!run.isTouched) {
       run.isTouched = true
@@ -53,7 +89,7 @@ export class Turn {
       this.#checksLimits = false
       this.#isScheduled = false
       for (const run of runs) run.isTouched = false
-      this.#end({ runs, checksLimits })
+      this.#taker.end({ runs, checksLimits })
     })
   }
 }

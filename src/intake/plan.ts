@@ -82,7 +82,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 /**
  * The chunks of the input. If the input cannot be read, this throws until the completion window ends, so that an
  * operator can restore the input. After that `content` is null and the chunks are made from the line count alone, so
- * that each line ends with an error (worker/chunk-reader.ts).
+ * that each line ends with an error (worker/claim/chunk-reader.ts).
  */
 async function inputOf(
   deps: PlanDeps,

@@ -1,7 +1,7 @@
 // The metrics of a worker count lines and their cost, and measure how model servers and stores behave.
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
-import type { Observer, Upstream } from '../dispatch/upstream.ts'
+import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'

@@ -1,7 +1,7 @@
 // Gauges of open work, read from the database at each scrape.
 import { Counter, Gauge, type Registry } from 'prom-client'
-import type { LiveServer } from '../dispatch/live/live-server.ts'
-import type { Upstream } from '../dispatch/upstream.ts'
+import type { LiveServer } from '../dispatch/senders/live/live-server.ts'
+import type { Upstream } from '../dispatch/senders/upstream.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import type { Clock } from '../domain/clock.ts'
 import type { Model } from '../domain/model.ts'

@@ -165,11 +165,7 @@ async function stalling({ pool_max = 10 } = {}) {
     flushIntervalMs: FLUSH_MS,
     answers: new ResponseMemory(1_000_000),
     blobFreshMs: BLOB_FRESH_MS,
-    onClosed: (_, how) => stage.closed.push(how),
-    onSettled() {},
-    onCommitted() {},
-    onRejected() {},
-    onEnded() {},
+    turn: { push: (recorded) => void (recorded.kind === 'closed' && stage.closed.push(recorded.how)) },
   })
   for (const { batch_id, idx } of claims) {
     const row = await readRow(store.read, 'chunks', { batch_id, idx })

@@ -233,12 +233,16 @@ async function makeWorld({ chunks = 1, lines }: { chunks?: number; lines: number
     flushIntervalMs: FLUSH_MS,
     answers: new ResponseMemory(1_000_000),
     blobFreshMs: FRESH_MS,
-    onClosed: ({ claim }, how) => world.closed.push(`${claim.idx} ${how}`),
-    onSettled: ({ claim, lines }, { positions }) =>
-      world.settled.push(`${claim.idx}: ${positions.map((position) => lines[position]!.line)}`),
-    onCommitted() {},
-    onRejected() {},
-    onEnded() {},
+    turn: {
+      push(recorded) {
+        if (recorded.kind === 'closed') world.closed.push(`${recorded.run.claim.idx} ${recorded.how}`)
+        if (recorded.kind !== 'settled') return
+        const { run, fresh } = recorded
+        world.settled.push(
+          `${run.claim.idx}: ${fresh.positions.map((position) => run.lines[position]!.line)}`,
+        )
+      },
+    },
   })
   for (const chunk of world.chunks) recorder.track(chunk)
   return Object.assign(world, {

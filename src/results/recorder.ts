@@ -43,6 +43,17 @@ interface RecordedRun {
 /** `sealed`: all of it is committed. `parked`: its lease has ended. `lost`: another worker has the lease. */
 export type RunEnd = 'sealed' | 'parked' | 'lost'
 
+/** What becomes of results. */
+export type Recorded<R> =
+  /** These lines are committed. */
+  | { kind: 'settled'; run: R; fresh: Fresh }
+  /** A transaction was committed: limits may have room. `ended`: the batches that it ended. */
+  | { kind: 'committed'; ended: readonly BatchRow[] }
+  /** The database rejects results of the chunk: no further line of it may be sent. */
+  | { kind: 'rejected'; run: R }
+  /** Nothing of the chunk is recorded any more. */
+  | { kind: 'closed'; run: R; how: RunEnd }
+
 interface RecorderOptions<R extends RecordedRun> {
   store: Store
   sealed: SealedBlobs
@@ -55,14 +66,7 @@ interface RecorderOptions<R extends RecordedRun> {
   answers: ResponseMemory
   /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
-  onClosed: (run: R, how: RunEnd) => void
-  /** These lines are committed. */
-  onSettled: (run: R, lines: Fresh) => void
-  /** Lines were settled, so limits may have room. */
-  onCommitted: () => void
-  /** The database rejects results of the chunk: no further line of it may be sent. */
-  onRejected: (run: R) => void
-  onEnded: (batch: BatchRow) => void
+  turn: { push(recorded: Recorded<R>): void }
   observe?: RecordObserver | undefined
 }
 
@@ -84,10 +88,7 @@ export class Recorder<R extends RecordedRun> {
     this.#commits = new CommitQueue({
       ...options,
       retries: this.#retries,
-      onCommitted: (ended) => {
-        for (const batch of ended) options.onEnded(batch)
-        options.onCommitted()
-      },
+      onCommitted: (ended) => options.turn.push({ kind: 'committed', ended }),
     })
   }
 
@@ -258,7 +259,7 @@ export class Recorder<R extends RecordedRun> {
   #close(run: R, how: RunEnd): void {
     this.#keep(run, 0)
     run.results.trace?.end(this.#options.clock.now(), { 'offpeak.chunk.end': how })
-    this.#options.onClosed(run, how)
+    this.#options.turn.push({ kind: 'closed', run, how })
   }
 
   #seal(run: R): void {
@@ -340,11 +341,11 @@ export class Recorder<R extends RecordedRun> {
   }
 
   #settle(run: R, { fresh }: RunCommit, end: CommitEnd): void {
-    const { onSettled, observe } = this.#options
+    const { turn, observe } = this.#options
     if (end.how === 'accepted') {
       run.results.commitSeq++
       observe?.committed(fresh)
-      onSettled(run, fresh)
+      turn.push({ kind: 'settled', run, fresh })
       if ('sealed' in end.record) this.#close(run, 'sealed')
       return
     }
@@ -354,10 +355,10 @@ export class Recorder<R extends RecordedRun> {
 
   /** The database rejects results of the chunk. The worker that claims it next ends its lines as errors. */
   async #reject(run: R, error: StatementRejected): Promise<void> {
-    const { log, onRejected } = this.#options
+    const { log, turn } = this.#options
     const { batch_id, idx } = run.results.lease
     log.error({ err: error, batch: batch_id, chunk: idx }, RESULTS_REJECTED)
-    onRejected(run)
+    turn.push({ kind: 'rejected', run })
     await this.#endLease(run, (tx) => rejectChunk(tx, run.results.lease, error.message))
   }
 

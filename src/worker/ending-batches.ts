@@ -4,7 +4,7 @@
 // worker stops the runs that it has open itself (worker.ts).
 import { FINISHED } from '../dispatch/line-state.ts'
 import type { Run } from '../dispatch/run.ts'
-import type { Observer } from '../dispatch/upstream.ts'
+import type { Observer } from '../dispatch/senders/upstream.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
 import { wireError } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
@@ -20,8 +20,8 @@ import { parkChunk, rejectChunk, releaseChunk } from '../store/chunks.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import { type Ports, StatementRejected } from '../store/store.ts'
 import type { TaskHandler } from '../store/tasks.ts'
-import type { ChunkReader } from './chunk-reader.ts'
-import { type Leases, Looking } from './leases.ts'
+import type { ChunkReader } from './claim/chunk-reader.ts'
+import { type Leases, Looking } from './claim/leases.ts'
 import { runTask } from './task-runner.ts'
 
 /** Batches per look. */

@@ -11,7 +11,7 @@ import {
   type TaskHandler,
   type TaskHandlers,
 } from '../store/tasks.ts'
-import { type Leases, Looking } from './leases.ts'
+import { type Leases, Looking } from './claim/leases.ts'
 
 interface TaskPool {
   kinds: readonly TaskKind[]

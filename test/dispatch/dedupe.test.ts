@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { type TestContext, test } from 'node:test'
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
-import { EarlierAnswers } from '../../src/dispatch/earlier-answers.ts'
+import { EarlierAnswers } from '../../src/dispatch/gates/earlier-answers.ts'
 import { Run } from '../../src/dispatch/run.ts'
 import { deletePendingBlobs } from '../../src/maintenance/maintenance.ts'
 import { readRow } from '../../src/store/rows.ts'
@@ -301,8 +301,8 @@ test('an answer is found in the sealed chunk if its journal is deleted before it
     },
     clock: store.clock,
     log: { info() {}, error() {}, warn: (fields) => void warnings.push(fields) },
-    sessionId: () => 'another',
-    openRun: () => undefined,
+    session: { id: 'another' },
+    runs: new Map(),
   })
   const found = await earlier.find(new Run(claim, batch, [], Buffer.alloc(0)), 0, t.signal)
   assert.deepEqual([found?.from.custom_id_json, warnings], ['"line-1"', []])

@@ -6,7 +6,7 @@ import { type BatchApi, BatchApiError, type BatchRequest } from '../../src/backe
 import { unfinished } from '../../src/backends/batch-api/result-line.ts'
 import { refusedCall } from '../../src/backends/openai/batch-api-failure.ts'
 import { seenBatch } from '../../src/backends/openai/seen-batch.ts'
-import { BatchApiUpstream } from '../../src/remote/batch-api-upstream.ts'
+import { BatchApiUpstream } from '../../src/dispatch/senders/batch-apis/batch-api-upstream.ts'
 import { ANSWER } from './scripted-backend.ts'
 
 export interface FakeRemoteBatch {

@@ -33,7 +33,6 @@ const LAYERS: readonly (readonly string[])[] = [
   ['audit', 'maintenance'],
   ['intake', 'admin'],
   ['dispatch'],
-  ['remote'],
   ['worker'],
   ['metrics'],
   ['http', 'cli', 'console'],

@@ -2,7 +2,7 @@
 // test: all servers of lower tiers have answered nothing for the spill delay, its batch is at risk, or a batch API has left
 // it, each where the model's policy allows it. A request to a batch API is on its way for some time, maybe by way of
 // another machine, so it may go where it might have gone shortly before.
-import type { Spill } from '../../src/dispatch/routes.ts'
+import type { Spill } from '../../src/dispatch/senders/routes.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import type { Machine } from './machine.ts'
 import type { Plans } from './plans.ts'

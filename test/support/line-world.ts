@@ -2,15 +2,16 @@
 // or upstreams of the test. The chunks of one batch are leased. The changes of a turn of the event loop are handled as
 // in the worker; time passes only when the test moves the clock.
 import { ResponseMemory } from '../../src/backends/response-memory.ts'
-import { Lane } from '../../src/dispatch/lane.ts'
-import { ReservedFunds } from '../../src/dispatch/limits/reserved-funds.ts'
+import { ReservedFunds } from '../../src/dispatch/gates/limits/reserved-funds.ts'
+import { PAUSED } from '../../src/dispatch/line-state.ts'
 import { Lines, type LinesOptions } from '../../src/dispatch/lines.ts'
 import type { RetryPolicy } from '../../src/dispatch/retry-policy.ts'
-import { NO_SPILL, Route, type Spill } from '../../src/dispatch/routes.ts'
 import type { Run } from '../../src/dispatch/run.ts'
-import { Sender } from '../../src/dispatch/sender.ts'
-import { Turn } from '../../src/dispatch/turn.ts'
-import { ModelServer, type Upstream } from '../../src/dispatch/upstream.ts'
+import { Lane } from '../../src/dispatch/senders/lane.ts'
+import { NO_SPILL, Route, type Spill } from '../../src/dispatch/senders/routes.ts'
+import { Sender } from '../../src/dispatch/senders/sender.ts'
+import { ModelServer, type Upstream } from '../../src/dispatch/senders/upstream.ts'
+import { type Change, Turn } from '../../src/dispatch/turn.ts'
 import type { Clock } from '../../src/domain/clock.ts'
 import { answerChecks } from '../fakes/answer-checks.ts'
 import { scriptedBackend } from '../fakes/scripted-backend.ts'
@@ -68,9 +69,9 @@ export function linesIn(
   })
   const upstreams = options.upstreams?.(modelServer) ?? [modelServer]
   const turn = new Turn(clock)
-  const lane = new Lane('m', new Route(upstreams, spill), clock, () => turn.schedule())
+  const lane = new Lane('m', new Route(upstreams, spill), clock, turn)
   const lanes = new Map([['m', lane]])
-  const funds = new ReservedFunds()
+  const funds = new ReservedFunds(turn)
   const world = {
     ...queued,
     clock,
@@ -89,18 +90,24 @@ export function linesIn(
     paused: false,
     maySend: true,
     checks: 0,
-    broken: [] as Run[],
+    /** What the lines have found out, but for what is taken as in a worker. */
+    changes: [] as Change[],
     /** Called at the end of each turn, before lines are sent. */
     beforeSending: (): void => {},
     /** The end of each line, in the order in which they ended. */
     outcomes: [] as EndedLine[],
+    get broken(): Run[] {
+      return world.changes.flatMap((one) =>
+        one.kind === 'stopped' && one.reason === 'broken' ? [one.run] : [],
+      )
+    },
     get ended(): string[] {
       return world.outcomes.map(({ line, code }) => `l${line} ${code}`)
     },
     inFlight: (content: string) => server.inFlight.find((one) => one.content === content)!,
     /** Opens a run. */
     async start(run: Run = runs[0]!): Promise<void> {
-      lines.adopt(run)
+      lines.restoreTries(run)
       funds.open(run)
       lines.open(run)
       await world.settled()
@@ -117,28 +124,40 @@ export function linesIn(
     random: () => 0.5,
     log: logs,
     retry: { ...RETRY, ...retry },
-    isPaused: () => world.paused,
-    onBroken: (run) => world.broken.push(run),
+    pauses: { state: PAUSED, until: () => (world.paused ? Number.POSITIVE_INFINITY : null) },
+    atRisk: new Set(),
     earlier: options.earlier,
     checks: answerChecks(clock),
   })
   const sender = new Sender({
-    expire: (run) => lines.stop(run, 'batch_expired', true),
     ...{ clock, lanes, lines, turn },
     log: logs,
-    maySend: () => world.maySend,
-    onBegun() {},
+    answers: {
+      get hasRoom() {
+        return world.maySend
+      },
+    },
+    session: { isCertain: true },
   })
   const seen = new Map<Run, number>()
-  turn.begin(({ runs: touched, checksLimits }) => {
-    for (const run of touched) {
-      const { positions } = run.results.fresh
-      for (const position of positions.slice(seen.get(run) ?? 0)) world.outcomes.push(endOf(run, position))
-      seen.set(run, positions.length)
-    }
-    if (checksLimits) world.checks++
-    world.beforeSending()
-    sender.pump()
+  turn.begin({
+    take(change) {
+      if (change.kind === 'freed') lines.place(change.run, change.position, change.cause)
+      else if (change.kind === 'examined') lines.examined(change)
+      else if (change.kind === 'stopped' && change.reason === 'batch_expired')
+        lines.stop(change.run, change.reason, true)
+      else world.changes.push(change)
+    },
+    end({ runs: touched, checksLimits }) {
+      for (const run of touched) {
+        const { positions } = run.results.fresh
+        for (const position of positions.slice(seen.get(run) ?? 0)) world.outcomes.push(endOf(run, position))
+        seen.set(run, positions.length)
+      }
+      if (checksLimits) world.checks++
+      world.beforeSending()
+      sender.pump()
+    },
   })
   return Object.assign(world, { lines, sender })
 }

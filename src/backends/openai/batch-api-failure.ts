@@ -117,7 +117,7 @@ const BLAMES_REQUEST = [400, 413, 422]
 /** Codes and types, without what separates their words, of what is not about lines. */
 const PASSES =
   /notprocessed|file(?:notfound|expired|deleted)|notready|pending|inprogress|processing|conflict|idempoten|ratelimit|toomany|quota|budget|billing|insufficient|tokenlimit|requestlimit|capacity|overload|unavailable|timeout|servererror|apierror|apikey|auth|permission|region|maintenance/i
-/** The IDs by which this service names lines in files (remote/creation.ts). */
+/** The IDs by which this service names lines in files (dispatch/senders/batch-apis/creation.ts). */
 const CUSTOM_ID = /\breq_[0-9a-z]{33}\b/g
 const NUMBER = /\blines?(?: number)?[ :#]*(\d{1,7})\b/gi
 /** The way in which Anthropic names requests: `requests.0.custom_id`. */

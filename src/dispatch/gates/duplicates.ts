@@ -1,0 +1,240 @@
+// Groups the identical requests of a batch, which are sent once. While one line (the leader) is being answered, the
+// others follow it and end with its outcome. Answers of earlier leaders are remembered within the worker's memory of
+// answers. An answer that
+// this worker has forgotten or never had is looked up in the stores (earlier-answers.ts) before the request is sent;
+// the line that looks it up leads its group meanwhile.
+//
+// Groups have entries; the states of the lines are in their runs, and lines.ts moves them.
+import type { ResponseMemory } from '../../backends/response-memory.ts'
+import { requestHash } from '../../jsonl/first-lines.ts'
+import type { Answered, SharedAnswer } from '../../results/record-line.ts'
+import { FOLLOWING, REMOTE, UNSUBMITTED } from '../line-state.ts'
+import type { Run } from '../run.ts'
+import type { Entry } from '../senders/batch-lines.ts'
+
+/** The largest answer that is remembered. */
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+/** What remembering an answer takes beside its bytes. */
+const OVERHEAD_BYTES = 1024
+
+interface Group {
+  key: string
+  leader: Entry
+  /** By run. Some may follow no longer. */
+  followers: Map<Run, Set<number>>
+  /** Of the search for an earlier answer, which is done once. */
+  search: AbortController | null
+}
+
+/**
+ * What a line does whose turn it is: it is sent; it follows an identical one; its answer is looked for until the signal
+ * aborts; or it shares an answer.
+ */
+type DuplicateTurn =
+  | { kind: 'send' | 'follow' }
+  | { kind: 'search'; signal: AbortSignal }
+  | { kind: 'share'; answer: SharedAnswer }
+
+const SEND: DuplicateTurn = { kind: 'send' }
+const FOLLOW: DuplicateTurn = { kind: 'follow' }
+const NONE: readonly Entry[] = []
+
+export class Duplicates {
+  /** Requests that are being answered, or wait for another attempt. */
+  readonly #groups = new Map<string, Group>()
+  /** By run and key, groups whose leader a batch API has, while a line of another run leads a group of its own. */
+  readonly #aside = new WeakMap<Run, Map<string, Group>>()
+  readonly #led = new WeakMap<Run, Map<number, Group>>()
+  /** The one that was used longest ago first. */
+  readonly #answers = new Map<string, SharedAnswer>()
+  readonly #memory: Pick<ResponseMemory, 'hold' | 'free'>
+
+  constructor(memory: Pick<ResponseMemory, 'hold' | 'free'>) {
+    this.#memory = memory
+  }
+
+  /** `isStored`: whether an earlier line of the batch may have an answer that is stored. */
+  turn(run: Run, position: number, isStored: () => boolean): DuplicateTurn {
+    if (run.batch.dedupe === null) return SEND
+    const key = requestKey(run, position)
+    if (key === null) return SEND
+    const aside = this.#aside.get(run)?.get(key)
+    if (aside && aside.leader.position !== position) return follow(aside, run, [position])
+    let group = this.#groups.get(key)
+    if (group && group.leader.run !== run && isAtBatchApi(group.leader)) {
+      // What a batch API has is shared within its chunk alone: others would wait for hours.
+      this.#setAside(group)
+      group = undefined
+    }
+    if (aside) {
+      // The batch API has left it unfinished.
+      this.#aside.get(run)?.delete(key)
+      if (!group) {
+        this.#groups.set(key, aside)
+        return SEND
+      }
+      this.#led.get(run)?.delete(position)
+      for (const [follower, positions] of aside.followers) follow(group, follower, positions)
+    }
+    if (group) {
+      const { leader } = group
+      if (leader.run === run && leader.position === position) return SEND
+      return follow(group, run, [position])
+    }
+    const answer = this.#answers.get(key)
+    if (answer) {
+      if (!isOwn(run, position, answer)) {
+        this.remember(key, answer)
+        return { kind: 'share', answer }
+      }
+      this.#forget(key)
+    }
+    const search = run.triesOf(position) === undefined && isStored() ? new AbortController() : null
+    this.#lead(key, run, position, search)
+    return search ? { kind: 'search', signal: search.signal } : SEND
+  }
+
+  /**
+   * A batch API has the line, or it missed an answer and is tried again: identical lines of its chunk follow it, so that
+   * its attempts count for all of them.
+   */
+  lead(run: Run, position: number): void {
+    const key = run.batch.dedupe === null ? null : requestKey(run, position)
+    if (key === null || this.#aside.get(run)?.has(key)) return
+    const group = this.#groups.get(key)
+    if (group?.leader.run === run) return
+    const own = this.#lead(key, run, position, null)
+    if (!group) return
+    this.#setAside(own)
+    this.#groups.set(key, group)
+  }
+
+  #setAside(group: Group): void {
+    const { key, leader } = group
+    this.#groups.delete(key)
+    const own = this.#aside.get(leader.run) ?? new Map<string, Group>()
+    this.#aside.set(leader.run, own.set(key, group))
+  }
+
+  #lead(key: string, run: Run, position: number, search: AbortController | null): Group {
+    const group: Group = { key, leader: { run, position }, followers: new Map(), search }
+    this.#groups.set(key, group)
+    const led = this.#led.get(run) ?? new Map<number, Group>()
+    this.#led.set(run, led.set(position, group))
+    return group
+  }
+
+  /** The line was answered: returns the lines that share the answer. */
+  answered(run: Run, position: number, { body, answer }: Answered, cost_nanos: number): readonly Entry[] {
+    if (run.batch.dedupe === null) return NONE
+    const group = this.#led.get(run)?.get(position)
+    const key = group?.key ?? requestKey(run, position)
+    if (key !== null && !this.#answers.has(key) && body.length <= ANSWER_BYTES_MAX)
+      // The bytes of an answer belong to the connection that it came by.
+      this.remember(key, { body: Buffer.from(body), answer, cost_nanos, from: run.sharedFrom(position) })
+    return this.dissolve(run, position)
+  }
+
+  /** The key that an answer of this line is remembered by; null for a line that is sent whatever others ask. */
+  keyOf(run: Run, position: number): string | null {
+    return requestKey(run, position)
+  }
+
+  remember(key: string, answer: SharedAnswer): void {
+    this.#forget(key)
+    while (!this.#memory.hold('remembered', answer.body.length + OVERHEAD_BYTES)) {
+      const [oldest] = this.#answers.keys()
+      if (oldest === undefined) return
+      this.#forget(oldest)
+    }
+    this.#answers.set(key, answer)
+  }
+
+  #forget(key: string): void {
+    const answer = this.#answers.get(key)
+    if (!answer) return
+    this.#answers.delete(key)
+    this.#memory.free('remembered', answer.body.length + OVERHEAD_BYTES)
+  }
+
+  /** The line leads no longer: returns the lines that followed it, and still do. */
+  dissolve(run: Run, position: number): readonly Entry[] {
+    const led = this.#led.get(run)
+    const group = led?.get(position)
+    if (!led || !group) return NONE
+    led.delete(position)
+    if (this.#groups.get(group.key) === group) this.#groups.delete(group.key)
+    if (this.#aside.get(run)?.get(group.key) === group) this.#aside.get(run)?.delete(group.key)
+    group.search?.abort()
+    return [...group.followers].flatMap(([follower, positions]) => following(follower, positions))
+  }
+
+  /** The line may wait for long: returns the lines of other runs that followed it. Those of its own run still do. */
+  releaseOthers(run: Run, position: number): readonly Entry[] {
+    const group = this.#led.get(run)?.get(position)
+    if (!group) return NONE
+    const found: Entry[] = []
+    for (const [follower, positions] of group.followers) {
+      if (follower === run) continue
+      group.followers.delete(follower)
+      found.push(...following(follower, positions))
+    }
+    return found
+  }
+
+  /** The search for an earlier answer has found none: the line leads on, and is sent when its turn comes. */
+  searched(run: Run, position: number): void {
+    const group = this.#led.get(run)?.get(position)
+    if (group) group.search = null
+  }
+
+  /** Whether each line of the run that follows another one follows a line of the run. */
+  followsOnlyItself(run: Run): boolean {
+    let count = 0
+    for (const { followers } of this.#led.get(run)?.values() ?? [])
+      for (const position of followers.get(run) ?? []) if (run.stateOf(position) === FOLLOWING) count++
+    return count === run.count(FOLLOWING)
+  }
+
+  /** The run is closed: returns the lines of other runs that followed lines of it. */
+  close(run: Run): readonly Entry[] {
+    const positions = [...(this.#led.get(run)?.keys() ?? [])]
+    const followers = positions.flatMap((position) => this.dissolve(run, position))
+    this.#led.delete(run)
+    return followers.filter((one) => one.run !== run)
+  }
+}
+
+/** Those that still follow, and may be placed. */
+function following(run: Run, positions: Iterable<number>): Entry[] {
+  if (!run.mayMove) return []
+  return Array.from(positions, (position) => ({ run, position })).filter(
+    ({ position }) => run.stateOf(position) === FOLLOWING,
+  )
+}
+
+function isAtBatchApi({ run, position }: Entry): boolean {
+  const state = run.stateOf(position)
+  return state === REMOTE || state === UNSUBMITTED
+}
+
+/**
+ * Whether the answer is of this very line, whose run was lost before a commit counted it. Shared with itself, the
+ * answer would never be billed.
+ */
+export function isOwn(run: Run, position: number, { from }: SharedAnswer): boolean {
+  return from.request_id === run.sharedFrom(position).request_id
+}
+
+function follow(group: Group, run: Run, positions: Iterable<number>): DuplicateTurn {
+  const own = group.followers.get(run) ?? new Set()
+  group.followers.set(run, own)
+  for (const position of positions) own.add(position)
+  return FOLLOW
+}
+
+/** All lines of a batch have the same endpoint, so the body says all. */
+function requestKey({ batch, bytes, lines }: Run, position: number): string | null {
+  const request = requestHash(batch.dedupe, bytes, lines[position]!)
+  return request === null ? null : `${batch.id} ${request}`
+}

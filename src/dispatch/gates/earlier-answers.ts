@@ -1,0 +1,189 @@
+// Finds the answer to an identical line that another worker recorded, or this worker before a restart. The plan has
+// stored which line of the batch was the first with the same request; the journals or blobs of its chunk have its
+// result as soon as a commit has counted it.
+import type { ResponseMemory } from '../../backends/response-memory.ts'
+import { isDamaged } from '../../blobs/blobs.ts'
+import { BoundedMap } from '../../domain/bounded-map.ts'
+import { sleep } from '../../domain/clock.ts'
+import { MIXED } from '../../domain/endpoint.ts'
+import { base32 } from '../../domain/ids.ts'
+import { nanosFromUsd } from '../../domain/money.ts'
+import { AnswerScanner } from '../../jsonl/answer-scan.ts'
+import { decodeFirstLines } from '../../jsonl/first-lines.ts'
+import { finishedLines } from '../../results/finished-lines.ts'
+import { RESULT_TAIL } from '../../results/line-record.ts'
+import type { Span } from '../../results/read-content.ts'
+import type { SharedAnswer } from '../../results/record-line.ts'
+import { listChunkStarts } from '../../store/chunks.ts'
+import { readRow } from '../../store/rows.ts'
+import type { ChunkRow } from '../../store/schema.ts'
+import type { Ports, Store } from '../../store/store.ts'
+import { chunkKey, type Run } from '../run.ts'
+
+/** How often the chunk of an unfinished line is read again. */
+const LOOK_INTERVAL_MS = 500
+/** How long a line waits for a worker to claim the chunk of the other one. */
+const CLAIM_WAIT_MS = 5_000
+/** A longer answer is not read into memory: its request is sent again. */
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024
+/** An answer that is read takes its bytes, its text and what is parsed of it. */
+const COPIES = 3
+/** Chunks and batches whose places are remembered. */
+const LOOKS_MAX = 64
+
+/** What is known of a chunk: its row, and where its finished lines are; null for one that ended with an error. */
+interface Look {
+  at: number
+  chunk: ChunkRow
+  places: ReadonlyMap<number, Span | null>
+}
+
+interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> {
+  store: Pick<Store, 'read'>
+  session: { readonly id: string }
+  answers: Pick<ResponseMemory, 'untilRoom' | 'hold' | 'free'>
+  /** The open ones, by batch and index. */
+  runs: ReadonlyMap<string, Run>
+}
+
+export class EarlierAnswers {
+  readonly #options: EarlierAnswersOptions
+  readonly #firsts = new WeakMap<Run, Uint32Array>()
+  readonly #starts = new BoundedMap<string, Promise<readonly number[]>>(LOOKS_MAX)
+  readonly #looks = new BoundedMap<string, Promise<Look | null>>(LOOKS_MAX)
+  readonly #scanner = new AnswerScanner()
+
+  constructor(options: EarlierAnswersOptions) {
+    this.#options = options
+  }
+
+  /** The number of the first line with the same request; 0 if it is this one, or none is known. */
+  firstOf(run: Run, position: number): number {
+    const { first_lines } = run.claim
+    if (!first_lines) return 0
+    const firsts = this.#firsts.get(run) ?? decodeFirstLines(first_lines)
+    this.#firsts.set(run, firsts)
+    return firsts[position] ?? 0
+  }
+
+  /** Waits while another worker has the line. Null if the request is to be sent. */
+  async find(run: Run, position: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+    try {
+      return await this.#find(run.batch, this.firstOf(run, position), signal)
+    } catch (err) {
+      this.#options.log.warn(
+        { err },
+        'the answer of an identical line could not be read; the request is sent',
+      )
+      return null
+    }
+  }
+
+  async #find(batch: Run['batch'], line: number, signal: AbortSignal): Promise<SharedAnswer | null> {
+    const { clock, runs, session } = this.#options
+    const idx = await this.#chunkOf(batch.id, line)
+    let unread: { look: Look; place: Span } | undefined
+    for (const since = clock.now(); !signal.aborted; ) {
+      const own = runs.get(chunkKey(batch.id, idx))
+      const isOpenHere = own !== undefined && own.stopped === null
+      // The two meet in memory.
+      if (isOpenHere && own.lines.some((one, at) => one.line === line && !own.isFinished(at))) return null
+      const look = await this.#look(batch.id, idx, unread?.look)
+      const place = look?.places.get(line)
+      if (look && place) {
+        try {
+          return await this.#read(batch, line, place, signal)
+        } catch (error) {
+          // If the chunk was sealed meanwhile, its journals are deleted, and the answer is in its blobs.
+          if (!isDamaged(error) || place === unread?.place) throw error
+          unread = { look, place }
+          continue
+        }
+      }
+      if (!look || place === null || look.chunk.state === 'sealed' || look.chunk.state === 'parked')
+        return null
+      const isElsewhere = look.chunk.state === 'leased' && look.chunk.worker_id !== session.id
+      if (!isElsewhere && !isOpenHere && clock.now() - since >= CLAIM_WAIT_MS) return null
+      await sleep(clock, LOOK_INTERVAL_MS, signal)
+    }
+    return null
+  }
+
+  async #chunkOf(batch_id: string, line: number): Promise<number> {
+    const starts = remembered(this.#starts, batch_id, () =>
+      listChunkStarts(this.#options.store.read, batch_id),
+    )
+    return (await starts).findLastIndex((first_line) => first_line <= line)
+  }
+
+  /** `unread`: what is known to be out of date, because a place of it could not be read. */
+  async #look(batch_id: string, idx: number, unread: Look | undefined): Promise<Look | null> {
+    const key = chunkKey(batch_id, idx)
+    const now = this.#options.clock.now()
+    const last = this.#looks.get(key)
+    const known = await last
+    const isOld =
+      known && (known === unread || (known.chunk.state !== 'sealed' && now - known.at >= LOOK_INTERVAL_MS))
+    // Of many lines that ask at once, one reads.
+    if (isOld && this.#looks.get(key) === last) this.#looks.delete(key)
+    return await remembered(this.#looks, key, () => this.#lookAgain(batch_id, idx, known ?? null))
+  }
+
+  async #lookAgain(batch_id: string, idx: number, known: Look | null): Promise<Look | null> {
+    const { store, sealed, clock } = this.#options
+    const at = clock.now()
+    const chunk = await readRow(store.read, 'chunks', { batch_id, idx })
+    if (!chunk) return null
+    const isSame = known?.chunk.epoch === chunk.epoch && known.chunk.commit_seq === chunk.commit_seq
+    if (known && isSame && known.chunk.state === chunk.state) return { ...known, at, chunk }
+    const places = new Map<number, Span | null>()
+    for (const { line, part, result } of await finishedLines({ db: store.read, sealed, now: at }, chunk))
+      places.set(line, part === 'error' ? null : result)
+    return { at, chunk, places }
+  }
+
+  async #read(
+    batch: Run['batch'],
+    line: number,
+    place: Span,
+    signal: AbortSignal,
+  ): Promise<SharedAnswer | null> {
+    const { answers, clock } = this.#options
+    const bytes = place.range.end - place.range.start
+    if (bytes > ANSWER_BYTES_MAX) return null
+    await answers.untilRoom(clock, signal)
+    answers.hold('examined', COPIES * bytes)
+    try {
+      return await this.#readNow(batch, line, place)
+    } finally {
+      answers.free('examined', COPIES * bytes)
+    }
+  }
+
+  async #readNow(batch: Run['batch'], line: number, place: Span): Promise<SharedAnswer | null> {
+    const bytes = await this.#options.sealed.readAll(place.project_id, place.blob, place.range)
+    const { id, custom_id, shared_from, response } = JSON.parse(bytes.toString('utf8'))
+    const head = `"request_id":"${id}","body":`
+    const end = bytes.lastIndexOf(`}${RESULT_TAIL.trimEnd()}`)
+    const body = bytes.subarray(bytes.indexOf(head) + head.length, end)
+    // A batch of several endpoints shares no answers.
+    const answer = batch.endpoint === MIXED ? null : this.#scanner.scan(body, batch.endpoint)
+    if (!answer || !id.endsWith(base32(line))) return null
+    const from = shared_from ?? { id, custom_id }
+    return {
+      body,
+      answer,
+      // Of a line that shares its answer itself, 0.
+      cost_nanos: nanosFromUsd(Number(response.body.usage?.cost_usd ?? 0)),
+      from: { request_id: from.id, custom_id_json: JSON.stringify(from.custom_id) },
+    }
+  }
+}
+
+/** Of the values that were asked for last. A failure is not remembered. */
+function remembered<T>(values: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
+  const value = values.get(key) ?? make()
+  values.set(key, value)
+  value.catch(() => values.delete(key))
+  return value
+}

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { lineWorld } from '../../../test/support/line-world.ts'
+import { readBatchStatuses } from '../../store/batches.ts'
+import { pauseBatch } from '../../store/pauses.ts'
+import type { Run } from '../run.ts'
+import { Pauses } from './pauses.ts'
+
+test('a pause that is seen while a chunk is opened holds for the open chunks of its batch', async () => {
+  await using world = await lineWorld({ chunks: 2, lines: 1 })
+  const { store, clock, runs } = world
+  const [first, second] = runs as [Run, Run]
+  const { id } = first.batch
+  const pauses = new Pauses(store)
+  const placed: Run[] = []
+  const refresh = async (open: Run[]): Promise<void> => {
+    const rows = await readBatchStatuses(store.read, [id])
+    placed.push(...(await pauses.refresh(open, rows)))
+  }
+  await pauses.loadFor(id)
+  await refresh([first])
+  assert.deepEqual(placed, [])
+  await store.write((tx) => pauseBatch(tx, id, clock.now()))
+  await pauses.loadFor(id)
+  assert.ok(pauses.covers(second, 'm'))
+  await refresh([first])
+  assert.deepEqual(placed, [first])
+  await refresh([first, second])
+  assert.deepEqual(placed, [first], 'nothing has changed since')
+})
+
+test('what was read of a batch whose chunk is about to be opened is kept until it is open', async () => {
+  await using world = await lineWorld({ lines: 1 })
+  const { store, clock, run } = world
+  const pauses = new Pauses(store)
+  await store.write((tx) => pauseBatch(tx, run.batch.id, clock.now()))
+  await pauses.loadFor(run.batch.id)
+  await pauses.refresh([], [])
+  assert.ok(pauses.covers(run, 'm'))
+})

@@ -1,0 +1,104 @@
+// A batch API as the executor of remote batches sees it, which submits lines to it by the chunk.
+import type { BatchApi } from '../../../backends/batch-api/batch-api.ts'
+import { type Call, Upstream, type UpstreamTerms } from '../upstream.ts'
+
+/** How long it is kept that a batch API refused a batch for its size (ms). */
+const ROOM_MS = 3_600_000
+
+interface BatchApiUpstreamOptions extends UpstreamTerms {
+  /** Names the upstream in audit records, logs and metrics. */
+  name: string
+  api: BatchApi
+  /** What it calls the model; null when it is the model's own ID. */
+  modelAlias: string | null
+  /** What a batch may have at most; absent: a chunk. */
+  lines_max?: number | null
+  tokens_max?: number | null
+  /** The same batch API with other settings. */
+  before?: Upstream | null
+}
+
+export class BatchApiUpstream extends Upstream {
+  readonly name: string
+  readonly api: BatchApi
+  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
+  readonly modelJson: Buffer | null
+  readonly operatorFields = null
+  readonly #linesMax: number
+  readonly #tokensMax: number
+  /** The projected tokens that a batch may have, as batches that it refused have shown, until then (Unix ms). */
+  readonly #room: { tokens: number; until: number }
+  /** By project: lines that it has, as seen last, and those that are on their way to it. */
+  readonly #lines: { open: ReadonlyMap<string, number>; readonly onTheirWay: Map<string, number> }
+
+  constructor(options: BatchApiUpstreamOptions) {
+    const { before = null } = options
+    super(options, { max: options.concurrency_max }, before)
+    this.#lines =
+      before instanceof BatchApiUpstream ? before.#lines : { open: new Map(), onTheirWay: new Map() }
+    this.#room = before instanceof BatchApiUpstream ? before.#room : { tokens: 0, until: 0 }
+    this.#linesMax = options.lines_max ?? Number.POSITIVE_INFINITY
+    this.#tokensMax = options.tokens_max ?? Number.POSITIVE_INFINITY
+    this.name = options.name
+    this.api = options.api
+    this.modelJson = options.modelAlias === null ? null : Buffer.from(JSON.stringify(options.modelAlias))
+  }
+
+  async close(): Promise<void> {
+    await this.api.close()
+  }
+
+  /** A call to it for lines of a batch; none of them is to blame if it fails. */
+  callFor(batch_id: string, line: object, sentAt: number): Call {
+    return { batch_id, line, sentAt, missedBefore: false, probing: null, inFlight: 0, cohort: null }
+  }
+
+  /** How many of these lines one batch may have, by the projected tokens of each: one at least. */
+  fitting(tokens: readonly number[], now: number): number {
+    const { tokens: learned, until } = this.#room
+    const most = now < until ? Math.min(learned, this.#tokensMax) : this.#tokensMax
+    let sum = tokens[0] ?? 0
+    for (let count = 1; count < tokens.length; count++) {
+      sum += tokens[count]!
+      if (sum > most || count >= this.#linesMax) return count
+    }
+    return tokens.length
+  }
+
+  /** It refused a batch of so many projected tokens for its size. */
+  refusedSize(tokens: number, now: number): void {
+    Object.assign(this.#room, { tokens: Math.floor(tokens / 2), until: now + ROOM_MS })
+  }
+
+  /** Lines that it has, of all projects. */
+  get linesThere(): number {
+    let lines = 0
+    for (const map of [this.#lines.open, this.#lines.onTheirWay])
+      for (const count of map.values()) lines += count
+    return lines
+  }
+
+  /** Lines that it has of one project. */
+  linesOf(project_id: string): number {
+    const { open, onTheirWay } = this.#lines
+    return (open.get(project_id) ?? 0) + (onTheirWay.get(project_id) ?? 0)
+  }
+
+  /** Those of all workers together. */
+  sawLines(open: ReadonlyMap<string, number>): void {
+    this.#lines.open = open
+  }
+
+  /** Lines are handed over to it; the function that is returned says what came of that. */
+  handOver(project_id: string, lines: number): (areThere: boolean) => void {
+    const { onTheirWay } = this.#lines
+    const add = (by: number): void => void onTheirWay.set(project_id, (onTheirWay.get(project_id) ?? 0) + by)
+    add(lines)
+    return (areThere) => {
+      add(-lines)
+      if (onTheirWay.get(project_id) === 0) onTheirWay.delete(project_id)
+      const { open } = this.#lines
+      if (areThere) this.#lines.open = new Map(open).set(project_id, (open.get(project_id) ?? 0) + lines)
+    }
+  }
+}

@@ -1,0 +1,469 @@
+// The executor of lines that batch APIs answer. Lines of a run that are to go to a batch API are submitted as one
+// remote batch; the run is then parked until that batch has ended, and uses no lease, memory or slot meanwhile
+// (poller.ts polls the batch). The worker that claims the chunk next records the results line by line, as if each line
+// had been sent alone; a line without a result is placed like any other line.
+//
+// The project with the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
+import type { BlamedLine } from '../../../backends/batch-api/batch-api.ts'
+import { batchesOfChunk, hasOthersThere, linesOf } from '../../../store/remote-batches.ts'
+import type { RemoteBatchRow } from '../../../store/schema.ts'
+import { IllegalTransition, REMOTE, UNSUBMITTED } from '../../line-state.ts'
+import type { Lines } from '../../lines.ts'
+import type { MissedResult } from '../../retry-policy.ts'
+import type { Run } from '../../run.ts'
+import type { EndedAttempt } from '../../tries.ts'
+import type { Turn } from '../../turn.ts'
+import type { Call } from '../upstream.ts'
+import { BatchApiUpstream } from './batch-api-upstream.ts'
+import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
+import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
+import { nextMark, recallAt, untilDeadline } from './deadline.ts'
+import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
+
+/** How long a run is parked at most before it is looked at for its own sake. */
+const PARK_MS = 3_600_000
+/** How long a run waits after a store failed. */
+const FAILED_MS = 1_000
+/**
+ * So many batches are made of a chunk at most to find the lines for which others of it are rejected: enough for some eight
+ * of 1,000 lines where none is named. It may not be about single lines at all.
+ */
+const BATCHES_MAX = 150
+/** How many lines a batch API is offered alone, before it counts as refusing whatever it is offered. */
+const PROBES = 3
+/** So many batches that failed there for unnamed lines, and none that did not, show the same. */
+const REFUSED_LATER_MAX = 12
+/** The status of a batch that was never created, since its batch API blames lines of it. */
+const REFUSED = 'refused'
+
+interface ExecutorOptions
+  extends Omit<CreationsOptions, 'mayGiveUp'>,
+    RemoteRowsOptions,
+    Omit<CollectorOptions, 'rows' | 'onBlamed' | 'onTooMuch'> {
+  lines: Lines
+  turn: Pick<Turn, 'push' | 'touch'>
+  /** Batches that may miss their deadline. */
+  atRisk: ReadonlySet<string>
+}
+
+/** Lines of a run that are handed over together. */
+interface HandOver {
+  run: Run
+  upstream: BatchApiUpstream
+  positions: number[]
+}
+
+export class RemoteExecutor {
+  readonly rows: RemoteRows
+  readonly #options: ExecutorOptions
+  readonly #creations: Creations
+  readonly #collector: Collector
+  /** When an open run has to be looked at again (Unix ms). */
+  readonly #lookAt = new WeakMap<Run, number>()
+  /** By position, which lines are handed over apart from others, since some line of both was rejected. */
+  readonly #parts = new WeakMap<Run, Map<number, number>>()
+  #nextPart = 1
+  readonly #abort = new AbortController()
+
+  constructor(options: ExecutorOptions) {
+    this.#options = options
+    this.rows = new RemoteRows(options)
+    this.#creations = new Creations({
+      ...options,
+      mayGiveUp: (row, window, since) => this.rows.mayGiveUp(row, window, since, false),
+    })
+    this.#collector = new Collector({
+      ...options,
+      rows: this.rows,
+      onBlamed: (...rejection) => this.#onBlamed(...rejection),
+      onTooMuch: (...lines) => this.#onTooMuch(...lines),
+    })
+  }
+
+  /** Calls under way end; the worker stops. */
+  abort(): void {
+    this.#abort.abort()
+  }
+
+  /** After a run was opened. */
+  opened(run: Run): void {
+    for (const row of this.rows.of(run)) {
+      if (row.state === 'ended') this.#during(run, () => this.#collect(run, row))
+      // Its lines have ended otherwise, and may wait for what it has reserved.
+      else if (this.rows.positionsOf(run, row).length === 0) this.#during(run, () => this.#giveUp(run, row))
+      else if (row.state !== 'open') this.#during(run, () => this.#resume(run, row))
+    }
+  }
+
+  /** Hands over what waits for batch APIs, as far as these have room. */
+  submit(runs: Iterable<Run>): void {
+    const { clock, atRisk } = this.#options
+    const waiting = new Set<Run>()
+    for (const run of runs) if (run.mayMove && run.count(UNSUBMITTED) > 0) waiting.add(run)
+    while (waiting.size > 0) {
+      const now = clock.now()
+      let first: HandOver | null = null
+      for (const run of waiting) {
+        const next = this.#next(run, now)
+        if (next === null) waiting.delete(run)
+        else if (first === null || isBefore(next, first, atRisk)) first = next
+      }
+      if (first === null) return
+      this.#handOver(first, now)
+      if (!first.run.mayMove || first.run.count(UNSUBMITTED) === 0) waiting.delete(first.run)
+    }
+  }
+
+  /** What could be handed over of a run; null if no batch API has room for any of it. */
+  #next(run: Run, now: number): HandOver | null {
+    if (now >= run.claim.deadline) {
+      this.#options.turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
+      return null
+    }
+    if (!run.isLate && now >= recallAt(run.batch)) {
+      // A batch API would answer them too late, and servers may be there that do not, whether it takes lines now or not.
+      run.isLate = true
+      for (const position of run.positions(UNSUBMITTED))
+        this.#options.lines.place(run, position, 'its batch API would be too late')
+    }
+    const parts = this.#parts.get(run)
+    const groups = Map.groupBy(
+      run.positions(UNSUBMITTED),
+      // What a batch is charged to is one day.
+      (position) =>
+        `${parts?.get(position) ?? 0} ${run.reservedOn(position)} ${run.lines[position]!.model} ${run.lines[position]!.endpoint}`,
+    )
+    for (const positions of groups.values()) {
+      const upstream = this.#choose(run, positions[0]!, now)
+      if (!upstream) continue
+      const tokens = positions.map((position) => tokensOf(run, position))
+      return { run, upstream, positions: positions.slice(0, upstream.fitting(tokens, now)) }
+    }
+    return null
+  }
+
+  /**
+   * The batch API of the lowest tier that has room; there the one with the fewest lines, and `avoid` only alone. A line
+   * that failed before goes to one that answers: a batch API that is down has the fewest lines, and is probed by others.
+   */
+  #choose(run: Run, position: number, now: number): BatchApiUpstream | null {
+    const route = this.#options.lanes.get(run.lines[position]!.model ?? '')?.route
+    if (!route) return null
+    const tries = run.triesOf(position)
+    const avoid = tries?.avoid ?? null
+    const hasFailed = (tries?.count.failures ?? 0) > 0
+    const others = avoid === null || !(avoid instanceof BatchApiUpstream) ? [] : route.besides(avoid)
+    const tiers = [...others, route.forRisk(this.#options.atRisk.has(run.batch.id), now)]
+    for (const ofTier of tiers) {
+      let best: BatchApiUpstream | null = null
+      for (const one of ofTier) {
+        if (!(one instanceof BatchApiUpstream) || one.freePlaces(now) === 0) continue
+        if (!one.circuit.closed && !one.circuit.probeDue(now)) continue
+        if (best === null || one.tier < best.tier) best = one
+        else if (one.tier === best.tier && isPreferred(one, best, hasFailed)) best = one
+      }
+      if (best) return best
+    }
+    return null
+  }
+
+  #handOver({ run, upstream, positions }: HandOver, now: number): void {
+    const { lines } = this.#options
+    const taken = positions.filter(
+      (position) => run.stateOf(position) === UNSUBMITTED && lines.begin(run, position, now, REMOTE),
+    )
+    if (taken.length === 0) return
+    const call = upstream.callFor(run.batch.id, {}, now)
+    upstream.begin(call)
+    this.#during(run, () => this.#submit(run, upstream, taken, call))
+  }
+
+  async #submit(
+    run: Run,
+    upstream: BatchApiUpstream,
+    positions: readonly number[],
+    call: Call,
+  ): Promise<void> {
+    const { clock } = this.#options
+    const arrived = upstream.handOver(run.claim.project_id, positions.length)
+    let isThere = false
+    try {
+      const row = await this.rows.intend(run, upstream, positions)
+      if (row !== null) isThere = await this.#pursue(run, row, upstream, call)
+    } finally {
+      if (call.cohort !== null) upstream.withdraw(call, clock.now())
+      arrived(isThere)
+    }
+  }
+
+  async #collect(run: Run, row: RemoteBatchRow): Promise<void> {
+    const again = await this.#collector.collect(run, row, this.#abort.signal)
+    // Results that a worker leaves because it stops are read by the next one.
+    const isLeft = this.#abort.signal.aborted
+    if (again !== null || isLeft) this.#lookAgainAt(run, again ?? this.#options.clock.now())
+  }
+
+  /** Continues what another worker, or this one before, has begun. */
+  async #resume(run: Run, row: RemoteBatchRow): Promise<void> {
+    const upstream = this.rows.upstreamOf(row)
+    if (upstream) await this.#pursue(run, row, upstream, null)
+    else await this.#giveUp(run, row)
+  }
+
+  async #giveUp(run: Run, row: RemoteBatchRow): Promise<void> {
+    const positions = this.rows.positionsOf(run, row)
+    if (await this.rows.settle(run, row, 'abandoned'))
+      this.#place(run, positions, 'its batch API is not configured any more')
+    else this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
+  }
+
+  /** `call`: of lines that were just handed over; ended here. Whether the batch is there. */
+  async #pursue(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    call: Call | null,
+  ): Promise<boolean> {
+    const { clock, random } = this.#options
+    const at = clock.now()
+    const positions = this.rows.positionsOf(run, row)
+    const end = await this.#create(run, row, upstream, call !== null)
+    const now = clock.now()
+    if (call !== null) {
+      if (end.kind === 'open') upstream.took(call, now)
+      else if (end.kind === 'returned' && end.blamed === null) upstream.end(call, end.result, now)
+      else upstream.withdraw(call, now)
+      call.cohort = null
+    }
+    if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
+    if (!(await this.#settle(run, row, end)) || run.isClosed) return false
+    if (end.kind === 'unsent') {
+      this.#place(run, positions, 'a pause or a limit keeps it from being handed over')
+      return false
+    }
+    const mayStay = end.left !== 'batch'
+    const attempt = { upstream, at, now, draw: random(), mayStay }
+    const room = end.isTooMuch ? await this.#onTooMuch(run, row, positions) : null
+    if (room === 'again') return false
+    if (room === 'filled' && end.result.kind === 'throttled') end.result.isFilled = true
+    if (end.blamed !== null) await this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
+    else {
+      const result =
+        end.result.kind === 'throttled' ? throttledAgain(end.result, run, positions, now) : end.result
+      for (const position of positions)
+        endRemoteLine(this.#options, run, position, result, end.isOwn ? 'line' : 'server', attempt)
+    }
+    return false
+  }
+
+  async #create(
+    run: Run,
+    row: RemoteBatchRow,
+    upstream: BatchApiUpstream,
+    isNew: boolean,
+  ): Promise<CreationEnd> {
+    const { clock } = this.#options
+    const positions = this.rows.positionsOf(run, row)
+    const mayReplace = (one: RemoteBatchRow): boolean => this.rows.mayReplace(one)
+    const until = untilDeadline(run, row, { clock, mayReplace }, this.#abort.signal)
+    const creation = { run, row, positions, upstream, isNew, until }
+    const end = await this.#creations.pursue(creation).finally(() => until.close())
+    if (end.kind === 'later')
+      this.#lookAgainAt(run, Math.min(end.at, nextMark(row, run.batch, clock.now()) ?? end.at))
+    return end
+  }
+
+  /** False if the lease is lost. */
+  async #settle(
+    run: Run,
+    row: RemoteBatchRow,
+    end: CreationEnd & { kind: 'returned' | 'unsent' },
+  ): Promise<boolean> {
+    const left = end.kind === 'unsent' ? 'file' : end.left
+    const state = left === 'batch' ? 'abandoned' : left === 'file' ? 'recorded' : 'done'
+    const status = end.kind === 'returned' && end.blamed !== null ? REFUSED : undefined
+    const isOurs = await this.rows.settle(run, row, state, 0, status)
+    if (!isOurs) this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
+    return isOurs
+  }
+
+  /** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
+  async #onTooMuch(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+  ): Promise<'again' | 'filled' | 'alone'> {
+    const { store, clock } = this.#options
+    if (await hasOthersThere(store.read, row)) return 'filled'
+    const tokens = positions.reduce((sum, position) => sum + tokensOf(run, position), 0)
+    if (positions.length < 2) return 'alone'
+    this.rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
+    this.#place(run, positions, 'the batch API may take fewer lines')
+    return 'again'
+  }
+
+  /**
+   * The batch API takes none of these lines, and blames some of them. Those that it names fail. Where it names none, lines are
+   * at fault only if it takes others of the chunk: then they are handed over in two parts, and a line that is refused alone
+   * fails. If it takes none, whichever it is offered, it refuses this service, and the lines wait. Once that has taken too
+   * many batches, all of them are tried again together, as often as lines that a server leaves without an answer.
+   */
+  async #onBlamed(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+    blamed: readonly BlamedLine[] | null,
+    result: MissedResult,
+    attempt: EndedAttempt,
+  ): Promise<void> {
+    if (blamed === null) return this.#refuses(run, row, positions, result, attempt)
+    const inFile = [...linesOf(row)]
+    const named = new Map<number, string>()
+    for (const { custom_id, line, message } of blamed) {
+      const isNamed = (position: number): boolean =>
+        line !== null
+          ? run.lines[position]!.line === inFile[line - 1]
+          : remoteIdOf(run, position) === custom_id
+      const position = positions.find(isNamed)
+      if (position !== undefined) named.set(position, message)
+    }
+    for (const [position, words] of named) this.#reject(run, position, words, result, attempt)
+    let rest = positions.filter((position) => run.stateOf(position) === REMOTE)
+    if (rest.length === 0) return
+    const made = await batchesOfChunk(this.#options.store.read, run.claim)
+    if (run.isClosed) return
+    if (made.length >= BATCHES_MAX) {
+      this.#parts.delete(run)
+      for (const position of rest) endRemoteLine(this.#options, run, position, result, 'line', attempt)
+      return
+    }
+    if (named.size === 0) {
+      const others = made.filter(({ id, upstream }) => id !== row.id && upstream === row.upstream)
+      const isLater = row.remote_id !== null
+      // One that is there may be refused later, as this one was.
+      let isTaken = others.some(({ remote_id, status, answered }) =>
+        isLater ? answered > 0 || status === 'completed' : remote_id !== null && status !== 'failed',
+      )
+      if (!isTaken && !isLater && rest.length > 1) {
+        isTaken = await this.#takesAny(run, row, rest)
+        if (run.isClosed) return
+        rest = this.rows.unclaimed(run, rest)
+      }
+      const refused = others.filter(({ status }) => status === 'failed').length
+      if (!isTaken && (!isLater || rest.length === 1 || refused >= REFUSED_LATER_MAX))
+        return this.#refuses(run, row, rest, result, attempt)
+      if (rest.length === 1)
+        return this.#reject(run, rest[0]!, result.words ?? result.reason, result, attempt)
+      this.#halve(run, rest)
+    }
+    this.#place(run, rest, 'another line was rejected')
+  }
+
+  /** Whether a batch API that refused lines together takes one of them alone, which is at the batch API then. */
+  async #takesAny(run: Run, row: RemoteBatchRow, positions: readonly number[]): Promise<boolean> {
+    const upstream = this.rows.upstreamOf(row)
+    const at = Array.from({ length: PROBES }, (_, i) => Math.floor(((i + 0.5) / PROBES) * positions.length))
+    for (const i of new Set(at)) {
+      const position = positions[i]!
+      if (!run.mayMove || !upstream || run.stateOf(position) !== REMOTE) return false
+      const probe = await this.rows.intend(run, upstream, [position])
+      if (probe === null) return false
+      const end = await this.#create(run, probe, upstream, true)
+      if (end.kind === 'open') return true
+      if (end.kind !== 'returned' && end.kind !== 'unsent') return false
+      const isRefused = end.kind === 'returned' && end.blamed !== null
+      if (!(await this.#settle(run, probe, end)) || !isRefused) return false
+    }
+    return false
+  }
+
+  /** No line is to blame: the batch API is unavailable to this service, for these words. */
+  #refuses(
+    run: Run,
+    row: RemoteBatchRow,
+    positions: readonly number[],
+    result: MissedResult,
+    attempt: EndedAttempt,
+  ): void {
+    const { upstream, now } = attempt
+    const rejected = result.kind === 'failed' ? { ...result, refusesService: true } : result
+    if (upstream instanceof BatchApiUpstream) {
+      const call = upstream.callFor(row.batch_id, row, now)
+      upstream.begin(call)
+      upstream.end(call, rejected, now)
+    }
+    for (const position of positions) endRemoteLine(this.#options, run, position, rejected, 'server', attempt)
+  }
+
+  #reject(run: Run, position: number, words: string, { status }: MissedResult, attempt: EndedAttempt): void {
+    const message = `The batch API rejected the line: "${words}".`
+    const refused = {
+      ...{ kind: 'refused' as const, status: status ?? 400 },
+      ...{ code: 'upstream_rejected' as const, message },
+    }
+    endRemoteLine(this.#options, run, position, refused, 'line', attempt)
+  }
+
+  #halve(run: Run, positions: readonly number[]): void {
+    const parts = this.#parts.get(run) ?? new Map<number, number>()
+    this.#parts.set(run, parts)
+    const first = this.#nextPart
+    this.#nextPart += 2
+    for (const [i, position] of positions.entries())
+      parts.set(position, i < positions.length / 2 ? first : first + 1)
+  }
+
+  #place(run: Run, positions: readonly number[], cause: string): void {
+    for (const position of positions)
+      if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
+  }
+
+  /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */
+  lookAt(run: Run): number {
+    const now = this.#options.clock.now()
+    const at = Math.min(this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY, now + PARK_MS)
+    return now < run.claim.deadline ? Math.min(at, run.claim.deadline) : at
+  }
+
+  /** The run is neither parked nor ended before the work is done. */
+  #during(run: Run, work: () => Promise<void>): void {
+    const { turn, log, clock, lines } = this.#options
+    run.remoteWork++
+    work()
+      .catch((error: unknown) => {
+        if (error instanceof IllegalTransition) return lines.broken(run, error)
+        const { id: batch } = run.batch
+        log.error(
+          { err: error, batch, chunk: run.claim.idx },
+          'work on a remote batch failed; it is tried again',
+        )
+        this.#lookAgainAt(run, clock.now() + FAILED_MS)
+      })
+      .finally(() => {
+        run.remoteWork--
+        turn.touch(run)
+      })
+  }
+
+  #lookAgainAt(run: Run, at: number): void {
+    this.#lookAt.set(run, Math.min(Math.round(at), this.#lookAt.get(run) ?? Number.POSITIVE_INFINITY))
+  }
+}
+
+function tokensOf(run: Run, position: number): number {
+  return run.lines[position]!.projected.tokens
+}
+
+function isPreferred(one: BatchApiUpstream, other: BatchApiUpstream, hasFailed: boolean): boolean {
+  const [answers, otherAnswers] = [one, other].map(({ circuit }) => circuit.missStreak === null)
+  if (hasFailed && answers !== otherAnswers) return answers === true
+  return one.linesThere < other.linesThere
+}
+
+/** At-risk batches first, then the project that has the fewest lines there, then the earliest deadline. */
+function isBefore(a: HandOver, b: HandOver, atRisk: ReadonlySet<string>): boolean {
+  const risk = Number(atRisk.has(b.run.batch.id)) - Number(atRisk.has(a.run.batch.id))
+  if (risk !== 0) return risk < 0
+  const lines = a.upstream.linesOf(a.run.claim.project_id) - b.upstream.linesOf(b.run.claim.project_id)
+  return lines !== 0 ? lines < 0 : a.run.claim.deadline < b.run.claim.deadline
+}

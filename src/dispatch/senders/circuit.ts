@@ -1,0 +1,278 @@
+// The circuit breaker of an upstream. A server that is down gets no lines but probes, and a batch whose lines a server
+// cannot answer does not keep other batches' lines from it.
+//
+//        8 misses in a row, nothing in flight after a throttle, or no connection
+//   closed ────────────────────────────────────────────────────────────► open ◄─┐ a probe missed: the pause
+//      ▲                                                                   │    │ doubles, up to its most
+//      └──────────────── a line was answered ◄──────── probe ◄─────────────┘────┘
+//                                                  when the pause is over
+//
+// - A *miss* is an attempt that failed or was throttled. Only the first miss of a line counts, because a line that
+//   missed before may itself be the cause. Misses of a batch that is at fault (batch-faults.ts) do not count. An
+//   attempt that did not reach the server (connection refused, no address, no TLS) always counts, and one is enough to open
+//   the circuit: no line can be the cause. So does an answer that says that the server is not available (a proxy cannot
+//   reach it): a few lines show it too, or one for a second.
+// - While the circuit is open, one line at a time *probes* when the pause is over: a line that never missed, if there
+//   is one, chosen round robin over projects and from anywhere in its chunk.
+// - A circuit that opened because of some batches' lines lets each other batch send one line at once. If the server
+//   is unreachable, all batches wait.
+// - A server is *up* if its last known response is a recent answer, misses of the line in question aside. A line that
+//   breaks a connection to a server that is up is at fault itself.
+import type { FailureReason } from '../../backends/failure-reason.ts'
+import { BatchFaults } from './batch-faults.ts'
+
+const FAILURES_TO_OPEN = 8
+/** How long misses of a server that is gone last until they open it, however few lines they are of. */
+const GONE_MS = {
+  unreachable: 0,
+  unavailable: 1_000,
+  failed: Number.POSITIVE_INFINITY,
+  throttled: Number.POSITIVE_INFINITY,
+}
+const PAUSE_MS_MIN = 500
+const PAUSE_MS_MAX = 30_000
+/** The longest pause of a server that responds, though with errors. */
+const PAUSE_MS_MAX_REACHED = 10_000
+/** Longer than any pause that a server may ask for. */
+const PAUSE_MS_MOST = 5 * 60_000
+/** How long a server counts as up after an answer. */
+const UP_MS = 60_000
+/** After so many misses in a row, an answer to a line of another batch shows that the lines were the cause. */
+const MISSES_OF_OTHERS = 3
+/** How many batches' last errors are kept. */
+const ERRORS_MAX = 20
+
+/** An attempt as the circuit sees it. */
+export interface Ticket {
+  readonly batch_id: string
+  /** Whether the line missed before, on any upstream. */
+  readonly missedBefore: boolean
+  /** Identifies the line: the same object for all its attempts. Only asked for when one missed. */
+  readonly line: object
+  /** Unix ms. */
+  readonly sentAt: number
+  /** `timed`: the probe at the end of the pause; `early`: of a batch that the circuit is not open for. */
+  probing: 'timed' | 'early' | null
+}
+
+/**
+ * `unreachable`: the request did not reach the server. `unavailable`: the server or a proxy answered that it takes
+ * no requests.
+ */
+export type Miss = 'unreachable' | 'unavailable' | 'failed' | 'throttled'
+
+/** Why it is open. */
+type OpenKind = Miss
+
+export class Circuit {
+  readonly #faults = new BatchFaults()
+  /** Counted misses since the last answer, and those of them that were failures. */
+  #misses = 0
+  #failures = 0
+  #missedSince: number | null = null
+  #lastMiss: Miss | null = null
+  /** The line, if all counted misses are of one line. */
+  #onlyMissed: object | null = null
+  readonly #causes = new Set<string>()
+  #answeredAt = Number.NEGATIVE_INFINITY
+  #open: OpenKind | null = null
+  #openUntil = 0
+  #openedAt: number | null = null
+  #pauseMs = PAUSE_MS_MIN
+  #timedProbe = false
+  readonly #earlyProbes = new Set<string>()
+  /** By batch, the error of its last miss. */
+  readonly #errors = new Map<string, FailureReason>()
+
+  /** Whether it is open because of failures; a server that throttles is not down. */
+  get open(): boolean {
+    return this.#open !== null && this.#open !== 'throttled'
+  }
+
+  get closed(): boolean {
+    return this.#open === null
+  }
+
+  get openKind(): OpenKind | null {
+    return this.#open
+  }
+
+  /** When it opened because of failures (Unix ms); null otherwise. */
+  get openedAt(): number | null {
+    return this.open ? this.#openedAt : null
+  }
+
+  /** When the next probe may be sent; null while closed or while a probe is in flight. */
+  get retryAt(): number | null {
+    return this.#open === null || this.#timedProbe ? null : this.#openUntil
+  }
+
+  /** Misses since the last answer: when the first one was (Unix ms) and the kind of the last one; null if none. */
+  get missStreak(): { since: number; last: Miss } | null {
+    if (this.#missedSince === null || this.#lastMiss === null) return null
+    return { since: this.#missedSince, last: this.#lastMiss }
+  }
+
+  /** By batch, the error of its last miss. */
+  get errors(): ReadonlyMap<string, FailureReason> {
+    return this.#errors
+  }
+
+  get answeredAt(): number {
+    return this.#answeredAt
+  }
+
+  /** Whether the pause is over and a line may probe. */
+  probeDue(now: number): boolean {
+    if (this.#open === null || this.#timedProbe) return false
+    // No pause is that long: the clock was set back.
+    return now >= this.#openUntil || this.#openUntil - now > PAUSE_MS_MOST
+  }
+
+  /** Whether a line of this batch that never missed may be sent before the pause is over. */
+  mayProbeEarly(batch_id: string): boolean {
+    if (this.#open === null || this.#open === 'unreachable') return false
+    return !this.#causes.has(batch_id) && !this.#earlyProbes.has(batch_id)
+  }
+
+  /** Whether no line of the batch, or of any batch, can be sent until the pause is over. */
+  blocks(now: number, batch_id?: string): boolean {
+    if (this.#open === null || this.probeDue(now)) return false
+    return this.#open === 'unreachable' || (batch_id !== undefined && this.#causes.has(batch_id))
+  }
+
+  /** Whether several lines missed in a row, none of them of this batch: then its answer shows that the server is up. */
+  isOnlyOthers(batch_id: string): boolean {
+    return this.#misses >= MISSES_OF_OTHERS && !this.#causes.has(batch_id)
+  }
+
+  /** Whether the batch's own lines make the server fail. */
+  isAtFault(batch_id: string): boolean {
+    return this.#faults.isAtFault(batch_id)
+  }
+
+  /** Whether the batch is at fault and no line of it was answered here. */
+  isHopeless(batch_id: string): boolean {
+    return this.#faults.isHopeless(batch_id)
+  }
+
+  /** Whether the server answers lines, misses of `line` aside. */
+  isUp(now: number, line: object): boolean {
+    if (now - this.#answeredAt > UP_MS) return false
+    return this.#misses === 0 || this.#onlyMissed === line
+  }
+
+  /** Says whether the attempt probes. */
+  onSent(ticket: Ticket): void {
+    if (this.#open === null) return
+    ticket.probing = this.probeDue(ticket.sentAt) ? 'timed' : 'early'
+    if (ticket.probing === 'timed') this.#timedProbe = true
+    else this.#earlyProbes.add(ticket.batch_id)
+  }
+
+  /** The server was started anew: nothing that it did before counts. */
+  onStarted(): void {
+    this.#forgetMisses()
+    this.#errors.clear()
+  }
+
+  /** The line was answered, or the server rejected its content: in both cases the server is up. */
+  onAnswered(ticket: Ticket, now: number): void {
+    this.#endProbe(ticket)
+    this.#faults.onAnswered(ticket.batch_id, ticket.sentAt)
+    this.#answeredAt = now
+    this.#forgetMisses()
+    if (this.#errors.size > 0) this.#errors.delete(ticket.batch_id)
+  }
+
+  #forgetMisses(): void {
+    this.#misses = 0
+    this.#failures = 0
+    this.#missedSince = null
+    this.#lastMiss = null
+    this.#onlyMissed = null
+    this.#pauseMs = PAUSE_MS_MIN
+    if (this.#causes.size > 0) this.#causes.clear()
+    this.#open = null
+    this.#openedAt = null
+  }
+
+  /**
+   * True if the miss counts against the server. `pauseMs`: how long to send nothing, if the server asked for that or
+   * is full.
+   */
+  onMissed(
+    ticket: Ticket,
+    miss: Miss,
+    error: FailureReason,
+    now: number,
+    pauseMs: number | null = null,
+  ): boolean {
+    this.#endProbe(ticket)
+    this.#recordError(ticket.batch_id, error)
+    const counts = this.#counts(ticket, miss)
+    if (miss === 'unreachable') this.#faults.onUnreachable()
+    else if (!ticket.missedBefore) this.#faults.onMissed(ticket.batch_id, now)
+    if (counts) {
+      this.#onlyMissed = this.#misses === 0 || this.#onlyMissed === ticket.line ? ticket.line : null
+      this.#misses++
+      this.#missedSince ??= now
+      this.#lastMiss = miss
+      this.#causes.add(ticket.batch_id)
+      // A server that throttles is up.
+      this.#failures = miss === 'throttled' ? 0 : this.#failures + 1
+    }
+    if (this.#open !== null) this.#stayOpen(ticket, miss, now, counts ? pauseMs : null)
+    else if (counts && pauseMs !== null) this.#openFor(miss, now, pauseMs)
+    else if (counts && (this.#failures >= FAILURES_TO_OPEN || now - this.#missedSince! >= GONE_MS[miss]))
+      this.#openFor(miss, now, this.#pauseMs)
+    return counts
+  }
+
+  /** The worker aborted the attempt: it says nothing about the server. */
+  onAborted(ticket: Ticket): void {
+    this.#endProbe(ticket)
+  }
+
+  #counts({ batch_id, missedBefore }: Ticket, miss: Miss): boolean {
+    if (miss === 'unreachable') return true
+    if (this.#faults.isAtFault(batch_id)) return false
+    // Throttling depends on the server's capacity, not on the line.
+    return !missedBefore || miss !== 'failed'
+  }
+
+  #openFor(miss: Miss, now: number, pauseMs: number): void {
+    this.#open = miss
+    this.#openedAt = now
+    this.#openUntil = now + pauseMs
+  }
+
+  #stayOpen({ probing }: Ticket, miss: Miss, now: number, pauseMs: number | null): void {
+    if (miss === 'throttled' || pauseMs !== null) {
+      if (probing === 'timed' || pauseMs !== null) {
+        this.#open = miss
+        this.#pauseMs = PAUSE_MS_MIN
+        this.#openUntil = Math.max(this.#openUntil, now + (pauseMs ?? PAUSE_MS_MIN))
+      }
+      return
+    }
+    if (miss === 'unreachable' || probing === 'timed') this.#open = miss
+    if (probing !== 'timed') return
+    const most = miss === 'unreachable' ? PAUSE_MS_MAX : PAUSE_MS_MAX_REACHED
+    this.#pauseMs = Math.min(this.#pauseMs * 2, most)
+    this.#openUntil = now + this.#pauseMs
+  }
+
+  #endProbe({ probing, batch_id }: Ticket): void {
+    if (probing === 'timed') this.#timedProbe = false
+    else if (probing === 'early') this.#earlyProbes.delete(batch_id)
+  }
+
+  #recordError(batch_id: string, error: FailureReason): void {
+    this.#errors.delete(batch_id)
+    this.#errors.set(batch_id, error)
+    if (this.#errors.size <= ERRORS_MAX) return
+    const [first] = this.#errors.keys()
+    this.#errors.delete(first!)
+  }
+}

@@ -1,0 +1,247 @@
+// Decides which line is sent next. Projects are served round robin, and within a project its entities; of one entity,
+// the batch with the earliest deadline goes first, and of its lines those that suit the server (batch-lines.ts). Lines of
+// at-risk batches get most of the slots but never all of them: a batch that will miss its deadline anyway must not delay
+// all others. Entries of lines that are no longer unsent are dropped when their turn comes.
+
+import type { Run } from '../run.ts'
+import { BatchLines, type Entry, type Replica } from './batch-lines.ts'
+
+/** One of this many lines is served round robin, however many at-risk lines there are. */
+const ROUND_ROBIN_EVERY = 4
+/** The golden ratio: the fractional parts of its multiples are spread evenly. */
+const SPREAD = 0.618_033_988_749_895
+
+interface Entity {
+  id: string
+  batches: BatchLines[]
+}
+
+interface Waiting {
+  entity: Entity
+  lines: BatchLines
+}
+
+interface Project {
+  id: string
+  entities: RoundRobin<Entity>
+}
+
+/** Entries that no longer count are taken out when there are so many times as many, and so many more. */
+const STALE_FACTOR = 2
+const STALE_MIN = 1_000
+
+export class FairQueue {
+  readonly #projects = new RoundRobin<Project>()
+  readonly #atRisk: ReadonlySet<string>
+  #served = 0
+  #entries = 0
+  #sharesPrefixes = false
+  #drawn = 0
+
+  /** `atRisk`: batches that may miss their deadline; changed in place. */
+  constructor(atRisk: ReadonlySet<string>) {
+    this.#atRisk = atRisk
+  }
+
+  /** Entries, some of which may no longer count. */
+  get entries(): number {
+    return this.#entries
+  }
+
+  /** Whether lines of any batch share a prefix. */
+  get sharesPrefixes(): boolean {
+    return this.#sharesPrefixes
+  }
+
+  /** Those of at-risk batches. */
+  get entriesAtRisk(): number {
+    let count = 0
+    if (this.#atRisk.size > 0)
+      for (const { lines } of this.#all()) if (this.#atRisk.has(lines.batch_id)) count += lines.count
+    return count
+  }
+
+  /** Of the lines that wait: whether any belongs to an at-risk batch, and the earliest deadline (Unix ms). */
+  urgency(): { atRisk: boolean; deadline: number } {
+    let atRisk = false
+    let deadline = Number.POSITIVE_INFINITY
+    for (const { lines } of this.#all()) {
+      atRisk ||= this.#atRisk.has(lines.batch_id)
+      deadline = Math.min(deadline, lines.deadline)
+    }
+    return { atRisk, deadline }
+  }
+
+  /** Adds unsent lines of a run, in the order of their prompts. `waiting`: lines that are unsent, these included. */
+  add(run: Run, positions: readonly number[], waiting: number): void {
+    if (positions.length === 0) return
+    if (this.#entries > STALE_FACTOR * waiting + STALE_MIN) this.#dropStale()
+    const { project_id, entity } = run.claim
+    const project =
+      this.#projects.find(project_id) ?? this.#projects.join({ id: project_id, entities: new RoundRobin() })
+    const { batches } = project.entities.find(entity) ?? project.entities.join({ id: entity, batches: [] })
+    let lines = batches.find(({ batch_id }) => batch_id === run.batch.id)
+    if (!lines) {
+      lines = new BatchLines(run)
+      const before = batches.findIndex((other) => isBefore(lines!, other))
+      batches.splice(before === -1 ? batches.length : before, 0, lines)
+    }
+    lines.add(run, positions)
+    this.#sharesPrefixes ||= lines.sharesPrefixes
+    this.#entries += positions.length
+  }
+
+  /** The next line for a server, of which `peers` are the replicas, itself included. */
+  next(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
+    const atRisk = this.#isTurnOfAtRisk()
+    return this.#first(server, peers, () => (atRisk ? this.#beforeAtRisk() : null) ?? this.#roundRobinBatch())
+  }
+
+  /**
+   * The next line, if it goes before one of this run that was in a queue before: a line of an at-risk batch, or of the
+   * same entity with an earlier deadline.
+   */
+  nextBefore(run: Run, server: Replica, peers: readonly Replica[]): Entry | null {
+    const { project_id, entity: id, deadline } = run.claim
+    const atRisk = !this.#atRisk.has(run.batch.id) && this.#isTurnOfAtRisk()
+    return this.#first(server, peers, () => {
+      const found = atRisk ? this.#beforeAtRisk() : null
+      if (found) return found
+      const entity = this.#projects.find(project_id)?.entities.find(id)
+      const lines = entity?.batches[0]
+      return entity && lines && lines.deadline < deadline ? { entity, lines } : null
+    })
+  }
+
+  #isTurnOfAtRisk(): boolean {
+    return this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
+  }
+
+  /** The same of an at-risk batch. */
+  nextAtRisk(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
+    return this.#first(server, peers, () => this.#atRiskBatch())
+  }
+
+  /** The first line that counts of what `choose` finds. */
+  #first(server: Replica | null, peers: readonly Replica[], choose: () => Waiting | null): Entry | null {
+    for (let from = choose(); from !== null; from = choose()) {
+      const entry = this.#take(from, server, peers)
+      if (entry) return entry
+    }
+    return null
+  }
+
+  /** Null if none of its entries counted. */
+  #take({ entity, lines }: Waiting, server: Replica | null, peers: readonly Replica[]): Entry | null {
+    const before = lines.count
+    const entry = lines.take(server, peers)
+    this.#entries -= before - lines.count
+    this.#leave(entity, lines)
+    return entry
+  }
+
+  /**
+   * A line to probe a server with: round robin, of a batch that `allows` accepts, and from anywhere among its lines,
+   * because similar lines are neighbours.
+   */
+  draw(allows: (batch_id: string) => boolean): Entry | null {
+    for (const { entities } of this.#projects.round()) {
+      for (const entity of entities.round()) {
+        const lines = entity.batches.find(({ batch_id }) => allows(batch_id))
+        if (!lines) continue
+        const before = lines.count
+        const entry = lines.draw((++this.#drawn * SPREAD) % 1)
+        this.#entries -= before - lines.count
+        this.#leave(entity, lines)
+        if (entry) return entry
+      }
+    }
+    return null
+  }
+
+  #dropStale(): void {
+    for (const { entity, lines } of [...this.#all()]) {
+      this.#entries -= lines.dropStale()
+      this.#leave(entity, lines)
+    }
+  }
+
+  #leave(entity: Entity, lines: BatchLines): void {
+    if (lines.count > 0) return
+    entity.batches.splice(entity.batches.indexOf(lines), 1)
+    this.#sharesPrefixes &&= [...this.#all()].some((one) => one.lines.sharesPrefixes)
+    if (entity.batches.length === 0) this.#tidy()
+  }
+
+  #roundRobinBatch(): Waiting | null {
+    const entity = this.#projects.next()?.entities.next()
+    const lines = entity?.batches[0]
+    return entity && lines ? { entity, lines } : null
+  }
+
+  #atRiskBatch(): Waiting | null {
+    let first: Waiting | null = null
+    for (const one of this.#all())
+      if (this.#atRisk.has(one.lines.batch_id) && (!first || isBefore(one.lines, first.lines))) first = one
+    return first
+  }
+
+  /** What the entity of the first at-risk batch sends next: its earliest deadline, at risk or not. */
+  #beforeAtRisk(): Waiting | null {
+    const { entity } = this.#atRiskBatch() ?? {}
+    return entity ? { entity, lines: entity.batches[0]! } : null
+  }
+
+  *#all(): Generator<Waiting> {
+    for (const { entities } of this.#projects.all)
+      for (const entity of entities.all) for (const lines of entity.batches) yield { entity, lines }
+  }
+
+  #tidy(): void {
+    for (const { entities } of this.#projects.all) entities.keep(({ batches }) => batches.length > 0)
+    this.#projects.keep(({ entities }) => entities.all.length > 0)
+  }
+}
+
+/** Members in order of arrival, served round robin. */
+class RoundRobin<T extends { id: string }> {
+  #members: T[] = []
+  #last = 0
+
+  get all(): readonly T[] {
+    return this.#members
+  }
+
+  find(id: string): T | undefined {
+    return this.#members.find((member) => member.id === id)
+  }
+
+  join(member: T): T {
+    this.#members.push(member)
+    return member
+  }
+
+  next(): T | undefined {
+    this.#last = (this.#last + 1) % Math.max(1, this.#members.length)
+    return this.#members[this.#last]
+  }
+
+  /** Every member once; the next call of `next` continues after the member that was taken last. */
+  *round(): Generator<T> {
+    for (let i = this.#members.length; i > 0; i--) yield this.next()!
+  }
+
+  /** Removing a member skips no other member. */
+  keep(stays: (member: T) => boolean): void {
+    for (let at = this.#members.length - 1; at >= 0; at--) {
+      if (stays(this.#members[at]!)) continue
+      this.#members.splice(at, 1)
+      if (this.#last >= at && this.#last > 0) this.#last--
+    }
+  }
+}
+
+function isBefore(a: BatchLines, b: BatchLines): boolean {
+  if (a.deadline !== b.deadline) return a.deadline < b.deadline
+  return a.batch_id < b.batch_id
+}

@@ -1,0 +1,375 @@
+// The lines of one model that wait for a model server. fair-queue.ts decides which line is next; the lines of a chunk
+// are sent in the order of their prompts. Lines that missed before and are due go before fresh ones if they were
+// throttled, and alternate with fresh ones if they failed, so that lines that keep failing get at most half of the
+// slots. routes.ts decides where a line goes, and circuit.ts which lines are sent to a server whose circuit is open.
+import type { ServerLoad } from '../../backends/backend.ts'
+import { Alarm, type Clock } from '../../domain/clock.ts'
+import type { Run } from '../run.ts'
+import type { Entry } from './batch-lines.ts'
+import { FairQueue } from './fair-queue.ts'
+import { chooseOrProbe, chooseServer, type Route } from './routes.ts'
+import { ModelServer, type Upstream } from './upstream.ts'
+
+/** The low-water mark, in lines: at least, and as a multiple of the servers' concurrency. */
+const LINES_AHEAD_MIN = 1000
+const LINES_AHEAD_FACTOR = 2
+/** The least of a lane whose lines share prefixes: the more of them wait, the more go to one server in a row. */
+const LINES_AHEAD_SHARED = 4000
+
+/** Below so many lines that wait, upstreams of this concurrency need more. */
+export function lowWaterMark(concurrency: number): number {
+  return Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
+}
+
+/** What a server is told that no line may be sent to. */
+const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
+
+/** Sends a line, or finds that it is not to be sent now. */
+type Send = (run: Run, position: number, server: ModelServer, now: number) => void
+
+export class Lane {
+  readonly model: string
+  /** Lines of the model by their state; kept by who places lines. */
+  unsent = 0
+  retrying = 0
+  unsubmitted = 0
+  #route: Route
+  readonly #clock: Clock
+  readonly #queue: FairQueue
+  /** Unsent lines that missed before, or were placed again: by whether they failed. */
+  readonly #again: Entry[] = []
+  readonly #failed: Entry[] = []
+  /** Lines that a batch API left without an answer, for any other upstream. */
+  readonly #left: Entry[] = []
+  /** Whether the last line sent was one that had failed. */
+  #sentFailed = false
+  readonly #atRisk: ReadonlySet<string>
+  readonly #alarm: Alarm
+  readonly #turn: { schedule(): void }
+
+  /** `atRisk`: batches that may miss their deadline; changed in place. */
+  constructor(
+    model: string,
+    route: Route,
+    clock: Clock,
+    turn: { schedule(): void },
+    atRisk: ReadonlySet<string> = new Set(),
+  ) {
+    this.model = model
+    this.#route = route
+    this.#clock = clock
+    this.#turn = turn
+    this.#atRisk = atRisk
+    this.#queue = new FairQueue(atRisk)
+    this.#alarm = new Alarm(clock, () => turn.schedule())
+    this.#watchServers(route.servers)
+  }
+
+  #watchServers(servers: readonly ModelServer[]): void {
+    for (const { onDemand } of servers) onDemand?.onChange(() => this.#turn.schedule())
+  }
+
+  get route(): Route {
+    return this.#route
+  }
+
+  /** What is configured from now on; lines in flight at other servers end there. */
+  set route(route: Route) {
+    this.#watchServers(route.servers.filter((one) => !this.#route.servers.includes(one)))
+    const onDemand = new Set(route.servers.map((one) => one.onDemand))
+    this.#leaveServers(this.#route.servers.filter((one) => !onDemand.has(one.onDemand)))
+    this.#route = route
+  }
+
+  /** Nothing waits for them here any more; those that run on demand may have lines of other models. */
+  #leaveServers(servers: readonly ModelServer[]): void {
+    for (const { onDemand } of servers) onDemand?.update(this, NO_LOAD)
+  }
+
+  get upstreams(): readonly Upstream[] {
+    return this.#route.upstreams
+  }
+
+  /** The upstreams that any line may be sent to. */
+  get inUse(): readonly Upstream[] {
+    return this.#route.inUse(this.#clock.now())
+  }
+
+  /** Lines that nobody has, including those that wait for their next attempt. */
+  get waiting(): number {
+    return this.unsent + this.retrying + this.unsubmitted
+  }
+
+  /** Of those of at-risk batches, the fresh ones. */
+  get waitingAtRisk(): number {
+    return this.#queue.entriesAtRisk
+  }
+
+  /** How many lines its servers take at once now. */
+  #serverPlaces(now: number): number {
+    let sum = 0
+    for (const servers of this.#route.serversInUse(now))
+      for (const one of servers) sum += one.concurrency(now)
+    if (this.#atRisk.size === 0) return sum
+    for (const servers of this.#route.serversForAtRisk(now))
+      for (const one of servers) sum += one.concurrency(now)
+    return sum
+  }
+
+  /** How much its upstreams take at once now. */
+  get concurrency(): number {
+    const now = this.#clock.now()
+    const places = this.#serverPlaces(now)
+    if (this.#route.servers.length === this.upstreams.length) return places
+    return this.inUse.reduce(
+      (sum, one) => (one instanceof ModelServer ? sum : sum + one.concurrency(now)),
+      places,
+    )
+  }
+
+  get inFlight(): number {
+    return this.upstreams.reduce((sum, { limit }) => sum + limit.inFlight, 0)
+  }
+
+  /** Whether it needs more lines, so that no place stays empty. */
+  get isLow(): boolean {
+    const least = this.#queue.sharesPrefixes ? LINES_AHEAD_SHARED : LINES_AHEAD_MIN
+    const { waiting } = this
+    // The concurrency is asked for only where it matters.
+    return waiting < least || waiting < lowWaterMark(this.concurrency)
+  }
+
+  /** Whether its servers can soon send more lines than are placed for them. */
+  areServersLow(now: number): boolean {
+    return this.unsent + this.retrying < this.#serverPlaces(now) * LINES_AHEAD_FACTOR
+  }
+
+  /** Whether no line, or no line of one batch, can go anywhere until a circuit's pause is over. */
+  blocked(now: number, batch_id?: string): boolean {
+    if (!this.#route.inUse(now).every((one) => one.blocked(now, batch_id))) return false
+    return batch_id === undefined || !this.#atRisk.has(batch_id) || !this.takesAtRisk(now, batch_id)
+  }
+
+  /** Whether lines of at-risk batches, or of one of them, may be sent though others may not. */
+  takesAtRisk(now: number, batch_id?: string): boolean {
+    if (this.#atRisk.size === 0) return false
+    return !this.#route
+      .serversForAtRisk(now)
+      .flat()
+      .every((one) => one.blocked(now, batch_id))
+  }
+
+  /** Adds unsent lines of a run, in the order of their prompts. */
+  add(run: Run, positions: readonly number[]): void {
+    this.#queue.add(run, positions, this.unsent)
+  }
+
+  /** Adds an unsent line that was in a queue before. */
+  addAgain(run: Run, position: number): void {
+    const tries = run.triesOf(position)
+    const { avoid = null } = tries ?? {}
+    const entry = { run, position }
+    if (avoid !== null && !(avoid instanceof ModelServer) && this.#route.serversBesides(avoid).length > 0)
+      this.#left.push(entry)
+    else if (tries !== undefined && tries.count.failures > 0) this.#failed.push(entry)
+    else this.#again.push(entry)
+  }
+
+  /** To be called about once a second: servers that run on demand learn what waits for them. */
+  updateServers(): void {
+    if (this.#route.servers.every(({ onDemand }) => onDemand === null)) return
+    const load = this.#load()
+    const wanted = this.#wanted(load)
+    for (const server of this.#route.servers)
+      server.onDemand?.update(this, wanted.includes(server) ? load : NO_LOAD)
+  }
+
+  /** The servers that lines may be sent to, or could be if they were up. */
+  #wanted({ atRisk }: ServerLoad): readonly ModelServer[] {
+    const now = this.#clock.now()
+    const tiers = [...this.#route.serversInUse(now), ...this.#forLeft()]
+    if (atRisk) tiers.push(...this.#route.serversForAtRisk(now))
+    return tiers.flat().filter((server) => server.placesAllowed(now) > 0)
+  }
+
+  /** Where the first line may be sent that a batch API left unfinished. */
+  #forLeft(): readonly (readonly ModelServer[])[] {
+    const first = firstOf(this.#left)
+    const avoid = first?.run.triesOf(first.position)?.avoid ?? null
+    return avoid === null ? [] : this.#route.serversBesides(avoid)
+  }
+
+  #wakeServers(): void {
+    if (this.#route.servers.every(({ onDemand }) => onDemand === null || onDemand.isUp)) return
+    const load = this.#load()
+    for (const { onDemand } of this.#wanted(load))
+      if (onDemand !== null && !onDemand.isUp) onDemand.update(this, load)
+  }
+
+  #load(): ServerLoad {
+    const { atRisk, deadline } = this.#queue.urgency()
+    const again = [this.#again, this.#failed, this.#left].flat().filter(isUnsent)
+    return {
+      waiting: this.waiting,
+      atRisk: atRisk || again.some(({ run }) => this.#atRisk.has(run.batch.id)),
+      deadline: again.reduce((first, { run }) => Math.min(first, run.claim.deadline), deadline),
+    }
+  }
+
+  /** Sends as many lines as the servers accept now, and sets an alarm for when more may be sent. */
+  pump(now: number, send: Send): void {
+    if (this.unsent === 0 && this.retrying === 0) return
+    this.#wakeServers()
+    while (this.unsent > 0 && this.#sendOne(now, send)) {
+      // Until no server accepts another line.
+    }
+    if (this.unsent > 0) this.#setAlarm(now)
+  }
+
+  /** False if no server takes a line now. A line that is not to be sent now counts as one. */
+  #sendOne(now: number, send: Send): boolean {
+    if (this.#left.length > 0 && this.#sendLeft(now, send)) return true
+    const inUse = this.#route.serversInUse(now)
+    const isOpen = hasOpenCircuit(inUse)
+    if (isOpen && this.#probe(inUse, now, send, (server) => this.#dueProbe(server, now))) return true
+    const again = this.#nextAgain()
+    const avoid = again === null ? null : (again.run.triesOf(again.position)?.avoid ?? null)
+    const server = chooseServer(inUse, avoid, now)
+    if (server === null)
+      return (
+        this.#spill(now, send) || (isOpen && this.#probe(inUse, now, send, (one) => this.#earlyProbe(one)))
+      )
+    const isHeld = again !== null && again === this.#failed[0] && !server.takesAgain
+    const peers = this.#route.peersOf(server)
+    const ahead = again === null || isHeld ? null : this.#queue.nextBefore(again.run, server, peers)
+    const entry = ahead ?? this.#take(isHeld ? null : again) ?? this.#queue.next(server, peers)
+    if (entry === null) {
+      if (isHeld) return false
+      // No fresh line was left to take turns with.
+      this.#sentFailed = false
+      return firstOf(this.#failed) !== null
+    }
+    send(entry.run, entry.position, server, now)
+    return true
+  }
+
+  /** The line that was in a queue before whose turn it is; null for a fresh one. */
+  #nextAgain(): Entry | null {
+    const throttled = firstOf(this.#again)
+    if (throttled !== null) return throttled
+    const failed = firstOf(this.#failed)
+    return failed !== null && this.#sentFailed && this.#queue.entries > 0 ? null : failed
+  }
+
+  /** Takes it out of its queue. */
+  #take(again: Entry | null): Entry | null {
+    this.#sentFailed = again !== null && again === this.#failed[0]
+    if (again === null) return null
+    return (this.#sentFailed ? this.#failed : this.#again).shift() ?? null
+  }
+
+  /** Sends a line that a batch API left unfinished to the lowest other tier that has room. */
+  #sendLeft(now: number, send: Send): boolean {
+    const entry = firstOf(this.#left)
+    if (entry === null) return false
+    const others = this.#forLeft()
+    const server = chooseOrProbe(others, now)
+    if (server === null) {
+      // All of them are down, or closed: it may go wherever lines go.
+      if (!others.flat().every((one) => one.blocked(now))) return false
+      this.#left.shift()
+      this.#again.unshift(entry)
+      return false
+    }
+    this.#left.shift()
+    send(entry.run, entry.position, server, now)
+    return true
+  }
+
+  /** Sends a line of an at-risk batch to a tier that others may not use. */
+  #spill(now: number, send: Send): boolean {
+    if (this.#atRisk.size === 0) return false
+    const higher = this.#route.serversForAtRisk(now)
+    if (higher.length === 0) return false
+    const server = chooseOrProbe(higher, now)
+    if (server === null) return false
+    const entry = this.#nextAtRisk(server)
+    if (entry === null) return false
+    send(entry.run, entry.position, server, now)
+    return true
+  }
+
+  #nextAtRisk(server: ModelServer): Entry | null {
+    for (const queue of [this.#again, this.#failed]) {
+      const at = queue.findIndex((entry) => isUnsent(entry) && this.#atRisk.has(entry.run.batch.id))
+      if (at !== -1) return queue.splice(at, 1)[0]!
+    }
+    return this.#queue.nextAtRisk(server, this.#route.peersOf(server))
+  }
+
+  /** Sends one line to a server whose circuit is open, if `lineFor` finds one for it. */
+  #probe(
+    inUse: readonly (readonly ModelServer[])[],
+    now: number,
+    send: Send,
+    lineFor: (server: ModelServer) => Entry | null,
+  ): boolean {
+    for (const server of inUse.flat()) {
+      if (server.circuit.closed || server.freePlaces(now) === 0) continue
+      const entry = lineFor(server)
+      if (!entry) continue
+      send(entry.run, entry.position, server, now)
+      return true
+    }
+    return false
+  }
+
+  /** A line to probe with: preferably of a batch that did not cause the opening, or a line that has not missed. */
+  #dueProbe(server: ModelServer, now: number): Entry | null {
+    if (!server.circuit.probeDue(now)) return null
+    const fresh = this.#queue.draw((id) => server.circuit.mayProbeEarly(id)) ?? this.#queue.draw(() => true)
+    if (fresh) return fresh
+    const again = this.#nextAgain()
+    if (again === null) return null
+    const tries = again.run.triesOf(again.position)
+    // A line that has failed would otherwise probe one server after the other, and never come to one that answers.
+    const isAvoided = tries?.avoid === server || (tries?.count.failures ?? 0) > 0
+    if (isAvoided && chooseServer(this.#route.serversInUse(now), server, now)) return null
+    return this.#take(again)
+  }
+
+  /** A line that never missed, of a batch that may probe before the pause is over. */
+  #earlyProbe({ circuit }: ModelServer): Entry | null {
+    return this.#queue.draw((id) => circuit.mayProbeEarly(id))
+  }
+
+  close(): void {
+    this.#alarm.set(Number.POSITIVE_INFINITY)
+    this.#leaveServers(this.#route.servers)
+  }
+
+  #setAlarm(now: number): void {
+    let at = this.#route.nextAt(now)
+    for (const server of this.#route.servers) at = Math.min(at, server.opensAt(now) ?? at)
+    this.#alarm.set(at)
+  }
+}
+
+function isUnsent({ run, position }: Entry): boolean {
+  return run.isUnsent(position)
+}
+
+/** The first entry that counts; those before it are dropped. */
+function firstOf(entries: Entry[]): Entry | null {
+  while (entries.length > 0) {
+    const first = entries[0]!
+    if (isUnsent(first)) return first
+    entries.shift()
+  }
+  return null
+}
+
+function hasOpenCircuit(tiers: readonly (readonly ModelServer[])[]): boolean {
+  for (const servers of tiers) for (const { circuit } of servers) if (!circuit.closed) return true
+  return false
+}

@@ -1,0 +1,266 @@
+// A model server with live traffic, which several upstreams of this worker may share: `LiveServer` counts their lines in
+// flight together, and bounds them by the live share; `LiveTraffic` reads the metrics of all of them.
+import type { Backend, ServerTraffic } from '../../../backends/backend.ts'
+import type { Clock } from '../../../domain/clock.ts'
+import type { WorkerReport } from '../../../store/workers.ts'
+import { LiveShare, type LiveTerms } from './live-share.ts'
+
+/** While nothing is to be sent, it is read this often, to know what is usual. */
+const IDLE_READ_MS = 3_000
+/** While lines wait or are in flight. */
+const READ_MS = 500
+/** After so long without a place, lines are not kept ready for it. */
+const TAKEN_MS = 5_000
+
+/** The lines that other workers have in flight at the server. */
+interface Others {
+  inFlight: number
+  /** Those workers that have any. */
+  workers: number
+}
+
+export class LiveServer {
+  readonly share: LiveShare
+  readonly #check = new TrafficCheck()
+  #inFlight = 0
+  #readAt = Number.NEGATIVE_INFINITY
+  #reading = false
+  /** Since when there has been no place for a line. */
+  #fullSince: number | null = null
+  /** How often a reading left room for fewer lines than were in flight. */
+  backOffs = 0
+  #isOver = false
+  /** As it was read last; null while it says nothing. */
+  traffic: ServerTraffic | null = null
+
+  constructor(terms: LiveTerms) {
+    this.share = new LiveShare(terms)
+  }
+
+  begin(): void {
+    this.#inFlight++
+  }
+
+  /** `tokens` of an answer; null where there is none. */
+  end(tookMs: number, tokens: number | null): void {
+    this.#inFlight--
+    if (tokens !== null) this.share.answered(tookMs, tokens)
+  }
+
+  /** How many readings had what no server can have, or what the next one did not confirm. */
+  get rejected(): number {
+    return this.#check.rejected
+  }
+
+  get inFlight(): number {
+    return this.#inFlight
+  }
+
+  /** What an upstream may have in flight that has `mine` of it now. */
+  places(mine: number, now: number): number {
+    return Math.max(0, this.share.places(now) - (this.#inFlight - mine))
+  }
+
+  /** Since when other requests have taken all of it, if they have for a while (Unix ms); else null. */
+  takenSince(now: number): number | null {
+    return this.#fullSince !== null && now - this.#fullSince >= TAKEN_MS ? this.#fullSince : null
+  }
+
+  isDue(now: number, isWanted: boolean): boolean {
+    return !this.#reading && now - this.#readAt >= (isWanted ? READ_MS : IDLE_READ_MS) - READ_MS / 5
+  }
+
+  /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */
+  async read(
+    readTraffic: (() => Promise<ServerTraffic | null>) | undefined,
+    others: Others,
+    now: () => number,
+  ): Promise<void> {
+    this.#readAt = now()
+    this.#reading = true
+    let read: ServerTraffic | null
+    try {
+      read = (await readTraffic?.()) ?? null
+    } finally {
+      this.#reading = false
+    }
+    const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
+    const { traffic, isConfirmed } = this.#check.check(read, own.inFlight + own.others, now())
+    this.traffic = traffic
+    if (traffic) this.share.read(traffic, own, now(), isConfirmed)
+    else this.share.unread(own, now())
+    const isOver = this.share.current < this.#inFlight
+    if (isOver && !this.#isOver) this.backOffs++
+    this.#isOver = isOver
+    this.#fullSince = this.share.current > 0 ? null : (this.#fullSince ?? now())
+  }
+}
+
+// Keeps what no server can have out of what is learned of a server. Numbers of a metrics page that are impossible are dropped:
+// without the requests nothing is left of a reading. A number of requests that is possible and out of all proportion is
+// obeyed at once, and learned when it has lasted: what is learned of a server stays for hours, and errors are short.
+
+/** No server has more requests that run, or that wait, or a higher count of tokens. */
+const RUNNING_MAX = 16_384
+const WAITING_MAX = 1_000_000
+/** Caches are rounded here and there. */
+const CACHE_MAX = 1.01
+const TOKENS_MAX = Number.MAX_SAFE_INTEGER
+/** So many tokens at once, and per millisecond since the last reading. */
+const TOKENS_AT_ONCE_MAX = 100_000
+const TOKENS_PER_MS_MAX = 10_000
+/** Others are out of proportion when they are so many times as many as their highest number of late, and so many more. */
+const BURST_FACTOR = 8
+const BURST_MORE = 256
+/** Their highest number counts half after so long. */
+const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
+/** What has lasted for so long is true. */
+const CONFIRMED_MS = 60_000
+
+interface CheckedTraffic {
+  /** Null where nothing of the reading is usable. */
+  traffic: ServerTraffic | null
+  /** Whether it is to be learned from. */
+  isConfirmed: boolean
+}
+
+class TrafficCheck {
+  /** How many readings had something that was dropped, or was not learned. */
+  rejected = 0
+  readonly #tokens = new CounterCheck()
+  readonly #steps = new CounterCheck()
+  /** Of what was learned. */
+  #highest: { others: number; at: number } | null = null
+  #burstSince: number | null = null
+
+  /** `ours`: lines in flight at the server, of all workers. */
+  check(read: ServerTraffic | null, ours: number, now: number): CheckedTraffic {
+    if (read === null) return { traffic: null, isConfirmed: false }
+    const { running, waiting, deferred = 0 } = read
+    if (!isWithin(running, RUNNING_MAX) || !isWithin(waiting, WAITING_MAX)) {
+      this.rejected++
+      return { traffic: null, isConfirmed: false }
+    }
+    const cache = read.cache !== null && isWithin(read.cache, CACHE_MAX) ? Math.min(1, read.cache) : null
+    const tokens = this.#tokens.isPossible(read.tokens, now) ? read.tokens : null
+    const steps = this.#steps.isPossible(read.steps, now) ? read.steps : null
+    const isConfirmed = this.#isConfirmed(Math.max(0, running + waiting + deferred - ours), now)
+    const isWhole = (cache !== null || read.cache === null) && tokens === read.tokens && steps === read.steps
+    if (!isWhole || !isConfirmed) this.rejected++
+    return {
+      traffic: { running, waiting, ...(deferred > 0 && { deferred }), cache, tokens, steps },
+      isConfirmed,
+    }
+  }
+
+  #isConfirmed(others: number, now: number): boolean {
+    const { others: highest, at } = this.#highest ?? { others, at: now }
+    if (others > BURST_FACTOR * highest + BURST_MORE) {
+      this.#burstSince ??= now
+      if (now - this.#burstSince < CONFIRMED_MS) return false
+    }
+    this.#burstSince = null
+    const left = highest * 2 ** ((at - now) / HIGHEST_HALF_LIFE_MS)
+    this.#highest = { others: Math.max(others, left), at: now }
+    return true
+  }
+}
+
+/** Of tokens, or of steps, which are fewer. It starts anew with its server. */
+class CounterCheck {
+  /** As it was read last. */
+  #last: { count: number; at: number } | null = null
+
+  isPossible(count: number | null, now: number): boolean {
+    const last = this.#last
+    this.#last = count === null || !isWithin(count, TOKENS_MAX) ? null : { count, at: now }
+    if (this.#last === null || last === null) return this.#last !== null
+    const most = TOKENS_AT_ONCE_MAX + TOKENS_PER_MS_MAX * Math.max(0, now - last.at)
+    return this.#last.count - last.count <= most
+  }
+}
+
+function isWithin(value: number, most: number): boolean {
+  return value >= 0 && value <= most
+}
+
+// `LiveTraffic` reads the metrics of model servers with live traffic, from which their live shares follow. Every worker
+// does so; the reports of the other workers say which requests are theirs.
+
+/** How old the other workers' reports may be. */
+const REPORTS_MS = 2_000
+
+interface LiveTrafficOptions {
+  clock: Clock
+  lanes: ReadonlyMap<string, { waiting: number; route: { servers: readonly TrafficServer[] } }>
+  /** The reports of the other workers. */
+  reports: () => Promise<WorkerReport[]>
+}
+
+/** A model server, perhaps one with live traffic. */
+interface TrafficServer {
+  readonly name: string
+  readonly live: LiveServer | null
+  readonly backend: Pick<Backend, 'readTraffic'>
+}
+
+interface Place {
+  model: string
+  upstream: TrafficServer
+}
+
+export class LiveTraffic {
+  readonly #options: LiveTrafficOptions
+  #reports: WorkerReport[] = []
+  #reportsAt = Number.NEGATIVE_INFINITY
+
+  constructor(options: LiveTrafficOptions) {
+    this.#options = options
+  }
+
+  /** To be called a few times a second: shares rise between the readings. Whether there are such servers. */
+  async tick(): Promise<boolean> {
+    const { clock, lanes } = this.#options
+    const servers = Map.groupBy(this.#places(), ({ upstream }) => upstream.live!)
+    if (servers.size === 0) return false
+    const now = clock.now()
+    const isWanted = (places: readonly Place[]): boolean =>
+      places.some(({ model }) => (lanes.get(model)?.waiting ?? 0) > 0)
+    const due = [...servers].filter(([server, places]) =>
+      server.isDue(now, server.inFlight > 0 || isWanted(places)),
+    )
+    if (due.length > 0) await this.#refreshReports(now)
+    await Promise.all(
+      due.map(([server, places]) => {
+        const { backend } = places[0]!.upstream
+        const others = this.#othersAt(places)
+        return server.read(backend.readTraffic?.bind(backend), others, () => clock.now())
+      }),
+    )
+    return true
+  }
+
+  #places(): Place[] {
+    return [...this.#options.lanes].flatMap(([model, { route }]) =>
+      route.servers.filter(({ live }) => live !== null).map((upstream) => ({ model, upstream })),
+    )
+  }
+
+  async #refreshReports(now: number): Promise<void> {
+    if (now - this.#reportsAt < REPORTS_MS) return
+    this.#reportsAt = now
+    this.#reports = await this.#options.reports()
+  }
+
+  #othersAt(places: readonly Place[]): Others {
+    const inFlight = this.#reports.map(({ upstreams }) =>
+      upstreams
+        .filter((one) => places.some((at) => at.model === one.model && at.upstream.name === one.upstream))
+        .reduce((sum, one) => sum + one.in_flight, 0),
+    )
+    return {
+      inFlight: inFlight.reduce((sum, count) => sum + count, 0),
+      workers: inFlight.filter((count) => count > 0).length,
+    }
+  }
+}

@@ -1,0 +1,306 @@
+// Computes the live share: how many lines may be in flight at a model server with live traffic without delaying live
+// requests. The server's metrics are read twice a second. They bound the requests that it may run in all:
+//
+// - by its concurrency slots and its cache. Some of both stay free: as much as live requests have lately taken within
+//   the time that lines take to make room, by the deviation of their number over that time;
+// - by the length of its steps at the usual peak of live traffic, since longer steps delay every first token. A line
+//   counts for as many live requests as it lengthens a step more. Before the first peak, most of the server's capacity
+//   counts as the peak; a server with little live traffic gets a modest number.
+//
+// The live share is what live requests leave of that bound. It shrinks at once and grows step by step, since a burst of
+// prompts delays live requests too. Several workers each adjust by equal parts of the room that they see. A server
+// without metrics is judged by the time that its answers take for each token.
+import type { ServerTraffic } from '../../../backends/backend.ts'
+import type { LiveConfig } from '../../../config/config.ts'
+import { Changes, OthersLevel, Seats, type StepLine, StepModel } from './server-model.ts'
+
+export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
+
+/** Lines in flight at the server when it was read, and who sends them. */
+interface OwnLoad {
+  inFlight: number
+  /** Those of the other workers. */
+  others: number
+  /** Workers that may send there, this one included. */
+  workers: number
+}
+
+/** So many lines may start at once. */
+const START = 2
+/** The share rises by so much of the requests that the server ends in a second, and by so many lines at least. */
+const RISE = 0.25
+const RISE_MIN_PER_S = 1
+/** The time of a request before the first of ours was answered. */
+const RESIDENCE_MS = 5_000
+/** While too little is known of the server's speed, it may work on so many times as many requests, and so many more. */
+const UNKNOWN_FACTOR = 1.3
+const UNKNOWN_MORE = 2
+/** The others' usual peak is the number that they stay below for so much of the time. */
+const PEAK_SHARE = 0.84
+/** Until a peak of theirs has passed: a server is made for a peak of so much of its full throughput, and has so many seats. */
+const PEAK_THROUGHPUT = 0.85
+const SEATS_ASSUMED = 256
+/** However few the others are, lines may make a step so many times as long as an empty one, on half of the seats. */
+const STEP_FACTOR = 1.6
+/** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
+const CROWDED_SHARE = 0.02
+/** As `PEAK_SHARE`, there. */
+const CROWDED_PEAK_SHARE = 0.99
+/** Seats left free for what the others may add, in standard deviations of what they did. */
+const HEADROOM_DEVIATIONS = 4
+/** The same where others wait for seats as it is. */
+const CROWDED_HEADROOM_DEVIATIONS = 2
+/** So many times as many where the others alone nearly fill it: there, a queue lasts. */
+const NEARLY_FULL_FACTOR = 1.7
+/** From the first part of it to the second, the factor grows from one. */
+const NEARLY_FULL = [0.5, 0.8] as const
+/** Others are expected to become fewer by no more deviations: a burst looks like chance at first. */
+const FALL_DEVIATIONS_MAX = 0.5
+/** How much of the cache requests may fill before some are preempted, as they grow. */
+const CACHE_FULL = 0.95
+/** A line's effect on a step is not told from others' by less than this part of an empty step, at their peak. */
+const STEP_TOLERANCE = 0.1
+/** A line counts for so many of the others' requests at most, and for the inverse at least. */
+const WEIGHT_MAX = 4
+/** What is read is as old as half of the time between readings, and what it takes to act on it. */
+const STALE_MS = 300
+/** A cache of which less is used does not say how much a request takes. */
+const CACHE_KNOWN = 0.05
+/** The number of requests at two readings must be this close for what was done between them to tell of it. */
+const STEADY = 0.3
+/** Without metrics, tokens may take so many times as long as at best. */
+const SLOWER_MAX = 1.8
+/** Then the share shrinks to so much of the lines in flight. */
+const LOWER_FACTOR = 0.7
+/** A server that has shown metrics and shows none now gets no more lines than it has, for so long. */
+const SILENT_MS = 10_000
+/** How much slower the fastest is thought each time, so that a change of the server is noticed. */
+const FORGETTING = 1.0003
+/** No answer takes longer, or has more tokens for each millisecond. */
+const ANSWER_MS_MAX = 24 * 3_600_000
+const TOKENS_PER_MS_MAX = 20
+
+interface Reading {
+  load: ServerTraffic
+  /** Requests of others, and all workers' lines. */
+  others: number
+  ours: number
+  at: number
+}
+
+export class LiveShare {
+  readonly #terms: LiveTerms
+  readonly #steps = new StepModel()
+  #line: StepLine | null = null
+  readonly #others = new OthersLevel()
+  readonly #changes = new Changes()
+  readonly #seats = new Seats()
+  /** Nothing is sent before the first reading. */
+  #share = 0
+  #target = 0
+  #steppedAt: number | null = null
+  #last: Reading | null = null
+  /** How long a request takes. */
+  #residenceMs = RESIDENCE_MS
+  /** To our lines, since the last reading. */
+  #answers = { ms: 0, tokens: 0 }
+  /** The least that a token of them took, of late. */
+  #fastestMs = Number.POSITIVE_INFINITY
+  /** At the last three readings: one that is wrong is not the fastest. */
+  #tokenMs: readonly number[] = []
+
+  constructor(terms: LiveTerms) {
+    this.#terms = terms
+  }
+
+  /** Lines that may be in flight now. */
+  places(now: number): number {
+    this.#step(now)
+    return Math.max(0, Math.floor(this.#share))
+  }
+
+  /** As `places`, at the last look. */
+  get current(): number {
+    return Math.floor(this.#share)
+  }
+
+  /** Of the requests that the server has or may have, the part that is left for lines; null while it says nothing. */
+  get left(): number | null {
+    if (this.#last === null) return null
+    const { others } = this.#last
+    return others === 0 ? 1 : this.current / (this.current + others)
+  }
+
+  /** The server was read; what is not confirmed is obeyed and not learned. */
+  read(load: ServerTraffic, own: OwnLoad, now: number, isConfirmed = true): void {
+    this.#step(now)
+    const ours = own.inFlight + own.others
+    const others = Math.max(0, load.running + load.waiting + (load.deferred ?? 0) - ours)
+    const reading = { load, others, ours, at: now }
+    if (isConfirmed) {
+      this.#learn(reading)
+      this.#last = reading
+    }
+    // A burst that is not learned yet counts as it was read.
+    const mean = Math.max(this.#others.mean, isConfirmed ? 0 : others)
+    const room = this.#most(reading, own.workers, mean) - ours
+    const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
+    this.#target = Math.max(0, own.inFlight + part)
+    this.#setShare(own)
+  }
+
+  /** The server said nothing: how long tokens of our lines take has to tell. */
+  unread(own: OwnLoad, now: number): void {
+    this.#step(now)
+    const { ms, tokens } = this.#answers
+    this.#answers = { ms: 0, tokens: 0 }
+    const isBriefly = this.#last !== null && now - this.#last.at < SILENT_MS
+    if (!isBriefly) this.#last = null
+    if (tokens === 0 || isBriefly) {
+      this.#target = Math.max(1, own.inFlight)
+      this.#share = Math.min(this.#target, Math.max(this.#share, 1))
+      return
+    }
+    const tokenMs = ms / tokens
+    this.#tokenMs = [...this.#tokenMs.slice(-2), tokenMs]
+    this.#fastestMs = Math.min(medianOf(this.#tokenMs), this.#fastestMs * FORGETTING)
+    if (tokenMs > SLOWER_MAX * this.#fastestMs) this.#target = Math.max(1, own.inFlight * LOWER_FACTOR)
+    else this.#target = own.inFlight * UNKNOWN_FACTOR + 1
+    this.#setShare(own)
+  }
+
+  /** One of our lines was answered; an answer that no server can give says nothing. */
+  answered(tookMs: number, tokens: number): void {
+    if (tookMs < 0 || tookMs > ANSWER_MS_MAX || tokens > TOKENS_PER_MS_MAX * (tookMs + 1)) return
+    this.#residenceMs += 0.05 * (tookMs - this.#residenceMs)
+    this.#answers.ms += tookMs
+    this.#answers.tokens += tokens
+  }
+
+  /** What of the share was not used does not come at once later: that would be a burst. */
+  #setShare(own: OwnLoad): void {
+    const most = own.inFlight + Math.max(START, this.#risePerS)
+    this.#share = Math.min(this.#target, Math.max(START, Math.min(this.#share, most)))
+  }
+
+  #step(now: number): void {
+    const s = Math.min(1, (now - (this.#steppedAt ?? now)) / 1_000)
+    this.#steppedAt = now
+    if (this.#share < this.#target) this.#share = Math.min(this.#target, this.#share + this.#risePerS * s)
+  }
+
+  get #risePerS(): number {
+    const { running = 0 } = this.#last?.load ?? {}
+    return Math.max(RISE_MIN_PER_S, (RISE * running * 1_000) / this.#residenceMs)
+  }
+
+  #learn(reading: Reading): void {
+    const { load, others, at } = reading
+    const last = this.#last
+    this.#others.add(others, last === null ? 0 : at - last.at)
+    this.#changes.add(others, this.#others.mean, at)
+    this.#seats.add(load.running, load.waiting > this.#terms.waiting_max, at)
+    if (last === null) return
+    const ms = at - last.at
+    const mean = (load.running + last.load.running) / 2
+    const steps = stepsBetween(last.load, load, mean)
+    if (steps <= 0 || Math.abs(load.running - last.load.running) >= STEADY * mean) return
+    const ours = (runningOurs(reading) + runningOurs(last)) / 2
+    this.#steps.add(mean - ours, ours, ms / steps, ms)
+    this.#line = this.#steps.line
+  }
+
+  /** How many lines of all workers together the server may work on. */
+  #most(reading: Reading, workers: number, mean: number): number {
+    const { load, ours } = reading
+    const { running, waiting, cache } = load
+    const { waiting_max, cache_max } = this.#terms
+    let most = Math.min(this.#bySteps(running, workers, mean), this.#byRoom(reading, mean))
+    if (cache !== null && cache > 0 && running > 0)
+      most = Math.min(most, ours + ((cache_max - cache) * running) / cache)
+    if (waiting > waiting_max) most = Math.min(most, ours - 2 * (waiting - waiting_max))
+    // Where nobody else has anything, one line does no harm.
+    const least = mean < 0.5 && waiting <= waiting_max ? 1 : 0
+    return Math.max(least, most)
+  }
+
+  /** Such that our lines that end make room as fast as the others may need it. */
+  #byRoom({ load: { cache, running }, others }: Reading, mean: number): number {
+    const byCache =
+      cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
+    const full = Math.min(this.#seats.count, byCache)
+    const room = full - others
+    const usual = this.#isCrowded ? CROWDED_HEADROOM_DEVIATIONS : HEADROOM_DEVIATIONS
+    const [least, all] = NEARLY_FULL
+    const nearness = Math.min(1, Math.max(0, (mean / full - least) / (all - least)))
+    const deviations = usual * (1 + (NEARLY_FULL_FACTOR - 1) * nearness)
+    let most = room - 1
+    for (const { ms, rise, deviation } of this.#changes.ahead(others, mean)) {
+      const staying = 1 - Math.max(0, ms - STALE_MS) / this.#residenceMs
+      if (staying <= 0) break
+      const ahead = Math.max(rise, -FALL_DEVIATIONS_MAX * deviation) + deviations * deviation
+      most = Math.min(most, (room - ahead) / staying)
+    }
+    return most
+  }
+
+  /** Such that steps do not get too long. */
+  #bySteps(running: number, workers: number, mean: number): number {
+    if (this.#line === null) return running * UNKNOWN_FACTOR + UNKNOWN_MORE * workers - mean
+    const peak = this.#others.quantile(this.#isCrowded ? CROWDED_PEAK_SHARE : PEAK_SHARE)
+    return (Math.max(peak, this.#assumedPeak(this.#line)) - mean) / this.#weight(this.#line)
+  }
+
+  /** What the others' peak is taken for at least. */
+  #assumedPeak({ baseMs, perOtherMs }: StepLine): number {
+    if (this.#others.hasPassedPeak)
+      return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#seats.count / 2)
+    const full = this.#full()
+    const perMs = (PEAK_THROUGHPUT * full) / (baseMs + perOtherMs * full)
+    return (perMs * baseMs) / (1 - perMs * perOtherMs)
+  }
+
+  /** How many of the others' requests a line is like, in what it adds to a step. */
+  #weight({ baseMs, perOtherMs, perLineMs }: StepLine): number {
+    const toleranceMs = (STEP_TOLERANCE * baseMs) / Math.max(1, this.#others.quantile(PEAK_SHARE))
+    const weight = (perLineMs + toleranceMs) / (perOtherMs + toleranceMs)
+    return Math.min(WEIGHT_MAX, Math.max(1 / WEIGHT_MAX, weight))
+  }
+
+  get #isCrowded(): boolean {
+    return this.#others.shareAbove(this.#seats.count) > CROWDED_SHARE
+  }
+
+  /** How many requests the server can work on at once, as far as that is known. */
+  #full(): number {
+    const { cache = null, running = 0 } = this.#last?.load ?? {}
+    const byCache =
+      cache !== null && cache > CACHE_KNOWN
+        ? (this.#terms.cache_max * running) / cache
+        : Number.POSITIVE_INFINITY
+    const { count } = this.#seats
+    return Math.min(count === Number.POSITIVE_INFINITY ? Math.max(SEATS_ASSUMED, running) : count, byCache)
+  }
+
+  /** For benchmarks. */
+  get state() {
+    const peak = this.#others.quantile(PEAK_SHARE)
+    const { hasPassedPeak } = this.#others
+    return { share: this.#share, seats: this.#seats.count, peak, hasPassedPeak, line: this.#line }
+  }
+}
+
+function medianOf(values: readonly number[]): number {
+  return [...values].sort((a, b) => a - b)[values.length >> 1]!
+}
+
+/** Each makes a token of every request that runs, `running` on average; 0 where that is not known. */
+function stepsBetween(last: ServerTraffic, load: ServerTraffic, running: number): number {
+  if (load.steps !== null && last.steps !== null) return load.steps - last.steps
+  return load.tokens === null || last.tokens === null ? 0 : (load.tokens - last.tokens) / running
+}
+
+/** Of those that run, as many are lines as of all. */
+function runningOurs({ load: { running }, others, ours }: Reading): number {
+  return ours === 0 ? 0 : (running * ours) / (others + ours)
+}

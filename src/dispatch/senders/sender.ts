@@ -1,0 +1,221 @@
+// Sends single lines to model servers: takes the next line of a lane, makes one attempt, and passes the outcome to
+// lines.ts.
+import { type BackendCall, type BackendResult, unanswered } from '../../backends/backend.ts'
+import { reasonForLog } from '../../backends/failure-reason.ts'
+import { BoundedMap } from '../../domain/bounded-map.ts'
+import type { EndpointPath } from '../../domain/endpoint.ts'
+import { freeBuffer } from '../../domain/free-buffer.ts'
+import type { Log } from '../../domain/log.ts'
+import type { Span } from '../../domain/tracing.ts'
+import { NO_ATTEMPTS } from '../../results/line-record.ts'
+import { endLine } from '../../results/traces.ts'
+import type { Ports } from '../../store/store.ts'
+import { IN_FLIGHT } from '../line-state.ts'
+import type { Lines } from '../lines.ts'
+import type { Blame } from '../retry-policy.ts'
+import type { Run } from '../run.ts'
+import { ensureTries, hasMissed } from '../tries.ts'
+import type { Turn } from '../turn.ts'
+import type { Ticket } from './circuit.ts'
+import type { Lane } from './lane.ts'
+import type { Cohort } from './plateau.ts'
+import { requestBody } from './request-body.ts'
+import type { Call, ModelServer, Observer } from './upstream.ts'
+
+interface SenderOptions extends Pick<Ports, 'clock' | 'log'> {
+  /** By model; changed by reloads. */
+  lanes: ReadonlyMap<string, Lane>
+  lines: Pick<Lines, 'begin' | 'answered' | 'refused' | 'missed' | 'broken'>
+  turn: Turn
+  /** When there is room again, a turn is scheduled. */
+  answers: { readonly hasRoom: boolean }
+  session: { readonly isCertain: boolean }
+  observe?: Pick<Observer, 'attempted'> | undefined
+}
+
+/** A request under way: what the backend is asked, and what the server's limits need to know of it. */
+class Attempt implements BackendCall, Call {
+  readonly run: Run
+  readonly position: number
+  readonly server: ModelServer
+  readonly sentAt: number
+  readonly missedBefore: boolean
+  readonly endpoint: EndpointPath
+  readonly body: Uint8Array
+  readonly span: Span | null
+  probing: Ticket['probing'] = null
+  inFlight = 0
+  cohort: Cohort | null = null
+
+  constructor(run: Run, position: number, server: ModelServer, sentAt: number) {
+    const tries = run.triesOf(position)
+    this.run = run
+    this.position = position
+    this.server = server
+    this.sentAt = sentAt
+    this.missedBefore = hasMissed(tries)
+    this.endpoint = run.lines[position]!.endpoint
+    this.body = requestBody(run, position, server, sentAt)
+    const { trace } = run.results
+    this.span = trace?.samplesLine()
+      ? trace.startLine(run.lines[position]!, server.name, tries ?? NO_ATTEMPTS, sentAt)
+      : null
+  }
+
+  get batch_id(): string {
+    return this.run.batch.id
+  }
+
+  get line(): object {
+    return ensureTries(this.run, this.position)
+  }
+
+  get project_id(): string {
+    return this.run.batch.project_id
+  }
+
+  get signal(): AbortSignal {
+    return this.run.signal
+  }
+
+  get traceparent(): string | null {
+    return this.span?.traceparent ?? this.run.traceparent
+  }
+}
+
+export class Sender {
+  readonly #options: SenderOptions
+  readonly #warnings: LineWarnings
+
+  constructor(options: SenderOptions) {
+    this.#options = options
+    this.#warnings = new LineWarnings(options.log)
+  }
+
+  /** Sends as many lines as the servers accept now. */
+  pump(): void {
+    const { answers, session, lanes, clock } = this.#options
+    if (!answers.hasRoom || !session.isCertain) return
+    const now = clock.now()
+    for (const lane of lanes.values()) lane.pump(now, this.#send)
+  }
+
+  readonly #send = (run: Run, position: number, server: ModelServer, now: number): void => {
+    const { lines, log, turn } = this.#options
+    try {
+      if (now >= run.claim.deadline) {
+        // The deadline's alarm is late if the clock was set forward or the process was suspended.
+        turn.push({ kind: 'stopped', run, reason: 'batch_expired' })
+        return
+      }
+      if (!lines.begin(run, position, now, IN_FLIGHT)) return
+      const attempt = new Attempt(run, position, server, now)
+      server.begin(attempt)
+      sendTo(server, attempt).then(
+        (result) => this.#onResult(attempt, result),
+        (error: unknown) => this.#onResult(attempt, internalFault(server, error, log)),
+      )
+    } catch (error) {
+      lines.broken(run, error)
+    }
+  }
+
+  #onResult(attempt: Attempt, result: BackendResult): void {
+    const { clock, lines, turn, observe } = this.#options
+    const { run, position, server, sentAt: at, span } = attempt
+    try {
+      const now = clock.now()
+      if (span) endLine(span, result, attempt.endpoint, now)
+      const isAborted = run.isAborted && result.kind === 'failed'
+      const isOurs = result.kind === 'failed' && result.code === 'internal_error'
+      observe?.attempted(server, isAborted ? 'aborted' : result.kind, now - at)
+      let blame: Blame = isOurs ? 'line' : 'server'
+      if (isAborted || isOurs) server.withdraw(attempt, now)
+      else {
+        const found = server.end(attempt, result, now)
+        if (found === 'line' && (run.triesOf(position)?.count.own ?? 0) > 0)
+          this.#warnings.failsOnBatch(run, server, result, now)
+        blame = found ?? blame
+      }
+      if (!isAborted) this.#warnings.failsForOperators(server, result, now)
+      turn.schedule()
+      if (run.isClosed) return
+      const ended = { upstream: server, at, now, isAborted }
+      if (result.kind === 'answered') {
+        lines.answered(run, position, result, ended)
+        freeBuffer(result.body)
+      } else if (result.kind === 'refused') lines.refused(run, position, result, ended)
+      else lines.missed(run, position, result, blame, ended)
+      turn.touch(run)
+    } catch (error) {
+      lines.broken(run, error)
+    }
+  }
+}
+
+/** A backend does not throw for anything that a server answers: that would be a mistake of the service. */
+function sendTo({ backend }: ModelServer, attempt: Attempt): Promise<BackendResult> {
+  try {
+    return backend.send(attempt)
+  } catch (error) {
+    return Promise.reject(error)
+  }
+}
+
+/** The error's text goes to the log only, because it may contain anything. */
+function internalFault({ name }: ModelServer, error: unknown, log: Log): ReturnType<typeof unanswered> {
+  log.error({ err: error, upstream: name }, 'an attempt failed because of an internal error')
+  return unanswered('internal_error', 'The service failed to handle this attempt.')
+}
+
+// `LineWarnings` logs warnings about model servers: once per batch and server when a server fails on lines of the batch
+// while it answers others, and at most every ten minutes for failures whose reason only operators may see, such as a
+// wrong address.
+
+/** Warnings that are remembered, and how long one for operators is not repeated. */
+const WARNINGS_MAX = 1_000
+const REPEAT_MS = 600_000
+
+class LineWarnings {
+  readonly #log: Log
+  /** When each warning was last logged (Unix ms). */
+  readonly #warnedAt = new BoundedMap<string, number>(WARNINGS_MAX)
+
+  constructor(log: Log) {
+    this.#log = log
+  }
+
+  failsOnBatch(
+    { batch }: Pick<Run, 'batch'>,
+    { name }: Pick<ModelServer, 'name'>,
+    result: BackendResult,
+    now: number,
+  ): void {
+    if (this.#wasWarned(`${batch.id} ${name}`, Number.POSITIVE_INFINITY, now)) return
+    this.#log.warn(
+      { batch: batch.id, upstream: name, ...reasonOf(result) },
+      'a model server failed on lines of a batch while it answered others',
+    )
+  }
+
+  /** Logs failures that have a reason for operators only. */
+  failsForOperators({ name }: Pick<ModelServer, 'name'>, result: BackendResult, now: number): void {
+    if (result.kind !== 'failed' || result.operatorReason === undefined) return
+    if (this.#wasWarned(`${name} ${result.status} ${result.reason}`, REPEAT_MS, now)) return
+    this.#log.warn(
+      { upstream: name, status: result.status, ...reasonOf(result) },
+      'a model server failed to answer a request',
+    )
+  }
+
+  #wasWarned(key: string, repeatMs: number, now: number): boolean {
+    const warnedAt = this.#warnedAt.get(key)
+    if (warnedAt !== undefined && now - warnedAt < repeatMs) return true
+    this.#warnedAt.set(key, now)
+    return false
+  }
+}
+
+function reasonOf(result: BackendResult): { reason?: string } {
+  return 'reason' in result ? { reason: reasonForLog(result) } : {}
+}

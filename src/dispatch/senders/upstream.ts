@@ -1,0 +1,338 @@
+// One upstream as the dispatcher sees it: name, tier, hours, price, concurrency limit and circuit breaker, and whether
+// the line or the server caused a failed attempt. Model servers answer single lines; dispatch/senders/batch-apis/batch-api-upstream.ts adds
+// what batch APIs need.
+import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
+import type { OpeningHours } from '../../domain/hours.ts'
+import type { Price } from '../../domain/money.ts'
+import type { RecordObserver } from '../../results/commit-queue.ts'
+import type { Blame, MissedResult } from '../retry-policy.ts'
+import { Circuit, type Miss, type Ticket } from './circuit.ts'
+import { ConcurrencyLimit, type ConcurrencyOptions, type Sent } from './concurrency.ts'
+import type { LiveServer } from './live/live-server.ts'
+import { OperatorFields, type Priority } from './request-body.ts'
+
+/** The pause of an upstream that throttles its only line in flight and names no time. */
+const THROTTLE_PAUSE_MS = 250
+/** The longest pause: the server may have meant that one line, which waits as long as the server asked. */
+const THROTTLE_PAUSE_MS_MAX = 60_000
+
+/** Settings that a reload may change while lines are in flight. */
+export interface UpstreamTerms {
+  concurrency_max: number
+  /** Lines go to the lowest tier that can take them; 0 by default. */
+  tier?: number
+  /** Null or absent: the model's. */
+  price?: Price | null
+  /** Null or absent: always open. */
+  hours?: OpeningHours | null
+}
+
+/** An attempt under way. */
+export interface Call extends Ticket, Sent {}
+
+export abstract class Upstream {
+  readonly limit: ConcurrencyLimit
+  readonly circuit: Circuit
+  #terms: UpstreamTerms
+  /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
+  #inFlight = 0
+  /** The concurrency limit before the current misses. */
+  #limitBefore = 0
+  #retired = false
+
+  /** `before`: the same server with other settings, whose lines in flight and health count on. */
+  constructor(terms: UpstreamTerms, limit: ConcurrencyOptions, before: Upstream | null = null) {
+    this.#terms = terms
+    this.limit = before?.limit ?? new ConcurrencyLimit(limit)
+    this.limit.setMax(limit.max)
+    this.circuit = before?.circuit ?? new Circuit()
+    if (before) this.#limitBefore = before.#limitBefore
+  }
+
+  abstract get name(): string
+
+  /** Closes connections; attempts still in flight are aborted. */
+  abstract close(): Promise<void>
+
+  get tier(): number {
+    return this.#terms.tier ?? 0
+  }
+
+  get price(): Price | null {
+    return this.#terms.price ?? null
+  }
+
+  /** From now on; what is in flight is not affected. */
+  setTerms(terms: UpstreamTerms): void {
+    this.#terms = terms
+    this.limit.setMax(terms.concurrency_max)
+  }
+
+  /** The most that may be in flight at this time of the day; 0: it is closed. */
+  placesAllowed(now: number): number {
+    const { hours, concurrency_max } = this.#terms
+    if (!hours) return concurrency_max
+    return Math.min(concurrency_max, hours.at(now).concurrency_max ?? concurrency_max)
+  }
+
+  /** What its hours allow just now and until when (Unix ms); null where it has none. */
+  openingAt(now: number): { places: number; until: number | null } | null {
+    const { hours } = this.#terms
+    if (!hours) return null
+    const { until } = hours.at(now)
+    return { places: this.placesAllowed(now), until: Number.isFinite(until) ? until : null }
+  }
+
+  /** What it takes at once now: as found, and as its hours allow. */
+  concurrency(now: number): number {
+    return Math.min(this.limit.limit, this.placesAllowed(now))
+  }
+
+  /** Whether its server takes lines, or is not one that is started on demand. */
+  get isAvailable(): boolean {
+    return this.onDemand?.isAvailable ?? true
+  }
+
+  /** Of a server that runs only while lines wait for it. */
+  get onDemand(): ServerOnDemand | null {
+    return null
+  }
+
+  /** Since when other requests have taken all of its server (Unix ms); else null. */
+  takenSince(_now: number): number | null {
+    return null
+  }
+
+  freePlaces(now: number): number {
+    return this.isAvailable ? Math.max(0, this.concurrency(now) - this.limit.inFlight) : 0
+  }
+
+  /** Whether anything may be sent. */
+  accepts(now: number): boolean {
+    return this.circuit.closed && this.freePlaces(now) > 0
+  }
+
+  /** Whether nothing, or nothing of one batch, can be sent for a while. */
+  blocked(now: number, batch_id?: string): boolean {
+    if (this.placesAllowed(now) === 0 || this.takenSince(now) !== null) return true
+    return this.circuit.blocks(now, batch_id)
+  }
+
+  /** Since when it has answered nothing, being unreachable or failing (Unix ms); null while it answers or is throttled. */
+  get downSince(): number | null {
+    const { missStreak, open } = this.circuit
+    if (missStreak === null) return null
+    const { since, last } = missStreak
+    return open || last === 'unreachable' || last === 'unavailable' ? since : null
+  }
+
+  /** When the circuit's pause ends or its hours change (Unix ms); null if it waits for neither. */
+  opensAt(now: number): number | null {
+    const { hours } = this.#terms
+    const at = this.circuit.retryAt
+    const retryAt = at !== null && at > now ? at : Number.POSITIVE_INFINITY
+    const first = Math.min(retryAt, hours?.at(now).until ?? Number.POSITIVE_INFINITY)
+    return first === Number.POSITIVE_INFINITY ? null : first
+  }
+
+  /** Nothing more is sent; its connections are closed when nothing is in flight. */
+  retire(): void {
+    this.#retired = true
+    this.#closeIfRetired()
+  }
+
+  #closeIfRetired(): void {
+    if (this.#retired && this.#inFlight === 0) void this.close()
+  }
+
+  begin(call: Call): void {
+    this.#inFlight++
+    this.limit.acquire(call)
+    this.circuit.onSent(call)
+  }
+
+  /** The worker aborted the attempt, or made a mistake: that says nothing about the server. */
+  withdraw(call: Call, now: number): void {
+    this.#inFlight--
+    this.limit.onAborted(call, now)
+    this.circuit.onAborted(call)
+    this.#closeIfRetired()
+  }
+
+  /** Records the result of an attempt; returns whether the line or the server is to blame if it missed. */
+  end(call: Call, result: BackendResult, now: number): Blame | null {
+    const blame =
+      result.kind === 'answered' || result.kind === 'refused' ? null : this.#judge(call, result, now)
+    if (blame === null) this.took(call, now)
+    else {
+      this.#inFlight--
+      this.#closeIfRetired()
+    }
+    return blame
+  }
+
+  /** It took what it was sent. */
+  took(call: Call, now: number): void {
+    const { limit, circuit } = this
+    this.#inFlight--
+    limit.onAnswered(call, now)
+    if (circuit.isOnlyOthers(call.batch_id)) limit.restore(this.#limitBefore)
+    circuit.onAnswered(call, now)
+    this.#closeIfRetired()
+  }
+
+  #judge(call: Call, result: MissedResult, now: number): Blame {
+    const { limit, circuit } = this
+    if (circuit.missStreak === null) this.#limitBefore = limit.limit
+    const isLast = limit.inFlight === 1
+    const miss = missOf(result, isLast)
+    // As known before this miss, which is no evidence itself. Where a proxy answers for a server, so is no earlier one.
+    // A server that refuses this service is to blame, unless it has answered others since this line missed.
+    const isUp =
+      circuit.isUp(now, call.line) &&
+      (miss !== 'unavailable' || circuit.missStreak === null) &&
+      (call.missedBefore || !refusesService(result))
+    const pauseMs =
+      result.kind === 'throttled' && isLast
+        ? Math.min(result.retry_after_ms ?? THROTTLE_PAUSE_MS, THROTTLE_PAUSE_MS_MAX)
+        : null
+    const counts = circuit.onMissed(call, miss, result, now, pauseMs)
+    if (!counts) limit.onAborted(call, now)
+    else if (result.kind === 'throttled') limit.onThrottled(call)
+    else limit.onFailed(call, now)
+    return this.#blame(call, result, miss, isUp)
+  }
+
+  #blame({ batch_id }: Ticket, result: MissedResult, miss: Miss, isUp: boolean): Blame {
+    if (miss === 'unreachable') return 'server'
+    if (result.kind === 'throttled')
+      return this.circuit.isHopeless(batch_id) ? 'line' : isUp ? 'unlucky' : 'server'
+    const mayBeGone = miss === 'unavailable' || isBroken(result)
+    return !mayBeGone || isUp || this.circuit.isAtFault(batch_id) ? 'line' : 'server'
+  }
+}
+
+/**
+ * `isLast`: of a line that was alone in flight. A server that is full has others under way when it throttles; one that
+ * takes not even a single line is as good as gone, whoever says so.
+ */
+function missOf(result: MissedResult, isLast: boolean): Miss {
+  if (result.kind === 'throttled') return result.isOfGateway && isLast ? 'unavailable' : 'throttled'
+  if (result.unreachable === true) return 'unreachable'
+  return result.isOfGateway || result.refusesService ? 'unavailable' : 'failed'
+}
+
+function refusesService(result: MissedResult): boolean {
+  return result.kind === 'failed' && result.refusesService === true
+}
+
+/** Whether the connection broke. */
+function isBroken(result: MissedResult): boolean {
+  return result.kind === 'failed' && result.status === null && result.code === 'upstream_unavailable'
+}
+
+interface ModelServerOptions extends UpstreamTerms {
+  backend: Backend
+  /** What this server calls the model; null when it is the model's own ID. */
+  modelAlias: string | null
+  /** The server that answers other requests too; null or absent: only lines. */
+  live?: LiveServer | null
+  /** Set in the body of every line; null or absent: not set. */
+  priority?: Priority | null
+  service_tier?: string | null
+  /** The same server with other settings. */
+  before?: Upstream | null
+}
+
+/** Answers single lines. */
+export class ModelServer extends Upstream {
+  readonly backend: Backend
+  /** The JSON string that replaces `model` in the body; null to send the body untouched. */
+  readonly modelJson: Buffer | null
+  readonly operatorFields: OperatorFields | null
+  readonly live: LiveServer | null
+  /** Lines in flight that missed before, and how many of them there may be. */
+  #again = 0
+  #againMax = Number.POSITIVE_INFINITY
+
+  constructor(options: ModelServerOptions) {
+    const { backend, live = null, modelAlias, concurrency_max: max } = options
+    const { priority = null, service_tier = null } = options
+    // Lines at a shared server are bounded by their share of it.
+    super(options, live === null ? { max } : { max, start: max, seeksPlateau: false }, options.before)
+    this.backend = backend
+    this.live = live
+    this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
+    this.operatorFields =
+      priority === null && service_tier === null ? null : new OperatorFields(priority, service_tier)
+    const { onDemand } = backend
+    onDemand?.onChange(() => {
+      if (onDemand.isUp) this.circuit.onStarted()
+    })
+  }
+
+  get name(): string {
+    return this.backend.name
+  }
+
+  async close(): Promise<void> {
+    await this.backend.close()
+  }
+
+  /** Also as the requests of others allow. */
+  override concurrency(now: number): number {
+    const places = super.concurrency(now)
+    return this.live === null ? places : Math.min(places, this.live.places(this.limit.inFlight, now))
+  }
+
+  override get onDemand(): ServerOnDemand | null {
+    return this.backend.onDemand ?? null
+  }
+
+  override takenSince(now: number): number | null {
+    return this.live?.takenSince(now) ?? null
+  }
+
+  /**
+   * Whether a line may be sent that failed before. When a connection breaks, one of the lines in flight may have crashed
+   * the server, and must not take the others along each time: one is sent again first, and twice as many with each answer.
+   */
+  get takesAgain(): boolean {
+    return this.#again < this.#againMax
+  }
+
+  override begin(call: Call): void {
+    this.live?.begin()
+    if (call.missedBefore) this.#again++
+    super.begin(call)
+  }
+
+  override withdraw(call: Call, now: number): void {
+    this.live?.end(now - call.sentAt, null)
+    if (call.missedBefore) this.#again--
+    super.withdraw(call, now)
+  }
+
+  override end(call: Call, result: BackendResult, now: number): Blame | null {
+    if (this.live !== null) {
+      const usage = result.kind === 'answered' ? result.answer.usage : null
+      this.live.end(now - call.sentAt, usage?.completion_tokens ?? null)
+    }
+    if (call.missedBefore) {
+      this.#again--
+      if (result.kind === 'answered') this.#againMax *= 2
+    }
+    if (result.kind === 'failed' && isBroken(result) && result.unreachable !== true) this.#againMax = 1
+    return super.end(call, result, now)
+  }
+}
+
+/** What the worker reports to metrics. It is called for every line, so it must be cheap. */
+export interface Observer extends RecordObserver {
+  /** These upstreams are in use from now on, by model. */
+  configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void
+  /** An attempt has ended; `aborted`: the worker aborted it. */
+  attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', durationMs: number): void
+  /** A line is retried because of this upstream. */
+  retried(upstream: Upstream): void
+}

@@ -1,0 +1,267 @@
+// A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
+// heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
+import { type Clock, steadyClock } from '../../domain/clock.ts'
+import { Slots } from '../../domain/project-queue.ts'
+import { type Fenced, releaseChunk } from '../../store/chunks.ts'
+import type { ChunkRow, SessionRole, TaskRow } from '../../store/schema.ts'
+import type { Ports, Writer } from '../../store/store.ts'
+import {
+  closeSession,
+  leasedChunks,
+  leasedTasks,
+  lockSession,
+  openSession,
+  releaseTask,
+  renewSession,
+} from '../../store/workers.ts'
+
+/** A lease survives two failed renewals. */
+const RENEWALS_PER_LEASE = 3
+/** So that a waiting reason can name a missing worker before its lease expires. */
+const RENEW_MS_MAX = 2_000
+
+/** A time by the system's clock (Unix ms), and by one that is never set back. */
+interface Moment {
+  wall: number
+  steady: number
+}
+
+interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
+  /** Never set back, unlike the system time. */
+  steadyClock?: Pick<Clock, 'now'> | undefined
+  leaseMs: number
+  /** `api`: the process sends no lines. */
+  role?: SessionRole
+  /** The lease is certainly valid again: sending may continue. */
+  onRenewed: () => void
+  /** The session expired, and with it all its leases. A new session is open already. */
+  onLost: () => void
+}
+
+export class Session {
+  readonly #options: SessionOptions
+  #id: string | null = null
+  #cancel: (() => void) | null = null
+  #renewing: Promise<void> | null = null
+  #closed = false
+  /** When the last successful renewal was requested, by either clock. */
+  #renewedAt: Moment = { wall: 0, steady: 0 }
+
+  constructor(options: SessionOptions) {
+    this.#options = options
+  }
+
+  get id(): string {
+    if (this.#id === null) throw new Error('the session is not open')
+    return this.#id
+  }
+
+  /**
+   * Whether the lease cannot have expired yet. Only the database decides when it expires; a worker that was suspended,
+   * or cannot reach the database, sends no new lines, because other workers may have claimed its chunks. Both clocks
+   * count: the system time may be set back, and the steady one may pause while the machine sleeps.
+   */
+  get isCertain(): boolean {
+    const { leaseMs } = this.#options
+    const now = this.#now()
+    return now.wall - this.#renewedAt.wall < leaseMs && now.steady - this.#renewedAt.steady < leaseMs
+  }
+
+  #now(): Moment {
+    const { clock, steadyClock: steady = steadyClock } = this.#options
+    return { wall: clock.now(), steady: steady.now() }
+  }
+
+  async open(): Promise<void> {
+    const { store, clock, leaseMs, role } = this.#options
+    this.#renewedAt = this.#now()
+    this.#id = await store.write((tx) => openSession(tx, leaseMs, clock.now(), role))
+    this.#schedule()
+  }
+
+  /** Requeues everything that is still leased, after `handOver`, in one transaction. */
+  async close(handOver?: (tx: Writer) => Promise<void>): Promise<void> {
+    this.#closed = true
+    this.#cancel?.()
+    // A renewal may be opening another session.
+    await this.#renewing
+    const id = this.#id
+    if (id === null) return
+    await this.#options.store.write(async (tx) => {
+      await handOver?.(tx)
+      await closeSession(tx, id)
+    })
+  }
+
+  #schedule(): void {
+    const { clock, leaseMs } = this.#options
+    if (this.#closed) return
+    this.#cancel = clock.after(Math.min(leaseMs / RENEWALS_PER_LEASE, RENEW_MS_MAX), () => {
+      this.#renewing = this.#renew()
+    })
+  }
+
+  async #renew(): Promise<void> {
+    const { store, clock, log, leaseMs, role, onLost, onRenewed } = this.#options
+    const id = this.id
+    const requestedAt = this.#now()
+    try {
+      const isRenewed = await store.write((tx) => renewSession(tx, id, leaseMs))
+      if (!isRenewed && !this.#closed) {
+        log.warn({ worker: id }, 'worker lease expired before it was renewed; requeued its work')
+        this.#id = await store.write(async (tx) => {
+          await closeSession(tx, id)
+          return await openSession(tx, leaseMs, clock.now(), role)
+        })
+        onLost()
+      }
+      const wasCertain = this.isCertain
+      this.#renewedAt = requestedAt
+      if (!wasCertain) onRenewed()
+    } catch (error) {
+      log.error({ err: error, worker: id }, 'the lease could not be renewed')
+    }
+    this.#schedule()
+  }
+}
+
+// A claim whose answer was lost may have taken effect, or take effect long after it timed out: the worker then has leases
+// that it does not know of, which no other worker can claim while its session lives. So after the first claim without an
+// answer, such stray leases are looked for at intervals.
+//
+// Claims run one at a time, and strays are looked for between two of them: a lease whose claim has not been answered yet
+// is not taken for a stray. Strays are released by their epoch, so that a release which takes effect late ends no other
+// lease.
+
+const RELEASE_INTERVAL_MS = 5_000
+
+interface LeasesOptions extends Pick<Ports, 'store' | 'clock'> {
+  sessionId: () => string
+}
+
+export class Leases {
+  readonly #options: LeasesOptions
+  /** What this worker knows that it has leased. */
+  readonly #chunks: (() => Iterable<ChunkRow>)[] = []
+  readonly #tasks: (() => Iterable<TaskRow>)[] = []
+  /** Null: every claim of this process was answered. */
+  #releaseAt: number | null = null
+  readonly #turns = new Slots(1)
+
+  constructor(options: LeasesOptions) {
+    this.#options = options
+  }
+
+  /** `known`: chunks that a part of the worker has leased. */
+  knowsChunks(known: () => Iterable<ChunkRow>): void {
+    this.#chunks.push(known)
+  }
+
+  knowsTasks(known: () => Iterable<TaskRow>): void {
+    this.#tasks.push(known)
+  }
+
+  /** The lease of something could not be ended: there may be strays. */
+  suspect(): void {
+    this.#releaseAt = Number.NEGATIVE_INFINITY
+  }
+
+  /** What came of ending a lease. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
+  ended(how: Fenced): void {
+    if (how !== 'accepted') this.suspect()
+  }
+
+  /** Whether strays are to be looked for, which a claim does even if there is nothing else to claim. */
+  get isReleaseDue(): boolean {
+    if (this.#releaseAt === null) return false
+    const leftMs = this.#releaseAt - this.#options.clock.now()
+    // Set back, the clock must not keep it from looking.
+    return leftMs <= 0 || leftMs > RELEASE_INTERVAL_MS
+  }
+
+  /**
+   * Runs a claim under the session; undefined if the session has ended. `onClaimed` is called before any other claim, and
+   * makes what was leased known.
+   */
+  claim<T>(
+    choose: (tx: Writer, worker_id: string) => Promise<T>,
+    onClaimed: (claimed: T) => void,
+  ): Promise<T | undefined> {
+    return this.#turns.run(async () => {
+      const { store, sessionId } = this.#options
+      const id = sessionId()
+      try {
+        if (this.isReleaseDue) await this.#release(id)
+        const found = await store.write(async (tx) =>
+          (await lockSession(tx, id)) ? await choose(tx, id) : undefined,
+        )
+        if (found !== undefined) onClaimed(found)
+        return found
+      } catch (error) {
+        this.suspect()
+        throw error
+      }
+    })
+  }
+
+  /** Where nothing else may be claimed for long: looks for strays, if they are to be looked for. */
+  async releaseStrays(): Promise<void> {
+    if (this.isReleaseDue)
+      await this.claim(
+        async () => null,
+        () => {},
+      )
+  }
+
+  async #release(worker_id: string): Promise<void> {
+    const { store, clock } = this.#options
+    const known = new Set(this.#chunks.flatMap((of) => Array.from(of(), nameOf)))
+    const knownTasks = new Set(this.#tasks.flatMap((of) => Array.from(of(), ({ id }) => id)))
+    const chunks = (await leasedChunks(store.read, worker_id)).filter((chunk) => !known.has(nameOf(chunk)))
+    const tasks = (await leasedTasks(store.read, worker_id)).filter(({ id }) => !knownTasks.has(id))
+    if (chunks.length + tasks.length > 0)
+      await store.write(async (tx) => {
+        for (const chunk of chunks) await releaseChunk(tx, chunk)
+        for (const task of tasks) await releaseTask(tx, task)
+      })
+    this.#releaseAt = clock.now() + RELEASE_INTERVAL_MS
+  }
+}
+
+/** A chunk that was claimed again has another epoch. */
+function nameOf({ batch_id, idx, epoch }: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch'>): string {
+  return `${batch_id} ${idx} ${epoch}`
+}
+
+// Each part of a worker that claims looks for work of its kind.
+
+/** Looks once at a time; asked while it looks, it looks once more after that. */
+export class Looking {
+  readonly #look: () => Promise<void>
+  #running: Promise<void> | null = null
+  #isAskedAgain = false
+  #isClosed = false
+
+  constructor(look: () => Promise<void>) {
+    this.#look = look
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  start(): void {
+    if (this.#isClosed) return
+    this.#isAskedAgain = this.#running !== null
+    this.#running ??= this.#look().finally(() => {
+      this.#running = null
+      if (this.#isAskedAgain) this.start()
+    })
+  }
+
+  /** Resolves when the last look has ended. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    await this.#running
+  }
+}
