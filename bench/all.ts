@@ -21,6 +21,7 @@ const SCENARIOS: Readonly<Record<string, readonly [file: string, ...args: string
   reads: ['reads.ts'],
   console: ['console.ts', '--lines', '20000', '--rounds', '2'],
   'console-pages': ['console-pages.ts'],
+  orders: ['orders.ts', '--documents', '4000', '--cached', '400'],
   prefix: ['prefix.ts'],
   'prefix-replicas': [
     ...(['prefix.ts', '--replicas', '4', '--prefixes', '200'] as const),

@@ -45,8 +45,8 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
   const lines: LineSummary[] = []
   let read = 0
   let seen = 0
-  const from_idx = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.idx
-  for await (const chunk of chunksOf(ports.db, batch.id, { from_idx })) {
+  const from_line = (await readChunkOfLine(ports.db, batch.id, order.after + 1))?.first_line
+  for await (const chunk of chunksOf(ports.db, batch.id, { from_line })) {
     const isEnough = ++seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && mayMatch(chunk, order))
     if (isEnough) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
     if (!mayMatch(chunk, order)) continue
@@ -252,8 +252,7 @@ async function linesNamed(
   if (!bytes) return undefined
   const named = new Set<number>()
   if (!SHORT_ESCAPES.test(text) && !bytes.includes(text) && !bytes.includes('\\u')) return named
-  const span = { index: chunk.idx, first_line: chunk.first_line }
-  for (const { line, start, end } of placesInChunk(bytes, span)) {
+  for (const { line, start, end } of placesInChunk(bytes, chunk.first_line)) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok || scanned.custom_id.includes(text)) named.add(line)
   }

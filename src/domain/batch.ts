@@ -141,7 +141,7 @@ export const CHUNK_BYTES_MAX = 8 * 1024 * 1024
 
 /** Where a chunk's lines lie in the uploaded file. */
 export interface ChunkSpan {
-  /** Counts from 0 within the file. */
+  /** Counts from 0 within the file; of a batch, in the order in which chunks are claimed. */
   index: number
   /** The line number of its first request in the uploaded file, from 1; blank lines have numbers too. */
   first_line: number

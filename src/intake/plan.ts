@@ -53,7 +53,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     if (ended) deps.onEnded?.(ended)
     return
   }
-  const { content, spans } = await inputOf(deps, batch, signal)
+  const { content, spans, prefix_bytes } = await inputOf(deps, batch, signal)
   // The chunks of a batch that is ending are closed like those of any other batch.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
@@ -69,7 +69,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
       : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines })
+    await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, prefix_bytes })
     if (failed) return await failWhole(tx, deps, batch, spans, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
@@ -80,7 +80,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
 }
 
 /**
- * The chunks of the input. If the input cannot be read, this throws until the completion window ends, so that an
+ * The chunks of the input, in the order in which they are claimed. If the input cannot be read, this throws until the completion window ends, so that an
  * operator can restore the input. After that `content` is null and the chunks are made from the line count alone, so
  * that each line ends with an error (worker/claim/chunk-reader.ts).
  */
@@ -88,17 +88,22 @@ async function inputOf(
   deps: PlanDeps,
   batch: BatchRow,
   signal: AbortSignal,
-): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[] }> {
+): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[]; prefix_bytes: number }> {
   const { store, clock } = deps
   const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
   try {
     const index = await readIndex(deps, file, signal)
     if (!content || !index) throw new Error('it was deleted')
-    return { content, spans: index.chunks }
+    const { chunks, sharing } = index
+    if (batch.line_order === 'file' || !sharing) return { content, spans: chunks, prefix_bytes: 0 }
+    const order = sharing.chunks ?? chunks.keys()
+    const spans = Array.from(order, (chunk, index) => ({ ...chunks[chunk]!, index }))
+    return { content, spans, prefix_bytes: sharing.depth }
   } catch (error) {
     const isOver = stopReason(batch, clock.now()) !== null
-    if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
+    if (isOver && (isDamaged(error) || !content))
+      return { content: null, spans: spansByNumber(batch.total), prefix_bytes: 0 }
     const reason = error instanceof Error ? error.message : error
     throw new Error(
       `the input of batch ${batch.id} cannot be read: ${reason}; "offpeak doctor" says what to restore`,

@@ -8,6 +8,7 @@ import { type LineSink, LineSplitter } from '../jsonl/byte-lines.ts'
 import { type Entries, HashSet64, hashCustomId, type IdHash, SeededHash } from '../jsonl/custom-ids.ts'
 import { type InputLine, LineScanner } from '../jsonl/line-scan.ts'
 import { addLine, emptySums, type FileIndex, GROUPS_MAX, type TokenSums } from '../jsonl/projection.ts'
+import { SharedBeginnings } from '../jsonl/shared-beginnings.ts'
 import { IDS_IN_MEMORY_MAX, type StoredIds } from './stored-ids.ts'
 
 interface LineError {
@@ -71,6 +72,7 @@ export class FileIndexer {
   /** The group of the previous line: most lines belong to it. */
   #last = emptySums(null, null)
   #groupsMax: number
+  readonly #beginnings = new SharedBeginnings()
 
   constructor(groupsMax = GROUPS_MAX) {
     this.#groupsMax = groupsMax
@@ -78,12 +80,16 @@ export class FileIndexer {
 
   /** The line with number `number`, at `byte_start` to `byte_end` (after its line break) in the file. */
   add(line: InputLine, number: number, byte_start: number, byte_end: number): void {
-    this.#chunk = this.#place(number, byte_start, byte_end, modelOf(line))
+    const chunk = this.#place(number, byte_start, byte_end, modelOf(line))
+    this.#chunk = chunk
+    this.#beginnings.add(line, chunk.index, chunk.index + (chunk.line_count - 1) / CHUNK_LINES_MAX)
     addLine(this.#group(line), line.body)
   }
 
   finish(): FileIndex {
-    return { chunks: this.#chunks, groups: this.#groups, unattributed: [...this.#unattributed.values()] }
+    const unattributed = [...this.#unattributed.values()]
+    const sharing = this.#beginnings.finish(this.#chunks.length)
+    return { chunks: this.#chunks, groups: this.#groups, unattributed, sharing }
   }
 
   /** The chunk that the line belongs to, the line included. */

@@ -11,7 +11,7 @@ import { hasByteOrderMark, isBlank, LF, withoutCr } from './byte-lines.ts'
 import { checkLine } from './check-line.ts'
 import type { Span } from './json-scan.ts'
 import { type InputLine, LineScanner } from './line-scan.ts'
-import type { BodyFacts } from './line-scan-body.ts'
+import { type BodyFacts, promptSpan } from './line-scan-body.ts'
 import {
   choicesOf,
   entriesOf,
@@ -94,7 +94,7 @@ export function readChunkLines(
   const defaults = { ...batch, metadata: own, reask: readReask(reask) }
   const scanner = new LineScanner({ validated: true })
   const lines: ChunkLine[] = []
-  for (const { line, start, end } of placesInChunk(bytes, span)) {
+  for (const { line, start, end } of placesInChunk(bytes, span.first_line)) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok) throw new InputChanged(`line ${line} no longer reads as it did: ${scanned.message}`)
     lines.push(chunkLine(scanned, line, models, defaults))
@@ -110,10 +110,10 @@ export function readChunkLines(
 /** Where the lines of a chunk lie in its bytes, without their line breaks; blank ones are left out. */
 export function* placesInChunk(
   bytes: Buffer,
-  span: Pick<ChunkSpan, 'index' | 'first_line'>,
+  first_line: number,
 ): Generator<Span & { line: number }, void, undefined> {
-  let line = span.first_line
-  for (let at = startOf(bytes, span); at < bytes.length; line++) {
+  let line = first_line
+  for (let at = hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0; at < bytes.length; line++) {
     const newline = bytes.indexOf(LF, at)
     const end = withoutCr(bytes, at, newline === -1 ? bytes.length : newline)
     if (!isBlank(bytes, at, end)) yield { line, start: at, end }
@@ -180,15 +180,4 @@ function replacedValues({ fields }: BodyFacts): ChunkLine['replaced'] {
 function isRepeatable({ endpoint, fields }: BodyFacts): boolean {
   const numberOf = (name: string): number | null => fields.get(name)?.number ?? null
   return !endpoint.samples || numberOf('temperature') === 0 || numberOf('seed') !== null
-}
-
-function promptSpan({ endpoint, fields }: BodyFacts): Span {
-  const [name = ''] = endpoint.required[0] ?? []
-  const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
-  return { start, end }
-}
-
-/** A byte order mark can only stand at the very beginning of the file. */
-function startOf(bytes: Buffer, span: Pick<ChunkSpan, 'index'>): number {
-  return span.index === 0 && hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0
 }

@@ -348,3 +348,10 @@ function isFunction(json: JsonScanner): boolean {
   }
   return isFunction
 }
+
+/** The prompt of a body, or the part of it that lines are most likely to share. */
+export function promptSpan({ endpoint, fields }: BodyFacts): Span {
+  const [name = ''] = endpoint.required[0] ?? []
+  const { start, end } = fields.get(name) ?? { start: 0, end: 0 }
+  return { start, end }
+}

@@ -10,6 +10,7 @@ import { REPAIR_TOKENS_MAX } from './ask-again.ts'
 import type { InputLine } from './line-scan.ts'
 import type { BodyFacts, Field } from './line-scan-body.ts'
 import { IMAGE_TOKENS } from './prompt-bound.ts'
+import type { Sharing } from './shared-beginnings.ts'
 
 interface ProjectedTokens {
   /** Estimated; of a prompt with unseen parts, a whole window. */
@@ -308,6 +309,8 @@ export interface FileIndex {
    * them. Their entities are known only line by line. Empty for nearly every file.
    */
   unattributed: TokenSums[]
+  /** What its prompts have in common; absent in indexes of earlier versions. */
+  sharing?: Sharing
 }
 
 /** Bounds the index of a file that names very many entities. */

@@ -31,10 +31,10 @@ export interface InputLine {
 export async function inputLines(
   sealed: SealedBlobs,
   content: BlobRow,
-  { idx: index, first_line, byte_start: start, byte_end: end }: ChunkRow,
+  { first_line, byte_start: start, byte_end: end }: ChunkRow,
 ): Promise<InputLine[]> {
   const bytes = await sealed.readAll(content.project_id, content, { start, end })
-  const places = placesInChunk(bytes, { index, first_line })
+  const places = placesInChunk(bytes, first_line)
   return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 
@@ -175,8 +175,8 @@ async function* finishedAfter(
   { after, part, gone }: PageOrder,
   last: number,
 ): AsyncGenerator<Found> {
-  const from_idx = (await readChunkOfLine(ports.db, batch_id, after + 1))?.idx
-  for await (const chunk of chunksOf(ports.db, batch_id, { from_idx, begun: true })) {
+  const from_line = (await readChunkOfLine(ports.db, batch_id, after + 1))?.first_line
+  for await (const chunk of chunksOf(ports.db, batch_id, { from_line, begun: true })) {
     if (chunk.first_line > last) return
     for (const { line, part: own, result: span } of await finishedLines(ports, chunk)) {
       if (span === null && gone && !gone.includes(own))

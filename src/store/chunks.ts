@@ -226,12 +226,12 @@ export async function readChunkOfLine(
     .executeTakeFirst()
 }
 
-/** The first chunk of a batch that still has lines to run; undefined when there is none. */
+/** The chunk with the first lines of a batch that is not sealed; undefined when there is none. */
 export async function firstUnsealed(db: Reader, batch_id: string): Promise<ChunkRow | undefined> {
   return await selectRows(db, 'chunks', { batch_id })
     .selectAll()
     .where('state', '!=', sql.lit('sealed' as const))
-    .orderBy('idx')
+    .orderBy('first_line')
     .limit(1)
     .executeTakeFirst()
 }
@@ -239,24 +239,30 @@ export async function firstUnsealed(db: Reader, batch_id: string): Promise<Chunk
 /** Rows of chunks that are read at a time. */
 const ROWS_PER_READ = 200
 
-/** The chunks of a batch in order, from `from_idx` on; with `begun`, those alone that have finished lines. */
+/**
+ * The chunks of a batch in the order of its lines, from the one that begins with `from_line` on; with `begun`, those alone
+ * that have finished lines. Their `idx` counts them in the order in which they are claimed.
+ */
 export async function* chunksOf(
   db: Reader,
   batch_id: string,
-  { from_idx = 0, begun = false }: { from_idx?: number; begun?: boolean } = {},
+  { from_line = 0, begun = false }: { from_line?: number | undefined; begun?: boolean } = {},
 ): AsyncGenerator<ChunkRow, void, undefined> {
-  const chunks = selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('idx').limit(ROWS_PER_READ)
+  const chunks = selectRows(db, 'chunks', { batch_id }).selectAll().orderBy('first_line').limit(ROWS_PER_READ)
   const some = begun ? chunks.where((eb) => eb(eb('completed', '+', eb.ref('failed')), '>', 0)) : chunks
   for await (const rows of pagesOf<ChunkRow>(ROWS_PER_READ, (last) =>
-    some.where('idx', '>=', last ? last.idx + 1 : from_idx).execute(),
+    some.where('first_line', '>=', last ? last.first_line + 1 : from_line).execute(),
   ))
     yield* rows
 }
 
-/** The first line of each chunk of a batch, by index. */
-export async function listChunkStarts(db: Reader, batch_id: string): Promise<number[]> {
-  const rows = await selectRows(db, 'chunks', { batch_id }).select('first_line').orderBy('idx').execute()
-  return rows.map(({ first_line }) => first_line)
+/** The first line of each chunk of a batch, in the order of the lines. */
+export async function listChunkStarts(
+  db: Reader,
+  batch_id: string,
+): Promise<Pick<ChunkRow, 'idx' | 'first_line'>[]> {
+  const chunks = selectRows(db, 'chunks', { batch_id }).select(['idx', 'first_line'])
+  return await chunks.orderBy('first_line').execute()
 }
 
 // Summaries of the unsealed chunks of unfinished batches. A list shows a hundred batches, and each may have ten thousand

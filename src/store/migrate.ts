@@ -45,6 +45,7 @@ const MIGRATIONS = [
   'usage-not-run',
   'batch-speeds',
   'open-inputs',
+  'line-orders',
   'usage-parts',
 ] as const
 

@@ -225,6 +225,10 @@ export const TABLES = {
     unshared_lines: integer().or(0).since(17),
     /** JSON of Reask: which answers are asked for again; null: none. */
     reask: text().optional().since(24),
+    /** `file`: lines are sent in the order of the input; null: in one that servers' prefix caches gain from. */
+    line_order: text<'file'>().optional().since(28),
+    /** Lines with so many bytes of their prompts in common are sent one after the other; 0: what each chunk shows is. */
+    prefix_bytes: integer().or(0).since(28),
   },
   chunks: {
     batch_id: text().key().references('batches'),

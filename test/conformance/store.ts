@@ -37,6 +37,7 @@ import {
   chunksOf,
   commitChunk,
   dropJournal,
+  firstUnsealed,
   insertChunks,
   listJournalParts,
   parkChunk,
@@ -723,6 +724,32 @@ export function storeConformance(
       ] as const)
         assert.equal((await readChunkOfLine(store.read, batch.id, line))?.idx, idx)
       assert.equal(await readChunkOfLine(store.read, 'batch_none', 1), undefined)
+    })
+
+    test('chunks are claimed in the order of their numbers, and read in that of their lines', async (store) => {
+      const { batch } = await seed(store, 'a', 0)
+      const firstLines = [1, 2001, 1001, 3001]
+      await store.write((tx) =>
+        insertChunks(
+          tx,
+          batch,
+          firstLines.map((first_line, index) => ({
+            ...{ index, first_line, line_count: 1000, byte_start: 0, byte_end: 1, model: null },
+          })),
+        ),
+      )
+      const worker_id = await open(store)
+      const claims = await store.write((tx) => claimChunks(tx, { ...order(worker_id), count: 3 }))
+      assert.deepEqual(
+        claims.map(({ first_line }) => first_line),
+        [1, 2001, 1001],
+      )
+      const read = async (from_line?: number) =>
+        (await Array.fromAsync(chunksOf(store.read, batch.id, { from_line }))).map(({ idx }) => idx)
+      assert.deepEqual(await read(), [0, 2, 1, 3])
+      assert.deepEqual(await read(2001), [1, 3])
+      assert.equal((await readChunkOfLine(store.read, batch.id, 2000))?.idx, 2)
+      assert.equal((await firstUnsealed(store.read, batch.id))?.first_line, 1)
     })
   })
 

@@ -11,12 +11,14 @@ export interface UnsentRun {
   deadline?: number
   batch_id?: string
   idx?: number
+  prefix_bytes?: number
   /** Of each line. */
   prompts: readonly string[]
 }
 
 export function unsentRun(given: UnsentRun): Run {
-  const { project_id = 'p', entity = '', deadline = 1_000, batch_id = 'b', idx = 0, prompts } = given
+  const { project_id = 'p', entity = '', deadline = 1_000, batch_id = 'b', idx = 0, prefix_bytes = 0 } = given
+  const { prompts } = given
   let at = 0
   const lines = prompts.map((prompt) => {
     const start = at
@@ -26,7 +28,7 @@ export function unsentRun(given: UnsentRun): Run {
   const claim = { project_id, entity, deadline, idx } as ChunkRow
   const run = new Run(
     claim,
-    { id: batch_id, project_id, reask: null } as BatchRow,
+    { id: batch_id, project_id, reask: null, prefix_bytes } as BatchRow,
     lines,
     Buffer.from(prompts.join('')),
   )

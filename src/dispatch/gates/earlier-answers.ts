@@ -49,7 +49,7 @@ interface EarlierAnswersOptions extends Pick<Ports, 'sealed' | 'clock' | 'log'> 
 export class EarlierAnswers {
   readonly #options: EarlierAnswersOptions
   readonly #firsts = new WeakMap<Run, Uint32Array>()
-  readonly #starts = new BoundedMap<string, Promise<readonly number[]>>(LOOKS_MAX)
+  readonly #starts = new BoundedMap<string, ReturnType<typeof listChunkStarts>>(LOOKS_MAX)
   readonly #looks = new BoundedMap<string, Promise<Look | null>>(LOOKS_MAX)
   readonly #scanner = new AnswerScanner()
 
@@ -113,7 +113,7 @@ export class EarlierAnswers {
     const starts = remembered(this.#starts, batch_id, () =>
       listChunkStarts(this.#options.store.read, batch_id),
     )
-    return (await starts).findLastIndex((first_line) => first_line <= line)
+    return (await starts).findLast(({ first_line }) => first_line <= line)?.idx ?? -1
   }
 
   /** `unread`: what is known to be out of date, because a place of it could not be read. */

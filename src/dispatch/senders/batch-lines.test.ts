@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { unsentRun } from '../../../test/support/unsent-run.ts'
+import { LineScanner } from '../../jsonl/line-scan.ts'
+import { SharedBeginnings } from '../../jsonl/shared-beginnings.ts'
 import { FINISHED, IN_FLIGHT, PAUSED, UNSENT } from '../line-state.ts'
 import type { Run } from '../run.ts'
 import { BatchLines, type Replica } from './batch-lines.ts'
@@ -53,6 +55,53 @@ function deal(lines: BatchLines, replicas: readonly Replica[], able = replicas):
 /** How often a replica went on to another beginning. */
 function switches(order: readonly number[]): number {
   return order.filter((beginning, i) => beginning !== order[i - 1]).length
+}
+
+/** Chunks of so many lines, of which a worker has some open. */
+const CHUNK_LINES = 50
+const CHUNKS_OPEN = 4
+
+/** How many lines find their document in a cache of the last `cached`, of lines about `documents` in the order of a file. */
+function hitsOf(documents: readonly number[], cached: number): number {
+  const cache = new Set<number>()
+  let hits = 0
+  for (const document of documents) {
+    if (cache.delete(document)) hits++
+    cache.add(document)
+    for (const oldest of cache) if (cache.size > cached) cache.delete(oldest)
+  }
+  return hits
+}
+
+/** The documents in the order in which lines about them are sent, by the plan of such a file. */
+function sentOrder(documents: readonly number[]): number[] {
+  const beginnings = new SharedBeginnings()
+  const scanner = new LineScanner()
+  const asked = documents.map((document, i) => prompt(document, i))
+  for (const [i, content] of asked.entries()) {
+    const body = { model: 'm', messages: [{ role: 'user', content }] }
+    const bytes = Buffer.from(
+      JSON.stringify({ custom_id: `${i}`, method: 'POST', url: '/v1/chat/completions', body }),
+    )
+    const line = scanner.scan(bytes, 0, bytes.length)
+    assert.ok(line.ok)
+    beginnings.add(line, Math.floor(i / CHUNK_LINES), i / CHUNK_LINES)
+  }
+  const count = Math.ceil(asked.length / CHUNK_LINES)
+  const { chunks = Array.from({ length: count }, (_, i) => i), depth } = beginnings.finish(count)
+  const runs = chunks.map((chunk, idx) => {
+    const prompts = asked.slice(chunk * CHUNK_LINES, (chunk + 1) * CHUNK_LINES)
+    return unsentRun({ prompts, idx, prefix_bytes: depth })
+  })
+  const lines = new BatchLines(runs[0]!)
+  const server = replica('a')
+  const sent: number[] = []
+  for (let opened = 0; sent.length < documents.length; ) {
+    for (; opened < runs.length && lines.count < CHUNKS_OPEN * CHUNK_LINES; opened++)
+      add(lines, runs[opened]!)
+    sent.push(promptOf(take(lines, server, [server])!))
+  }
+  return sent
 }
 
 function linesOf(...batches: readonly string[][]): BatchLines {
@@ -169,4 +218,14 @@ test('dropping stale entries keeps the others, in their order', () => {
   const order = (of: BatchLines): (number | undefined)[] =>
     Array.from({ length: 9 }, () => of.take(server, [server])?.position)
   assert.deepEqual(order(lines), order(expected))
+})
+
+test('lines about one document are sent one after the other, also where they are far apart in the file', () => {
+  const [documents, questions, cached] = [1_000, 4, 50]
+  const byQuestion = Array.from({ length: documents * questions }, (_, i) => i % documents)
+  const byDocument = Array.from({ length: documents * questions }, (_, i) => Math.floor(i / questions))
+  const best = documents * (questions - 1)
+  assert.equal(hitsOf(byQuestion, cached), 0)
+  assert.ok(hitsOf(sentOrder(byQuestion), cached) >= 0.95 * best)
+  assert.ok(hitsOf(sentOrder(byDocument), cached) >= 0.99 * best)
 })

@@ -53,13 +53,14 @@ export class BatchLines {
   /** Those that wait longest first. */
   readonly #groups = new Map<string, PrefixGroup>()
   readonly #assigned = new Map<Replica, Assignment>()
-  /** The bytes of a prefix; 0 as long as no chunk had prefixes that are shared. */
-  #depth = 0
+  /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */
+  #depth: number
   #count = 0
 
   constructor(run: Run) {
     this.batch_id = run.batch.id
     this.deadline = run.claim.deadline
+    this.#depth = run.batch.prefix_bytes
   }
 
   /** Entries, some of which may no longer count. */

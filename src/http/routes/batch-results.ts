@@ -5,8 +5,8 @@ import { placesInChunk } from '../../jsonl/chunk-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
+import { chunksOf } from '../../store/chunks.ts'
 import { readVisibleInput } from '../../store/files.ts'
-import { readRow } from '../../store/rows.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import { type AnswerSchema, answerColumns, answerSchema } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
@@ -178,14 +178,13 @@ function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | 
 /** The first line of the input. */
 async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
-  const chunk = await readRow(db, 'chunks', { batch_id: batch.id, idx: 0 })
+  const { value: chunk } = await chunksOf(db, batch.id).next()
   if (!content || !chunk) return null
   const range = { start: chunk.byte_start, end: chunk.byte_end }
   let begun = Buffer.alloc(0)
   for await (const piece of sealed.read(content.project_id, content, range)) {
     begun = Buffer.concat([begun, piece])
-    const place = { index: chunk.idx, first_line: chunk.first_line }
-    for (const { start, end } of placesInChunk(begun, place))
+    for (const { start, end } of placesInChunk(begun, chunk.first_line))
       if (end < begun.length || begun.length === range.end - range.start) return begun.subarray(start, end)
   }
   return null

@@ -1,0 +1,276 @@
+// Finds out, while a file is validated, which of its lines have the beginnings of their prompts in common, since model
+// servers cache the computation of a prefix: how many bytes they share, how far apart such lines are, and in which order
+// its chunks should be claimed so that such lines are open at the same time.
+//
+// Memory is bounded: a sample of the beginnings is kept, chosen by their hashes, so that all lines with a beginning are
+// counted or none. When the sample of a depth is full, it is halved, and those of greater depths with it. A signature,
+// made of some of the bytes, tells at little cost that most lines are not in the sample; the beginnings in the sample are
+// compared by a hash of all their bytes.
+import { crc32 } from 'node:zlib'
+import type { InputLine } from './line-scan.ts'
+import { promptSpan } from './line-scan-body.ts'
+
+export interface Sharing {
+  /** Of all lines. */
+  prompt_bytes: number
+  /** Of these, the bytes with which an earlier line begins as well. */
+  shared_bytes: number
+  /** The same, where such a line is among the NEAR_BYTES before: what a cache saves in the order of the file. */
+  near_bytes: number
+  /** Lines that share so many bytes of their prompts should follow each other; 0: the order of the file is as good. */
+  depth: number
+  /** The order in which chunks should be claimed; absent for that of the file. */
+  chunks?: number[]
+}
+
+/** Bytes of a beginning: from some 60 tokens to 16,000. */
+const DEPTHS = [256, 384, 512, 704, 1024, 1472, 2048, 2880, 4096, 8192, 16_384, 32_768, 65_536]
+/** What a server's cache is taken to hold: some 65,000 tokens of prompts. */
+const NEAR_BYTES = 256 * 1024
+/** The sample of a depth: at first, for each chunk more, and at most. */
+const GROUPS_FIRST = 128
+const GROUPS_PER_CHUNK = 3
+const GROUPS_MAX = 1024
+/** Lines of the sample that say where chunks belong: fewer would make an order of chance. */
+const LINES_PER_PLACE_MIN = 4
+const CHUNKS_PER_GROUP_MAX = 64
+/** So many chunks in the order of claims are open at the same time. */
+const OPEN_CHUNKS = 4
+/** What another order of lines has to save, as a share of the prompts. */
+const WORTH = 0.02
+/** By how much another order of chunks has to be better: in a sample, one is by chance. */
+const REACH_MIN = 0.1
+
+/** Lines that begin alike. */
+interface Group {
+  /** By depth, down to its own at least. */
+  signatures: Int32Array
+  hashes: Int32Array
+  count: number
+  /** Lines near the one before. */
+  near: number
+  /** Lines in the chunk of the one before. */
+  same: number
+  /** Of the last line, among the bytes of all prompts. */
+  at: number
+  /** Where the first line is in the file, in chunks. */
+  first: number
+  /** The first CHUNKS_PER_GROUP_MAX, ascending. */
+  chunks: number[]
+}
+
+export class SharedBeginnings {
+  readonly #levels = DEPTHS.map(() => new Level())
+  /** Of the line that is added, by depth. */
+  readonly #signatures = new Int32Array(DEPTHS.length)
+  #bytes = 0
+  #model: string | null = null
+  #modelHash = 0
+
+  /** `position`: where the line is in the file, in chunks, of which the last is `chunk`. */
+  add(line: InputLine, chunk: number, position: number): void {
+    const { body, bytes } = line
+    if (body.endpoint.usage.output === null) return
+    if (body.model !== this.#model) this.#modelHash = crc32(body.model ?? '')
+    this.#model = body.model
+    const { start, end } = promptSpan(body)
+    let leadBytes = 0
+    let signature = this.#modelHash
+    for (const { role, start: from, end: to } of body.found) {
+      if (from === start || (role !== 'tools' && role !== 'prompt')) continue
+      leadBytes += to - from
+      signature = sign(signature ^ (to - from), bytes, from, to, Math.max(8, (to - from) >> 4))
+    }
+    const at = this.#bytes
+    this.#bytes += leadBytes + end - start
+    let reached = 0
+    for (; reached < DEPTHS.length && DEPTHS[reached]! <= end - start; reached++)
+      this.#levels[reached]!.count(
+        reached === 0 ? leadBytes + DEPTHS[0]! : DEPTHS[reached]! - DEPTHS[reached - 1]!,
+      )
+    let depths = 0
+    for (let from = start; depths < reached; depths++) {
+      const to = start + DEPTHS[depths]!
+      signature = sign(signature, bytes, from, to, depths === 0 ? 8 : (to - from) >> 2)
+      if ((signature & this.#levels[depths]!.signatureMask) !== 0) break
+      this.#signatures[depths] = signature
+      from = to
+    }
+    if (depths > 0) this.#addSampled(line, start, depths, { at, chunk, position })
+  }
+
+  #addSampled({ body, bytes }: InputLine, start: number, depths: number, place: Place): void {
+    let hash = this.#modelHash
+    for (const { role, start: from, end: to } of body.found)
+      if (from !== start && (role === 'tools' || role === 'prompt'))
+        hash = crc32(bytes.subarray(from, to), hash)
+    const signatures = this.#signatures.slice(0, depths)
+    const hashes = new Int32Array(depths)
+    for (let depth = 0, from = start; depth < depths; depth++) {
+      const level = this.#levels[depth]!
+      const to = start + DEPTHS[depth]!
+      hash = crc32(bytes.subarray(from, to), hash)
+      if ((hash & level.hashMask) !== 0) return
+      hashes[depth] = hash
+      if (!level.add(hash, place)) {
+        level.begin(hash, { signatures, hashes }, place)
+        const most = Math.min(GROUPS_MAX, GROUPS_FIRST + GROUPS_PER_CHUNK * place.chunk)
+        while (level.groups.size > most) this.#halve(depth, most / 2)
+      }
+      from = to
+    }
+  }
+
+  /** Drops half of the sample of a depth: by signatures, of the least depth that tells `least` beginnings apart, or by hashes. */
+  #halve(depth: number, least: number): void {
+    const to = this.#levels.findIndex(
+      (level, i) => i <= depth && level.groups.size >= least && level.isHalvedBySignatures(i),
+    )
+    const level = this.#levels[to === -1 ? depth : to]!
+    if (to === -1) level.hashMask = 2 * level.hashMask + 1
+    else level.signatureMask = 2 * level.signatureMask + 1
+    for (const one of this.#levels.slice(this.#levels.indexOf(level)))
+      one.keep(({ signatures, hashes }) =>
+        to === -1 ? (hashes[depth]! & level.hashMask) === 0 : (signatures[to]! & level.signatureMask) === 0,
+      )
+  }
+
+  finish(chunkCount: number): Sharing {
+    const sharing: Sharing = { prompt_bytes: this.#bytes, shared_bytes: 0, near_bytes: 0, depth: 0 }
+    let best = this.#levels[0]!
+    let most = 0
+    for (const [i, level] of this.#levels.entries()) {
+      const { any, near } = level.shares()
+      sharing.shared_bytes += Math.round(any * level.bytes)
+      sharing.near_bytes += Math.round(near * level.bytes)
+      // Of lines with this beginning, what those save that have none near.
+      const saved = (any - near) * level.lines * DEPTHS[i]!
+      if (saved <= most) continue
+      most = saved
+      best = level
+      sharing.depth = DEPTHS[i]!
+    }
+    if (sharing.shared_bytes - sharing.near_bytes < WORTH * this.#bytes) return { ...sharing, depth: 0 }
+    const chunks = best.order(chunkCount)
+    const asWritten = Array.from(chunks, (_, chunk) => chunk)
+    return best.reach(chunks) > best.reach(asWritten) + REACH_MIN ? { ...sharing, chunks } : sharing
+  }
+}
+
+interface Place {
+  /** Bytes of prompts before it. */
+  at: number
+  chunk: number
+  position: number
+}
+
+/** The beginnings of one depth. */
+class Level {
+  /** By their hashes. */
+  readonly groups = new Map<number, Group>()
+  /** In the sample are beginnings whose signature, and whose hash, have no bit of these. */
+  signatureMask = 0
+  hashMask = 0
+  /** Lines with so long a prompt, and the bytes that the depth adds to the one before, of all of them. */
+  lines = 0
+  bytes = 0
+  /** By chunk, of lines with the beginning of an earlier line: how many chunks the first such line is before them. */
+  readonly #distances: number[] = []
+  readonly #repeated: number[] = []
+  readonly #fresh: number[] = []
+
+  /** A line that adds so many bytes, in the sample or not. */
+  count(bytes: number): void {
+    this.lines++
+    this.bytes += bytes
+  }
+
+  /** A line with a beginning of the sample; false where it is the first. */
+  add(hash: number, { at, chunk, position }: Place): boolean {
+    while (this.#fresh.length <= chunk)
+      for (const counts of [this.#distances, this.#repeated, this.#fresh]) counts.push(0)
+    const group = this.groups.get(hash)
+    if (!group) {
+      this.#fresh[chunk]!++
+      return false
+    }
+    this.#repeated[chunk]!++
+    this.#distances[chunk]! += position - group.first
+    group.count++
+    if (at - group.at <= NEAR_BYTES) group.near++
+    group.at = at
+    if (group.chunks.at(-1) === chunk) group.same++
+    else if (group.chunks.length < CHUNKS_PER_GROUP_MAX) group.chunks.push(chunk)
+    return true
+  }
+
+  begin(hash: number, of: Pick<Group, 'signatures' | 'hashes'>, { at, chunk, position }: Place): void {
+    this.groups.set(hash, { ...of, count: 1, near: 0, same: 0, at, first: position, chunks: [chunk] })
+  }
+
+  /** Whether about half of its beginnings have the next bit of signatures. */
+  isHalvedBySignatures(depth: number): boolean {
+    const mask = 2 * this.signatureMask + 1
+    let kept = 0
+    for (const { signatures } of this.groups.values()) if ((signatures[depth]! & mask) === 0) kept++
+    return kept > this.groups.size / 4 && kept < (3 * this.groups.size) / 4
+  }
+
+  keep(isKept: (group: Group) => boolean): void {
+    for (const [hash, group] of this.groups) if (!isKept(group)) this.groups.delete(hash)
+  }
+
+  /** The share of the lines whose beginning an earlier line has, and one that is near. */
+  shares(): { any: number; near: number } {
+    const sums = { lines: 0, repeated: 0, near: 0 }
+    for (const { count, near } of this.groups.values()) {
+      sums.lines += count
+      sums.repeated += count - 1
+      sums.near += near
+    }
+    const lines = Math.max(1, sums.lines)
+    return { any: sums.repeated / lines, near: sums.near / lines }
+  }
+
+  /** All chunks, each beside those that its beginnings were in first. */
+  order(chunkCount: number): number[] {
+    const places: number[] = []
+    let [distances, repeated, fresh] = [0, 0, 0]
+    for (let chunk = 0, from = 0; chunk < chunkCount; chunk++) {
+      distances += this.#distances[chunk] ?? 0
+      repeated += this.#repeated[chunk] ?? 0
+      fresh += this.#fresh[chunk] ?? 0
+      if (repeated + fresh < LINES_PER_PLACE_MIN && chunk < chunkCount - 1) continue
+      const distance = repeated > fresh ? distances / repeated : 0
+      for (; from <= chunk; from++) places.push(from - distance)
+      distances = repeated = fresh = 0
+    }
+    return Array.from(places, (_, chunk) => chunk).sort((a, b) => places[a]! - places[b]! || a - b)
+  }
+
+  /** In this order of the chunks, the share of the lines that are open at the same time as one with their beginning. */
+  reach(order: readonly number[]): number {
+    const ranks: number[] = []
+    for (const [rank, chunk] of order.entries()) ranks[chunk] = rank
+    let near = 0
+    let all = 0
+    for (const { chunks, same } of this.groups.values()) {
+      const own = chunks.map((chunk) => ranks[chunk]!).sort((a, b) => a - b)
+      near += same + own.filter((rank, i) => i > 0 && rank - own[i - 1]! < OPEN_CHUNKS).length
+      all += same + own.length - 1
+    }
+    return all === 0 ? 1 : near / all
+  }
+}
+
+/** A hash of some words of the bytes. */
+function sign(seed: number, bytes: Buffer, from: number, to: number, step: number): number {
+  let hash = seed
+  for (let at = from; at + 4 <= to; at += step) {
+    const word = bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24)
+    hash = Math.imul(hash ^ word, 0xcc9e2d51)
+    hash ^= hash >>> 15
+  }
+  hash = Math.imul(hash, 0x85ebca6b)
+  return hash ^ (hash >>> 13)
+}
