@@ -11,13 +11,22 @@ export type LimitMetric = (typeof LIMIT_METRICS)[number]
 /** A part of the UTC calendar: from its first day to just before `end`, both as days from the first of a month. */
 type CalendarPart = (day: number, weekday: number, days: number) => { start: number; end: number }
 
-/** The windows of limits. A further one is a row here, and its words in `ledger/limit-error.ts` and the console. */
-const WINDOWS = {
-  day: (day) => ({ start: day, end: day + 1 }),
+/** The windows of limits. `words`: how limit errors (ledger/limit-error.ts) name a limit of the window, by language. */
+export const WINDOWS = {
+  day: {
+    part: (day) => ({ start: day, end: day + 1 }),
+    words: { en: 'daily', de: 'Tageslimit', es: 'diario', fr: 'quotidienne', ja: '1日', zh: '每日' },
+  },
   /** From Monday, as ISO 8601 counts weeks. */
-  week: (day, weekday) => ({ start: day - ((weekday + 6) % 7), end: day - ((weekday + 6) % 7) + 7 }),
-  month: (_day, _weekday, days) => ({ start: 1, end: 1 + days }),
-} satisfies Record<string, CalendarPart>
+  week: {
+    part: (day, weekday) => ({ start: day - ((weekday + 6) % 7), end: day - ((weekday + 6) % 7) + 7 }),
+    words: { en: 'weekly', de: 'Wochenlimit', es: 'semanal', fr: 'hebdomadaire', ja: '1週間', zh: '每周' },
+  },
+  month: {
+    part: (_day, _weekday, days) => ({ start: 1, end: 1 + days }),
+    words: { en: 'monthly', de: 'Monatslimit', es: 'mensual', fr: 'mensuelle', ja: '1か月', zh: '每月' },
+  },
+} satisfies Record<string, { part: CalendarPart; words: Record<string, string> }>
 export type LimitWindow = keyof typeof WINDOWS
 export const LIMIT_WINDOWS = Object.keys(WINDOWS) as LimitWindow[]
 
@@ -35,7 +44,7 @@ export function windowAt(window: LimitWindow, now: number): Period {
   const date = new Date(now)
   const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()]
   const days = new Date(Date.UTC(year, month + 1, 0)).getUTCDate()
-  const part: CalendarPart = WINDOWS[window]
+  const { part }: { part: CalendarPart } = WINDOWS[window]
   const { start, end } = part(date.getUTCDate(), date.getUTCDay(), days)
   return { start: Date.UTC(year, month, start), end: Date.UTC(year, month, end) }
 }

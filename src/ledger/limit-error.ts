@@ -3,7 +3,7 @@
 import { IntlMessageFormat } from 'intl-messageformat'
 import { unixSeconds } from '../domain/clock.ts'
 import { ApiError, type WireError, wireError } from '../domain/errors.ts'
-import { type LimitWindow, WHOLE_PROJECT } from '../domain/limit.ts'
+import { WHOLE_PROJECT, WINDOWS } from '../domain/limit.ts'
 import { usd } from '../domain/money.ts'
 import type { Counter } from './counters.ts'
 
@@ -67,7 +67,7 @@ function message(
     ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
     scope: spender === WHOLE_PROJECT ? 'project' : 'entity',
     spender,
-    window: LIMIT_MESSAGES[language].windows[limit.window],
+    window: WINDOWS[limit.window].words[language],
     metric: limit.metric,
     sent: wasSent ? 'again' : 'never',
     resets: date.format(window.end),
@@ -80,7 +80,7 @@ const formats = new Map<string, IntlMessageFormat>()
 
 function format(
   language: Language,
-  kind: Exclude<keyof LimitMessages, 'windows'>,
+  kind: keyof LimitMessages,
   values: Readonly<Record<string, string | number>>,
 ): string {
   const key = `${language} ${kind}`
@@ -118,8 +118,6 @@ function formatters(language: Language) {
  * The texts of limit errors in every language, as ICU messages. Amounts are formatted before they are inserted.
  */
 interface LimitMessages {
-  /** How the other texts name a window. */
-  windows: Readonly<Record<LimitWindow, string>>
   /** At creation: the batch may exceed the cap. */
   would_exceed: string
   /** During a run: the line may exceed the cap. */
@@ -131,7 +129,6 @@ interface LimitMessages {
 
 const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   en: {
-    windows: { day: 'daily', week: 'weekly', month: 'monthly' },
     would_exceed:
       'This batch may use up to {projected}, which the {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} does not allow: {spent} {metric, select, tokens {are used} other {is spent}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
     reached:
@@ -140,7 +137,6 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
   de: {
-    windows: { day: 'Tageslimit', week: 'Wochenlimit', month: 'Monatslimit' },
     would_exceed:
       'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
     reached:
@@ -149,7 +145,6 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     tokens: '{count, plural, one {# Token} other {# Tokens}}',
   },
   es: {
-    windows: { day: 'diario', week: 'semanal', month: 'mensual' },
     would_exceed:
       'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
     reached:
@@ -158,7 +153,6 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     tokens: '{count, plural, one {# token} other {# tokens}}',
   },
   fr: {
-    windows: { day: 'quotidienne', week: 'hebdomadaire', month: 'mensuelle' },
     would_exceed:
       'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
     reached:
@@ -167,7 +161,6 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     tokens: '{count, plural, one {# jeton} other {# jetons}}',
   },
   ja: {
-    windows: { day: '1日', week: '1週間', month: '1か月' },
     would_exceed:
       'このバッチは最大{projected}を使用する可能性があり、{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
     reached:
@@ -176,7 +169,6 @@ const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
     tokens: '{count, number}トークン',
   },
   zh: {
-    windows: { day: '每日', week: '每周', month: '每月' },
     would_exceed:
       '此批次最多可能使用{projected},超出了{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
     reached:

@@ -1,0 +1,81 @@
+// Lists that have one table are written nowhere else in src/, and the page that says how to change them names files that exist.
+import assert from 'node:assert/strict'
+import { existsSync, globSync, readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { LIMIT_WINDOWS, WINDOWS } from '../../src/domain/limit.ts'
+import { DAY_SUMS } from '../../src/domain/line-sums.ts'
+import { TOKEN_PARTS } from '../../src/domain/money.ts'
+import { LANGUAGES } from '../../src/ledger/limit-error.ts'
+import { USAGE_TOTALS } from '../../src/wire/usage.ts'
+
+const ROOT = new URL('../../', import.meta.url).pathname
+
+const SOURCES = globSync('src/**/*.{ts,tsx}', { cwd: ROOT })
+  .filter((path) => !path.includes('.test.'))
+  .map((path) => ({ path, text: readFileSync(`${ROOT}${path}`, 'utf8') }))
+
+/** The files whose code has the expression: comments and examples in Markdown do not count. */
+function filesWith(pattern: RegExp): string[] {
+  const has = (text: string): boolean =>
+    text.split('\n').some((line) => pattern.test(line) && !/^\s*(\/\/|\/?\*)/.test(line))
+  return SOURCES.filter(({ text }) => has(text))
+    .map(({ path }) => path)
+    .sort()
+}
+
+test('each window of limits has its words in every language, and docs/limits.md names it', () => {
+  const page = readFileSync(`${ROOT}docs/limits.md`, 'utf8')
+  const row = page.split('\n').find((line) => line.startsWith('| `window` |')) ?? ''
+  for (const window of LIMIT_WINDOWS) {
+    assert.deepEqual(Object.keys(WINDOWS[window].words).sort(), [...LANGUAGES].sort(), window)
+    assert.ok(row.includes(`\`${window}\``), `the row of \`window\` in docs/limits.md lacks ${window}`)
+  }
+  assert.deepEqual(filesWith(/\[ *'day', *('week', *)?'month' *\]/), ['src/console/pages/usage.tsx'])
+})
+
+test('the default completion window is written once, beside those of the built-in plans and of examples', () => {
+  assert.deepEqual(filesWith(/['"]24h['"]/), [
+    'src/config/schema.ts',
+    'src/domain/days.ts',
+    'src/wire/batch.ts',
+    'src/wire/project.ts',
+  ])
+})
+
+test('the headers of answers that are kept are one set, from which the fast look-up derives', () => {
+  const { text = '' } = SOURCES.find(({ path }) => path === 'src/backends/http1/response-reader.ts') ?? {}
+  assert.match(text, /INITIALS = new Set\(\[\.\.\.FRAMING_HEADERS, \.\.\.KEPT_HEADERS\]/)
+  assert.deepEqual(filesWith(/RETRY_AFTER_HEADERS =/).length, 1)
+})
+
+test('each sum of a day is in usage reports, and the parts of tokens are listed once', () => {
+  const shown = Object.keys(USAGE_TOTALS)
+  for (const name of DAY_SUMS) assert.ok(shown.includes(name === 'cost_nanos' ? 'cost_usd' : name), name)
+  const parts = new RegExp(`'(${TOKEN_PARTS.join('|')})'`)
+  assert.deepEqual(filesWith(parts), [
+    'src/domain/line-sums.ts',
+    'src/domain/money.ts',
+    'src/jsonl/answer-scan.ts',
+  ])
+})
+
+test('types of upstreams and kinds of databases are told apart in their tables and their adapters alone', () => {
+  assert.deepEqual(filesWith(/'(openai|anthropic)-batch'/), [
+    'src/compose/upstreams.ts',
+    'src/config/schema.ts',
+    'src/domain/model.ts',
+  ])
+  assert.deepEqual(filesWith(/'postgres'/), ['src/compose/stores.ts', 'src/config/scalars.ts'])
+  assert.deepEqual(filesWith(/database\.kind [!=]==? '/), [])
+})
+
+test('the page of common changes names files and folders that exist', () => {
+  const [, section = ''] = readFileSync(`${ROOT}CONTRIBUTING.md`, 'utf8').split('\n## How to change it\n')
+  const rows = section.split('\n').filter((line) => /^\| (a|an|what) /.test(line))
+  assert.equal(rows.length, 10)
+  for (const row of rows) {
+    const paths = [...row.matchAll(/`((?:src|docs|test)\/[^`]*)`/g)].map(([, path = '']) => path)
+    assert.ok(paths.length > 0, row)
+    for (const path of paths) assert.ok(existsSync(`${ROOT}${path}`), `${path} does not exist: ${row}`)
+  }
+})
