@@ -7,6 +7,7 @@ import { once } from 'node:events'
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism, cpus, loadavg } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { withoutBrowser } from '../test/console/chromium.ts'
 import { type Figure, option, printFigures, rejectUnknownOptions } from './harness.ts'
 
 /** Sizes are such that all of it ends within five minutes on two cores that have nothing else to do. */
@@ -30,7 +31,8 @@ const SCENARIOS: Readonly<Record<string, readonly [file: string, ...args: string
   live: ['live.ts', '--engine', 'h100', '--seeds', '1', '--draws', '0'],
 }
 
-const only = option('only', Object.keys(SCENARIOS).join())
+const ALL = Object.keys(SCENARIOS).join()
+const only = option('only', ALL)
 const json = option('json', '')
 rejectUnknownOptions()
 const chosen = only.split(',')
@@ -38,13 +40,17 @@ const unknown = chosen.filter((name) => SCENARIOS[name] === undefined)
 if (unknown.length > 0)
   throw new Error(`no scenario is called ${unknown}; there are ${Object.keys(SCENARIOS).join(', ')}`)
 
+/** The one that needs a browser; named with --only, it fails without one. */
+const IN_A_BROWSER = 'console-pages'
+const leavesOut = withoutBrowser !== false && only === ALL
 if (json !== '') writeFileSync(json, '')
 const figures: Figure[] = []
 const failed: string[] = []
 for (const [name, [file, ...args]] of Object.entries(SCENARIOS))
-  if (chosen.includes(name)) await run(name, file, args)
+  if (chosen.includes(name) && !(leavesOut && name === IN_A_BROWSER)) await run(name, file, args)
 console.log(`${cpus()[0]?.model}, ${availableParallelism()} cores, Node ${process.version}`)
 printFigures(figures)
+if (leavesOut) console.log(`left out: ${IN_A_BROWSER} (${withoutBrowser})`)
 if (failed.length > 0) {
   console.error(`failed: ${failed.join(', ')}`)
   process.exitCode = 1

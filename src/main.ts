@@ -19,7 +19,7 @@ const code = await runProgram(process.argv.slice(2), {
     serve: startService,
     reload: async (config) => (await import('./compose/control-socket.ts')).askToReload(config.data_dir),
     shownConfig: async (config) => (await import('./config/shown-config.ts')).shownConfigAsYaml(config),
-    keys: async (config) => (await import('./compose/keys.ts')).keys(config),
+    keys: async (config, makes) => (await import('./compose/keys.ts')).keys(config, makes),
     doctor: async (config) => (await import('./compose/doctor.ts')).doctor(config),
     adminCommands: async () =>
       (await import('./compose/admin-commands.ts')).adminCommands((name) => set(env[name])),

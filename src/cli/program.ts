@@ -1,6 +1,7 @@
 // Declares every command, runs one, and turns its outcome into an exit code and an error message.
 import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
+import { nearest } from '../config/load.ts'
 import { addAsk } from './commands/ask.ts'
 import { addBatches, addRequests, addRetry } from './commands/batches.ts'
 import { addCompletion } from './commands/completion.ts'
@@ -133,6 +134,10 @@ function usageText({ message }: CommanderError): string {
   const sentence = message
     .replace(/^error: /, '')
     .replaceAll('\n', ' ')
+    // Commander suggests what shares two letters of five.
+    .replace(/'([^']*)' \(Did you mean (?:one of )?([^?]*)\?\)/, (text, wrong: string, names: string) =>
+      nearest(wrong, names.split(', ')) === null ? `'${wrong}'` : text,
+    )
     .trim()
   return `offpeak: ${sentence.replace(/\.$/, '')}; see "offpeak --help" or "offpeak COMMAND --help"`
 }

@@ -50,7 +50,8 @@ export interface Launch {
   reload(config: Config): Promise<ReadonlyMap<string, { error: string | null; needsRestart: string[] }>>
   /** The configuration as a person may see it: its values, and the same as YAML. */
   shownConfig(config: Config): Promise<{ values: object; yaml: string }>
-  keys(config: Config): Promise<KeyRing>
+  /** Throws a Failure where there is no database, unless keys are made. */
+  keys(config: Config, makes: boolean): Promise<KeyRing>
   sim(options: SimOrder): Promise<{ base_url: string; close(): Promise<void> }>
   /** Opens the stores without repairing anything. */
   doctor(config: Config): Promise<Doctor>

@@ -173,6 +173,7 @@ export async function rekey(
     throw new Failure(
       'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME or --to-file FILE',
     )
+  assertDatabaseExists(config)
   await using store = await openDatabase(config)
   const { blobs } = await openBlobs(config.blobs)
   const freeze = await readFreeze(store.read)

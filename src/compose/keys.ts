@@ -13,11 +13,12 @@ import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { namesIn } from '../domain/text.ts'
 import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/projects.ts'
 import { readRow } from '../store/rows.ts'
-import { type OpenStore, openDatabase } from './stores.ts'
+import { assertDatabaseExists, type OpenStore, openDatabase } from './stores.ts'
 
 const PLAN = 'payg'
 
-export async function keys(config: Config): Promise<KeyRing> {
+export async function keys(config: Config, makes: boolean): Promise<KeyRing> {
+  if (!makes) assertDatabaseExists(config)
   const store = await openDatabase(config)
   return {
     async create(order: KeyOrder) {

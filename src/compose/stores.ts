@@ -106,7 +106,9 @@ export function assertDatabaseExists({ database }: Pick<Config, 'database'>): vo
   } catch (error) {
     // Another user's folder is told as such.
     if (!hasCode(error, 'ENOENT')) throw error
-    throw new Failure(`there is no database at ${database.path}; choose one with --data or --config`)
+    throw new Failure(
+      `there is no service here, whose database would be ${database.path}; choose one with --data or --config`,
+    )
   }
 }
 

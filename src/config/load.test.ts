@@ -900,7 +900,8 @@ test('a slip of the fingers is put right', () => {
 })
 
 test('nothing is suggested for what resembles nothing', () => {
-  for (const wrong of ['colour', 'x', 'temperature', '']) assert.equal(nearest(wrong, KEYS), null, wrong)
+  for (const wrong of ['colour', 'x', 'temperature', '', 'rate', 'node'])
+    assert.equal(nearest(wrong, KEYS), null, wrong)
 })
 
 test('of two that are close, the closer one is suggested', () => {

@@ -325,7 +325,8 @@ export function keysOf(
 /** The closest of `names` to `wrong`, or null when none is close enough to be worth suggesting. */
 export function nearest(wrong: string, names: Iterable<string>): string | null {
   let best: string | null = null
-  let bestDistance = Math.max(2, Math.floor(wrong.length / 3)) + 1
+  // In a short name, two other letters make another word.
+  let bestDistance = Math.max(1, Math.floor(wrong.length / 3)) + 1
   for (const name of names) {
     const begun = wrong.length >= 4 && plain(name).startsWith(plain(wrong))
     const distance = begun ? 1 : editDistance(plain(wrong), plain(name))

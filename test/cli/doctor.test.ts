@@ -254,7 +254,10 @@ test('a database that is broken, or not there, is said to be', async () => {
   const missing = await offpeak(stranger, 'doctor')
   assert.deepEqual(
     [missing.code, missing.err],
-    [1, `offpeak: there is no database at ${copy}; choose one with --data or --config\n`],
+    [
+      1,
+      `offpeak: there is no service here, whose database would be ${copy}; choose one with --data or --config\n`,
+    ],
   )
   const bytes = await readFile(path)
   bytes.write('no database at all', 0)

@@ -167,7 +167,7 @@ class CrashRun implements AsyncDisposable {
     await writeFile(file, configOf(base_url, storage))
     const config = loadConfig({ file, env, overrides: { data: join(folder, 'data') } })
     const run = new CrashRun(options, { folder, config, port: await freePort(), env, shared })
-    await using ring = await keys(config)
+    await using ring = await keys(config, true)
     for (const project of ['a', 'b', 'c']) {
       const { key } = await ring.create({ project, plan: 'short', scopes: undefined, name: undefined })
       const wishes = { project, key, windows: ['4s', '24h'] }

@@ -376,5 +376,18 @@ function reasonOf(error: Error): string {
     return [...new Set(reasons)].join('; ') || mark
   }
   if (error.message === '') return mark || error.name
-  return mark === '' || error.message.includes(mark) ? error.message : `${error.message} (${mark})`
+  const [, advice] = TLS_ADVICE.find(([words]) => words.test(`${mark} ${error.message}`)) ?? []
+  // Node's words about certificates go on with an option of its own command line.
+  const said = advice ? error.message.replace(/[;\n].*/s, '') : error.message
+  const full = mark === '' || said.includes(mark) ? said : `${said} (${mark})`
+  return advice ? `${full}: ${advice}` : full
 }
+
+/** By code and message of Node's TLS. */
+const TLS_ADVICE: readonly (readonly [RegExp, string])[] = [
+  [/wrong version number|packet length too long/i, 'it does not speak TLS; write http:// in `base_url`'],
+  [
+    /SELF_SIGNED|UNABLE_TO_(?:GET_ISSUER|VERIFY)|CERT_UNTRUSTED/,
+    'name a PEM file with the certificate of its authority in `ca_file` of the upstream',
+  ],
+]

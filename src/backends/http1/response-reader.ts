@@ -18,6 +18,8 @@ export class ResponseError extends Error {
 
 const END_OF_HEAD = Buffer.from('\r\n\r\n')
 const START = 'HTTP/1.'
+/** The record with which a TLS server refuses plain bytes (RFC 8446, 5.1). */
+const TLS_ALERT = '\u0015\u0003'
 /** The first line of a whole head; it has no lone line feed. */
 const STATUS_LINE = /^HTTP\/1\.[01] [1-9]\d\d(?: [^\n]*)?(?:\r\n|$)/
 const MINOR_VERSION_AT = 'HTTP/1.'.length
@@ -330,6 +332,8 @@ export class ResponseReader {
   }
 
   #notHttp(line: string): ResponseError {
+    if (line.startsWith(TLS_ALERT))
+      return new ResponseError('the server speaks TLS; write https:// in `base_url`')
     return new ResponseError('the answer does not match the HTTP/1.1 protocol', this.#quoted(line))
   }
 

@@ -240,13 +240,17 @@ test('TLS to a server that speaks none is an upstream that is not available', as
   const base_url = await serve(t, (_request, response) => response.end(completion))
   const result = await connect(t, base_url.replace('http:', 'https:')).send(REQUEST)
   expectFailed(result, 'upstream_unavailable', /./)
+  assert.match(operatorReasonOf(result), /it does not speak TLS; write http:\/\/ in `base_url`/)
 })
 
 test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
   const base_url = await serveTls(t, () => {})
   const result = await connect(t, base_url).send(REQUEST)
   expectFailed(result, 'upstream_unavailable', /DEPTH_ZERO_SELF_SIGNED_CERT/)
-  assert.match(operatorReasonOf(result), /self-signed certificate/)
+  assert.match(
+    operatorReasonOf(result),
+    /^self-signed certificate \(DEPTH_ZERO_SELF_SIGNED_CERT\): name a PEM file .* `ca_file`/,
+  )
 })
 
 test('over TLS answers come whole, and later connections resume the session of the first', async (t) => {

@@ -135,7 +135,7 @@ describe('a call of the API', () => {
 test('no advice on the command line speaks of calls, headers or fields of an answer', () => {
   const ofTheApi =
     /`param`|`limit_id`|`resets_at`|`Allow`|Retry-After|Content-Range|X-Service|(GET|POST|DELETE) \/v1/
-  for (const code of Object.keys(ERRORS)) assert.doesNotMatch(adviceFor(code) ?? '', ofTheApi, code)
+  for (const code of Object.keys(ERRORS)) assert.doesNotMatch(adviceFor({ code }) ?? '', ofTheApi, code)
 })
 
 test('an error whose message says it all ends with the message, and where it came from', () => {
@@ -148,7 +148,12 @@ test('an error whose message says it all ends with the message, and where it cam
 })
 
 test('an error of a code that is not known has no advice', () => {
-  for (const code of ['code_of_the_future', 'toString']) assert.equal(adviceFor(code), null)
+  for (const code of ['code_of_the_future', 'toString']) assert.equal(adviceFor({ code }), null)
+})
+
+test('a cap that refuses is named in the command that raises it', () => {
+  const advice = adviceFor({ code: 'usage_limit_exceeded', limit_id: 'lim_1' })
+  assert.match(advice ?? '', /"offpeak limits set lim_1 --amount N"/)
 })
 
 test('delays double, stay between half and whole, and end at ten seconds', () => {

@@ -23,8 +23,8 @@ interface ClientOptions {
   clock: Clock
   /** Aborts running calls; every call then throws Interrupted. */
   signal?: AbortSignal | undefined
-  /** Called before a retry with its reason and its delay. */
-  onRetry?: (reason: string, delayMs: number) => void
+  /** Called before a retry with its reason, its delay, and for how long the call has been tried. */
+  onRetry?: (reason: string, delayMs: number, triedMs: number) => void
   /** For how long calls to a server that was reached before are retried. */
   patienceMs?: number
   /** Of this program; named in each call. */
@@ -176,7 +176,7 @@ export class ApiClient {
       const patienceMs = this.#reached ? (this.#options.patienceMs ?? PATIENCE_MS) : FIRST_PATIENCE_MS
       if (outcome.final || clock.now() >= began + patienceMs) throw outcome.failure
       const delayMs = retryDelayMs(attempt, outcome.retryAfterDelayMs, Math.random())
-      if (delayMs > 1000) this.#options.onRetry?.(outcome.failure.message, delayMs)
+      if (delayMs > 1000) this.#options.onRetry?.(outcome.failure.message, delayMs, clock.now() - began)
       await sleep(clock, delayMs, signal)
     }
   }
@@ -309,12 +309,15 @@ const ErrorAnswer = Type.Object({
     message: Type.String(),
     param: Type.Optional(orNull(Type.String())),
     never_fits: Type.Optional(Type.Boolean()),
+    limit_id: Type.Optional(Type.String()),
   }),
 })
 
 export const ResultLine = Type.Object({
   custom_id: Type.String(),
-  error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
+  error: orNull(
+    Type.Object({ code: Type.String(), message: Type.String(), limit_id: Type.Optional(Type.String()) }),
+  ),
 })
 
 interface Answer {
@@ -339,7 +342,7 @@ export class ApiError extends Failure {
       ...(answer.requestId === null ? [] : [`request ${answer.requestId}`]),
     ]
     const what = error === null ? 'a proxy or another server answered instead of Offpeak' : error.message
-    const advice = error === null ? (PROXY_ADVICE[answer.status] ?? CHECK_ADDRESS) : adviceFor(error.code)
+    const advice = error === null ? (PROXY_ADVICE[answer.status] ?? CHECK_ADDRESS) : adviceFor(error)
     super(visible(`${what.replace(/\.$/, '')} (${place.join(', ')}).${advice === null ? '' : ` ${advice}`}`))
     this.name = 'ApiError'
     this.status = answer.status
@@ -379,17 +382,27 @@ const ADVICE: Partial<Record<ErrorCode, string | null>> = {
   upload_completing: 'Wait a moment, then look whether the file is there.',
   webhook_disabled: 'Delete the webhook, and create it again.',
   rate_limit_exceeded: 'Wait a moment and run the command again.',
-  usage_limit_exceeded: 'Raise the limit with "offpeak limits set", or wait until its window ends.',
+  usage_limit_exceeded:
+    'Raise the limit with "offpeak limits set ID --amount N", or wait until its window ends.',
   quota_exceeded:
     'Follow the advice in the message; "offpeak quotas" shows each quota and how much of it is used.',
   service_unavailable: 'Wait a moment and run the command again.',
 }
 
-/** The advice for an error code; null when there is none, or this version does not know the code. */
-export function adviceFor(code: string): string | null {
+/** The advice for an error; null when there is none, or this version does not know its code. */
+export function adviceFor({
+  code,
+  limit_id,
+}: {
+  code: string
+  limit_id?: string | undefined
+}): string | null {
   if (!isErrorCode(code)) return null
   const here = ADVICE[code]
-  return here === undefined ? ERRORS[code].advice : here
+  const advice = here === undefined ? ERRORS[code].advice : here
+  return limit_id === undefined
+    ? advice
+    : (advice?.replace('limits set ID', `limits set ${limit_id}`) ?? null)
 }
 
 async function textOf(body: Dispatcher.ResponseData['body']): Promise<string> {

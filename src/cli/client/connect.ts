@@ -13,7 +13,7 @@ import type { ConfigFlags, Launch, ServeOptions, Shell } from '../shell.ts'
 import { Failure, hasCode } from '../terminal/failure.ts'
 import { withConfig, withJson } from '../terminal/option-values.ts'
 import { type ProgressView, progressView } from '../terminal/progress-view.ts'
-import { writeLine } from '../terminal/terminal.ts'
+import { humanDuration, writeLine } from '../terminal/terminal.ts'
 import { ApiClient, pathOf } from './client.ts'
 import { LOCAL_PACE, type Pace, poll, REMOTE_PACE, type Watch } from './watch-batch.ts'
 
@@ -186,8 +186,11 @@ function connection(
     clock,
     signal,
     version,
-    onRetry: (reason, delayMs) =>
-      writeLine(terminal.stderr, `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s.`),
+    onRetry: (reason, delayMs, triedMs) =>
+      writeLine(
+        terminal.stderr,
+        `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s${triedMs < 1000 ? '' : `, after ${humanDuration(triedMs)} of tries`}.`,
+      ),
   })
   return {
     ...{ client, watch, target: client.baseUrl, embedded: false, options: '' },

@@ -56,7 +56,7 @@ export function addKeys(program: Command, shell: Shell): void {
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const { project, plan, scopes, name, compat } = flags
-  await using keys = await keysOf(shell, flags)
+  await using keys = await shell.launch.keys(await shell.launch.loadConfig(flags), true)
   const made = await keys.create({ project, plan, scopes, name, compat })
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
@@ -91,5 +91,5 @@ async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<
 }
 
 async function keysOf(shell: Shell, flags: ConfigFlags): Promise<KeyRing> {
-  return await shell.launch.keys(await shell.launch.loadConfig(flags))
+  return await shell.launch.keys(await shell.launch.loadConfig(flags), false)
 }

@@ -298,8 +298,9 @@ function metadataText(metadata: Record<string, string>): string {
 interface CodeCount {
   code: string
   count: number
-  /** The message of the first line with this code. */
+  /** Those of the first line with this code. */
   message: string
+  limit_id?: string | undefined
 }
 
 /** Most frequent first. Skips lines that are not result lines with an error. */
@@ -308,9 +309,9 @@ async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> 
   for await (const { line } of byteLines(blocks)) {
     const parsed: unknown = line.length === 0 ? null : JSON.parse(line.toString())
     if (!Value.Check(ResultLine, parsed) || parsed.error === null) continue
-    const { code, message } = parsed.error
+    const { code, message, limit_id } = parsed.error
     const seen = counts.get(code)
-    if (seen === undefined) counts.set(code, { code, count: 1, message })
+    if (seen === undefined) counts.set(code, { code, count: 1, message, limit_id })
     else seen.count++
   }
   return [...counts.values()].sort((a, b) => b.count - a.count)
@@ -318,8 +319,8 @@ async function countByCode(blocks: AsyncIterable<Buffer>): Promise<CodeCount[]> 
 
 /** A line for each code: how often it occurred, what it means, what to do. */
 export function explained(counts: readonly CodeCount[]): string[] {
-  return counts.map(({ code, count, message }) => {
-    const advice = adviceFor(code)
+  return counts.map(({ code, count, message, limit_id }) => {
+    const advice = adviceFor({ code, limit_id })
     return `  ${counted(count, 'line')} ${code}: ${sentence(message)}${advice === null ? '' : ` ${advice}`}`
   })
 }

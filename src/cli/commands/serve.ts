@@ -97,10 +97,11 @@ export function addConfig(program: Command, shell: Shell): void {
   config
     .command('check')
     .description('report everything that is wrong with a configuration file and the OFFPEAK_ variables')
-    .argument('<file>', 'the configuration file')
-    .action(async (file: string) => {
+    .argument('[file]', 'the configuration file (default: offpeak.yaml if there is one)')
+    .action(async (file: string | undefined) => {
       await shell.launch.loadConfig({ config: file })
-      writeLine(stdout, `${file} is valid.`)
+      const what = 'The configuration in force (OFFPEAK_CONFIG or offpeak.yaml, if any, and variables)'
+      writeLine(stdout, `${file ?? what} is valid.`)
     })
   withConfig(withJson(config.command('show')))
     .description('print the configuration in force, with defaults filled in and secrets hidden')
