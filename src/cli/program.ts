@@ -1,7 +1,7 @@
 // Declares every command, runs one, and turns its outcome into an exit code and an error message.
 import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
-import { nearest } from '../config/load.ts'
+import { nearest } from '../domain/text.ts'
 import { addAsk } from './commands/ask.ts'
 import { addBatches, addRequests, addRetry } from './commands/batches.ts'
 import { addCompletion } from './commands/completion.ts'

@@ -6,8 +6,9 @@ import { after, describe, test } from 'node:test'
 import { cert } from '../../test/fakes/certificate.ts'
 import { ENDPOINT_PATHS } from '../domain/endpoint.ts'
 import { QUOTAS_DEFAULT } from '../domain/plan.ts'
+import { nearest } from '../domain/text.ts'
 import type { Config } from './config.ts'
-import { type ConfigFlags, loadConfig, nearest } from './load.ts'
+import { type ConfigFlags, loadConfig } from './load.ts'
 import { ConfigError } from './sources.ts'
 
 const NOW = 1_800_000_000_000

@@ -28,26 +28,88 @@ export function answerSchema(schema: unknown): AnswerSchema | null {
   const count = Object.keys(properties).length
   if (count === 0 || count > FIELDS_MAX || !Array.isArray(names) || !names.every(isText)) return null
   const required = new Set(names)
-  const fields = Object.entries(properties).map(([name, field]) => ({
-    name,
-    type: typeOf(field),
-    required: required.has(name),
-    nullable: typeOf(field) === 'json' || kindsOf(field).includes('null'),
-  }))
+  const fields = Object.entries(properties).map(([name, field]) => {
+    const forms = formsOf(field, schema)
+    const type = typeOf(forms, schema)
+    const nullable = type === 'json' || forms.some((form) => kindsOf(form).includes('null'))
+    return { name, type, required: required.has(name), nullable }
+  })
   return { schema, fields }
 }
 
-const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']
+/** A longer schema names no columns. */
+const SCHEMA_BYTES_MAX = 1024 * 1024
+const SCHEMA_PATHS = [
+  ['body', 'response_format', 'json_schema', 'schema'],
+  ['body', 'output_config', 'format', 'schema'],
+].map((path) => path.map((name) => new Names(name)))
 
-function typeOf(field: unknown, level = 0): ColumnType {
-  const kinds = kindsOf(field).filter((kind) => kind !== 'null')
+/** The schema that a request asks answers by; null where it asks by none that has columns. */
+export function schemaOfRequest(line: Buffer): AnswerSchema | null {
+  for (const path of SCHEMA_PATHS) {
+    const found = schemaAt(line, path)
+    if (found !== null) return found
+  }
+  return null
+}
+
+function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | null {
+  const json = new JsonScanner()
+  json.open(line, 0, line.length)
+  for (const names of path) {
+    let more = json.kind() === 'object' && json.beginObject()
+    while (more && json.key(names) === null) {
+      json.skipValue()
+      more = json.nextMember()
+    }
+    if (!more) return null
+  }
+  const start = json.at
+  json.skipValue()
+  if (json.fault !== null || json.at - start > SCHEMA_BYTES_MAX) return null
+  return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
+}
+
+/** What vectors become, in place of a schema's fields; no answer is checked by its schema. */
+export const EMBEDDING: AnswerSchema = {
+  schema: {},
+  fields: [{ name: 'embedding', type: { items: 'float' }, required: true, nullable: false }],
+}
+
+const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']
+/** References that lead to references, and choices within choices. */
+const FORMS_DEPTH_MAX = 8
+
+/** The schemas of which a value has one: those of `anyOf`, and what references lead to, as Pydantic writes optional fields and enums. */
+function formsOf(field: unknown, root: object, depth = 0): unknown[] {
+  if (!isRecord(field) || depth > FORMS_DEPTH_MAX) return [field]
+  const { $ref, anyOf, oneOf, allOf } = field
+  if (isText($ref)) return formsOf(referenced($ref, root), root, depth + 1)
+  const choices = [anyOf, oneOf, Array.isArray(allOf) && allOf.length === 1 ? allOf : undefined].find((one) =>
+    Array.isArray(one),
+  )
+  return Array.isArray(choices) ? choices.flatMap((one) => formsOf(one, root, depth + 1)) : [field]
+}
+
+/** Undefined where the reference leads out of the schema, or nowhere. */
+function referenced(ref: string, root: object): unknown {
+  const [start, ...names] = ref.split('/')
+  if (start !== '#') return undefined
+  return names.reduce<unknown>((at, name) => (isRecord(at) ? at[name] : undefined), root)
+}
+
+function typeOf(forms: readonly unknown[], root: object, level = 0): ColumnType {
+  const some = forms.filter(
+    (form) => !kindsOf(form).every((kind) => kind === 'null') || kindsOf(form).length === 0,
+  )
+  const kinds = new Set(some.flatMap((form) => (kindsOf(form).length === 0 ? [null] : kindsOf(form))))
+  kinds.delete('null')
+  if (kinds.size === 2 && kinds.has('integer') && kinds.has('number')) return 'number'
   const [kind] = kinds
-  if (kinds.length === 1 && isScalar(kind)) return kind
-  if (kinds.length === 1 && kind === 'array' && level < LIST_LEVELS_MAX)
-    return { items: typeOf(itemsOf(field), level + 1) }
-  // An enum often has no type.
-  const choices = isRecord(field) ? field.enum : undefined
-  return Array.isArray(choices) && choices.every(isText) ? 'string' : 'json'
+  if (kinds.size === 1 && isScalar(kind)) return kind
+  if (kinds.size === 1 && kind === 'array' && some.length === 1 && level < LIST_LEVELS_MAX)
+    return { items: typeOf(formsOf(itemsOf(some[0]), root), root, level + 1) }
+  return 'json'
 }
 
 /** The schema of every item, if there is one. */
@@ -55,9 +117,17 @@ function itemsOf(field: unknown): unknown {
   return isRecord(field) && !('prefixItems' in field) ? field.items : undefined
 }
 
+/** The types of a value; those of its choices, since an enum often has no type. */
 function kindsOf(field: unknown): readonly unknown[] {
-  const type = isRecord(field) ? field.type : undefined
-  return Array.isArray(type) ? type : type === undefined ? [] : [type]
+  if (!isRecord(field)) return []
+  const { type, enum: choices = 'const' in field ? [field.const] : undefined } = field
+  if (type !== undefined) return Array.isArray(type) ? type : [type]
+  return Array.isArray(choices) ? [...new Set(choices.map(kindOfValue))] : []
+}
+
+function kindOfValue(value: unknown): string {
+  if (value === null) return 'null'
+  return Number.isSafeInteger(value) ? 'integer' : Array.isArray(value) ? 'array' : typeof value
 }
 
 function isScalar(kind: unknown): kind is ColumnType {
@@ -84,6 +154,10 @@ export function answerColumns(
   /** `json`: the text of an answer that fits its columns. */
   const cellsOf = ({ error, response }: ResultRow): { cells: Cell[]; json?: string } => {
     if (error) return { cells: failed(`${error.code}: ${error.message}`) }
+    if (schema === EMBEDDING) {
+      const vector = vectorOf(response?.body)
+      return { cells: vector ? [vector, null] : failed('no_vector: the answer has not one vector') }
+    }
     const told = answerOf(response?.body)
     if ('error' in told) return { cells: failed(told.error) }
     if (schema === undefined) return { cells: [told.text, null] }
@@ -116,6 +190,18 @@ export async function* withCells(
     const cells = await columns.cells(batch)
     yield batch.map((result, i) => ({ result, cells: cells[i] ?? [] }))
   }
+}
+
+/** Null where there is none, or several. */
+function vectorOf(body: unknown): number[] | null {
+  const [first, second] = isRecord(body) && Array.isArray(body.data) ? body.data : []
+  const found: unknown = isRecord(first) && second === undefined ? first.embedding : undefined
+  // `encoding_format: base64`, little-endian.
+  if (isText(found)) {
+    const bytes = Buffer.from(found, 'base64')
+    return Array.from({ length: bytes.length >> 2 }, (_, i) => bytes.readFloatLE(4 * i))
+  }
+  return Array.isArray(found) && found.every((one): one is number => typeof one === 'number') ? found : null
 }
 
 /** The parts of a chat answer or a completion that become cells. */

@@ -143,6 +143,7 @@ const TYPES: Readonly<Record<Exclude<ColumnType, ListType>, Pick<SchemaElement, 
     string: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
     integer: { type: 'INT64' },
     number: { type: 'DOUBLE' },
+    float: { type: 'FLOAT' },
     boolean: { type: 'BOOLEAN' },
     json: { type: 'BYTE_ARRAY', converted_type: 'UTF8' },
   }
@@ -151,6 +152,7 @@ const VALUES: Readonly<Record<Exclude<ColumnType, ListType>, (cell: Cell) => unk
   string: cellText,
   integer: (cell) => (typeof cell === 'bigint' ? cell : BigInt(Number(cell))),
   number: Number,
+  float: Number,
   boolean: (cell) => cell === true,
   json: cellJson,
 }

@@ -17,20 +17,22 @@ export function compileTemplate(
   option: string,
   path: string,
 ): Template {
-  const used = new Set<number>()
+  /** By the names that the template has for them. */
+  const used = new Map<string, number>()
   for (const { name, inSection } of namesOf(parse(text, option), option)) {
-    const column = columnNamed(name, columns)
-    if (column !== -1) used.add(column)
+    const begin = name.slice(0, Math.max(0, name.indexOf('.')))
+    const known = [name, begin].find((one) => one !== '' && indexOf(one, columns) !== -1)
+    if (known !== undefined) used.set(known, indexOf(known, columns))
     // Inside a section, a name can be a field of what the section is about.
     else if (!inSection) throw unknownColumn(name, columns, option, path)
   }
   const writer = new TextWriter()
   const render = (cells: readonly Cell[]): string => {
     const view: Record<string, Cell> = Object.create(null)
-    for (const i of used) view[columns[i]?.name ?? ''] = cells[i]
+    for (const [name, i] of used) view[name] = cells[i]
     return writer.render(text, new RowContext(view), undefined, { escape: cellText })
   }
-  return Object.assign(render, { columns: [...used] })
+  return Object.assign(render, { columns: [...new Set(used.values())] })
 }
 
 /** A column may have dots in its name. */
@@ -61,19 +63,36 @@ function* namesOf(
   }
 }
 
-/** -1 when there is none. A name with dots is a path into a column, if it is not the name of one. */
-function columnNamed(name: string, columns: readonly Column[]): number {
+/** -1 when there is none. Blanks around the name of a column are seldom meant, and Mustache takes them away. */
+function indexOf(name: string, columns: readonly Column[]): number {
   const exact = columns.findIndex((column) => column.name === name)
-  const dot = name.indexOf('.')
-  if (exact !== -1 || dot < 1) return exact
-  return columns.findIndex((column) => column.name === name.slice(0, dot))
+  return exact === -1 ? columns.findIndex((column) => column.name.trim() === name.trim()) : exact
 }
 
 /** The index of a column that an option names. */
 export function columnIndex(name: string, columns: readonly Column[], option: string, path: string): number {
-  const found = columns.findIndex((column) => column.name === name)
+  const found = indexOf(name, columns)
   if (found === -1) throw unknownColumn(name, columns, option, path)
   return found
+}
+
+/** Throws where none of the templates, `text` among them, names a column: every row would be asked the same. */
+export function refuseSame(
+  [template, ...others]: readonly (Template | undefined)[],
+  text: string,
+  columns: readonly Column[],
+  option: string,
+  path: string,
+): void {
+  if ([template, ...others].some((one) => one && one.columns.length > 0)) return
+  const single = columns.find(({ name }) => text.includes(`{${name.trim()}}`))
+  throw new TableError(
+    `${option} names no column, so that each row would be asked the same; write a column as {{name}}${
+      single === undefined
+        ? `, for example {{${columns[0]?.name.trim()}}}`
+        : `, with two braces: {{${single.name.trim()}}}`
+    }. The columns of ${path} are ${listed(columns)}`,
+  )
 }
 
 function unknownColumn(name: string, columns: readonly Column[], option: string, path: string): TableError {
@@ -85,7 +104,9 @@ function unknownColumn(name: string, columns: readonly Column[], option: string,
 const LISTED_MAX = 30
 
 function listed(columns: readonly Column[]): string {
-  const names = columns.slice(0, LISTED_MAX).map(({ name }) => shownName(name) || '""')
+  const names = columns
+    .slice(0, LISTED_MAX)
+    .map(({ name }) => (name === name.trim() && name !== '' ? shownName(name) : `"${shownName(name)}"`))
   const more = columns.length - names.length
   return names.join(', ') + (more > 0 ? ` and ${more} more` : '')
 }

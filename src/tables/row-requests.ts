@@ -1,14 +1,15 @@
 // Makes the request lines that ask a model about the rows of a table.
-import { DEFAULT_ENDPOINT } from '../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, type EndpointPath } from '../domain/endpoint.ts'
 import type { AnswerSchema } from './answer-cells.ts'
-import { columnIndex, compileTemplate, type Template } from './prompt-template.ts'
+import { columnIndex, compileTemplate, refuseSame, type Template } from './prompt-template.ts'
 import { type Cell, cellText, RowError, rowId, TableError, type TableReader } from './table.ts'
 
 /** The question about each row. */
 export interface Asking {
   model: string
-  /** Templates: `{{column}}` is the cell of that column. */
+  /** Templates: `{{column}}` is the cell of that column. The prompt is the input where embeddings are asked for. */
   prompt: string
+  embeds?: boolean | undefined
   system?: string | undefined
   /** `response_format` of every request. */
   schema?: AnswerSchema | undefined
@@ -28,6 +29,7 @@ type QuestionNames = Readonly<Record<'prompt' | 'system' | 'images' | 'idColumn'
 
 /** The default of `limits.line_bytes_max`. */
 const LINE_BYTES_MAX = 8 * 1024 * 1024
+export const EMBEDDINGS: EndpointPath = '/v1/embeddings'
 /** With more, something is wrong with all rows. */
 const SKIPPED_MAX = 100_000
 
@@ -56,6 +58,18 @@ export class Question {
     this.#system = system === undefined ? undefined : compileTemplate(system, columns, names.system, file)
     this.#images = images.map((name) => columnIndex(name, columns, names.images, file))
     this.#id = idColumn === undefined ? undefined : columnIndex(idColumn, columns, names.idColumn, file)
+    if (images.length === 0) refuseSame([this.#prompt, this.#system], prompt, columns, names.prompt, file)
+  }
+
+  /** Why no request can be made of a row; null where one can. */
+  async whyNot(cells: readonly Cell[]): Promise<string | null> {
+    try {
+      await this.#line(1, cells)
+      return null
+    } catch (error) {
+      if (error instanceof RowError) return error.message
+      throw error
+    }
   }
 
   /** Whether the row is left out, since nothing is in any column that the prompt, or an image, comes from. */
@@ -95,22 +109,20 @@ export class Question {
 
   /** One line of JSON with its line break. Throws RowError. */
   async #line(row: number, cells: readonly Cell[]): Promise<string> {
-    const { model, schema, parameters } = this.#asking
+    const { model, schema, parameters, embeds } = this.#asking
     const text = this.#prompt(cells)
     if (text.length > LINE_BYTES_MAX) throw tooLarge()
     const images = await this.#imageParts(cells)
     const content = images.length === 0 ? text : [{ type: 'text', text }, ...images]
-    const body = {
-      ...parameters,
-      model,
-      messages: [
-        ...(this.#system === undefined ? [] : [{ role: 'system', content: this.#system(cells) }]),
-        { role: 'user', content },
-      ],
-      ...(schema === undefined ? {} : { response_format: responseFormat(schema) }),
-    }
+    const messages = [
+      ...(this.#system === undefined ? [] : [{ role: 'system', content: this.#system(cells) }]),
+      { role: 'user', content },
+    ]
+    const chat = { messages, ...(schema === undefined ? {} : { response_format: responseFormat(schema) }) }
+    const body = { ...parameters, model, ...(embeds ? { input: text } : chat) }
+    const url = embeds ? EMBEDDINGS : DEFAULT_ENDPOINT
     const custom_id = this.#id === undefined ? rowId(row) : cellText(cells[this.#id])
-    const line = `${JSON.stringify({ custom_id, method: 'POST', url: DEFAULT_ENDPOINT, body })}\n`
+    const line = `${JSON.stringify({ custom_id, method: 'POST', url, body })}\n`
     if (line.length > LINE_BYTES_MAX / 4 && Buffer.byteLength(line) > LINE_BYTES_MAX) throw tooLarge()
     return line
   }

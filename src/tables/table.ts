@@ -12,7 +12,8 @@ export interface Row {
   source?: { json: string; cells: number }
 }
 
-type PlainType = 'string' | 'integer' | 'number' | 'boolean' | 'json'
+/** `float`: a number of 32 bits. */
+type PlainType = 'string' | 'integer' | 'number' | 'float' | 'boolean' | 'json'
 export type ColumnType = PlainType | ListType
 
 /** Items may be null. */
@@ -161,7 +162,7 @@ export function checkNames(table: string, columns: readonly Column[]): void {
 export class RowError extends Error {}
 
 /** The fields of a request's body that are made of what is asked about a row. */
-export const QUESTION_FIELDS: readonly string[] = ['model', 'messages', 'response_format']
+export const QUESTION_FIELDS: readonly string[] = ['model', 'messages', 'input', 'response_format']
 
 const ROW_ID = /^row-([1-9]\d{0,14})$/
 

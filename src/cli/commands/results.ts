@@ -3,12 +3,15 @@ import { access, mkdtemp, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
-import { type AnswerSchema, answerColumns } from '../../tables/answer-cells.ts'
+import { byteLines } from '../../jsonl/byte-lines.ts'
+import { type AnswerSchema, answerColumns, EMBEDDING, schemaOfRequest } from '../../tables/answer-cells.ts'
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
+import { EMBEDDINGS } from '../../tables/row-requests.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
-import { pathOf } from '../client/client.ts'
+import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { contentOf } from '../client/download.ts'
 import { checkOutput } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
 import { joinAnswers, resultRows, type Target, targetAt } from '../tables/join-answers.ts'
@@ -63,7 +66,7 @@ export function addResults(program: Command, shell: Shell): void {
 interface Order {
   id: string
   target: Target
-  write(files: Files): Promise<WrittenRows>
+  write(files: Files, batch: BatchObject, client: ApiClient): Promise<WrittenRows>
 }
 
 async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promise<void> {
@@ -95,7 +98,30 @@ async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
     await access(flags.rows)
     await checkOutput(target.path, { 'the input': flags.rows })
   }
-  return { id, target, write: (files) => write(files, schema, target, flags) }
+  return {
+    id,
+    target,
+    write: async (files, batch, client) =>
+      write(files, schema ?? (await formOf(batch, target, client)), target, flags),
+  }
+}
+
+/** The columns of Parquet have types, which the first request says where no option does. */
+async function formOf(
+  { endpoint, input_file_id }: BatchObject,
+  { format }: Target,
+  client: ApiClient,
+): Promise<AnswerSchema | undefined> {
+  if (format !== 'parquet') return undefined
+  if (endpoint === EMBEDDINGS) return EMBEDDING
+  try {
+    for await (const { line } of byteLines(contentOf(client, input_file_id)))
+      return schemaOfRequest(line) ?? undefined
+  } catch (error) {
+    // Once the input is deleted, the answers are text.
+    if (!(error instanceof ApiError) || error.status !== 404) throw error
+  }
+  return undefined
 }
 
 async function writeResultsOf(
@@ -111,7 +137,7 @@ async function writeResultsOf(
         ? await withRetries(client, id)
         : ([await client.get(BatchObject, pathOf('batches', id))] as const)
       const files = await fetchAll(client, batches, folder, watch)
-      const { rows, failed } = await write(files)
+      const { rows, failed } = await write(files, batches[0], client)
       const open = batches.find(({ status }) => !isTerminal(status))
       shell.exit(failed === 0 && open === undefined ? 0 : EXIT_LINES_FAILED)
       const { status } = open ?? batches[0]
@@ -140,7 +166,7 @@ async function write(
   { rows, prefix, ...options }: ResultsFlags,
 ): Promise<WrittenRows> {
   const results = resultRows(...files)
-  using check = schema && checkBy(schema)
+  using check = checkBy(schema)
   const columns = answerColumns(schema, prefix ?? '', check)
   if (rows !== undefined) {
     const table = await openTable(rows, options)

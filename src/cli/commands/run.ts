@@ -61,7 +61,15 @@ import {
   runBatch,
   runStatePath,
 } from './run-batch.ts'
-import { hasPrompt, isTable, type TableFlags, tableOnly, tableTerms, withTable } from './table-question.ts'
+import {
+  hasPrompt,
+  isTable,
+  type TableFlags,
+  type TableTerms,
+  tableOnly,
+  tableTerms,
+  withTable,
+} from './table-question.ts'
 import {
   lastTableRun,
   type RetryJob,
@@ -269,7 +277,16 @@ async function tableJob(
   if (flags.errors !== undefined)
     throw new Failure('--errors is for files of requests; the errors of a table are in its column "error"')
   const target = targetAt(outputOf(input, flags, table), flags)
-  return await startTableJob({ input, target, terms: await tableTerms(flags) }, view, signal)
+  const terms = await tableTerms(flags)
+  const job = await startTableJob({ input, target, terms }, view, signal)
+  const single = job.columns.find((name) => /^\w+$/.test(name) && hasSingle(terms, name))
+  if (single !== undefined)
+    view.message(`{${single}} in one pair of braces is sent as it is; the column is {{${single}}}.`)
+  return job
+}
+
+function hasSingle({ prompt, system = '' }: TableTerms, column: string): boolean {
+  return new RegExp(`(?<!\\{)\\{ *${column} *\\}(?!\\})`).test(`${prompt} ${system}`)
 }
 
 async function finishedRun(output: string): Promise<TableRun> {

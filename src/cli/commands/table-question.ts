@@ -6,7 +6,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
 import { parsedJson } from '../../domain/json-record.ts'
-import { type AnswerSchema, answerSchema, FIELDS_MAX } from '../../tables/answer-cells.ts'
+import { type AnswerSchema, answerSchema, EMBEDDING, FIELDS_MAX } from '../../tables/answer-cells.ts'
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
 import type { Prepared, Question } from '../../tables/row-requests.ts'
 import { type SchemaCheck, SchemaChecks } from '../../tables/schema-checks.ts'
@@ -19,7 +19,9 @@ import { pairsOf, wholeNumber } from '../terminal/option-values.ts'
 /** The options with the content of the files that they name. */
 export const TableTerms = Type.Object({
   model: Type.String(),
+  /** With `embeds`, the template of the input. */
   prompt: Type.String(),
+  embeds: Type.Optional(Type.Boolean()),
   prompt_file: Type.Optional(Type.String()),
   system: Type.Optional(Type.String()),
   schema: Type.Optional(Type.Unknown()),
@@ -34,7 +36,9 @@ export const TableTerms = Type.Object({
 export type TableTerms = Static<typeof TableTerms>
 
 /** The options, which name files. */
-export interface TableFlags extends Partial<Omit<TableTerms, 'schema' | 'prompt_file' | 'skip_empty'>> {
+export interface TableFlags
+  extends Partial<Omit<TableTerms, 'schema' | 'prompt_file' | 'skip_empty' | 'embeds'>> {
+  input?: string
   schema?: string
   promptFile?: string
   skipEmpty?: boolean
@@ -49,6 +53,10 @@ export function withTable(command: Command, model = 'the model that answers'): C
     .option('--model <id>', model)
     .option('--prompt <template>', 'table: what to ask about each row; {{column}} is its cell')
     .option('--prompt-file <file>', 'table: a file with the prompt')
+    .option(
+      '--input <template>',
+      'table: ask for the embedding of this text of each row, in place of a prompt',
+    )
     .option('--system <template>', 'table: the system message')
     .option('--schema <file>', 'table: the JSON Schema of the answers; each property becomes a column')
     .option(
@@ -68,8 +76,8 @@ export function withTable(command: Command, model = 'the model that answers'): C
 }
 
 /** Whether the options ask a question about rows. */
-export function hasPrompt({ prompt, promptFile }: TableFlags): boolean {
-  return prompt !== undefined || promptFile !== undefined
+export function hasPrompt({ prompt, promptFile, input }: TableFlags): boolean {
+  return prompt !== undefined || promptFile !== undefined || input !== undefined
 }
 
 /** Whether the input is a table. Throws when it is one and no prompt is given, and the other way round. */
@@ -117,11 +125,16 @@ export async function tableTerms(flags: TableFlags): Promise<TableTerms> {
 
 async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
   const { model, prompt, promptFile, system, schema, image, param, limit, prefix, skipEmpty } = flags
-  const { delimiter: cells, spreadsheet } = flags
+  const { delimiter: cells, spreadsheet, input } = flags
   if (prompt !== undefined && promptFile !== undefined)
     throw new Failure('--prompt and --prompt-file both give the prompt; leave out one of the two')
+  const ofChat = Object.entries({ prompt, 'prompt-file': promptFile, system, schema, image })
+  const other = input === undefined ? undefined : ofChat.find(([, value]) => value !== undefined)
+  if (other)
+    throw new Failure(`--input asks for embeddings, and --${other[0]} for texts; leave out one of the two`)
   const given = {
     ...{ model, prompt, system, image, param, limit, prefix, delimiter: cells, spreadsheet },
+    ...(input === undefined ? {} : { prompt: input, embeds: true }),
     ...(promptFile === undefined
       ? {}
       : { prompt: await readFile(promptFile, 'utf8'), prompt_file: promptFile }),
@@ -133,7 +146,15 @@ async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
 }
 
 /** They decide about all rows and columns of the output, those of rows with an answer too. */
-const OF_THE_OUTPUT = ['schema', 'limit', 'prefix', 'delimiter', 'spreadsheet', 'skip_empty'] as const
+const OF_THE_OUTPUT = [
+  'schema',
+  'embeds',
+  'limit',
+  'prefix',
+  'delimiter',
+  'spreadsheet',
+  'skip_empty',
+] as const
 
 /** The terms of a retry: those of the last run, except where an option is given. */
 export async function retriedTerms(last: TableTerms, flags: TableFlags): Promise<TableTerms> {
@@ -143,7 +164,7 @@ export async function retriedTerms(last: TableTerms, flags: TableFlags): Promise
   )
   if (other !== undefined)
     throw new Failure(
-      `--${other.replace('_', '-')} is not as in the last run, whose answers stay in the table; leave it out`,
+      `--${other === 'embeds' ? 'input' : other.replace('_', '-')} is not as in the last run, whose answers stay in the table; leave it out`,
     )
   return { ...last, ...given, ...(given.param && { param: { ...last.param, ...given.param } }) }
 }
@@ -154,7 +175,7 @@ interface Asked {
 }
 
 export async function askedOf(input: string, table: TableReader, terms: TableTerms): Promise<Asked> {
-  const { model, prompt, prompt_file, system, image, param, skip_empty: skipsEmpty } = terms
+  const { model, prompt, prompt_file, system, image, param, skip_empty: skipsEmpty, embeds } = terms
   const schema = answerSchema(terms.schema) ?? undefined
   // Its library is loaded when needed: most commands ask about no rows.
   const { Question } = await import('../../tables/row-requests.ts')
@@ -166,20 +187,26 @@ export async function askedOf(input: string, table: TableReader, terms: TableTer
       prompt,
       system,
       schema,
+      embeds,
       parameters: param,
       images: image,
       imageUrl: imageReader(input),
       skipsEmpty,
     },
-    { prompt: prompt_file ?? '--prompt', system: '--system', images: '--image', idColumn: '' },
+    {
+      prompt: prompt_file ?? (embeds ? '--input' : '--prompt'),
+      system: '--system',
+      images: '--image',
+      idColumn: '',
+    },
   )
-  return { question, schema }
+  return { question, schema: embeds ? EMBEDDING : schema }
 }
 
 /** Of `max_tokens=100`: a JSON value, or text. */
 function fieldValue(value: string, key: string): unknown {
   if (QUESTION_FIELDS.includes(key))
-    throw new InvalidArgumentError('Use --model, --prompt, --system and --schema.')
+    throw new InvalidArgumentError('Use --model, --prompt, --input, --system and --schema.')
   const json = parsedJson(value)
   return json === undefined ? value : json
 }
@@ -206,7 +233,7 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
     throw new Failure(
       `${path} is not the schema of an object with 1 to ${FIELDS_MAX} "properties", for example {"type": "object", "properties": {"label": {"type": "string"}}}`,
     )
-  const check = checkBy(found)
+  const check = new SchemaChecks().begin('', found.schema)
   const reason = await check.whyUnusable()
   check.close()
   if (reason !== null) throw new Failure(`${path}: ${reason}`)
@@ -214,8 +241,8 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
 }
 
 /** The caller closes it. */
-export function checkBy({ schema }: AnswerSchema): SchemaCheck {
-  return new SchemaChecks().begin('', schema)
+export function checkBy(form: AnswerSchema | undefined): SchemaCheck | undefined {
+  return form === undefined || form === EMBEDDING ? undefined : new SchemaChecks().begin('', form.schema)
 }
 
 // Makes the file of a batch's request lines from the rows of a table. A row of which none can be made is skipped, and its

@@ -43,6 +43,8 @@ export interface TableJob {
   /** What differs from the order of a run over a file of requests. */
   order: Pick<RunOrder, 'input' | 'output' | 'errors' | 'state' | 'table' | 'model'>
   target: Target
+  /** Of the table. */
+  columns: readonly string[]
   /** Writes the table with the answers. */
   join(): Promise<JoinedRows>
   /** Deletes the folder, unless an interrupted run can be resumed from it. */
@@ -71,15 +73,16 @@ export async function startTableJob(
   const clear = (): Promise<void> => clearFolder(target, state)
   makeFolder(tableFolder(target.path), 0o777)
   try {
-    const { rows, skipped } = await prepareRows(table, question, files.input, {
+    const { rows } = await prepareRows(table, question, files.input, {
       limit: terms.limit,
       signal,
       onRow: showRows(view),
     })
-    const asked = { input, table, terms, question, schema, skipped, target }
+    const asked = { input, table, terms, question, schema, target }
     return {
       order: { ...files, state, table: { terms, rows }, model: terms.model },
       target,
+      columns: table.columns.map(({ name }) => name),
       join: () => joinTable(asked, [files]),
       clear,
     }
@@ -109,20 +112,19 @@ interface AskedTable {
   terms: TableTerms
   question: Question
   schema: AnswerSchema | undefined
-  skipped?: ReadonlyMap<number, string>
   target: Target
 }
 
 /** Writes the table with the answers of a batch and of its retries. */
 async function joinTable(
-  { input, table, terms, question, schema, skipped, target }: AskedTable,
+  { input, table, terms, question, schema, target }: AskedTable,
   files: [ResultFiles, ...ResultFiles[]],
 ): Promise<JoinedRows> {
-  using check = schema && checkBy(schema)
+  using check = checkBy(schema)
   const answers = {
     columns: answerColumns(schema, terms.prefix ?? '', check),
     results: resultRows(...files),
-    ...(skipped && { skipped }),
+    whyNot: (cells: readonly unknown[]) => question.whyNot(cells),
     isEmpty: (cells: readonly unknown[]) => question.leavesOut(cells),
   }
   const joined = await joinAnswers(table, input, answers, target, terms.limit)
@@ -265,7 +267,7 @@ export async function startRetry(
     const other = join(folder, 'other.jsonl')
     const isSame = isDeepStrictEqual(terms, before)
     if (!isSame) prepared = await prepareRows(table, asked.question, other, prepare)
-    const { rows, empty, skipped } = prepared
+    const { rows, empty } = prepared
     const hasAnswer = await answeredRows(files, rows, asked.schema, terms.prefix)
     const ownFiles = jobFiles(input, target)
     const lines = await writeUnanswered(isSame ? same : other, hasAnswer, ownFiles.input)
@@ -273,7 +275,8 @@ export async function startRetry(
     return {
       order: { ...ownFiles, state: statePath, model: terms.model },
       target,
-      join: () => joinTable({ input, table, terms, ...asked, skipped, target }, all),
+      columns: table.columns.map(({ name }) => name),
+      join: () => joinTable({ input, table, terms, ...asked, target }, all),
       clear,
       rows,
       lines,
@@ -304,7 +307,7 @@ async function answeredRows(
   prefix = '',
 ): Promise<Uint8Array> {
   const answered = new Uint8Array(rows + 1)
-  using check = schema && checkBy(schema)
+  using check = checkBy(schema)
   const columns = answerColumns(schema, prefix, check)
   for await (const batch of withCells(resultRows(...files), columns))
     for (const { result, cells } of batch)

@@ -36,8 +36,8 @@ interface Answers {
   columns: AnswerColumns
   /** In the order of the rows; each named as `rowId` names its row. */
   results: AsyncIterable<readonly ResultRow[]>
-  /** Why a row without a result was not sent. */
-  skipped?: ReadonlyMap<number, string>
+  /** Why no request can be made of a row without a result; null where one can. */
+  whyNot?: (cells: readonly Cell[]) => Promise<string | null>
   /** Whether a row without a result has nothing to ask about. */
   isEmpty?: (cells: readonly Cell[]) => boolean
 }
@@ -55,7 +55,7 @@ export async function joinAnswers(
   { path, format, spreadsheet }: Target,
   limit = Number.POSITIVE_INFINITY,
 ): Promise<JoinedRows> {
-  const { columns, skipped, isEmpty } = answers
+  const { columns, whyNot, isEmpty } = answers
   const all = joinedColumns(table, tablePath, columns)
   const writer = await createTable(path, format, all, { spreadsheet, style: table.csv })
   const results = oneByOne(withCells(answers.results, columns))
@@ -65,7 +65,7 @@ export async function joinAnswers(
     for await (const row of table.rows()) {
       if (joined.rows === limit) break
       joined.rows++
-      const cells = (await resultOf(joined.rows)) ?? withoutResult(joined.rows, row.cells)
+      const cells = (await resultOf(joined.rows)) ?? (await withoutResult(row.cells))
       if (cells.at(-1) !== null) joined.failed++
       await writer.write({ ...row, cells: [...row.cells, ...cells] })
     }
@@ -87,12 +87,15 @@ export async function joinAnswers(
     return cells
   }
 
-  function withoutResult(row: number, cells: readonly Cell[]): Cell[] {
-    const reason = skipped?.get(row)
-    if (reason !== undefined) return columns.failed(`not_sent: ${reason}`)
-    if (!isEmpty?.(cells)) return columns.failed('no_result: the batch has no result for this row')
-    joined.empty++
-    return columns.failed(null)
+  async function withoutResult(cells: readonly Cell[]): Promise<Cell[]> {
+    if (isEmpty?.(cells)) {
+      joined.empty++
+      return columns.failed(null)
+    }
+    const reason = (await whyNot?.(cells)) ?? null
+    return columns.failed(
+      reason === null ? 'no_result: the batch has no result for this row' : `not_sent: ${reason}`,
+    )
   }
 
   function mismatch({ custom_id }: ResultRow): Failure {

@@ -2,13 +2,12 @@
 import { Type } from 'typebox'
 import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'
-import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
 import { chunksOf } from '../../store/chunks.ts'
 import { readVisibleInput } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
-import { type AnswerSchema, answerColumns, answerSchema } from '../../tables/answer-cells.ts'
+import { type AnswerSchema, answerColumns, schemaOfRequest } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
 import { SchemaChecks } from '../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../tables/table.ts'
@@ -140,39 +139,10 @@ async function writerOf(
   return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })
 }
 
-/** A longer schema names no columns. */
-const SCHEMA_BYTES_MAX = 1024 * 1024
-const SCHEMA_PATHS = [
-  ['body', 'response_format', 'json_schema', 'schema'],
-  ['body', 'output_config', 'format', 'schema'],
-].map((path) => path.map((name) => new Names(name)))
-
 /** Null where the input was deleted, too. */
 async function firstSchema(ports: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
   const line = await readFirstLine(ports, batch)
-  if (line === null) return null
-  for (const path of SCHEMA_PATHS) {
-    const found = schemaAt(line, path)
-    if (found !== null) return found
-  }
-  return null
-}
-
-function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | null {
-  const json = new JsonScanner()
-  json.open(line, 0, line.length)
-  for (const names of path) {
-    let more = json.kind() === 'object' && json.beginObject()
-    while (more && json.key(names) === null) {
-      json.skipValue()
-      more = json.nextMember()
-    }
-    if (!more) return null
-  }
-  const start = json.at
-  json.skipValue()
-  if (json.fault !== null || json.at - start > SCHEMA_BYTES_MAX) return null
-  return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
+  return line === null ? null : schemaOfRequest(line)
 }
 
 /** The first line of the input. */
