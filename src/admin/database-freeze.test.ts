@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { type MasterKey, masterKeyFromText } from '../blobs/master-key.ts'
-import { wrapKey } from '../blobs/wrap-key.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
 import { bindMasterKey, freeze } from './database-freeze.ts'
@@ -37,20 +36,6 @@ test('of two keys that come to an empty database the first is taken, and the oth
       ),
     )
     await bindMasterKey(store, keys[0].id)
-  }))
-
-test('a database that says nothing of its key, but holds a blob, belongs to the key of the blob', () =>
-  onStore(async (store) => {
-    const ours = key()
-    const wrapped_key = wrapKey(randomBytes(32), 'p', 'some/blob', ours)
-    await store.write((tx) =>
-      tx
-        .insertInto('blobs')
-        .values({ key: 'some/blob', project_id: 'p', wrapped_key, bytes: 1, created: 0 })
-        .execute(),
-    )
-    await assert.rejects(bindMasterKey(store, key().id), { name: 'AdminCommandError' })
-    await bindMasterKey(store, ours.id)
   }))
 
 test('while the key is being replaced, that is said, and not which key is the right one', () =>

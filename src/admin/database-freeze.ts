@@ -1,9 +1,7 @@
 // Decides whether a service may use a database: not while the database is rekeyed or moved, and only with its master key.
 // The order of steps prevents a race: a service opens its session before it looks for the mark of the admin command, and
 // the admin command sets the mark before it looks for sessions.
-import { masterKeyIdOf } from '../blobs/wrap-key.ts'
 import { ExplainedError } from '../domain/errors.ts'
-import { anyWrappedKey } from '../store/blobs.ts'
 import {
   deleteProperty,
   readProperty,
@@ -83,12 +81,7 @@ export class AdminCommandError extends ExplainedError {
 /** Throws AdminCommandError when the master key of this database is another than `key_id`. */
 export async function bindMasterKey(store: Store, key_id: string): Promise<void> {
   if ((await readProperty(store.read, 'master_key')) === null)
-    await store.write(async (tx) => {
-      // One that was begun by an older version has blobs, and no mark.
-      const wrapped = await anyWrappedKey(tx)
-      const ours = wrapped === null ? null : masterKeyIdOf(wrapped)
-      await writePropertyOnce(tx, 'master_key', ours ?? key_id)
-    })
+    await store.write((tx) => writePropertyOnce(tx, 'master_key', key_id))
   await assertSameMasterKey(store.read, key_id)
 }
 

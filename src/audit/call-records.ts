@@ -45,7 +45,7 @@ function withoutItsSecrets(row: HttpRequestRow): HttpRequestRow {
 const WEBHOOK_URL = /"url":"[^"\\]*"/g
 
 /** The address of a webhook may have a secret in its query. */
-export function withoutAnswerSecrets(json: string): string {
+function withoutAnswerSecrets(json: string): string {
   return withoutSecrets(json).replace(WEBHOOK_URL, withoutUrlSecrets)
 }
 

@@ -94,7 +94,7 @@ export class LineScanner {
   #lastUrl: EndpointPath = DEFAULT_ENDPOINT
   #body_kind: JsonKind | null = null
 
-  /** `validated`: the file has passed validation, perhaps by an older version; `checkLine` judges its streams. */
+  /** `validated`: the file has passed validation, perhaps by another version; `checkLine` judges its streams. */
   constructor({ validated = false } = {}) {
     this.#validated = validated
   }

@@ -27,16 +27,16 @@ export interface TokenSums {
   lines: number
   /** Estimated, whatever the model. */
   input_tokens: number
-  /** The part of `input_tokens` for media and token IDs; absent in indexes of earlier versions, as these may be. */
+  /** The part of `input_tokens` for media and token IDs; absent: none, as the next two. */
   exact_tokens?: number
   media_parts?: number
-  /** Lines whose prompts have unseen parts, beside those estimated; absent in indexes of earlier versions. */
+  /** Lines whose prompts have unseen parts, beside those estimated. */
   unseen_lines?: number
   /** Over the lines that set max_tokens (or max_completion_tokens), times their `n`. */
   output_tokens_max_given: number
   /** Over the lines that set neither: the sum of their `n`, to be multiplied by the model's max_output_tokens. */
   open_choices: number
-  /** The most tokens that the prompt of one of the lines may have; absent in indexes of earlier versions: any number. */
+  /** The most tokens that the prompt of one of the lines may have; absent: any number. */
   reach?: number
   /** The sums of lines with long prompts, which are in none of the above: by their reach, since prices go by it. */
   longer?: TokenSums[]

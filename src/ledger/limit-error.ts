@@ -43,7 +43,7 @@ export function batchLimitError(
   )
 }
 
-/** English for a batch of an earlier version, which did not record the language. */
+/** The language that a batch's row names; English where it names none. */
 export function languageOf(text: string | null): Language {
   return LANGUAGES.find((language) => language === text) ?? 'en'
 }

@@ -140,8 +140,7 @@ function deltaOf(
 
 interface JournalSums {
   tallies: Tally[]
-  /** Missing in journals of earlier versions. */
-  errors?: ErrorGroup[]
+  errors: ErrorGroup[]
   expired_lines: number
 }
 
@@ -168,9 +167,9 @@ export async function reverseJournal(
   let expired_lines = 0
   for (const { sums } of parts) {
     const read: JournalSums = JSON.parse(sums)
-    // Journals of earlier versions lack some counts.
+    // A journal of another version may lack sums.
     tallies.push(...read.tallies.map((tally) => reversed({ ...NO_LINES, ...tally })))
-    errors.push(...(read.errors ?? []).map((group) => ({ ...group, lines: -group.lines })))
+    errors.push(...read.errors.map((group) => ({ ...group, lines: -group.lines })))
     expired_lines -= read.expired_lines
   }
   const delta = sumOfTallies(tallies)

@@ -30,10 +30,6 @@ export async function insertBatch(tx: Writer, batch: NewBatch): Promise<BatchRow
       input_filename,
       name: batchName({ ...batch, input_filename }),
       status: 'validating',
-      // Null in batches of earlier versions, which did not sum them.
-      prompt_tokens: 0,
-      completion_tokens: 0,
-      total_tokens: 0,
     }))
     .returningAll()
     .executeTakeFirstOrThrow()

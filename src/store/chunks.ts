@@ -52,7 +52,6 @@ function newChunk(batch: Owner, span: ChunkSpan) {
     byte_start,
     byte_end,
     project_id: batch.project_id,
-    // Indexes of files that were validated by earlier versions do not have it.
     model: model && isStorable(model) ? model : null,
     entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
     deadline: batch.expires_at,

@@ -74,12 +74,6 @@ const counter = () => whole().or(0)
 
 export type Columns = Readonly<Record<string, Column<unknown>>>
 
-/** The columns of a table that a later migration than the first makes. */
-function tableSince<C extends Columns>(migration: number, columns: C): C {
-  for (const { traits } of Object.values(columns)) traits.since ??= migration
-  return columns
-}
-
 export interface Index {
   table: string
   /** Columns, as SQL. */
@@ -113,9 +107,9 @@ export const TABLES = {
     created: whole(),
     revoked_at: whole().optional(),
     /** To about a minute. */
-    last_used_at: whole().optional().since(6),
+    last_used_at: whole().optional(),
     /** How its answers are rendered, where a call does not say; null: in the API's own form. */
-    compat: text<CompatMode>().optional().since(5),
+    compat: text<CompatMode>().optional(),
   },
   files: {
     id: text().key(),
@@ -136,12 +130,12 @@ export const TABLES = {
     content_blob: text().optional(),
     /** Chunk spans and sums by (model, entity), as validation found them. */
     index_blob: text().optional(),
-    /** The index of the custom_ids (jsonl/custom-ids.ts); null in earlier versions. */
-    ids_blob: text().optional().since(22),
+    /** The index of the custom_ids (jsonl/custom-ids.ts); null while it is not validated. */
+    ids_blob: text().optional(),
     batch_id: text().optional(),
     part: text<'output' | 'error'>().optional(),
     /** JSON of FileSource (files.ts): of an input that comes from a bucket. */
-    source: text().optional().since(21),
+    source: text().optional(),
   },
   batches: {
     id: text().key(),
@@ -164,7 +158,7 @@ export const TABLES = {
     /** Lines that ended as batch_expired: whether the batch is expired or completed in the end. */
     expired_lines: counter(),
     /** Failed lines without those that were never sent. */
-    run_failed: counter().since(20),
+    run_failed: counter(),
     chunk_count: counter(),
     chunks_sealed: counter(),
     output_bytes: counter(),
@@ -189,46 +183,42 @@ export const TABLES = {
     rate_lines: counter(),
     lines_per_s: double().optional(),
     /** That rate, or once it has ended the mean of its whole run; 0 before the first sample. Lists are in its order. */
-    speed: double().or(0).since(26),
+    speed: double().or(0),
     /** The retention of its result files, if shorter than the plan's. */
     output_expires_after_ms: whole().optional(),
     /** Which of its identical requests are sent once; null: none. */
-    dedupe: text<DedupeMode>().optional().since(4),
+    dedupe: text<DedupeMode>().optional(),
     /** The W3C trace context of the call that created it. */
-    traceparent: text().optional().since(10),
+    traceparent: text().optional(),
     /** When its chunks were made. */
-    queued_at: whole().optional().since(5),
-    /** Of its lines with a result; null in batches of earlier versions, whose tokens were not summed. */
-    prompt_tokens: whole().optional().since(5),
-    completion_tokens: whole().optional().since(5),
-    total_tokens: whole().optional().since(5),
+    queued_at: whole().optional(),
     /** Of a failed batch: JSON array of what is wrong with its first lines; of an expired one, what these waited for. */
-    errors: text().optional().since(5),
+    errors: text().optional(),
     /** No line is sent before (Unix ms). */
-    start_after: whole().optional().since(7),
+    start_after: whole().optional(),
     /** Since when it is paused (Unix ms). */
-    paused_at: whole().optional().since(7),
-    /** JSON array of the models that its lines name; null when there are too many, or in earlier versions. */
-    models: text().optional().since(7),
-    input_filename: text().optional().since(18),
-    /** What lists are in the order of; empty where a worker of an earlier version has made the batch. */
-    name: text().or('').since(20),
+    paused_at: whole().optional(),
+    /** JSON array of the models that its lines name; null when there are too many. */
+    models: text().optional(),
+    input_filename: text().optional(),
+    /** What lists are in the order of. */
+    name: text().or(''),
     /** Where in a bucket its input comes from, and where its results are written when it has ended. */
-    input_url: text().optional().since(21),
-    output_url: text().optional().since(21),
-    output_url_status: text<DeliveryStatus>().optional().since(21),
+    input_url: text().optional(),
+    output_url: text().optional(),
+    output_url_status: text<DeliveryStatus>().optional(),
     /** Why the results are not written yet, or not at all. */
-    output_url_error: text().optional().since(21),
+    output_url_error: text().optional(),
     /** When it was deleted as a message batch. */
-    deleted_at: whole().optional().since(23),
+    deleted_at: whole().optional(),
     /** Lines that ask what an earlier line asks, and are sent all the same: their answers depend on chance. */
-    unshared_lines: integer().or(0).since(17),
+    unshared_lines: integer().or(0),
     /** JSON of Reask: which answers are asked for again; null: none. */
-    reask: text().optional().since(24),
+    reask: text().optional(),
     /** `file`: lines are sent in the order of the input; null: in one that servers' prefix caches gain from. */
-    line_order: text<'file'>().optional().since(28),
+    line_order: text<'file'>().optional(),
     /** Lines with so many bytes of their prompts in common are sent one after the other; 0: what each chunk shows is. */
-    prefix_bytes: integer().or(0).since(28),
+    prefix_bytes: integer().or(0),
   },
   chunks: {
     batch_id: text().key().references('batches'),
@@ -249,7 +239,7 @@ export const TABLES = {
     /** JSON of how often its unfinished lines had been tried when it was parked last; null if none was. */
     line_tries: text().optional(),
     /** By position, the first line with the same request (jsonl/first-lines.ts); null where no line has an earlier one. */
-    first_lines: text().optional().since(12),
+    first_lines: text().optional(),
     /** The model of all its lines; null if there are several. */
     model: text().optional(),
     /** The entity of its batch; '' if it has none. */
@@ -269,10 +259,10 @@ export const TABLES = {
     error_bytes: counter(),
     audit_blob: text().optional(),
     /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
-    remote_batches: integer().or(0).since(8),
+    remote_batches: integer().or(0),
   },
   /** A batch at a batch API, made of lines of one chunk (store/remote-batches.ts). */
-  remote_batches: tableSince(8, {
+  remote_batches: {
     /** Its name there: in its metadata, its file's name and its idempotency key. */
     id: text().key(),
     batch_id: text().references('batches'),
@@ -287,7 +277,7 @@ export const TABLES = {
     /** JSON of what its lines have reserved (RemoteReservation); null once that is released. */
     reserved: text().optional(),
     /** The UTC day under whose limits its lines were reserved, and to which they are charged; null: under none. */
-    day: whole().optional().since(13),
+    day: whole().optional(),
     file_id: text().optional(),
     remote_id: text().optional(),
     output_file_id: text().optional(),
@@ -300,7 +290,7 @@ export const TABLES = {
     /** When it was to be created last (Unix ms). */
     creating_at: whole().optional(),
     /** How often it was to be created. */
-    creations: integer().or(0).since(11),
+    creations: integer().or(0),
     /** When its cancellation was asked for. */
     cancelled_at: whole().optional(),
     /** Since when the batch API has not answered. */
@@ -313,7 +303,7 @@ export const TABLES = {
     cost_nanos: counter(),
     /** JSON of what it says of itself in the end: counts and cost. */
     remote_report: text().optional(),
-  }),
+  },
   /** The part of a journal blob with finished lines of an open chunk. */
   journal_parts: {
     batch_id: text().key(),
@@ -361,7 +351,7 @@ export const TABLES = {
     deletion_pending_since: whole().optional(),
   },
   /** An authenticated HTTP call: how it ended, and for one that changes something what was answered. */
-  http_requests: tableSince(3, {
+  http_requests: {
     id: text().key(),
     project_id: text(),
     key_id: text(),
@@ -374,9 +364,9 @@ export const TABLES = {
     /** JSON of the response; for POST and DELETE only. */
     response: text().optional(),
     /** The W3C trace context that the caller sent. */
-    traceparent: text().optional().since(10),
-  }),
-  idempotency_keys: tableSince(3, {
+    traceparent: text().optional(),
+  },
+  idempotency_keys: {
     project_id: text().key(),
     route: text().key(),
     key: text().key(),
@@ -388,9 +378,9 @@ export const TABLES = {
     response: text().optional(),
     created: whole(),
     expires: whole(),
-  }),
+  },
   /** A rejected call without a valid key. */
-  anonymous_requests: tableSince(3, {
+  anonymous_requests: {
     id: text().key(),
     method: text(),
     path: text(),
@@ -401,15 +391,15 @@ export const TABLES = {
     address: text(),
     /** The key that the call named, whether there is such a key or not. */
     key_id: text().optional(),
-  }),
-  rate_buckets: tableSince(3, {
+  },
+  rate_buckets: {
     key_id: text().key(),
     /** When the bucket will be full, by the database's clock, in Unix µs. */
     full_at: whole(),
     /** By the last call that asked. */
     granted: whole(),
-  }),
-  limits: tableSince(2, {
+  },
+  limits: {
     id: text().key(),
     project_id: text().references('projects'),
     scope: text<LimitScope>(),
@@ -423,14 +413,14 @@ export const TABLES = {
     /** JSON array of fractions. */
     notify_at: text(),
     created: whole(),
-  }),
+  },
   /** Raised by every change to a project's limits: what was checked under another version is checked again. */
-  limit_versions: tableSince(2, {
+  limit_versions: {
     project_id: text().key(),
     version: whole(),
-  }),
+  },
   /** Settled usage by the UTC day on which the line finished. `entity` and `model` are empty for none. */
-  usage_days: tableSince(2, {
+  usage_days: {
     project_id: text().key(),
     entity: text().key(),
     day: whole().key(),
@@ -438,16 +428,16 @@ export const TABLES = {
     /** Of the entity; empty when it has none. */
     entity_type: text(),
     ...recordOf(DAY_SUMS, (name) => counter().since(LINE_SUMS[name].usage_days)),
-  }),
+  },
   /** The same, summed over all entities: what a limit on the project reads. */
-  project_days: tableSince(2, {
+  project_days: {
     project_id: text().key(),
     day: whole().key(),
     cost_nanos: whole(),
     tokens: whole(),
-  }),
+  },
   /** One row per commit, chunk, entity and day; never changed. */
-  ledger_entries: tableSince(2, {
+  ledger_entries: {
     id: text().key(),
     project_id: text(),
     batch_id: text(),
@@ -459,50 +449,50 @@ export const TABLES = {
     tokens: whole(),
     cost_nanos: whole(),
     created: whole(),
-  }),
+  },
   /** The reservations of a leased chunk. */
-  reservations: tableSince(2, {
+  reservations: {
     batch_id: text().key(),
     idx: whole().key(),
     entity: text().key(),
     project_id: text(),
     cost_nanos: whole(),
     tokens: whole(),
-  }),
+  },
   /** The projected spend of an open batch, by named entity. */
-  batch_projected_spend: tableSince(2, {
+  batch_projected_spend: {
     batch_id: text().key(),
     entity: text().key(),
     project_id: text(),
     cost_nanos: whole(),
     tokens: whole(),
-  }),
+  },
   /** Crossed thresholds: each once per window and spender. */
-  limit_crossings: tableSince(2, {
+  limit_crossings: {
     limit_id: text().key(),
     /** Empty for the whole project. */
     entity: text().key(),
     window_start: whole().key(),
     threshold: double().key(),
     created: whole(),
-  }),
+  },
   /** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
-  prompt_statistics: tableSince(2, {
+  prompt_statistics: {
     model: text().key(),
     bytes: whole(),
     tokens: whole(),
     long_bytes: whole(),
     long_tokens: whole(),
-  }),
-  events: tableSince(3, {
+  },
+  events: {
     id: text().key(),
     project_id: text().references('projects'),
     type: text<EventType>(),
     /** JSON object. */
     data: text(),
     created: whole(),
-  }),
-  webhooks: tableSince(3, {
+  },
+  webhooks: {
     id: text().key(),
     project_id: text().references('projects'),
     url: text(),
@@ -510,7 +500,7 @@ export const TABLES = {
     /** JSON array; null: every type. */
     event_types: text().optional(),
     /** The batch whose events alone it is sent; null: those of the project. */
-    batch_id: text().references('batches').optional().since(19),
+    batch_id: text().references('batches').optional(),
     /** The signing secret, wrapped by the master key. */
     wrapped_secret: text(),
     /** The secret before the last rotation; signs as well until `previous_until`. */
@@ -520,9 +510,9 @@ export const TABLES = {
     disabled_at: whole().optional(),
     disabled_reason: text().optional(),
     created: whole(),
-  }),
+  },
   /** The delivery of one event to one webhook; while it is pending, there is a task for it. */
-  deliveries: tableSince(3, {
+  deliveries: {
     id: text().key(),
     webhook_id: text().references('webhooks'),
     event_id: text().references('events'),
@@ -536,12 +526,12 @@ export const TABLES = {
     /** Why the last attempt failed, with the beginning of what the receiver said. */
     last_error: text().optional(),
     created: whole(),
-  }),
+  },
   /** Properties of the database as a whole. */
-  database_properties: tableSince(3, {
+  database_properties: {
     name: text().key(),
     value: text(),
-  }),
+  },
   /** A model whose servers are unavailable, throttle a worker, or fail on lines of some batches. */
   lane_reports: {
     worker_id: text().key(),
@@ -552,31 +542,31 @@ export const TABLES = {
     details: text().optional(),
   },
   /** A browser that is signed in with a key, or a one-time link that may sign one in. */
-  console_sessions: tableSince(6, {
+  console_sessions: {
     token_sha256: text().key(),
     kind: text<'session' | 'link'>(),
     key_id: text().references('api_keys'),
     created: whole(),
     /** Unix ms. */
     expires: whole(),
-  }),
+  },
   /** Written with the commits of a batch; both are bounded (results/batch-statistics.ts). */
-  batch_statistics: tableSince(6, {
+  batch_statistics: {
     batch_id: text().key().references('batches'),
     /** JSON of its failed lines by code and message. */
     errors: text(),
     /** JSON of what finished when. */
     timeline: text(),
-  }),
+  },
   /** How a worker and its model servers do, replaced every few seconds; gone with its session. */
-  worker_reports: tableSince(6, {
+  worker_reports: {
     worker_id: text().key(),
     reported_at: whole(),
     /** JSON of WorkerReport (workers.ts). */
     report: text(),
-  }),
+  },
   /** An upload in parts; once it is completed it is a file. */
-  uploads: tableSince(5, {
+  uploads: {
     id: text().key(),
     project_id: text().references('projects'),
     status: text<UploadStatus>(),
@@ -590,18 +580,18 @@ export const TABLES = {
     file_expires_after_ms: whole().optional(),
     file_id: text().optional(),
     /** Raised by each call that begins to complete it. */
-    completion_attempt: counter().since(15),
+    completion_attempt: counter(),
     /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
-    completing_until: whole().optional().since(15),
+    completing_until: whole().optional(),
     /** What it asks for, as a hash. */
-    completion_order: text().optional().since(15),
+    completion_order: text().optional(),
     /** JSON of the error that it ended with. */
-    completion_failure: text().optional().since(15),
+    completion_failure: text().optional(),
     created: whole(),
     /** When it and its parts are gone unless it is completed. */
     expires_at: whole(),
-  }),
-  upload_parts: tableSince(5, {
+  },
+  upload_parts: {
     id: text().key(),
     upload_id: text().references('uploads'),
     bytes: whole(),
@@ -609,13 +599,13 @@ export const TABLES = {
     sha256: text(),
     blob: text(),
     created: whole(),
-  }),
+  },
   /** A model of which a project sends no lines. */
-  paused_models: tableSince(7, {
+  paused_models: {
     project_id: text().key(),
     model: text().key(),
     paused_at: whole(),
-  }),
+  },
 }
 
 const KEYS = new Map(
@@ -666,7 +656,7 @@ const OPEN = `status IN ('validating', 'queued', 'in_progress', 'cancelling')`
 
 /** Partial ones keep what is claimed often small, however much is finished. */
 export const INDEXES: Readonly<Record<string, Index>> = {
-  api_keys_listed: { table: 'api_keys', on: 'project_id, id', since: 14 },
+  api_keys_listed: { table: 'api_keys', on: 'project_id, id' },
   files_listed: { table: 'files', on: 'project_id, id', where: 'deleted_at IS NULL' },
   files_expiring: { table: 'files', on: 'expires_at', where: 'deleted_at IS NULL' },
   files_stored: { table: 'files', on: 'project_id, bytes', where: 'deleted_at IS NULL' },
@@ -674,23 +664,22 @@ export const INDEXES: Readonly<Record<string, Index>> = {
     table: 'files',
     on: 'project_id, purpose, id',
     where: 'deleted_at IS NULL',
-    since: 14,
   },
   batches_listed: { table: 'batches', on: 'project_id, id' },
   batches_listed_by_status: { table: 'batches', on: 'project_id, status, id' },
   batches_open: { table: 'batches', on: 'expires_at', where: OPEN },
   batches_by_input: { table: 'batches', on: 'input_file_id' },
-  batches_open_by_input: { table: 'batches', on: 'input_file_id', where: OPEN, since: 27 },
+  batches_open_by_input: { table: 'batches', on: 'input_file_id', where: OPEN },
   batches_cancelling: { table: 'batches', on: 'id', where: "status = 'cancelling'" },
   batches_input_deleted: { table: 'batches', on: 'status, id', where: 'input_deleted_at IS NOT NULL' },
-  batches_open_listed: { table: 'batches', on: 'project_id, id', where: OPEN, since: 14 },
-  batches_by_name: { table: 'batches', on: 'project_id, name, id', since: 20 },
-  batches_by_lines: { table: 'batches', on: 'project_id, total, id', since: 20 },
-  batches_by_failed: { table: 'batches', on: 'project_id, run_failed, id', since: 20 },
-  batches_by_cost: { table: 'batches', on: 'project_id, cost_nanos, id', since: 20 },
-  batches_by_deadline: { table: 'batches', on: 'project_id, expires_at, id', since: 20 },
-  batches_by_speed: { table: 'batches', on: 'project_id, speed, id', since: 26 },
-  message_batches_listed: { table: 'batches', on: 'project_id, id', where: MESSAGE_BATCHES, since: 23 },
+  batches_open_listed: { table: 'batches', on: 'project_id, id', where: OPEN },
+  batches_by_name: { table: 'batches', on: 'project_id, name, id' },
+  batches_by_lines: { table: 'batches', on: 'project_id, total, id' },
+  batches_by_failed: { table: 'batches', on: 'project_id, run_failed, id' },
+  batches_by_cost: { table: 'batches', on: 'project_id, cost_nanos, id' },
+  batches_by_deadline: { table: 'batches', on: 'project_id, expires_at, id' },
+  batches_by_speed: { table: 'batches', on: 'project_id, speed, id' },
+  message_batches_listed: { table: 'batches', on: 'project_id, id', where: MESSAGE_BATCHES },
   chunks_ready: { table: 'chunks', on: 'project_id, deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_urgent: { table: 'chunks', on: 'deadline, batch_id, idx', where: "state = 'ready'" },
   chunks_leased: { table: 'chunks', on: 'worker_id', where: "state = 'leased'" },
@@ -701,10 +690,10 @@ export const INDEXES: Readonly<Record<string, Index>> = {
     on: 'project_id, entity, deadline, batch_id, idx',
     where: "state = 'ready'",
   },
-  chunks_by_line: { table: 'chunks', on: 'batch_id, first_line', since: 14 },
-  remote_batches_of_chunk: { table: 'remote_batches', on: 'batch_id, idx', since: 8 },
-  remote_batches_due: { table: 'remote_batches', on: 'poll_at', where: 'poll_at IS NOT NULL', since: 8 },
-  remote_batches_open: { table: 'remote_batches', on: 'remote_id', where: "state = 'open'", since: 11 },
+  chunks_by_line: { table: 'chunks', on: 'batch_id, first_line' },
+  remote_batches_of_chunk: { table: 'remote_batches', on: 'batch_id, idx' },
+  remote_batches_due: { table: 'remote_batches', on: 'poll_at', where: 'poll_at IS NOT NULL' },
+  remote_batches_open: { table: 'remote_batches', on: 'remote_id', where: "state = 'open'" },
   journal_parts_by_blob: { table: 'journal_parts', on: 'journal_blob' },
   tasks_ready: { table: 'tasks', on: 'run_at, id', where: "state = 'ready'" },
   tasks_leased: { table: 'tasks', on: 'worker_id', where: "state = 'leased'" },
@@ -715,31 +704,30 @@ export const INDEXES: Readonly<Record<string, Index>> = {
     on: 'deletion_pending_since',
     where: 'deletion_pending_since IS NOT NULL',
   },
-  http_requests_listed: { table: 'http_requests', on: 'project_id, id', since: 6 },
-  idempotency_keys_expiring: { table: 'idempotency_keys', on: 'expires', since: 3 },
-  limits_listed: { table: 'limits', on: 'project_id, id', since: 2 },
-  limits_of_subject: { table: 'limits', on: 'project_id, subject, scope, id', since: 14 },
-  ledger_entries_of_batch: { table: 'ledger_entries', on: 'project_id, batch_id, idx', since: 2 },
-  reservations_of_entity: { table: 'reservations', on: 'project_id, entity', since: 2 },
-  batch_projected_spend_of_entity: { table: 'batch_projected_spend', on: 'project_id, entity', since: 2 },
-  events_listed: { table: 'events', on: 'project_id, id', since: 3 },
-  events_listed_by_type: { table: 'events', on: 'project_id, type, id', since: 3 },
-  events_by_age: { table: 'events', on: 'created', since: 3 },
-  webhooks_of_project: { table: 'webhooks', on: 'project_id, id', where: 'batch_id IS NULL', since: 19 },
+  http_requests_listed: { table: 'http_requests', on: 'project_id, id' },
+  idempotency_keys_expiring: { table: 'idempotency_keys', on: 'expires' },
+  limits_listed: { table: 'limits', on: 'project_id, id' },
+  limits_of_subject: { table: 'limits', on: 'project_id, subject, scope, id' },
+  ledger_entries_of_batch: { table: 'ledger_entries', on: 'project_id, batch_id, idx' },
+  reservations_of_entity: { table: 'reservations', on: 'project_id, entity' },
+  batch_projected_spend_of_entity: { table: 'batch_projected_spend', on: 'project_id, entity' },
+  events_listed: { table: 'events', on: 'project_id, id' },
+  events_listed_by_type: { table: 'events', on: 'project_id, type, id' },
+  events_by_age: { table: 'events', on: 'created' },
+  webhooks_of_project: { table: 'webhooks', on: 'project_id, id', where: 'batch_id IS NULL' },
   webhooks_of_batch: {
     table: 'webhooks',
     on: 'project_id, batch_id, id',
     where: 'batch_id IS NOT NULL',
-    since: 19,
   },
-  deliveries_listed: { table: 'deliveries', on: 'webhook_id, status, id', since: 3 },
-  deliveries_by_event: { table: 'deliveries', on: 'event_id', since: 3 },
-  deliveries_of_webhook: { table: 'deliveries', on: 'webhook_id, id', since: 14 },
-  console_sessions_expiring: { table: 'console_sessions', on: 'expires', since: 6 },
-  console_sessions_of_key: { table: 'console_sessions', on: 'key_id, kind, created', since: 16 },
-  uploads_listed: { table: 'uploads', on: 'project_id, id', since: 5 },
-  uploads_expiring: { table: 'uploads', on: 'expires_at', where: "status = 'pending'", since: 5 },
-  uploads_pending: { table: 'uploads', on: 'project_id', where: "status = 'pending'", since: 5 },
-  upload_parts_listed: { table: 'upload_parts', on: 'upload_id, id', since: 5 },
-  upload_parts_by_blob: { table: 'upload_parts', on: 'blob', since: 5 },
+  deliveries_listed: { table: 'deliveries', on: 'webhook_id, status, id' },
+  deliveries_by_event: { table: 'deliveries', on: 'event_id' },
+  deliveries_of_webhook: { table: 'deliveries', on: 'webhook_id, id' },
+  console_sessions_expiring: { table: 'console_sessions', on: 'expires' },
+  console_sessions_of_key: { table: 'console_sessions', on: 'key_id, kind, created' },
+  uploads_listed: { table: 'uploads', on: 'project_id, id' },
+  uploads_expiring: { table: 'uploads', on: 'expires_at', where: "status = 'pending'" },
+  uploads_pending: { table: 'uploads', on: 'project_id', where: "status = 'pending'" },
+  upload_parts_listed: { table: 'upload_parts', on: 'upload_id, id' },
+  upload_parts_by_blob: { table: 'upload_parts', on: 'blob' },
 }

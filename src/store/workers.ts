@@ -133,13 +133,12 @@ export interface UpstreamReport {
   latency_ms: number | null
   errors_per_s: number
   last_error: string | null
-  /** Whether it is up, by its lines or its list of models; null: not known. Missing in reports of earlier versions. */
+  /** Whether it is up, by its lines or its list of models; null: not known. */
   reachable?: boolean | null
-  /** Missing in reports of earlier versions. */
   tier?: number
   /** `until` in Unix seconds. */
   hours?: { places: number; until: number | null } | null
-  /** The live share of a server that answers other requests too; absent: it does not, or an earlier version reported. */
+  /** The live share of a server that answers other requests too; absent: it does not. */
   live?: LiveReport
 }
 
@@ -291,7 +290,7 @@ export async function reachableByOthers(
   )
 }
 
-/** For reports of earlier versions. */
+/** The details of a report without any. */
 const NO_DETAILS: UpstreamErrors = { reason: null, batches: {}, last_error: null, isOpen: true }
 
 /** Whether any worker holds a session, and has renewed it lately. */

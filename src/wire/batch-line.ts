@@ -167,7 +167,7 @@ export const BatchErrors = object('BatchErrors', {
     }),
     'Those with the most lines first.',
   ),
-  other: count('Failed lines that belong to no group: they failed under an earlier version.'),
+  other: count('Failed lines that belong to no group.'),
 })
 
 export type BatchErrors = Static<typeof BatchErrors>

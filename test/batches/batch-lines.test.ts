@@ -204,7 +204,7 @@ test('lines are found by custom_id however their input writes it, before and aft
   for (const answer of held) answer()
   await service.ended(id)
   await finds()
-  // Files of earlier versions have no index of custom_ids.
+  // A damaged index of custom_ids is not needed.
   await service.stores.store.write((tx) =>
     tx.updateTable('files').set({ ids_blob: null }).where('id', '=', input_file_id).execute(),
   )

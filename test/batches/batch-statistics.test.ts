@@ -143,7 +143,7 @@ test('lines that were never sent are told apart from those that failed, wherever
   assert.match(csv, /^lines,succeeded,failed,not_run,.*\r?\n1,0,1,1,/)
 })
 
-test('lines that failed under an earlier version are other ones, and other projects see nothing', async () => {
+test('failed lines without a group are other ones, and other projects see nothing', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))
   const batch = await service.run([line('a', 'a', { model: 'x' }), line('b')])

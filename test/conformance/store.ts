@@ -45,7 +45,7 @@ import {
   releaseChunk,
   wakeParked,
 } from '../../src/store/chunks.ts'
-import { claimInterval, readProperty, writeProperty } from '../../src/store/database-properties.ts'
+import { claimInterval, writeProperty } from '../../src/store/database-properties.ts'
 import {
   listExpiredFiles,
   listFiles,
@@ -64,16 +64,13 @@ import {
   readRow,
   updateRows,
 } from '../../src/store/rows.ts'
-import {
-  type BatchRow,
-  type ChunkRow,
-  type Column,
-  type FileRow,
-  type HttpRequestRow,
-  INDEXES,
-  TABLES,
-  type TaskKind,
-  type TaskRow,
+import type {
+  BatchRow,
+  ChunkRow,
+  FileRow,
+  HttpRequestRow,
+  TaskKind,
+  TaskRow,
 } from '../../src/store/schema.ts'
 import { pullBackTimes } from '../../src/store/shared-clock.ts'
 import { SchemaMismatch, type Store } from '../../src/store/store.ts'
@@ -92,7 +89,6 @@ import {
   NOT_COMPLETING,
   renewCompletion,
 } from '../../src/store/uploads.ts'
-import { writeBatchStatistics } from '../../src/store/usage.ts'
 import {
   closeSession,
   type LaneReport,
@@ -257,33 +253,6 @@ export function storeConformance(
       assert.equal((await readRow(store.read, 'projects', { name: 'a' }))?.name, 'a')
     })
 
-    test('batches of earlier versions get their names, counts of lines not run, and speeds', async (store) => {
-      const { batch } = await seed(store)
-      const groups = [
-        { code: 'batch_expired', pattern: '', message: '', lines: 3 },
-        { code: 'upstream_timeout', pattern: '', message: '', lines: 1 },
-      ]
-      await store.write(async (tx) => {
-        await updateRows(tx, 'batches', { id: batch.id })
-          .set({ failed: 4, metadata: '{"name":"nightly"}', status: 'completed' })
-          .set({ in_progress_at: 1000, completed_at: 5000 })
-          .execute()
-        const errors = JSON.stringify(groups)
-        await writeBatchStatistics(tx, [{ batch_id: batch.id, errors, timeline: '{}' }])
-        for (const [index, { since = 1 }] of Object.entries(INDEXES))
-          if (since >= 20) await sql.raw(`DROP INDEX ${index}`).execute(tx)
-        for (const [table, columns] of Object.entries(TABLES))
-          for (const [column, { traits }] of Object.entries<Column<unknown>>(columns))
-            if ((traits.since ?? 1) >= 20)
-              await sql.raw(`ALTER TABLE ${table} DROP COLUMN ${column}`).execute(tx)
-        await sql`DELETE FROM kysely_migration WHERE name >= '0020'`.execute(tx)
-      })
-      await store.migrate()
-      const { name, not_run, run_failed, speed } = (await readOwn(store.read, 'batches', 'proj_a', batch.id))!
-      assert.deepEqual([name, not_run, run_failed, speed], ['nightly', 3, 1, 0.25])
-      assert.equal(await readProperty(store.read, 'audit_ms'), String(730 * 86_400_000))
-    })
-
     test('a batch that ends has the mean of its run as its speed', async (store) => {
       const { batch } = await seed(store)
       const ended = await store.write(async (tx) => {
@@ -304,20 +273,6 @@ export function storeConformance(
       await assert.rejects(other.migrate(), (error) => {
         assert.ok(error instanceof SchemaMismatch)
         assert.match(error.message, /9999-future.*Run the version of offpeak that wrote this database/s)
-        return true
-      })
-    })
-
-    test('a database of a development version before the first release is refused', async (store, other) => {
-      await store.write(async (tx) => {
-        for (const name of ['0001-start', '0002-ledger', '0017-secrets'])
-          await sql`INSERT INTO kysely_migration (name, timestamp) VALUES (${name}, '2026-01-01T00:00:00Z')`.execute(
-            tx,
-          )
-      })
-      await assert.rejects(other.migrate(), (error) => {
-        assert.ok(error instanceof SchemaMismatch)
-        assert.match(error.message, /created by a development version.*Start with an empty database/s)
         return true
       })
     })

@@ -166,7 +166,7 @@ export async function lastTableRun(output: string): Promise<TableRun> {
   const { table, batch_id } = state
   if (table === undefined)
     throw new Failure(
-      `the last run with the output ${output} was not over a table, or of an older version; ` +
+      `the last run with the output ${output} was not over a table; ` +
         `to ask again: offpeak retry ${batch_id}`,
     )
   return { state, table, batch_id }

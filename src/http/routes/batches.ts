@@ -283,14 +283,12 @@ function modelOf({ models }: BatchRow): string | undefined {
 }
 
 function showUsage(batch: BatchRow): BatchObject['usage'] {
-  const { prompt_tokens, completion_tokens, total_tokens } = batch
-  if (prompt_tokens === null || completion_tokens === null || total_tokens === null) return undefined
   return {
-    input_tokens: prompt_tokens,
+    input_tokens: batch.prompt_tokens,
     input_tokens_details: recordOf(PROMPT_PARTS, (name) => batch[name]),
-    output_tokens: completion_tokens,
+    output_tokens: batch.completion_tokens,
     output_tokens_details: recordOf(COMPLETION_PARTS, (name) => batch[name]),
-    total_tokens,
+    total_tokens: batch.total_tokens,
   }
 }
 

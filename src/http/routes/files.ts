@@ -118,7 +118,6 @@ export function fileRoutes(app: App, deps: RouteDependencies): void {
     const keptMs = expires_at - upload.now
     const call = idempotentCall(request, 'POST /v1/files', {
       ...{ filename, sha256 },
-      // Left out of what is usual, as in earlier versions, whose keys are still known.
       ...(purpose !== 'batch' && { purpose }),
       ...(keptMs < upload.retention_ms && { keptMs }),
     })

@@ -1,6 +1,5 @@
 // Shows audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
 import { Type } from 'typebox'
-import { withoutAnswerSecrets } from '../../audit/call-records.ts'
 import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
@@ -129,8 +128,7 @@ function showRequest(
     entity: isAnonymous ? null : row.entity,
     created: unixSeconds(row.created),
     duration_ms: row.duration_ms,
-    // During an upgrade, processes of an earlier version may still record secrets.
-    response: isAnonymous || row.response === null ? null : JSON.parse(withoutAnswerSecrets(row.response)),
+    response: isAnonymous || row.response === null ? null : JSON.parse(row.response),
     traceparent: isAnonymous ? undefined : (row.traceparent ?? undefined),
   }
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -8,8 +9,10 @@ import { describe, it } from 'node:test'
 import { sql } from 'kysely'
 import { type EmptyDatabase, storeConformance } from '../../../test/conformance/store.ts'
 import { sleep, systemClock } from '../../domain/clock.ts'
-import { migrate } from '../migrate.ts'
-import { DatabaseFull, type Store } from '../store.ts'
+import { MIGRATIONS, migrate } from '../migrate.ts'
+import { insertRow } from '../rows.ts'
+import { Column, TABLES } from '../schema.ts'
+import { DatabaseFull, SchemaMismatch, type Store } from '../store.ts'
 import { openSession, renewSession, requeueExpiredLeases } from '../workers.ts'
 import { sqliteStore } from './store.ts'
 
@@ -35,29 +38,49 @@ describe('SQLite', () => {
     assert.equal(rows.length, 30)
   })
 
-  it('a database of any earlier version is brought to the schema of a new one', async () => {
-    const schemaOf = async ({ read }: Store) => {
-      const columns = sql`SELECT t.name AS of, c.name, c.type, c."notnull", c.dflt_value, c.pk
-        FROM sqlite_schema t, pragma_table_info(t.name) c ORDER BY 1, 2`
-      const references = sql`SELECT t.name AS of, r."from", r."table", r."to"
-        FROM sqlite_schema t, pragma_foreign_key_list(t.name) r ORDER BY 1, 2`
-      const indexes = sql`SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY 1`
-      const found = await Promise.all([columns, references, indexes].map((query) => query.execute(read)))
-      return found.map(({ rows }) => rows)
-    }
+  it('a database of every released version is brought to the schema of a new one', async () => {
     await using fresh = await emptySqlite()
     const newest = fresh.open()
     await newest.migrate()
     const schema = await schemaOf(newest)
-    const { rows } = await sql`SELECT name FROM kysely_migration`.execute(newest.read)
-    assert.ok(rows.length >= 26)
-    for (let last = 1; last < rows.length; last++) {
+    for (const name of readdirSync(SCHEMAS)) {
       await using old = await emptySqlite()
       const store = old.open()
-      await store.write((tx) => migrate(tx, last))
+      await restoreSchema(store, name)
       await store.migrate()
-      assert.deepEqual(await schemaOf(store), schema, `from ${last} migrations`)
+      // A column, a table or an index that is new has the number of a new migration in schema.ts.
+      assert.deepEqual(await schemaOf(store), schema, name)
     }
+  })
+
+  it('a later migration adds columns, tables and indexes to version 1.0.0, and then fills them', async () => {
+    await using database = await emptySqlite()
+    const store = database.open()
+    await restoreSchema(store, '1.0.0.sql')
+    await store.write((tx) =>
+      insertRow(tx, 'projects', { id: 'proj_1', name: 'a', plan: 'payg', created: 1 }),
+    )
+    const note = new Column('text', { isNullable: true, since: 2 })
+    const later = {
+      migrations: [
+        ...MIGRATIONS.slice(0, 1),
+        { name: 'notes', statements: ["UPDATE projects SET note = 'old'"] },
+      ],
+      tables: {
+        projects: { ...TABLES.projects, note },
+        notes: { id: new Column('text', { isKey: true, since: 2 }) },
+      },
+      indexes: { projects_noted: { table: 'projects', on: 'note', since: 2 } },
+    }
+    for (let i = 0; i < 2; i++) await store.write((tx) => migrate(tx, later))
+    const { rows } =
+      await sql`SELECT note, (SELECT count(*) FROM notes) AS notes FROM projects INDEXED BY projects_noted
+      WHERE note = 'old'`.execute(store.read)
+    assert.deepEqual(
+      rows.map((row) => ({ ...(row as object) })),
+      [{ note: 'old', notes: 0 }],
+    )
+    await assert.rejects(store.migrate(), SchemaMismatch)
   })
 
   it('a full disk is named in each transaction that meets it, and the next one with space succeeds', async () => {
@@ -153,6 +176,26 @@ describe('SQLite', () => {
     await store.close()
   })
 })
+
+/** The schemas of released versions, as test/support/print-schema.ts has printed them. */
+const SCHEMAS = new URL('../../../test/fixtures/schemas/', import.meta.url)
+
+async function restoreSchema(store: Store, name: string): Promise<void> {
+  const statements = readFileSync(new URL(name, SCHEMAS), 'utf8').split(/;\n/).filter(Boolean)
+  await store.write(async (tx) => {
+    for (const statement of statements) await sql.raw(statement).execute(tx)
+  })
+}
+
+async function schemaOf({ read }: Store) {
+  const columns = sql`SELECT t.name AS of, c.name, c.type, c."notnull", c.dflt_value, c.pk
+    FROM sqlite_schema t, pragma_table_info(t.name) c ORDER BY 1, 2`
+  const references = sql`SELECT t.name AS of, r."from", r."table", r."to"
+    FROM sqlite_schema t, pragma_foreign_key_list(t.name) r ORDER BY 1, 2`
+  const indexes = sql`SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY 1`
+  const found = await Promise.all([columns, references, indexes].map((query) => query.execute(read)))
+  return found.map(({ rows }) => rows)
+}
 
 async function emptySqlite(): Promise<EmptyDatabase & { path: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-sqlite-'))
