@@ -10,8 +10,8 @@ import { lineCosts } from './worker-counts.ts'
 
 /** The goals of a service that has just started, and of one whose code is compiled; by the bytes of a line. */
 const GOALS: Readonly<Record<number, readonly [cold: number, warm: number]>> = {
-  1024: [0.9, 1.2],
-  8192: [0.8, 1.2],
+  1024: [0.7, 0.85],
+  8192: [0.5, 0.6],
 }
 const HEAP_BYTES_MAX = 8 * 1024
 

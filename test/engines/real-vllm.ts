@@ -1,17 +1,15 @@
 // A real vLLM: `npm run test:engine`. It needs Python, a package index and, on two cores, some minutes; where vLLM cannot be
 // installed, the tests are skipped.
 import assert from 'node:assert/strict'
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { freePort } from '../../src/engines/engine-access.ts'
 import { line as lineOf, TestService, type WireLine } from '../service.ts'
-import { childrenOf, isAlive, killIfThere, OffpeakProcess, until } from '../support/offpeak-process.ts'
+import { isAlive, killIfThere, OffpeakProcess, until } from '../support/offpeak-process.ts'
 import { type Installed, installVllm } from './installed-engines.ts'
 import { refusedLines } from './refused-lines.ts'
+import { descendantsOf, VllmServer } from './vllm-server.ts'
 
 const MODEL = 'm'
 const SLOTS = 4
@@ -27,72 +25,16 @@ interface Completion {
   usage: { prompt_tokens: number; prompt_tokens_details: { cached_tokens: number } }
 }
 
-class VllmServer {
-  readonly url: string
-  readonly #process: ChildProcess
-
-  private constructor(url: string, process: ChildProcess) {
-    this.url = url
-    this.#process = process
-  }
-
-  static async start({ server, model }: Installed): Promise<VllmServer> {
-    const port = await freePort()
-    const process = spawn(
-      server,
-      [
-        ...['serve', model, '--served-model-name', MODEL, '--host', '127.0.0.1', '--port', String(port)],
-        ...['--max-num-seqs', String(SLOTS), '--scheduling-policy', 'priority'],
-        '--enable-prompt-tokens-details',
-      ],
-      { stdio: ['ignore', 'ignore', 'inherit'], detached: true },
-    )
-    const started = new VllmServer(`http://127.0.0.1:${port}`, process)
-    await until(async () => {
-      assert.equal(process.exitCode, null, 'vLLM runs')
-      return await fetch(`${started.url}/health`).then(
-        ({ ok }) => ok,
-        () => false,
-      )
-    })
-    return started
-  }
-
-  async ask(body: object): Promise<Response> {
-    return await fetch(`${this.url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    })
-  }
-
-  async metric(name: string): Promise<number> {
-    const page = await (await fetch(`${this.url}/metrics`)).text()
-    return Number(new RegExp(`^vllm:${name}\\{[^}]*\\} (\\S+)$`, 'm').exec(page)?.[1])
-  }
-
-  signal(signal: NodeJS.Signals): void {
-    for (const pid of descendantsOf(this.#process.pid!)) killIfThere(pid, signal)
-  }
-
-  async stop(): Promise<void> {
-    const ended = once(this.#process, 'exit')
-    killIfThere(-this.#process.pid!)
-    await ended
-  }
-}
-
-function descendantsOf(pid: number): number[] {
-  const children = childrenOf({ pid })
-  return [...children, ...children.flatMap(descendantsOf)]
-}
-
 function isNamed(pid: number, name: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(name)
   } catch {
     return false
   }
+}
+
+async function waitingCode(service: TestService, id: string): Promise<string | undefined> {
+  return ((await service.get(id)).waiting_reason as { code: string } | null)?.code
 }
 
 const line = (custom_id: string, content: string, body: object = {}): object =>
@@ -117,7 +59,10 @@ try {
 describe('a real vLLM', { timeout: 900_000, skip, concurrency: false }, () => {
   let vllm: VllmServer
   before(async () => {
-    vllm = await VllmServer.start(installed!)
+    vllm = await VllmServer.start(installed!, [
+      ...['--served-model-name', MODEL, '--max-num-seqs', String(SLOTS), '--scheduling-policy', 'priority'],
+      '--enable-prompt-tokens-details',
+    ])
   })
   after(() => vllm.stop())
 
@@ -212,9 +157,8 @@ worker: {flush_interval: 20ms}`
     const file = await service.upload(Array.from({ length: 12 }, (_, i) => line(`l${i}`, `Count to ${i}.`)))
     const { id } = await service.create(file.id)
     await until(async () => {
-      const { waiting_reason, request_counts } = await service.get(id)
-      assert.ok(request_counts.completed < 12, 'lines wait for the other requests')
-      return waiting_reason === 'live_traffic'
+      assert.ok((await service.get(id)).request_counts.completed < 12, 'lines wait for the other requests')
+      return (await waitingCode(service, id)) === 'live_traffic'
     })
     isLive = false
     await Promise.all(traffic)
@@ -233,7 +177,7 @@ worker: {flush_interval: 20ms}`
     await until(async () => (await service.get(id)).request_counts.completed > 0)
     vllm.signal('SIGSTOP')
     try {
-      await until(async () => (await service.get(id)).waiting_reason === 'model_unavailable')
+      await until(async () => (await waitingCode(service, id)) !== undefined)
     } finally {
       vllm.signal('SIGCONT')
     }
