@@ -34,6 +34,11 @@ export interface BatchApiCheck {
   problem: string | null
 }
 
+/** Whether the metrics of a server with live traffic can be read. */
+export interface LiveMetricsCheck extends Pick<BatchApiCheck, 'upstream' | 'problem'> {
+  metrics_url: string
+}
+
 export interface RemoteComparison {
   upstreams: RemoteSums[]
   differences: { remote_batch: string; upstream: string; batch_id: string; problem: string }[]

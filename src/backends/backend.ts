@@ -79,7 +79,7 @@ export interface Backend {
   /** One attempt. Never throws for what a server may do; an abort by `signal` is `failed` with status null. */
   send(call: BackendCall): Promise<BackendResult>
   /** The traffic that the server reports; null where it reports none, or none now. */
-  readTraffic?(): Promise<ServerTraffic | null>
+  readTraffic?(tell?: (problem: string) => void): Promise<ServerTraffic | null>
   /** Asks a server that has no lines for its list of models. Absent where there is nothing to ask. */
   probe?(): Promise<ServerProbe>
   /** Closes connections; attempts still in flight are aborted. */
@@ -107,6 +107,8 @@ export interface ServerTraffic {
   tokens: number | null
   /** Steps of its engine since its start, each of which makes a token of every request that runs; null: it does not say. */
   steps: number | null
+  /** When it was so (Unix ms); absent: now. */
+  at?: number
 }
 
 /** The lines that wait for a server in one lane. */

@@ -2,7 +2,7 @@
 // take only the parts that they use.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
-import type { BatchApiCheck, RemoteComparison } from '../admin/compare-remote.ts'
+import type { BatchApiCheck, LiveMetricsCheck, RemoteComparison } from '../admin/compare-remote.ts'
 import type { KeyOrder as IssueOrder } from '../admin/create-key.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
@@ -93,6 +93,8 @@ export interface Doctor extends AsyncDisposable {
   remote(): Promise<RemoteComparison>
   /** Asks each configured batch API for its batches. */
   batchApis(): Promise<BatchApiCheck[]>
+  /** Reads the metrics of each server with live traffic. */
+  liveMetrics(): Promise<LiveMetricsCheck[]>
 }
 
 /** They take precedence over variables and the file. */

@@ -1,6 +1,6 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
-import { type BatchApiCheck, compareRemote } from '../admin/compare-remote.ts'
+import { type BatchApiCheck, compareRemote, type LiveMetricsCheck } from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { reconcile } from '../admin/reconcile.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'
@@ -16,7 +16,7 @@ import { withoutUrlSecrets } from '../domain/text.ts'
 import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
-import { batchApiOf } from './upstreams.ts'
+import { batchApiOf, metricsProblem } from './upstreams.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
 
@@ -42,6 +42,7 @@ export async function doctor(config: Config): Promise<Doctor> {
       return await reconcile({ store, sealed: await sealedBlobs() }, project?.id)
     },
     batchApis: () => checkBatchApis(config),
+    liveMetrics: () => checkLiveMetrics(config),
     remote: async () => await compareRemote(store.read, await sealedBlobs()),
     [Symbol.asyncDispose]: () => store.close(),
   }
@@ -76,6 +77,7 @@ function unopened(finding: Finding): Doctor {
     books: fail,
     remote: fail,
     batchApis: async () => [],
+    liveMetrics: async () => [],
     async [Symbol.asyncDispose]() {},
   }
 }
@@ -111,6 +113,22 @@ async function checkBatchApis({ models }: Config): Promise<BatchApiCheck[]> {
       base_url: withoutUrlSecrets(one.base_url),
       problem: await problemOf(one),
     })),
+  )
+}
+
+/** Reads the metrics of each server with live traffic that has any, and says what to fix where there are none. */
+async function checkLiveMetrics({ models }: Config): Promise<LiveMetricsCheck[]> {
+  const upstreams = models.flatMap((model) => model.upstreams.filter((one) => one.type === 'openai'))
+  return await Promise.all(
+    upstreams.flatMap((one) =>
+      one.base_url === null || !one.live?.metrics_url
+        ? []
+        : metricsProblem(one, one.base_url).then((problem) => ({
+            upstream: one.name,
+            metrics_url: withoutUrlSecrets(one.live?.metrics_url ?? ''),
+            problem: problem && `it ${problem}. Check live.metrics and live.query`,
+          })),
+    ),
   )
 }
 

@@ -264,8 +264,36 @@ function placeOf(config: UpstreamConfig): string {
 
 /** Upstreams whose metrics are at one address are one server. */
 function liveKey({ name }: UpstreamConfig, live: LiveConfig, address: string | null): string {
-  const { metrics_url, waiting_max, cache_max } = live
-  return JSON.stringify([metrics_url ?? name, address, waiting_max, cache_max])
+  const { metrics_url, query, waiting_max, cache_max } = live
+  // The series of all replicas are those of one server, whichever address a line goes to.
+  return JSON.stringify([metrics_url ?? name, query ?? address, waiting_max, cache_max])
+}
+
+function clientOptions(upstream: ServerUpstream, log: Pick<Log, 'warn'>) {
+  const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header, live } = upstream
+  return {
+    ...{ name, timeout_ms, headers, proxy, fairness_header },
+    connections_max: concurrency_max,
+    sharesConnections: upstream.connections === 'shared',
+    ...secretsOf(upstream, log),
+    metrics_url: live?.metrics_url ?? null,
+    query: live?.query ? { selector: live.query, ...live } : null,
+  }
+}
+
+/** The reason for which the metrics of a server with live traffic cannot be read; null where they can. */
+export async function metricsProblem(upstream: ServerUpstream, base_url: string): Promise<string | null> {
+  const backend = openaiBackend({
+    ...clientOptions(upstream, { warn() {} }),
+    base_url,
+    api_key: upstream.api_key,
+  })
+  let problem: string | null = null
+  await backend.readTraffic?.((told) => {
+    problem = told
+  })
+  await backend.close()
+  return problem
 }
 
 /** The name whose addresses are upstreams of their own; null if discovery is not configured. */
@@ -324,23 +352,16 @@ function backendMaker(
   const client =
     (upstream: ServerUpstream, address: string | null = null) =>
     (access: Pick<EngineAccess, 'base_url'> & Partial<EngineAccess>, api_key: string | null): Backend => {
-      const { name, timeout_ms, concurrency_max, headers, proxy, fairness_header } = upstream
+      const { name, headers } = upstream
       const backend = openaiBackend({
+        ...clientOptions(upstream, log),
         name: address === null ? name : `${name}@${address}`,
         base_url: access.base_url,
         socket: access.socket ?? null,
         isOwn: access.isOwn ?? null,
         address,
         api_key,
-        timeout_ms,
-        connections_max: concurrency_max,
-        sharesConnections: upstream.connections === 'shared',
         budget,
-        headers,
-        proxy,
-        fairness_header,
-        ...secretsOf(upstream, log),
-        metrics_url: upstream.live?.metrics_url ?? null,
       })
       return sharingProbe(
         backend,

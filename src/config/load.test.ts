@@ -559,6 +559,18 @@ describe('what is refused', () => {
       'models[0].upstreams[0].live: excludes engine: only the worker has the key of the server',
     ],
     [
+      upstream('type: openai, base_url: "http://h/v1", live: {query: \'{namespace="llm"}\'}'),
+      'models[0].upstreams[0].live.query: needs live.metrics, the address of the Prometheus that is asked',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", live: {metrics: "http://p:9090", query: "sum(up)"}'),
+      'models[0].upstreams[0].live.query: expected a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
+    ],
+    [
+      upstream('type: openai, base_url: "http://h/v1", live: {stale_after: 10ms}'),
+      'models[0].upstreams[0].live.stale_after: expected a duration',
+    ],
+    [
       upstream('type: openai, base_url: "http://h/v1", priority: soon'),
       'models[0].upstreams[0].priority: expected one of deadline, deadline-higher-first, found "soon"',
     ],

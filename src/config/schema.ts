@@ -174,6 +174,14 @@ const LIVE = section({
       orWord(text(/^https?:\/\/[^\s@]+$/, METRICS), { auto: 'auto', off: 'off' } as const, METRICS),
     ),
   ),
+  query: optional(
+    text(
+      /^(?:[a-zA-Z_:][\w:]*)?\{[^\n\r]*\}$/,
+      'a selector of series in braces such as {namespace="llm", model_name="qwen3-8b"}',
+    ),
+  ),
+  timeout: named('timeout_ms', byDefault('5s', duration(1))),
+  stale_after: named('stale_after_ms', byDefault('60s', duration(1_000))),
   waiting_max: byDefault(0, integer(0)),
   cache_max: byDefault(0.85, fraction),
   priority: optional(integer(-(2 ** 31), 2 ** 31 - 1)),
@@ -473,6 +481,8 @@ const OPENAI = checked(OPENAI_KEYS, (found, problem) => {
     problem(['fairness_header'], 'is in headers as well: keep one of them')
   if (found.priority !== null && (found.live?.priority ?? null) !== null)
     problem(['priority'], 'excludes live.priority: keep one of them')
+  if ((found.live?.query ?? null) !== null && ['auto', 'off'].includes(found.live?.metrics_url ?? ''))
+    problem(['live', 'query'], 'needs live.metrics, the address of the Prometheus that is asked')
   if (
     found.discover !== null &&
     base_url !== null &&

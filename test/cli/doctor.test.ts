@@ -1,6 +1,7 @@
 // The doctor, on stores that a real service has filled and that something has then happened to.
 import assert from 'node:assert/strict'
 import { open, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import type { Finding } from '../../src/admin/examine.ts'
@@ -13,6 +14,7 @@ import { BatchServer } from '../fakes/batch-server.ts'
 import { launchOnly, runOffpeak } from '../fakes/offpeak.ts'
 import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
+import { listen } from '../support/listen.ts'
 
 interface Report {
   ok: boolean
@@ -52,6 +54,38 @@ ${upstream('messages', '/v1', 'the-right-key', port, 'anthropic-batch')}`,
   assert.match(out, /^no-batches .*there is no batch API.* Check base_url/m)
   assert.match(out, /^messages .*there is no batch API: GET \/messages\/batches is not found/m)
   assert.match(out, /^nobody .*it cannot be reached \(.*ECONNREFUSED/m)
+})
+
+test('doctor remote says whether the metrics of servers with live traffic can be read', async () => {
+  const pages: Record<string, string> = {
+    '/metrics': 'vllm:num_requests_running{engine="0"} 1\n',
+    '/other': 'up 1\n',
+    '/api/v1/query': '{"status":"success","data":{"resultType":"matrix","result":[]}}',
+  }
+  const server = createServer(({ url }, response) => {
+    const page = pages[new URL(url ?? '', 'http://h').pathname]
+    response.writeHead(page ? 200 : 404).end(page ?? '{}')
+  })
+  const { url, close } = await listen(server)
+  const upstream = (name: string, live: string): string =>
+    `      - {type: openai, name: ${name}, base_url: "${url}/v1", live: ${live}}`
+  await using service = await TestService.start(
+    `models:
+  - id: m
+    upstreams:
+${upstream('vllm', '{}')}
+${upstream('other', `{metrics: "${url}/other"}`)}
+${upstream('router', `{metrics: "${url}", query: '{namespace="llm"}'}`)}
+${upstream('silent', '{metrics: off}')}`,
+    { worker: false },
+  )
+  const { code, out } = await offpeak(service, 'doctor', 'remote')
+  await close()
+  assert.equal(code, 1)
+  assert.match(out, /^vllm \(metrics at http:\S+\/metrics\): they say what the server does\.$/m)
+  assert.match(out, /^other .*it shows no metrics of vLLM, SGLang or llama.cpp\. Check live\.metrics/m)
+  assert.match(out, /^router .*no series .* for \{namespace="llm"\} in the last 1m\. Check/m)
+  assert.doesNotMatch(out, /^silent/m)
 })
 
 async function examined(service: TestService, ...args: string[]): Promise<Report & { code: number }> {

@@ -19,6 +19,7 @@ interface Sample {
 }
 
 export interface Prometheus {
+  url: string
   query(query: string): Promise<Sample[]>
   stop(): Promise<void>
 }
@@ -51,6 +52,7 @@ scrape_configs: [{job_name: offpeak, ${key}static_configs: [{targets: ${JSON.str
   }
   child.stderr.resume()
   return {
+    url: `http://${url}`,
     async query(query) {
       const response = await fetch(`http://${url}/api/v1/query?query=${encodeURIComponent(query)}`)
       const body = (await response.json()) as { status: string; error?: string; data: { result: Sample[] } }

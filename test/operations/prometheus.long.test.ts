@@ -3,17 +3,20 @@
 import assert from 'node:assert/strict'
 import { execFile, spawnSync } from 'node:child_process'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { serve } from '../../src/compose/serve.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { startPrometheus, withoutPrometheus } from '../fakes/prometheus.ts'
 import { line } from '../service.ts'
 import { callApi, uploadForm } from '../support/api.ts'
+import { listen } from '../support/listen.ts'
 
 const run = promisify(execFile)
 const deploy = fileURLToPath(new URL('../../deploy/', import.meta.url))
@@ -86,3 +89,41 @@ async function dashboardQueries(): Promise<string[]> {
     .flatMap(({ targets = [] }) => targets)
     .map(({ expr }) => expr.replaceAll('$__rate_interval', '1m').replaceAll('$installation', 'test'))
 }
+
+test('the replicas of a model server are read from a Prometheus until their samples are stale', {
+  skip,
+}, async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-prometheus-'))
+  const replicas = await Promise.all(
+    [3, 4].map((running) =>
+      listen(
+        createServer((_, response) =>
+          response
+            .writeHead(200, { 'content-type': 'text/plain' })
+            .end(
+              `# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine="0"} ${running}\n`,
+            ),
+        ),
+      ),
+    ),
+  )
+  const prometheus = await startPrometheus(
+    folder,
+    replicas.map(({ url }) => new URL(url).host),
+  )
+  const query = { selector: '{job="offpeak"}', timeout_ms: 2_000, stale_after_ms: 3_000 }
+  const backend = openaiBackend({
+    ...{ name: 'router', base_url: 'http://127.0.0.1:1/v1', timeout_ms: 1_000, connections_max: 1 },
+    ...{ metrics_url: prometheus.url, query },
+  })
+  const running = async () => (await backend.readTraffic?.())?.running
+  try {
+    while ((await running()) !== 7) await setTimeout(100)
+    for (const { close } of replicas) await close()
+    while ((await running()) !== undefined) await setTimeout(100)
+  } finally {
+    await backend.close()
+    await prometheus.stop()
+    await rm(folder, { recursive: true, force: true })
+  }
+})

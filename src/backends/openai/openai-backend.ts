@@ -12,7 +12,8 @@ import type { SecretFiles } from '../secret-files.ts'
 import { classify, type Secrets } from '../verdict/classify.ts'
 import { secretsOf } from '../verdict/redact.ts'
 import { headersOf, headOf, serverAddressOf } from './server-address.ts'
-import { SideReader, trafficOf } from './server-facts.ts'
+import { SideReader } from './server-facts.ts'
+import { queryUrl, type SeriesQuery, TrafficReader } from './server-traffic.ts'
 
 export interface OpenAiBackendOptions {
   /** Shown in audit records, logs and metrics. */
@@ -47,6 +48,8 @@ export interface OpenAiBackendOptions {
   fairness_header?: string | null
   /** Where it shows its metrics; null: nowhere. */
   metrics_url?: string | null
+  /** The series to ask for where `metrics_url` is the address of a Prometheus; null: it is a page of the server. */
+  query?: SeriesQuery | null
 }
 
 const ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -157,19 +160,19 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
         return headers.set('accept', accept).set('accept-encoding', 'identity')
       },
     })
-  const traffic = options.metrics_url
-    ? beside(options.metrics_url, '', 'text/plain', TRAFFIC_TIMEOUT_MS)
-    : null
+  const { metrics_url = null, query = null } = options
+  const page =
+    metrics_url === null
+      ? null
+      : query === null
+        ? beside(metrics_url, '', 'text/plain', TRAFFIC_TIMEOUT_MS)
+        : beside(queryUrl(metrics_url, query), '', 'application/json', query.timeout_ms)
+  const traffic = page && new TrafficReader(() => page.read(), query)
   const models = beside(options.base_url, '/models', 'application/json', PROBE_TIMEOUT_MS)
 
   return {
     name,
-    ...(traffic && {
-      async readTraffic() {
-        const found = await traffic.read()
-        return found.kind === 'whole' && found.status === 200 ? trafficOf(found.body.toString()) : null
-      },
-    }),
+    ...(traffic && { readTraffic: (tell) => traffic.read(tell) }),
 
     async probe() {
       const found = await models.read()
@@ -210,7 +213,7 @@ export function openaiBackend(options: OpenAiBackendOptions): Backend {
 
     async close() {
       pool.close()
-      traffic?.close()
+      page?.close()
       models.close()
     },
   }

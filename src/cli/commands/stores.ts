@@ -210,7 +210,9 @@ export function addDoctor(program: Command, shell: Shell): void {
     .option('--project <name>', 'only this project')
   const remote = doctor
     .command('remote')
-    .description('ask each batch API whether it answers, and compare its batches with what it says of them')
+    .description(
+      'ask each batch API whether it answers and compare its batches; read the metrics of servers with live traffic',
+    )
   withConfig(withJson(remote)).action((_: BooksFlags, command: Command) =>
     compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
   )
@@ -225,11 +227,21 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
   await using doctor = await doctorOf(shell, flags)
   const { upstreams, differences } = await doctor.remote()
   const batchApis = await doctor.batchApis()
-  const isReady = batchApis.every(({ problem }) => problem === null)
+  const liveMetrics = await doctor.liveMetrics()
+  const isReady = [...batchApis, ...liveMetrics].every(({ problem }) => problem === null)
   if (!isReady) shell.exit(EXIT_FAILED)
-  if (flags.json) return printJson(stdout, { ok: isReady, batch_apis: batchApis, upstreams, differences })
+  if (flags.json)
+    return printJson(stdout, {
+      ok: isReady,
+      ...{ batch_apis: batchApis, live_metrics: liveMetrics, upstreams, differences },
+    })
   for (const { upstream, base_url, problem } of batchApis)
     writeLine(stdout, `${upstream} (${base_url}): ${problem ?? 'it answers and takes the key'}.`)
+  for (const { upstream, metrics_url, problem } of liveMetrics)
+    writeLine(
+      stdout,
+      `${upstream} (metrics at ${metrics_url}): ${problem ?? 'they say what the server does'}.`,
+    )
   for (const { remote_batch, upstream, batch_id, problem } of differences)
     writeLine(stdout, `${upstream} ${remote_batch} (of ${batch_id}): ${problem}.`)
   for (const one of upstreams) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import test from 'node:test'
-import { trafficOf } from '../../../backends/openai/server-facts.ts'
+import { trafficOf } from '../../../backends/openai/server-traffic.ts'
 import { LiveServer } from './live-server.ts'
 
 test('a back-off is counted once, however long it lasts', async () => {
@@ -141,4 +141,50 @@ test('others that come and leave as they use to are learned at once', async () =
   const { server, read } = world()
   for (const waiting of [0, 200, 0, 1_800, 0, 1_800]) await read({ num_requests_waiting: `${waiting}` })
   assert.equal(server.rejected, 0)
+})
+
+/** A server of which a Prometheus writes down every 15 s how much it runs; it is asked every three seconds. */
+function scraped() {
+  const server = new LiveServer({ waiting_max: 0, cache_max: 0.85 })
+  let now = 1_000_000
+  const look = async (others: number, at: number, ours: number): Promise<void> => {
+    const traffic = { running: others + ours, waiting: 0, cache: null, tokens: null, steps: null, at }
+    await server.read(
+      async () => traffic,
+      { inFlight: 0, workers: 0 },
+      () => now,
+    )
+  }
+  return { server, look, at: () => now, pass: (ms: number) => (now += ms) }
+}
+
+test('lines that were sent after a Prometheus saw the server are not subtracted from what it saw', async () => {
+  const { server, look, at, pass } = scraped()
+  await look(10, at(), 0)
+  const first = at()
+  pass(3_000)
+  await look(10, first, 0)
+  const places = server.places(0, at())
+  assert.ok(places >= 2)
+  for (let i = 0; i < places; i++) server.begin()
+  // Written down before the lines were sent, and read afterwards.
+  pass(3_000)
+  await look(10, first + 2_000, 0)
+  const { left, current } = server.share
+  assert.equal(left, current / (current + 10), 'all ten are others')
+})
+
+test('a reading that is seen again moves nothing, and such a server is asked every three seconds', async () => {
+  const { server, look, at, pass } = scraped()
+  await look(10, at(), 0)
+  const taken = at()
+  assert.equal(server.isDue(at() + 1_000, true), false)
+  assert.equal(server.isDue(at() + 3_000, true), true)
+  for (let i = 0; i < 4; i++) server.begin()
+  pass(3_000)
+  await look(10, taken, 0)
+  const { current } = server.share
+  pass(3_000)
+  await look(900, taken, 0)
+  assert.ok(server.share.current >= current, 'the same sample is no new reading')
 })

@@ -11,6 +11,8 @@ const IDLE_READ_MS = 3_000
 const READ_MS = 500
 /** After so long without a place, lines are not kept ready for it. */
 const TAKEN_MS = 5_000
+/** Looks that are kept, until a reading of that time comes. */
+const SENT_MAX = 256
 
 /** The lines that other workers have in flight at the server. */
 interface Others {
@@ -32,6 +34,8 @@ export class LiveServer {
   #isOver = false
   /** As it was read last; null while it says nothing. */
   traffic: ServerTraffic | null = null
+  /** Lines in flight at each look since the time of the last reading. */
+  #sent: { at: number; inFlight: number; others: number }[] = []
 
   constructor(terms: LiveTerms) {
     this.share = new LiveShare(terms)
@@ -67,7 +71,9 @@ export class LiveServer {
   }
 
   isDue(now: number, isWanted: boolean): boolean {
-    return !this.#reading && now - this.#readAt >= (isWanted ? READ_MS : IDLE_READ_MS) - READ_MS / 5
+    // A Prometheus reads the server more rarely than it is read itself.
+    const everyMs = isWanted && this.traffic?.at === undefined ? READ_MS : IDLE_READ_MS
+    return !this.#reading && now - this.#readAt >= everyMs - READ_MS / 5
   }
 
   /** Reads it and sets the share; `others` is asked beforehand, as what is read is to be the latest. */
@@ -84,15 +90,29 @@ export class LiveServer {
     } finally {
       this.#reading = false
     }
-    const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
-    const { traffic, isConfirmed } = this.#check.check(read, own.inFlight + own.others, now())
-    this.traffic = traffic
-    if (traffic) this.share.read(traffic, own, now(), isConfirmed)
-    else this.share.unread(own, now())
+    if (read?.at === undefined || read.at !== this.traffic?.at) this.#take(read, others, now())
+    const sent = { at: now(), inFlight: this.#inFlight, others: others.inFlight }
+    this.#sent = [...this.#sent.slice(1 - SENT_MAX), sent]
     const isOver = this.share.current < this.#inFlight
     if (isOver && !this.#isOver) this.backOffs++
     this.#isOver = isOver
     this.#fullSince = this.share.current > 0 ? null : (this.#fullSince ?? now())
+  }
+
+  #take(read: ServerTraffic | null, others: Others, now: number): void {
+    const own = { inFlight: this.#inFlight, others: others.inFlight, workers: 1 + others.workers }
+    const { at = now } = read ?? {}
+    this.#sent = this.#sent.slice(
+      Math.max(
+        0,
+        this.#sent.findLastIndex((one) => one.at <= at),
+      ),
+    )
+    const then = at < now ? (this.#sent[0] ?? own) : own
+    const { traffic, isConfirmed } = this.#check.check(read, then.inFlight + then.others, at)
+    this.traffic = traffic
+    if (traffic) this.share.read(traffic, own, now, isConfirmed, then)
+    else this.share.unread(own, now)
   }
 }
 
@@ -136,7 +156,7 @@ class TrafficCheck {
   /** `ours`: lines in flight at the server, of all workers. */
   check(read: ServerTraffic | null, ours: number, now: number): CheckedTraffic {
     if (read === null) return { traffic: null, isConfirmed: false }
-    const { running, waiting, deferred = 0 } = read
+    const { running, waiting, deferred = 0, at } = read
     if (!isWithin(running, RUNNING_MAX) || !isWithin(waiting, WAITING_MAX)) {
       this.rejected++
       return { traffic: null, isConfirmed: false }
@@ -148,7 +168,10 @@ class TrafficCheck {
     const isWhole = (cache !== null || read.cache === null) && tokens === read.tokens && steps === read.steps
     if (!isWhole || !isConfirmed) this.rejected++
     return {
-      traffic: { running, waiting, ...(deferred > 0 && { deferred }), cache, tokens, steps },
+      traffic: {
+        ...{ running, waiting, ...(deferred > 0 && { deferred }), cache, tokens, steps },
+        ...(at !== undefined && { at }),
+      },
       isConfirmed,
     }
   }

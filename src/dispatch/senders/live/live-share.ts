@@ -86,6 +86,8 @@ interface Reading {
   others: number
   ours: number
   at: number
+  /** How old it is when lines act on it. */
+  staleMs: number
 }
 
 export class LiveShare {
@@ -131,12 +133,21 @@ export class LiveShare {
     return others === 0 ? 1 : this.current / (this.current + others)
   }
 
-  /** The server was read; what is not confirmed is obeyed and not learned. */
-  read(load: ServerTraffic, own: OwnLoad, now: number, isConfirmed = true): void {
+  /** The server was read; what is not confirmed is obeyed and not learned. `then`: what was in flight at the time of `load`. */
+  read(
+    load: ServerTraffic,
+    own: OwnLoad,
+    now: number,
+    isConfirmed = true,
+    then: Pick<OwnLoad, 'inFlight' | 'others'> = own,
+  ): void {
     this.#step(now)
-    const ours = own.inFlight + own.others
+    const ours = then.inFlight + then.others
     const others = Math.max(0, load.running + load.waiting + (load.deferred ?? 0) - ours)
-    const reading = { load, others, ours, at: now }
+    const at = load.at ?? now
+    // Until the next one comes, it grows older by the time between two.
+    const staleMs = load.at === undefined ? STALE_MS : now - at + Math.max(0, at - (this.#last?.at ?? at))
+    const reading = { load, others, ours, at, staleMs }
     if (isConfirmed) {
       this.#learn(reading)
       this.#last = reading
@@ -144,8 +155,8 @@ export class LiveShare {
     // A burst that is not learned yet counts as it was read.
     const mean = Math.max(this.#others.mean, isConfirmed ? 0 : others)
     const room = this.#most(reading, own.workers, mean) - ours
-    const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * own.inFlight) / ours
-    this.#target = Math.max(0, own.inFlight + part)
+    const part = room > 0 ? room / own.workers : ours === 0 ? 0 : (room * then.inFlight) / ours
+    this.#target = Math.max(0, then.inFlight + part)
     this.#setShare(own)
   }
 
@@ -225,7 +236,7 @@ export class LiveShare {
   }
 
   /** Such that our lines that end make room as fast as the others may need it. */
-  #byRoom({ load: { cache, running }, others }: Reading, mean: number): number {
+  #byRoom({ load: { cache, running }, others, staleMs }: Reading, mean: number): number {
     const byCache =
       cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
     const full = Math.min(this.#seats.count, byCache)
@@ -236,7 +247,7 @@ export class LiveShare {
     const deviations = usual * (1 + (NEARLY_FULL_FACTOR - 1) * nearness)
     let most = room - 1
     for (const { ms, rise, deviation } of this.#changes.ahead(others, mean)) {
-      const staying = 1 - Math.max(0, ms - STALE_MS) / this.#residenceMs
+      const staying = 1 - Math.max(0, ms - staleMs) / this.#residenceMs
       if (staying <= 0) break
       const ahead = Math.max(rise, -FALL_DEVIATIONS_MAX * deviation) + deviations * deviation
       most = Math.min(most, (room - ahead) / staying)

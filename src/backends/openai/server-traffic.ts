@@ -1,0 +1,223 @@
+// The traffic of a model server in its /metrics, or of all replicas behind a router in a Prometheus, in the names of vLLM,
+// SGLang and llama.cpp. Counts of several engines are added; of their caches the fullest counts. Values stay as reported,
+// except that NaN means no value; `TrafficCheck` rejects impossible ones.
+// https://docs.vllm.ai/en/stable/usage/metrics/, https://docs.sglang.io/references/production_metrics.html,
+// https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+import { systemClock } from '../../domain/clock.ts'
+import { durationText } from '../../domain/days.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import type { ServerTraffic } from '../backend.ts'
+import { reasonForOperator } from '../failure-reason.ts'
+import type { Exchanged } from '../http1/exchange.ts'
+import { readUpstreamError } from '../verdict/upstream-error.ts'
+
+interface Dialect {
+  running: string
+  waiting: string
+  /** The metric of the waiting requests that do not wait for room in the server. */
+  deferred: string | null
+  /** The name of today first, as for the others. */
+  cache: readonly string[]
+  tokens: readonly string[]
+  /** None of a server whose tokens tell. */
+  steps: readonly string[]
+}
+
+/** A name may be followed by a label that the samples have. */
+const DIALECTS: readonly Dialect[] = [
+  {
+    running: 'vllm:num_requests_running',
+    waiting: 'vllm:num_requests_waiting',
+    // They wait for a grammar, an adapter or a transfer of their cache.
+    deferred: 'vllm:num_requests_waiting_by_reason reason="deferred"',
+    cache: ['vllm:kv_cache_usage_perc', 'vllm:gpu_cache_usage_perc'],
+    tokens: ['vllm:generation_tokens_total'],
+    steps: [],
+  },
+  {
+    running: 'sglang:num_running_reqs',
+    waiting: 'sglang:num_queue_reqs',
+    deferred: null,
+    cache: ['sglang:token_usage'],
+    // The other one rises by all tokens of a request when the request ends.
+    tokens: ['sglang:realtime_tokens_total mode="decode"', 'sglang:generation_tokens_total'],
+    steps: [],
+  },
+  {
+    running: 'llamacpp:requests_processing',
+    waiting: 'llamacpp:requests_deferred',
+    deferred: null,
+    // Until May 2025.
+    cache: ['llamacpp:kv_cache_usage_ratio'],
+    // Rises by all tokens of a request when the request ends.
+    tokens: ['llamacpp:tokens_predicted_total'],
+    steps: ['llamacpp:n_decode_total'],
+  },
+]
+
+/** One sample of the text format: name, labels, value. */
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{([^\n]*)\})?[ \t]+([^\s]+)/gm
+const LABEL = /(\w+)="((?:[^"\\]|\\.)*)",?\s*/g
+/** Ranks of one engine, each of which may report the same requests. */
+const RANK = /^(tp|pp|moe_ep|moe_tp|attn_tp|ep)_rank$/
+const READ = new Set(
+  DIALECTS.flatMap((one) => [
+    one.running,
+    one.waiting,
+    one.deferred ?? '',
+    ...one.cache,
+    ...one.tokens,
+    ...one.steps,
+  ]).map((name) => name.split(' ', 1)[0]),
+)
+
+interface Sample {
+  labels: ReadonlyMap<string, string>
+  value: number
+}
+
+/** Null if the text has none of these servers' metrics, or no number of running requests. */
+export function trafficOf(text: string): ServerTraffic | null {
+  const samples = Array.from(text.matchAll(SAMPLE), ([, name = '', labels = '', value = '']) => ({
+    name,
+    labels: READ.has(name)
+      ? new Map(Array.from(labels.matchAll(LABEL), ([, label = '', of = '']) => [label, of]))
+      : new Map(),
+    value: numberOf(value),
+  }))
+  return trafficIn(Map.groupBy(samples, ({ name }) => name))
+}
+
+/** The series that a Prometheus has of the replicas of a server. */
+export interface SeriesQuery {
+  /** A selector of PromQL, `{namespace="llm"}`; without a name, the names that are read are added. */
+  selector: string
+  timeout_ms: number
+  /** Samples that are older are not read. */
+  stale_after_ms: number
+}
+
+/** The address of the query at the API of Prometheus, which Thanos, Mimir and VictoriaMetrics have as well. */
+export function queryUrl(address: string, { selector, stale_after_ms }: SeriesQuery): string {
+  const url = new URL(address)
+  const names = `__name__=~"${[...READ].filter(Boolean).join('|')}"`
+  const named = selector.startsWith('{') ? selector.replace(/^\{\s*/, `{${names},`) : selector
+  url.pathname = `${url.pathname.replace(/\/+$/, '')}/api/v1/query`
+  // The samples themselves have their times; a value at this moment has none.
+  url.searchParams.set('query', `${named}[${stale_after_ms}ms]`)
+  return url.href
+}
+
+/** The last sample of each series that the query found, at the time of the latest; null if none tells running requests. */
+function trafficOfQuery(body: Buffer): ServerTraffic | null {
+  const { data } = recordOf(parsedJson(body.toString()))
+  const { result } = recordOf(data)
+  let at = Number.NEGATIVE_INFINITY
+  const samples = (Array.isArray(result) ? result : []).flatMap((series) => {
+    const { metric, values } = recordOf(series)
+    const { __name__: name, ...labels } = recordOf(metric)
+    const [time, value]: unknown[] = Array.isArray(values) ? (values.at(-1) ?? []) : []
+    if (typeof name !== 'string' || !READ.has(name) || typeof time !== 'number') return []
+    at = Math.max(at, Math.round(time * 1000))
+    const texts = Object.entries(labels).map(([label, of]) => [label, String(of)] as const)
+    return [{ name, labels: new Map(texts), value: numberOf(String(value)) }]
+  })
+  const traffic = trafficIn(Map.groupBy(samples, ({ name }) => name))
+  return traffic && { ...traffic, at }
+}
+
+function recordOf(value: unknown): Record<string, unknown> {
+  return isRecord(value) ? value : {}
+}
+
+/** Reads the traffic of a server: its own page, or with `query` what a Prometheus has of its replicas. */
+export class TrafficReader {
+  readonly #read: () => Promise<Exchanged>
+  readonly #query: SeriesQuery | null
+  #last: ServerTraffic | null = null
+
+  constructor(read: () => Promise<Exchanged>, query: SeriesQuery | null) {
+    this.#read = read
+    this.#query = query
+  }
+
+  /** A Prometheus that does not answer leaves the last reading until that is stale. `tell` gets what to fix. */
+  async read(tell: (problem: string) => void = () => {}): Promise<ServerTraffic | null> {
+    const found = await this.#read()
+    const query = this.#query
+    if (found.kind === 'broken' || found.status !== 200) {
+      tell(
+        found.kind === 'broken'
+          ? `cannot be reached (${reasonForOperator(found)})`
+          : `answers with ${found.status}: ${readUpstreamError(found.body, (text) => text).message || 'no reason given'}`,
+      )
+      if (query === null || systemClock.now() - (this.#last?.at ?? 0) > query.stale_after_ms)
+        this.#last = null
+      return this.#last
+    }
+    const read = query === null ? trafficOf(found.body.toString()) : trafficOfQuery(found.body)
+    if (query !== null) this.#last = read
+    if (read === null)
+      tell(
+        query === null
+          ? 'shows no metrics of vLLM, SGLang or llama.cpp'
+          : `has no series of vLLM, SGLang or llama.cpp for ${query.selector} in the last ${durationText(query.stale_after_ms)}`,
+      )
+    return read
+  }
+}
+
+function trafficIn(samples: ReadonlyMap<string, readonly Sample[]>): ServerTraffic | null {
+  const combined = (wanted: string, combine: (values: readonly number[]) => number): number | null => {
+    const [name = '', label] = wanted.split(' ')
+    const [key = '', value] = label?.replaceAll('"', '').split('=') ?? []
+    const found = (samples.get(name) ?? []).filter(({ labels }) => !label || labels.get(key) === value)
+    const all = ofEngines(found)
+    if (all.length === 0) return null
+    return all.find((one) => one < 0) ?? combine(all)
+  }
+  const sum = (name: string): number | null => combined(name, (all) => all.reduce((a, b) => a + b, 0))
+  for (const dialect of DIALECTS) {
+    const running = sum(dialect.running)
+    if (running === null) continue
+    const inQueue = sum(dialect.waiting) ?? 0
+    const deferred = Math.min(inQueue, (dialect.deferred && sum(dialect.deferred)) || 0)
+    const waiting = inQueue - deferred
+    if (Number.isNaN(running + waiting)) return null
+    const caches = dialect.cache.map((name) => combined(name, (all) => Math.max(...all)))
+    return {
+      running,
+      waiting,
+      ...(deferred > 0 && { deferred }),
+      cache: caches.find(isSaid) ?? null,
+      tokens: dialect.tokens.map(sum).find(isSaid) ?? null,
+      steps: dialect.steps.map(sum).find(isSaid) ?? null,
+    }
+  }
+  return null
+}
+
+/**
+ * The value of each engine. SGLang with priorities reports its sum, with an empty priority, beside the values by priority;
+ * ranks of one engine report its requests again.
+ */
+function ofEngines(samples: readonly Sample[]): number[] {
+  const hasSum = samples.some(({ labels }) => labels.get('priority') === '')
+  const counted = hasSum ? samples.filter(({ labels }) => !labels.get('priority')) : samples
+  const engines = Map.groupBy(counted, ({ labels }) =>
+    JSON.stringify([...labels].filter(([label]) => !RANK.test(label)).sort()),
+  )
+  return [...engines.values()].map((ranks) => {
+    const values = ranks.map(({ value }) => value)
+    return values.find((value) => value < 0) ?? Math.max(...values)
+  })
+}
+
+function isSaid(value: number | null): boolean {
+  return value !== null && !Number.isNaN(value)
+}
+
+/** `Inf` and its like are how Prometheus writes what JavaScript calls Infinity. */
+function numberOf(text: string): number {
+  return Number(text.replace(/inf(inity)?$/i, 'Infinity'))
+}
