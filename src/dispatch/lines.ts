@@ -235,7 +235,8 @@ export class Lines {
         else fresh.set(lane, [position])
       }
     }
-    for (const [lane, own] of fresh ?? []) lane.add(run, inPromptOrder(run, own))
+    for (const [lane, own] of fresh ?? [])
+      lane.add(run, run.batch.line_order === 'file' ? own : inPromptOrder(run, own))
   }
 
   readonly #goesToServer = (run: Run, position: number, now: number): boolean => {

@@ -26,6 +26,8 @@ interface BatchField<Name extends string> {
 
 const reaskOf = ({ reask }: BatchRow) => ({ reask: readReask(reask) ?? undefined })
 
+const orderOf = ({ line_order }: BatchRow) => ({ order: line_order ?? undefined })
+
 const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField<Name> | null } = {
   // What makes the input, the window and the answer of the call is not among them.
   ...{ input_file_id: null, requests: null, table: null, endpoint: null, completion_window: null },
@@ -94,6 +96,11 @@ const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField
     },
     shown: reaskOf,
     retried: reaskOf,
+  },
+  order: {
+    kept: ({ order = null }) => ({ line_order: order }),
+    shown: orderOf,
+    retried: orderOf,
   },
   output_expires_after: {
     kept: ({ output_expires_after: after }) => ({

@@ -16,6 +16,7 @@ import {
   projectSums,
   type TokenSums,
 } from '../jsonl/projection.ts'
+import type { Sharing } from '../jsonl/shared-beginnings.ts'
 import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
 import type { BatchRow, LimitRow } from '../store/schema.ts'
@@ -136,13 +137,15 @@ export interface BatchProjection {
   byEntity: ReadonlyMap<string, Spend>
   total: Spend
   lines: number
+  /** What its prompts have in common. */
+  sharing?: Sharing | undefined
 }
 
 /** Columns of a batch: the entity of lines that name none, and how often answers are asked for again. */
 export type ProjectionTerms = Partial<Pick<BatchRow, 'metadata' | 'header_entity' | 'reask'>>
 
 export function projectBatch(
-  index: Pick<FileIndex, 'groups' | 'unattributed'>,
+  index: Pick<FileIndex, 'groups' | 'unattributed' | 'sharing'>,
   models: ReadonlyMap<string, Model>,
   { metadata, header_entity = null, reask: json = null }: ProjectionTerms,
 ): BatchProjection {
@@ -159,6 +162,7 @@ export function projectBatch(
     byEntity,
     total: groups.reduce((sum, { spend }) => plus(sum, spend), NO_SPEND),
     lines: groups.reduce((sum, { lines }) => sum + lines, 0),
+    sharing: index.sharing,
   }
 }
 

@@ -196,6 +196,9 @@ export const BatchObject = object(
       ),
     ),
     reask: Type.Optional(ReaskShape),
+    order: Type.Optional(
+      Type.Literal('file', { description: 'Its lines are sent in the order of the file.' }),
+    ),
     progress: Type.Optional(Progress),
     webhook: Type.Optional(BatchWebhook),
     results: Type.Optional(
@@ -332,6 +335,10 @@ export const CreateBatch = object(
       }),
     ),
     reask: maybe(ReaskShape),
+    order: maybe(
+      Type.Literal('file'),
+      '`file`: lines are sent in the order of the file, as far as servers have room. Without it, lines that begin alike are sent one after the other, so that prefix caches of servers hit; results are in the order of the file in any case.',
+    ),
     webhook: WebhookOfBatch,
     wait: maybe(
       Type.String(),
@@ -401,6 +408,19 @@ export const BatchEstimate = object(
       'Unix seconds: about when it would be done, behind the lines of open batches and at the speed of the servers of its models now, or else of the last batches of the project; null when it cannot be said.',
     ),
     ...projected,
+    prompt_cache: Type.Optional(
+      Type.Object(
+        {
+          shared: amount('In the order in which lines are sent, at most.'),
+          as_written: amount('In the order of the file.'),
+        },
+        {
+          title: 'PromptCache',
+          description:
+            'Which share of the prompts a server with a prefix cache can read from it, as lines begin alike: from 0 to 1. Absent for files of earlier versions.',
+        },
+      ),
+    ),
     groups: Type.Array(
       Type.Object({
         model: orNull(Type.String()),
@@ -436,6 +456,7 @@ export const BatchEstimate = object(
     input_tokens: 480,
     output_tokens_max: 6144,
     cost_usd: 0.0025056,
+    prompt_cache: { shared: 0.62, as_written: 0.03 },
     groups: [
       {
         model: 'sim-1',

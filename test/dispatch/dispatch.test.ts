@@ -8,7 +8,7 @@ import { openaiBackend } from '../../src/backends/openai/openai-backend.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { modelsOfWorkers } from '../../src/store/workers.ts'
 import { completion, echo, send, testUpstream } from '../fakes/upstream.ts'
-import { configFor, line, TestService } from '../service.ts'
+import { configFor, line, TestService, type WireBatch } from '../service.ts'
 import { until } from '../support/offpeak-process.ts'
 
 interface Record {
@@ -384,4 +384,37 @@ test('an upstream sets priority and service tier, again at a retry, and leaves e
   const { project } = await service.json<{ project: { id: string } }>('GET', '/console/session')
   const named = upstream.calls.map(({ response }) => response.req.headers['x-fairness-id'])
   assert.deepEqual([...new Set(named)], [project.id])
+})
+
+test('lines that begin alike follow each other, unless the batch or the one that it retries has the order of the file', async () => {
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 400, '{"error":{"message":"no"}}'),
+  )
+  const config = configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, concurrency_max: 1')
+  await using service = await TestService.start(config)
+  const about = (document: string): string => `${document} ${'says what is to be done. '.repeat(40)}`
+  const file = await service.upload(
+    [0, 1, 2].flatMap((question) =>
+      ['B', 'A'].map((document) => line(`${document}${question}`, `${about(document)}${question}?`)),
+    ),
+  )
+  const arrived = (): string[] =>
+    upstream.calls
+      .splice(0)
+      .map(({ body }) => body.messages[0]!.content)
+      .map((content) => `${content[0]}${content.at(-2)}`)
+  const terms = { input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  const estimate = await service.json<{ prompt_cache: { shared: number; as_written: number } }>(
+    ...(['POST', '/v1/batches?dry_run=true', terms] as const),
+  )
+  assert.deepEqual(estimate.prompt_cache, { shared: 0.66, as_written: 0.66 })
+  await service.ended((await service.create(file.id)).id)
+  assert.deepEqual(arrived(), ['A0', 'A1', 'A2', 'B0', 'B1', 'B2'])
+  const asWritten = ['B0', 'A0', 'B1', 'A1', 'B2', 'A2']
+  const batch = await service.ended((await service.create(file.id, { order: 'file' })).id)
+  assert.equal(batch.order, 'file')
+  assert.deepEqual(arrived(), asWritten)
+  const again = await service.json<WireBatch>('POST', `/v1/batches/${batch.id}/retry`)
+  assert.equal((await service.ended(again.id)).order, 'file')
+  assert.deepEqual(arrived(), asWritten)
 })

@@ -144,6 +144,7 @@ export class ScriptedApi {
       completion_window: string
       metadata?: Record<string, string>
       dedupe?: true | 'force'
+      order?: 'file'
       reask?: Reask
     } = JSON.parse(seen.body.toString())
     const key = String(seen.headers['idempotency-key'])
@@ -171,6 +172,7 @@ export class ScriptedApi {
       expires_at: 1_700_086_400,
       metadata: asked.metadata ?? {},
       ...(asked.dedupe === undefined ? {} : { dedupe: asked.dedupe }),
+      ...(asked.order === undefined ? {} : { order: asked.order }),
       ...(asked.reask === undefined ? {} : { reask: asked.reask }),
     }
     this.batches.set(object.id, { object, looks: 0 })

@@ -56,10 +56,11 @@ describe('the state of a run', () => {
       { ...state, metadata: {} },
       { ...state, dedupe: true as const },
       { ...state, dedupe: 'force' as const },
+      { ...state, order: 'file' as const },
       { ...state, reask: { max: 2, mode: 'repair' as const } },
     ]
     const keys = new Set([state, ...others].map(idempotencyKey))
-    assert.equal(keys.size, 9)
+    assert.equal(keys.size, 10)
   })
 
   test('another service, window or metadata makes another run', () => {

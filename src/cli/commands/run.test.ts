@@ -154,7 +154,7 @@ describe('offpeak run against a service', () => {
     })
   })
 
-  test('window, metadata, entity, name, dedupe and reask reach the batch', async () => {
+  test('window, metadata, entity, name, dedupe, reask and order reach the batch', async () => {
     await offpeak(
       ...[
         'run',
@@ -168,6 +168,7 @@ describe('offpeak run against a service', () => {
         '--name',
         'nightly',
         ...['--reask', '2:repair'],
+        ...['--order', 'file'],
         '--dedupe',
       ],
     )
@@ -175,6 +176,7 @@ describe('offpeak run against a service', () => {
     assert.equal(batch?.completion_window, '4h')
     assert.deepEqual(batch?.metadata, { tags: 'a=b', name: 'nightly', entity: 'user:42' })
     assert.equal(batch?.dedupe, true)
+    assert.equal(batch?.order, 'file')
     assert.deepEqual(batch?.reask, { max: 2, mode: 'repair' })
   })
 

@@ -32,7 +32,7 @@ import {
   withJson,
   withUpstream,
 } from '../terminal/option-values.ts'
-import { type ProgressView, progressView } from '../terminal/progress-view.ts'
+import { type ProgressView, percent, progressView } from '../terminal/progress-view.ts'
 import {
   confirmed,
   counted,
@@ -553,11 +553,16 @@ async function estimateRun({ client, watch }: Connection, order: RunOrder): Prom
 /** `names`: the models that there are. */
 function printEstimate(output: Output, estimate: BatchEstimate, names: string): void {
   const { lines, input_tokens, output_tokens_max, cost_usd, groups, limits } = estimate
-  const { unpriced_models, unknown_models = [], estimated_completion } = estimate
+  const { unpriced_models, unknown_models = [], estimated_completion, prompt_cache } = estimate
   writeLine(
     output,
     `${counted(lines, 'line')}, about ${counted(input_tokens, 'input token')}, at most ${counted(output_tokens_max, 'output token')}: at most ${humanUsd(cost_usd)}.`,
   )
+  if (prompt_cache !== undefined && prompt_cache.shared > 0)
+    writeLine(
+      output,
+      `${percent(prompt_cache.shared, 1)} % of the prompts can come from a server's prefix cache; in the order of the file ${percent(prompt_cache.as_written, 1)} %.`,
+    )
   if (estimated_completion != null)
     writeLine(output, `It would be done at about ${humanTime(estimated_completion)} UTC.`)
   if (unpriced_models.length > 0)

@@ -13,6 +13,7 @@ export interface BatchTerms {
   start_after?: number
   dedupe?: true | 'force'
   reask?: Reask
+  order?: 'file'
 }
 
 /** The option of each field, and the name by which its value comes. */
@@ -20,6 +21,7 @@ const TERMS = {
   start_after: ['notBefore', notBeforeOption],
   dedupe: ['dedupe', dedupeOption],
   reask: ['reask', reaskOption],
+  order: ['order', orderOption],
 } as const satisfies Record<keyof BatchTerms, readonly [flag: keyof BatchFlags, option: () => Option]>
 
 /** The terms of a batch, whatever its input is. */
@@ -93,6 +95,11 @@ function dedupeOption(): Option {
     if (value === 'force') return value
     throw new InvalidArgumentError('Expected force or nothing; put other arguments before --dedupe.')
   })
+}
+
+function orderOption(): Option {
+  const text = 'file: send lines in the order of the file, not those that begin alike one after the other'
+  return new Option('--order <file>', text).choices(['file'])
 }
 
 function reaskOption(): Option {

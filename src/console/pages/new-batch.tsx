@@ -404,6 +404,7 @@ type Group = BatchEstimate['groups'][number]
 
 function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
   const { estimated_completion: at, unknown_models: unknown = [], unpriced_models: unpriced } = estimate
+  const { prompt_cache: cache } = estimate
   const columns: Column<Group>[] = [
     {
       title: t('line.model'),
@@ -444,7 +445,17 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
               note: at == null ? t('new.speedUnknown') : t('batch.left', { time: between(now() / 1000, at) }),
             },
             { title: t('lines.title'), value: count(estimate.lines) },
-            { title: t('new.inputTokens'), value: compact(estimate.input_tokens) },
+            {
+              title: t('new.inputTokens'),
+              value: compact(estimate.input_tokens),
+              note:
+                cache && cache.shared > 0
+                  ? t('new.promptCache', {
+                      shared: percent(cache.shared, 1),
+                      written: percent(cache.as_written, 1),
+                    })
+                  : null,
+            },
             { title: t('new.outputTokens'), value: compact(estimate.output_tokens_max) },
           ]}
         />

@@ -88,7 +88,7 @@ export class BatchLines {
   }
 
   #grouped(run: Run, positions: readonly number[]): (PrefixLines & { hash: number | null })[] {
-    if (this.#depth === 0) this.#depth = sharedDepth(run, positions)
+    if (this.#depth === 0 && run.batch.line_order !== 'file') this.#depth = sharedDepth(run, positions)
     if (this.#depth === 0) return [{ key: `${run.claim.idx}`, hash: null, positions }]
     return byPrefix(run, positions, this.#depth).map((one) => ({
       ...one,

@@ -625,7 +625,7 @@ function showEstimate(
   limitProjections: readonly LimitProjection[],
   models: ReadonlyMap<string, Model>,
 ): BatchEstimate {
-  const { groups, total, lines } = projection
+  const { groups, total, lines, sharing } = projection
   const unpriced = new Set(groups.flatMap(({ priced, model }) => (priced || model === null ? [] : [model])))
   return {
     object: 'batch.estimate',
@@ -635,6 +635,12 @@ function showEstimate(
     input_tokens: groups.reduce((sum, group) => sumOf(sum, group.input_tokens), 0),
     output_tokens_max: groups.reduce((sum, group) => sumOf(sum, group.output_tokens_max), 0),
     cost_usd: usd(total.cost_nanos),
+    ...(sharing && {
+      prompt_cache: {
+        shared: shareOf(sharing.shared_bytes, sharing.prompt_bytes),
+        as_written: shareOf(sharing.near_bytes, sharing.prompt_bytes),
+      },
+    }),
     groups: groups.map(({ spend, model, entity, priced, lines, ...tokens }) => ({
       model,
       entity,
@@ -649,6 +655,10 @@ function showEstimate(
     unknown_models: [...unpriced].filter((model) => !models.has(model)),
     limits: limitProjections.map(showLimitProjection),
   }
+}
+
+function shareOf(part: number, all: number): number {
+  return all === 0 ? 0 : Math.round((1000 * part) / all) / 1000
 }
 
 function showLimitProjection(limitProjection: LimitProjection): BatchEstimate['limits'][number] {
