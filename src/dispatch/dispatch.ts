@@ -317,7 +317,7 @@ export class Dispatch {
     for (const run of this.runs.values()) this.lines.stop(run, 'drained', false)
   }
 
-  /** What is in flight has had its time. */
+  /** Aborts lines that are still in flight. */
   abort(): void {
     for (const run of this.runs.values()) this.lines.stop(run, 'drained', true)
     this.batchApis.abort()

@@ -28,7 +28,7 @@ export const LINE_STATES = [
 
 type LineStateName = (typeof LINE_STATES)[number]
 
-/** As a byte: the index into `LINE_STATES`. */
+/** The state as a byte: its index in `LINE_STATES`. */
 export type LineState = number
 
 export const UNFUNDED = 0

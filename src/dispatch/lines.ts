@@ -68,7 +68,7 @@ import type { Turn } from './turn.ts'
 
 /** Not in flight, not at a batch API, and not finished. */
 const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUBMITTED] as const
-/** Of these, those that are placed anew when what they wait for may have changed. */
+/** The states of lines that are placed anew when the facts about them may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
 
 const NOT_NOW = 'the line that it followed is not sent now'
@@ -469,7 +469,7 @@ export class Lines {
     return this.#options.models.get(id) ?? this.#known.get(id)
   }
 
-  /** What the answers before the next one have used. */
+  /** Usage of the answers before the next one. */
   #earlierThan(run: Run, position: number): Earlier {
     return run.triesOf(position)?.kept?.spent ?? NO_EARLIER
   }

@@ -16,7 +16,7 @@ export interface TryCount {
   /** Misses that were the line's own fault. */
   own: number
   throttles: number
-  /** The same, with a weight for those while others were answered. */
+  /** Throttles, with a weight for those while others were answered. */
   weightedThrottles: number
   /** Time spent waiting because it was throttled. */
   throttledMs: number

@@ -35,10 +35,10 @@ export type RunStop = StopReason | 'lost' | 'drained'
 
 /** The last answer of a line that is asked again. It counts if no other answer comes. */
 interface KeptAnswer extends Answered {
-  /** Of the worker's memory of answers. */
+  /** Bytes of the worker's memory of answers. */
   bytes: number
   by: Answerer
-  /** What the answers before it used, and what they used with it. */
+  /** Usage of the answers before it, and of these and it. */
   earlier: Earlier
   spent: Earlier
   /** How often the line is asked again, the attempt to come included. */
@@ -53,7 +53,7 @@ export interface LineTries extends LineAttempts {
   listed: AttemptRecord[]
   /** Where the last attempt failed: the next one goes to another upstream if possible. */
   avoid: Upstream | null
-  /** Of a line that is asked again. */
+  /** The answer of a line that is asked again. */
   kept: KeptAnswer | null
 }
 
@@ -79,7 +79,7 @@ const SEARCHED = 4
 /** Its answer is not asked for again: it was in flight when the limits were checked. */
 const LAST = 8
 
-/** What a worker knows a chunk by. */
+/** The name of a chunk in a worker. */
 export function chunkKey(batch_id: string, idx: number): string {
   return `${batch_id} ${idx}`
 }
@@ -152,7 +152,7 @@ export class Run {
     return this.#lines
   }
 
-  /** Of the input: what the positions in its lines refer to. */
+  /** Bytes of the input, to which the positions in its lines refer. */
   get bytes(): Buffer {
     return this.#bytes
   }
@@ -270,7 +270,7 @@ export class Run {
     this.#tries[position] = tries
   }
 
-  /** Of unfinished lines. */
+  /** The tries of unfinished lines. */
   *allTries(): Generator<[position: number, tries: LineTries]> {
     for (const [position, tries] of this.#tries?.entries() ?? [])
       if (tries && !this.isFinished(position)) yield [position, tries]
@@ -352,7 +352,7 @@ export class Run {
     return this.#abort
   }
 
-  /** What model servers are told of its lines that have no span; null where nobody traces. */
+  /** The `traceparent` of lines that have no span of their own; null where nobody traces. */
   get traceparent(): string | null {
     return this.results.trace?.traceparent ?? this.batch.traceparent
   }
@@ -400,7 +400,7 @@ export class Run {
     return this.#recorded
   }
 
-  /** What lines that share its answer name. */
+  /** The line, as it is named by lines that share its answer. */
   sharedFrom(position: number): SharedFrom {
     const { line, custom_id_json } = this.#lines[position]!
     return { request_id: this.requestIdPrefix + base32(line), custom_id_json }

@@ -33,7 +33,7 @@ export interface LineFacts {
   goesToServer: (run: Run, position: number, now: number) => boolean
 }
 
-/** What a line becomes that waits, or has waited. `FINISHED`: it ends with the answer that it has. */
+/** The next state of a line that waits, or has waited. `FINISHED`: it ends with the answer that it has. */
 export function next(run: Run, position: number, { gates, now, goesToServer }: LineFacts): LineState {
   let to: LineState | null = null
   for (let i = 0; i < gates.length && to === null; i++)
@@ -51,7 +51,7 @@ export function mayStandIn(run: Run, position: number): boolean {
   return run.triesOf(position)?.kept != null && run.lines[position]!.model !== null
 }
 
-/** What all unfinished lines of a run wait for; stored with its chunk, which is parked. */
+/** The reason for which a run is parked; stored with its chunk. */
 export type Wait = 'requeued' | 'remote_batch' | 'paused' | 'usage_limit' | 'model_unavailable'
 
 /** The facts about a run beside the states of its lines. */
@@ -74,7 +74,7 @@ export function isKeptBack(run: Pick<Run, 'count' | 'unfinished'>): boolean {
   return kept === run.unfinished
 }
 
-/** What a run waits for of which nothing is under way; null: it goes on. */
+/** The reason to park a run of which nothing is under way; null: it goes on. */
 export function waitOf(run: RunState, facts: RunFacts): Wait | null {
   const { unfinished, stopped } = run
   if (unfinished === 0 || !run.isIdle || run.isParking || run.isClosed || stopped === 'lost') return null

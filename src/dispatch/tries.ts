@@ -145,7 +145,7 @@ export class ParkedTries {
 // same error several times in a row, the server answers other lines in between, and no line with this error was answered
 // later. Lines that fail because the server is faulty succeed on a later attempt.
 
-/** The same error so many times in a row. */
+/** How many times in a row an error has to be the same. */
 const REJECTIONS_MIN = 3
 /** Errors remembered of an upstream, the latest. */
 const PASSING_MAX = 100
@@ -168,7 +168,7 @@ export class LikelyRejections {
     }
   }
 
-  /** What the line is to fail with, if its latest attempts show that the server refuses it; else null. */
+  /** The error of a line whose latest attempts show that the server refuses it; else null. */
   find({ listed }: LineAttempts, upstream: Upstream): WireError | null {
     const latest = listed.slice(-REJECTIONS_MIN)
     const [first, ...others] = latest.map((attempt) => errorOf(attempt, upstream))

@@ -21,7 +21,7 @@ export type Change =
   /** Chunks may be there to be claimed. */
   | { kind: 'ready' }
 
-/** What is handled at the end of a turn. */
+/** The work at the end of a turn. */
 export interface TurnEnd {
   /** Runs of which lines ended, or of which nothing may be under way any more. */
   runs: readonly Run[]

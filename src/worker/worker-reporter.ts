@@ -35,7 +35,7 @@ interface WorkerReporterOptions {
   onlyBatches?: ReadonlySet<string> | undefined
 }
 
-/** What an upstream did since the last report. */
+/** Attempts at an upstream since the last report. */
 interface Attempts {
   answered: number
   missed: number
@@ -48,7 +48,7 @@ type Probed = ServerProbe & { at: number }
 export class WorkerReporter {
   readonly #options: WorkerReporterOptions
   #attempts = new Map<Upstream, Attempts>()
-  /** What was known last of whether a server is up, and since when (Unix ms). */
+  /** Whether each server was up when that was known last, and when that was (Unix ms). */
   readonly #probes = new WeakMap<Upstream, Probed>()
   readonly #liveHours = new LiveHours()
   #since: number
@@ -134,7 +134,7 @@ export class WorkerReporter {
     }
   }
 
-  /** As lines have shown; of a server without lines, as it answered when it was asked last. */
+  /** Whether a server is up, as lines have shown, or without lines as it answered when it was asked last. */
   #probed(upstream: Upstream, { answered, missed }: Attempts, now: number): Probed {
     const last = this.#probes.get(upstream) ?? NOT_PROBED
     const know = (isUp: boolean | null, reason: string | null): Probed => {
@@ -161,7 +161,7 @@ function liveReport({ share, traffic }: LiveServer): LiveReport {
   return { share: share.current, running, waiting, cache: cache === null ? null : rounded(cache) }
 }
 
-/** What others left for lines on servers that answer them too: the mean of each hour of the last day. */
+/** The room that others left for lines on servers that answer them too: the mean of each hour of the last day. */
 class LiveHours {
   #hours: { at: number; sum: number; readings: number }[] = []
 
@@ -271,7 +271,7 @@ function isGone(streak: Circuit['missStreak']): streak is NonNullable<typeof str
   return streak?.last === 'unreachable' || streak?.last === 'unavailable'
 }
 
-/** What the lane waits for if all of its servers are started on demand, and none is up. */
+/** The reason for which a lane waits if all of its servers are started on demand, and none is up. */
 function startingReason(upstreams: ReportedLane['inUse']): { since: number; text: string } | null {
   const reasons = upstreams.map(({ onDemand }) => onDemand?.waitingReason ?? null)
   return reasons.includes(null) ? null : (reasons[0] ?? null)

@@ -14,7 +14,7 @@ import type { Entry } from '../senders/batch-lines.ts'
 
 /** The largest answer that is remembered. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024
-/** What remembering an answer takes beside its bytes. */
+/** Bytes that remembering an answer takes beside its own. */
 const OVERHEAD_BYTES = 1024
 
 interface Group {
@@ -22,7 +22,7 @@ interface Group {
   leader: Entry
   /** By run. Some may follow no longer. */
   followers: Map<Run, Set<number>>
-  /** Of the search for an earlier answer, which is done once. */
+  /** Aborts the search for an earlier answer, which is done once. */
   search: AbortController | null
 }
 
@@ -205,7 +205,7 @@ export class Duplicates {
   }
 }
 
-/** Those that still follow, and may be placed. */
+/** Lines of the run that still follow, and may be placed. */
 function following(run: Run, positions: Iterable<number>): Entry[] {
   if (!run.mayMove) return []
   return Array.from(positions, (position) => ({ run, position })).filter(

@@ -31,7 +31,7 @@ const COPIES = 3
 /** Chunks and batches whose places are remembered. */
 const LOOKS_MAX = 64
 
-/** What is known of a chunk: its row, and where its finished lines are; null for one that ended with an error. */
+/** The row of a chunk, and the places of its finished lines; null for one that ended with an error. */
 interface Look {
   at: number
   chunk: ChunkRow
@@ -180,7 +180,7 @@ export class EarlierAnswers {
   }
 }
 
-/** Of the values that were asked for last. A failure is not remembered. */
+/** Remembers the values that were asked for last, but no failure. */
 function remembered<T>(values: Map<string, Promise<T>>, key: string, make: () => Promise<T>): Promise<T> {
   const value = values.get(key) ?? make()
   values.set(key, value)

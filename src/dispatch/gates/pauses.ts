@@ -11,11 +11,11 @@ export class Pauses implements Gate {
   readonly state = PAUSED
   readonly #store: Pick<Store, 'read'>
   #models: ReadonlySet<string> = new Set()
-  /** What is paused has changed since it was applied to the runs. */
+  /** Pauses have changed since they were applied to the runs. */
   #isStale = false
   /** Whether each batch was paused when it was read last. */
   readonly #batches = new Map<string, boolean>()
-  /** Of those, which were read for chunks that are about to be opened. */
+  /** Batches among these that were read for chunks which are about to be opened. */
   readonly #opening = new Set<string>()
 
   constructor(store: Pick<Store, 'read'>) {

@@ -42,7 +42,7 @@ export interface CheckedAnswer {
 
 interface Waiting extends CheckedAnswer {
   text: string
-  /** Of the answer and its text, which may have two bytes for a character. */
+  /** Bytes of the answer and of its text, which may have two for a character. */
   bytes: number
 }
 
@@ -86,7 +86,7 @@ export class Reasks {
     this.#options = options
   }
 
-  /** What is wrong with an answer; null: nothing. `checking`: that is in the turn's list later. */
+  /** The fault of an answer; null: none. `checking`: it is in the turn's list later. */
   examine(checked: CheckedAnswer): Fault | 'checking' | null {
     const { run, position, answered } = checked
     if (answered.body.length > ANSWER_BYTES_MAX) return null

@@ -34,7 +34,7 @@ interface Segment {
 
 interface PrefixGroup {
   key: string
-  /** What its replicas are ranked by; null: it belongs to no server. */
+  /** The hash that its replicas are ranked by; null: it belongs to no server. */
   hash: number | null
   segments: Segment[]
   count: number
@@ -50,7 +50,7 @@ interface Assignment {
 export class BatchLines {
   readonly batch_id: string
   readonly deadline: number
-  /** Those that wait longest first. */
+  /** Groups, the one that waits longest first. */
   readonly #groups = new Map<string, PrefixGroup>()
   readonly #assigned = new Map<Replica, Assignment>()
   /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */

@@ -53,7 +53,7 @@ export class FairQueue {
     return this.#sharesPrefixes
   }
 
-  /** Those of at-risk batches. */
+  /** Entries of at-risk batches. */
   get entriesAtRisk(): number {
     let count = 0
     if (this.#atRisk.size > 0)
@@ -61,7 +61,7 @@ export class FairQueue {
     return count
   }
 
-  /** Of the lines that wait: whether any belongs to an at-risk batch, and the earliest deadline (Unix ms). */
+  /** Whether any line that waits belongs to an at-risk batch, and the earliest deadline (Unix ms). */
   urgency(): { atRisk: boolean; deadline: number } {
     let atRisk = false
     let deadline = Number.POSITIVE_INFINITY
@@ -117,7 +117,7 @@ export class FairQueue {
     return this.#atRisk.size > 0 && ++this.#served % ROUND_ROBIN_EVERY !== 0
   }
 
-  /** The same of an at-risk batch. */
+  /** The next line of an at-risk batch for a server. */
   nextAtRisk(server: Replica | null = null, peers: readonly Replica[] = []): Entry | null {
     return this.#first(server, peers, () => this.#atRiskBatch())
   }
@@ -186,7 +186,7 @@ export class FairQueue {
     return first
   }
 
-  /** What the entity of the first at-risk batch sends next: its earliest deadline, at risk or not. */
+  /** The lines that the entity of the first at-risk batch sends next: its earliest deadline, at risk or not. */
   #beforeAtRisk(): Waiting | null {
     const { entity } = this.#atRiskBatch() ?? {}
     return entity ? { entity, lines: entity.batches[0]! } : null

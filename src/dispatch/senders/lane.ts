@@ -21,7 +21,7 @@ export function lowWaterMark(concurrency: number): number {
   return Math.max(LINES_AHEAD_MIN, concurrency * LINES_AHEAD_FACTOR)
 }
 
-/** What a server is told that no line may be sent to. */
+/** The load of a server that no line may be sent to. */
 const NO_LOAD: ServerLoad = { waiting: 0, atRisk: false, deadline: Number.POSITIVE_INFINITY }
 
 /** Sends a line, or finds that it is not to be sent now. */
@@ -73,7 +73,7 @@ export class Lane {
     return this.#route
   }
 
-  /** What is configured from now on; lines in flight at other servers end there. */
+  /** Takes up another configuration; lines in flight at other servers end there. */
   set route(route: Route) {
     this.#watchServers(route.servers.filter((one) => !this.#route.servers.includes(one)))
     const onDemand = new Set(route.servers.map((one) => one.onDemand))
@@ -100,7 +100,7 @@ export class Lane {
     return this.unsent + this.retrying + this.unsubmitted
   }
 
-  /** Of those of at-risk batches, the fresh ones. */
+  /** Fresh lines of at-risk batches among them. */
   get waitingAtRisk(): number {
     return this.#queue.entriesAtRisk
   }

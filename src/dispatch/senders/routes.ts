@@ -75,7 +75,7 @@ export class Route {
     return this.#lowest[this.#level(now) + 1] ?? []
   }
 
-  /** Those that lines of at-risk batches may be sent to beside them, lowest tier first. */
+  /** The servers beside these that lines of at-risk batches may be sent to, lowest tier first. */
   serversForAtRisk(now: number): Servers {
     if (this.#tiers.length <= 1 || !this.#spill.whenAtRisk) return []
     return this.#higher[this.#level(now) + 1] ?? []
@@ -86,7 +86,7 @@ export class Route {
     return this.#tiersFor(isAtRisk, null, now).flat()
   }
 
-  /** What lines may go to that this upstream left unfinished, lowest tier first: any tier, if any may be spilled to. */
+  /** Upstreams for lines that this one left unfinished, lowest tier first: of any tier, if any may be spilled to. */
   besides(upstream: Upstream): readonly (readonly Upstream[])[] {
     const { whenDownMs, whenAtRisk } = this.#spill
     const isOpen = whenDownMs !== null || whenAtRisk
@@ -198,7 +198,7 @@ export function chooseServer(tiers: Servers, avoid: Upstream | null, now: number
   return null
 }
 
-/** Of tiers that lines go to only now and then: one whose circuit is open is probed by them, or would stay open. */
+/** Chooses among tiers that few lines go to: a server whose circuit is open is probed by them, or would stay open. */
 export function chooseOrProbe(tiers: Servers, now: number): ModelServer | null {
   for (const servers of tiers)
     for (const one of servers) if (one.circuit.probeDue(now) && one.freePlaces(now) > 0) return one

@@ -75,7 +75,7 @@ export abstract class Upstream {
     return Math.min(concurrency_max, hours.at(now).concurrency_max ?? concurrency_max)
   }
 
-  /** What its hours allow just now and until when (Unix ms); null where it has none. */
+  /** Places that its hours allow now, and until when (Unix ms); null where it has none. */
   openingAt(now: number): { places: number; until: number | null } | null {
     const { hours } = this.#terms
     if (!hours) return null
@@ -83,7 +83,7 @@ export abstract class Upstream {
     return { places: this.placesAllowed(now), until: Number.isFinite(until) ? until : null }
   }
 
-  /** What it takes at once now: as found, and as its hours allow. */
+  /** How much it takes at once now: as found, and as its hours allow. */
   concurrency(now: number): number {
     return Math.min(this.limit.limit, this.placesAllowed(now))
   }
@@ -93,7 +93,7 @@ export abstract class Upstream {
     return this.onDemand?.isAvailable ?? true
   }
 
-  /** Of a server that runs only while lines wait for it. */
+  /** The control of a server that runs only while lines wait for it. */
   get onDemand(): ServerOnDemand | null {
     return null
   }
@@ -233,7 +233,7 @@ function isBroken(result: MissedResult): boolean {
 
 interface ModelServerOptions extends UpstreamTerms {
   backend: Backend
-  /** What this server calls the model; null when it is the model's own ID. */
+  /** The model's name at this server; null when it is the model's own ID. */
   modelAlias: string | null
   /** The server that answers other requests too; null or absent: only lines. */
   live?: LiveServer | null
@@ -327,7 +327,7 @@ export class ModelServer extends Upstream {
   }
 }
 
-/** What the worker reports to metrics. It is called for every line, so it must be cheap. */
+/** Receives what the worker reports to metrics. It is called for every line, so it must be cheap. */
 export interface Observer extends RecordObserver {
   /** These upstreams are in use from now on, by model. */
   configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void

@@ -110,7 +110,7 @@ function isDamage(error: unknown): boolean {
   return isDamaged(error) || error instanceof InputChanged
 }
 
-/** As many lines as the chunk has: its finished lines, and lines that cannot run in place of the others. */
+/** Lines in the number that the chunk has: its finished ones, and lines that cannot run in place of the others. */
 function unreadableLines(
   { first_line, line_count }: Pick<ChunkRow, 'first_line' | 'line_count'>,
   finished: readonly Pick<Journalled, 'line'>[],

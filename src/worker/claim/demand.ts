@@ -89,7 +89,7 @@ const EXTRA_PER_MODEL = 16
 const OPEN_CHUNKS_MAX = 512
 /** Further memory, as a share, for projects without open chunks and models without open chunks. */
 const EXTRA_MEMORY_SHARE = 0.5
-/** As much again for results of batch APIs. */
+/** Further memory, as a share, for results of batch APIs. */
 const RESULTS_MEMORY_SHARE = 0.5
 
 /** Null stands for chunks of several models. */

@@ -141,7 +141,7 @@ interface LeasesOptions extends Pick<Ports, 'store' | 'clock'> {
 
 export class Leases {
   readonly #options: LeasesOptions
-  /** What this worker knows that it has leased. */
+  /** Chunks and tasks that this worker knows it has leased. */
   readonly #chunks: (() => Iterable<ChunkRow>)[] = []
   readonly #tasks: (() => Iterable<TaskRow>)[] = []
   /** Null: every claim of this process was answered. */
@@ -166,7 +166,7 @@ export class Leases {
     this.#releaseAt = Number.NEGATIVE_INFINITY
   }
 
-  /** What came of ending a lease. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
+  /** A lease was ended. A commit whose answer was lost may have changed the row: the chunk is then a stray. */
   ended(how: Fenced): void {
     if (how !== 'accepted') this.suspect()
   }

@@ -42,7 +42,7 @@ interface LimitGateOptions extends Pick<Ports, 'store' | 'clock'> {
   recorder: Pick<Recorder<Run>, 'settle'>
   /** The open ones. */
   runs: { values(): Iterable<Run> }
-  /** As configured just now. */
+  /** The models that are configured now. */
   models: ReadonlyMap<string, Model>
 }
 

@@ -47,7 +47,7 @@ export class ReservedFunds implements Gate {
     this.#turn.checkLimits()
   }
 
-  /** These spenders of a project are capped. */
+  /** Marks spenders of a project as capped. */
   cap(project_id: string, capped: readonly Capped[]): void {
     for (const { spender, metric } of capped) this.#account(project_id, spender).metrics.add(metric)
   }
@@ -123,7 +123,7 @@ export class ReservedFunds implements Gate {
     return true
   }
 
-  /** They did not cover a line of this run. */
+  /** Notes that the funds did not cover a line of the run. */
   fellShort(run: Run): void {
     this.#short.add(run.claim.project_id)
     this.#turn.checkLimits()
@@ -156,7 +156,7 @@ export class ReservedFunds implements Gate {
     addSpend(fresh.excess, entity, excess)
   }
 
-  /** These lines are committed. */
+  /** Moves the excess of committed lines from the run to its accounts. */
   committed(run: Run, { excess }: Fresh): void {
     const uncommitted = this.#open.get(run)
     if (!uncommitted || excess === null) return

@@ -9,9 +9,9 @@ interface BatchApiUpstreamOptions extends UpstreamTerms {
   /** Names the upstream in audit records, logs and metrics. */
   name: string
   api: BatchApi
-  /** What it calls the model; null when it is the model's own ID. */
+  /** The model's name there; null when it is the model's own ID. */
   modelAlias: string | null
-  /** What a batch may have at most; absent: a chunk. */
+  /** Bounds of a batch; absent: those of a chunk. */
   lines_max?: number | null
   tokens_max?: number | null
   /** The same batch API with other settings. */
@@ -84,7 +84,7 @@ export class BatchApiUpstream extends Upstream {
     return (open.get(project_id) ?? 0) + (onTheirWay.get(project_id) ?? 0)
   }
 
-  /** Those of all workers together. */
+  /** Takes note of the lines that it has from all workers together. */
   sawLines(open: ReadonlyMap<string, number>): void {
     this.#lines.open = open
   }

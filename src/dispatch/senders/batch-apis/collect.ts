@@ -158,7 +158,7 @@ export class Collector {
     return { upstream, at: row.created, now: clock.now(), remote_batch: row.remote_id ?? row.id }
   }
 
-  /** What came of the lines that the files of an ended batch leave out. */
+  /** The result of lines that the files of an ended batch leave out. */
   #missing(
     row: RemoteBatchRow,
     upstream: BatchApiUpstream,
@@ -253,7 +253,7 @@ export function endRemoteLine(
   return 0
 }
 
-/** Of lines of a batch that was given up. */
+/** The result of lines of a batch that was given up. */
 function goneResult({ detail }: RemoteBatchRow): MissedResult {
   return { ...unfinished('the remote batch was given up', detail), unreachable: true }
 }

@@ -256,7 +256,7 @@ export class Creations {
     return this.#options.pauses.covers(run, row.model)
   }
 
-  /** What is reserved for its lines is then released, and they wait like any other line. */
+  /** Whether a pause or a limit keeps the lines back: their reservation is released, and they wait like others. */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
     return this.#isPaused(creation) || (await this.#options.limits.isOver(run, row.day))

@@ -18,7 +18,7 @@ export interface Window {
 }
 
 const RECALL_SHARE = 0.1
-/** Of a short window, a larger share is kept for the other servers. */
+/** The larger share of a short window that is kept for the other servers. */
 const RECALL_MS_MIN = 60_000
 const RECALL_SHARE_MAX = 1 / 3
 const CANCEL_SHARE = 0.05

@@ -114,7 +114,7 @@ export class RemoteExecutor {
     }
   }
 
-  /** What could be handed over of a run; null if no batch API has room for any of it. */
+  /** The lines of a run that could be handed over next; null if no batch API has room for any. */
   #next(run: Run, now: number): HandOver | null {
     if (now >= run.claim.deadline) {
       this.#options.turn.push({ kind: 'stopped', run, reason: 'batch_expired' })

@@ -31,7 +31,7 @@ import type { RemoteRows } from './rows.ts'
 
 /** How often it is asked whether any is due. */
 const LOOK_MS = 100
-/** The same, in a worker without a batch API. */
+/** The same interval in a worker without a batch API. */
 const IDLE_LOOK_MS = 1_000
 /** Batches that are looked at concurrently. */
 const AT_ONCE = 16
@@ -48,7 +48,7 @@ const POLL_MS_MIN = 200
 const POLL_MS_MAX = 60_000
 /** How long a batch is left alone when its batch API was looked at too often. */
 const THROTTLED_MS = 15_000
-/** The same for one that is being cancelled, as a share of the time that it has. */
+/** The same time for a batch that is being cancelled, as a share of the time that it has. */
 const THROTTLED_SHARE = 0.25
 /** How long it is tried to cancel a batch that was given up, or to delete files. */
 const TIDY_MS = 24 * 3_600_000
@@ -468,7 +468,7 @@ export class Poller {
   }
 }
 
-/** What a call failed with; errors of this program are thrown on. */
+/** The failure of a call; errors of this program are thrown on. */
 function failureOf(error: unknown): BatchApiError {
   if (!(error instanceof BatchApiError)) throw error
   return error

@@ -17,7 +17,7 @@ const SENT_MAX = 256
 /** The lines that other workers have in flight at the server. */
 interface Others {
   inFlight: number
-  /** Those workers that have any. */
+  /** Workers that have any. */
   workers: number
 }
 
@@ -32,7 +32,7 @@ export class LiveServer {
   /** How often a reading left room for fewer lines than were in flight. */
   backOffs = 0
   #isOver = false
-  /** As it was read last; null while it says nothing. */
+  /** The traffic as it was read last; null while the server says nothing. */
   traffic: ServerTraffic | null = null
   /** Lines in flight at each look since the time of the last reading. */
   #sent: { at: number; inFlight: number; others: number }[] = []
@@ -60,7 +60,7 @@ export class LiveServer {
     return this.#inFlight
   }
 
-  /** What an upstream may have in flight that has `mine` of it now. */
+  /** How many lines an upstream may have in flight that has `mine` now. */
   places(mine: number, now: number): number {
     return Math.max(0, this.share.places(now) - (this.#inFlight - mine))
   }
@@ -132,9 +132,9 @@ const TOKENS_PER_MS_MAX = 10_000
 /** Others are out of proportion when they are so many times as many as their highest number of late, and so many more. */
 const BURST_FACTOR = 8
 const BURST_MORE = 256
-/** Their highest number counts half after so long. */
+/** The time after which the highest number of other requests counts half. */
 const HIGHEST_HALF_LIFE_MS = 6 * 3_600_000
-/** What has lasted for so long is true. */
+/** The time after which a reading that lasts is believed. */
 const CONFIRMED_MS = 60_000
 
 interface CheckedTraffic {
@@ -149,7 +149,7 @@ class TrafficCheck {
   rejected = 0
   readonly #tokens = new CounterCheck()
   readonly #steps = new CounterCheck()
-  /** Of what was learned. */
+  /** The highest number of other requests that was seen, and when. */
   #highest: { others: number; at: number } | null = null
   #burstSince: number | null = null
 
@@ -189,9 +189,9 @@ class TrafficCheck {
   }
 }
 
-/** Of tokens, or of steps, which are fewer. It starts anew with its server. */
+/** Checks a counter of tokens, or of steps, which are fewer. It starts anew with its server. */
 class CounterCheck {
-  /** As it was read last. */
+  /** The counters as they were read last. */
   #last: { count: number; at: number } | null = null
 
   isPossible(count: number | null, now: number): boolean {

@@ -19,7 +19,7 @@ export type LiveTerms = Pick<LiveConfig, 'waiting_max' | 'cache_max'>
 /** Lines in flight at the server when it was read, and who sends them. */
 interface OwnLoad {
   inFlight: number
-  /** Those of the other workers. */
+  /** Lines of the other workers. */
   others: number
   /** Workers that may send there, this one included. */
   workers: number
@@ -44,11 +44,11 @@ const SEATS_ASSUMED = 256
 const STEP_FACTOR = 1.6
 /** Where the others alone want more than all seats for so much of the time, their first tokens wait for seats as it is. */
 const CROWDED_SHARE = 0.02
-/** As `PEAK_SHARE`, there. */
+/** The value of `PEAK_SHARE` where they do. */
 const CROWDED_PEAK_SHARE = 0.99
 /** Seats left free for what the others may add, in standard deviations of what they did. */
 const HEADROOM_DEVIATIONS = 4
-/** The same where others wait for seats as it is. */
+/** The same headroom where others wait for seats already. */
 const CROWDED_HEADROOM_DEVIATIONS = 2
 /** So many times as many where the others alone nearly fill it: there, a queue lasts. */
 const NEARLY_FULL_FACTOR = 1.7
@@ -62,7 +62,7 @@ const CACHE_FULL = 0.95
 const STEP_TOLERANCE = 0.1
 /** A line counts for so many of the others' requests at most, and for the inverse at least. */
 const WEIGHT_MAX = 4
-/** What is read is as old as half of the time between readings, and what it takes to act on it. */
+/** The age of a reading: half of the time between readings, and the time to act on it. */
 const STALE_MS = 300
 /** A cache of which less is used does not say how much a request takes. */
 const CACHE_KNOWN = 0.05
@@ -121,12 +121,12 @@ export class LiveShare {
     return Math.max(0, Math.floor(this.#share))
   }
 
-  /** As `places`, at the last look. */
+  /** The result of `places` at the last look. */
   get current(): number {
     return Math.floor(this.#share)
   }
 
-  /** Of the requests that the server has or may have, the part that is left for lines; null while it says nothing. */
+  /** The part of the server's requests that is left for lines; null while it says nothing. */
   get left(): number | null {
     if (this.#last === null) return null
     const { others } = this.#last
@@ -188,7 +188,7 @@ export class LiveShare {
     this.#answers.tokens += tokens
   }
 
-  /** What of the share was not used does not come at once later: that would be a burst. */
+  /** Bounds the rise of the share: places that were not used do not come at once later. */
   #setShare(own: OwnLoad): void {
     const most = own.inFlight + Math.max(START, this.#risePerS)
     this.#share = Math.min(this.#target, Math.max(START, Math.min(this.#share, most)))
@@ -235,7 +235,7 @@ export class LiveShare {
     return Math.max(least, most)
   }
 
-  /** Such that our lines that end make room as fast as the others may need it. */
+  /** The most lines that make room, by ending, as fast as the others may need it. */
   #byRoom({ load: { cache, running }, others, staleMs }: Reading, mean: number): number {
     const byCache =
       cache !== null && cache > CACHE_KNOWN ? (CACHE_FULL * running) / cache : Number.POSITIVE_INFINITY
@@ -255,14 +255,14 @@ export class LiveShare {
     return most
   }
 
-  /** Such that steps do not get too long. */
+  /** The most lines with which steps do not get too long. */
   #bySteps(running: number, workers: number, mean: number): number {
     if (this.#line === null) return running * UNKNOWN_FACTOR + UNKNOWN_MORE * workers - mean
     const peak = this.#others.quantile(this.#isCrowded ? CROWDED_PEAK_SHARE : PEAK_SHARE)
     return (Math.max(peak, this.#assumedPeak(this.#line)) - mean) / this.#weight(this.#line)
   }
 
-  /** What the others' peak is taken for at least. */
+  /** The least that the others' peak is taken for. */
   #assumedPeak({ baseMs, perOtherMs }: StepLine): number {
     if (this.#others.hasPassedPeak)
       return Math.min(((STEP_FACTOR - 1) * baseMs) / perOtherMs, this.#seats.count / 2)
@@ -311,7 +311,7 @@ function stepsBetween(last: ServerTraffic, load: ServerTraffic, running: number)
   return load.tokens === null || last.tokens === null ? 0 : (load.tokens - last.tokens) / running
 }
 
-/** Of those that run, as many are lines as of all. */
+/** Lines that run: the same share of all that run as of all requests. */
 function runningOurs({ load: { running }, others, ours }: Reading): number {
   return ours === 0 ? 0 : (running * ours) / (others + ours)
 }

@@ -10,7 +10,7 @@ const CLASSES_PER_DOUBLING = 16
 const LEVEL_HALF_LIFE_MS = 24 * 3_600_000
 /** Over how long they are averaged. */
 const SMOOTHING_MS = 3_000
-/** They are clearly fewer by so many times what their number varies by chance, the root of it. */
+/** Requests are clearly fewer by so many times the root of their number, by which it varies by chance. */
 const FALLEN_DEVIATIONS = 4
 /** A peak so much higher than the one before is a new one. */
 const HIGHER = 1.2
@@ -94,7 +94,7 @@ interface Change {
   /** Mean products of the distance from the mean: with the change, and with itself. */
   returning: number
   distance: number
-  /** Of what it rises beside its return, for each of the mean. */
+  /** The mean square of the rise beside its return, for each of the mean. */
   meanSquare: number
   samples: number
 }
@@ -128,7 +128,7 @@ export class Changes {
     }
   }
 
-  /** What a number that has this mean is expected to rise by, and the deviation from that; shortest time first. */
+  /** The expected rise of a number that has this mean, and the deviation from it; shortest time first. */
   ahead(value: number, mean: number): { ms: number; rise: number; deviation: number }[] {
     return this.#byLag
       .filter(({ samples }) => samples > 0)
@@ -140,7 +140,7 @@ export class Changes {
   }
 }
 
-/** Of the distance from the mean, what is returned. */
+/** The share of the distance from the mean that is returned. */
 function partOf({ returning, distance }: Change): number {
   return distance === 0 ? 0 : Math.min(1, Math.max(0, returning / distance))
 }
@@ -202,9 +202,9 @@ export class Seats {
 // least squares over what it was seen to do. Lines may weigh more or less than other requests, as their prompts are
 // longer or shorter. As long as the two have not changed against each other, they are thought alike.
 
-/** What was seen of steps counts half after so long. */
+/** The time after which samples of steps count half. */
 const STEP_HALF_LIFE_MS = 6 * 3_600_000
-/** As if so many samples had shown that lines are like other requests. */
+/** Weight, in samples, of the assumption that lines are like other requests. */
 const ALIKE_SAMPLES = 20
 /** No line is fitted through fewer. */
 const SAMPLES_MIN = 20
@@ -227,7 +227,7 @@ export class StepModel {
   #most = 0
   #fastestMs = Number.POSITIVE_INFINITY
 
-  /** What a token took while so many requests were worked on, `ms` after the last time. */
+  /** Adds the time of a token while so many requests were worked on, `ms` after the last sample. */
   add(others: number, ours: number, stepMs: number, ms: number): void {
     const requests = others + ours
     if (!(requests > 0 && stepMs > 0)) return
