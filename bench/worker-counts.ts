@@ -49,16 +49,19 @@ export async function lineCosts(bench: Bench, bytes: number): Promise<WorkerCoun
     while (!existsSync(path) || readFileSync(path, 'utf8') === '') await setTimeout(10)
     return JSON.parse(readFileSync(path, 'utf8'))
   }
+  const upload = async (lines: number): Promise<string> =>
+    await service.client.upload(await bench.lines(lines, bytes), 20)
   const run = async (lines: number): Promise<Run> => {
-    const uploaded = await service.client.upload(await bench.lines(lines, bytes), 20)
+    const uploaded = await upload(lines)
     const [before, begun] = [await counts(), performance.now()]
     await runBatch(service, uploaded)
     return { before, after: await counts(), ms: performance.now() - begun }
   }
   /** The model server stands still in the middle of a run. */
   const stall = async (): Promise<Run> => {
+    const uploaded = await upload(RUNS[0])
     const { socketWrites } = await counts()
-    const running = run(RUNS[0])
+    const running = runBatch(service, uploaded)
     while ((await counts()).socketWrites === socketWrites) await setTimeout(10)
     upstream.process.kill('SIGSTOP')
     await setTimeout(SETTLE_MS)

@@ -11,7 +11,7 @@ import { readResultLine, unfinished } from '../../../backends/batch-api/result-l
 import { reasonForCaller, reasonForLog } from '../../../backends/failure-reason.ts'
 import type { ResponseMemory } from '../../../backends/response-memory.ts'
 import type { EndpointPath } from '../../../domain/endpoint.ts'
-import { changeRemoteBatch, linesOf } from '../../../store/remote-batches.ts'
+import { changeRemoteBatch, hasOthersThere, linesOf } from '../../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../../store/schema.ts'
 import type { Ports } from '../../../store/store.ts'
 import { REMOTE } from '../../line-state.ts'
@@ -38,22 +38,20 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   lines: Pick<Lines, 'answered' | 'refused' | 'missed' | 'place'>
   answers: Pick<ResponseMemory, 'untilRoom'>
   observe?: Pick<Observer, 'attempted'> | undefined
-  /** The batch API takes none of these lines because of some of them; null: for something else. */
-  onBlamed: (
-    run: Run,
-    row: RemoteBatchRow,
-    positions: readonly number[],
-    blamed: readonly BlamedLine[] | null,
-    result: MissedResult,
-    attempt: EndedAttempt,
-  ) => Promise<void>
-  /** The batch API may take them in smaller parts. Whether they are handed over again; else whether others there fill it. */
-  onTooMuch: (
-    run: Run,
-    row: RemoteBatchRow,
-    positions: readonly number[],
-  ) => Promise<'again' | 'filled' | 'alone'>
 }
+
+/** What is left to do for lines that a batch API had. */
+export type Collected =
+  /** Its results cannot be read now: try again then (Unix ms). */
+  | { kind: 'again'; at: number }
+  /** It takes none of these lines, because of some of them; null: for something else. */
+  | {
+      kind: 'blamed'
+      blamed: readonly BlamedLine[] | null
+      left: readonly number[]
+      result: MissedResult
+      attempt: EndedAttempt
+    }
 
 export class Collector {
   readonly #options: CollectorOptions
@@ -62,8 +60,8 @@ export class Collector {
     this.#options = options
   }
 
-  /** Records what a batch has answered. Returns when to try again (Unix ms), if its results cannot be read now. */
-  async collect(run: Run, row: RemoteBatchRow, stop: AbortSignal): Promise<number | null> {
+  /** Records what a batch has answered; null: nothing is left to do. */
+  async collect(run: Run, row: RemoteBatchRow, stop: AbortSignal): Promise<Collected | null> {
     const { rows, lines } = this.#options
     const upstream = rows.upstreamOf(row)
     if (!upstream || row.status === 'abandoned') {
@@ -88,7 +86,7 @@ export class Collector {
     } catch (error) {
       if (!(error instanceof BatchApiError)) throw error
       if (run.isClosed || run.stopped === 'lost' || (stop.aborted && !until.isOver())) return null
-      return await this.#unreadable(run, row, error, until.isOver())
+      return { kind: 'again', at: await this.#unreadable(run, row, error, until.isOver()) }
     } finally {
       until.close()
     }
@@ -99,7 +97,7 @@ export class Collector {
     row: RemoteBatchRow,
     upstream: BatchApiUpstream,
     signal: AbortSignal,
-  ): Promise<number | null> {
+  ): Promise<Collected | null> {
     const { rows, answers, clock, random } = this.#options
     const draw = random()
     const positions = rows.positionsOf(run, row)
@@ -128,16 +126,14 @@ export class Collector {
     }
     if (run.isClosed) return null
     const left = [...byId.values()]
-    if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return clock.now()
+    if (!(await rows.settle(run, row, 'recorded', cost_nanos))) return { kind: 'again', at: clock.now() }
     const isFull = row.status === 'throttled' && left.length > 0
-    const room = isFull ? await this.#options.onTooMuch(run, row, left) : null
+    const room = isFull ? await offerLess(this.#options, run, row, left) : null
     if (room === 'again') return null
     const missing = this.#missing(row, upstream, run, left, room === 'filled')
     const attempt = { ...this.#attempt(row, upstream), draw }
-    if (failure !== null && (failure.blamed !== null || failure.refusesService) && left.length > 0) {
-      await this.#options.onBlamed(run, row, left, failure.blamed, missing, attempt)
-      return null
-    }
+    if (failure !== null && (failure.blamed !== null || failure.refusesService) && left.length > 0)
+      return { kind: 'blamed', blamed: failure.blamed, left, result: missing, attempt }
     // Before any of them has waited longer: lines that wait equally long are sent together.
     const ends = Array.from(byId, ([id, position]) => {
       const found = missed.get(id) ?? missing
@@ -235,6 +231,31 @@ export class Collector {
       'the results of a remote batch are not those of its lines; missing lines are sent again',
     )
   }
+}
+
+/** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
+export async function offerLess(
+  { store, clock, rows, lines }: Pick<CollectorOptions, 'store' | 'clock' | 'rows' | 'lines'>,
+  run: Run,
+  row: RemoteBatchRow,
+  positions: readonly number[],
+): Promise<'again' | 'filled' | 'alone'> {
+  if (await hasOthersThere(store.read, row)) return 'filled'
+  if (positions.length < 2) return 'alone'
+  const tokens = positions.reduce((sum, position) => sum + run.lines[position]!.projected.tokens, 0)
+  rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
+  placeRemote(lines, run, positions, 'the batch API may take fewer lines')
+  return 'again'
+}
+
+/** Places lines that are still remote: what a batch API had of them will not be recorded. */
+export function placeRemote(
+  lines: Pick<Lines, 'place'>,
+  run: Run,
+  positions: readonly number[],
+  cause: string,
+): void {
+  for (const position of positions) if (run.stateOf(position) === REMOTE) lines.place(run, position, cause)
 }
 
 /** A line that a batch API had ends, or is tried again. Returns what it cost (nano-dollars). */

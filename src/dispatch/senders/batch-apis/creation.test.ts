@@ -107,7 +107,7 @@ async function makeWorld() {
     session: known,
     pauses: { covers: () => false },
     limits: { isOver: async () => false },
-    mayGiveUp: (_row, _window, since) => known.mayGiveUp(since),
+    rows: { mayGiveUp: (_row, _window, since) => known.mayGiveUp(since) },
   })
   const creation = {
     ...{ run, row },

@@ -32,7 +32,8 @@ import type { Pauses } from '../../gates/pauses.ts'
 import type { Run } from '../../run.ts'
 import { requestBody } from '../request-body.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
-import { recallAt, type Until, type Window } from './deadline.ts'
+import { recallAt, type Until } from './deadline.ts'
+import type { RemoteRows } from './rows.ts'
 
 /** How soon a batch is looked at after it was created. */
 const FIRST_LOOK_MS = 250
@@ -85,8 +86,7 @@ export interface CreationsOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   session: { readonly isCertain: boolean }
   pauses: Pick<Pauses, 'covers'>
   limits: Pick<LimitGate, 'isOver'>
-  /** Whether lines may be given up at a batch API that does not answer, since then (Unix ms). */
-  mayGiveUp: (row: RemoteBatchRow, window: Window, failing_since: number) => boolean
+  rows: Pick<RemoteRows, 'mayGiveUp'>
 }
 
 export class Creations {
@@ -221,7 +221,7 @@ export class Creations {
   /** The batch may be there, and nobody can tell now. */
   async #unknown(creation: Creation, error: unknown): Promise<CreationEnd> {
     const { run, row, upstream, until } = creation
-    const { store, clock, log, mayGiveUp } = this.#options
+    const { store, clock, log, rows } = this.#options
     if (!(error instanceof BatchApiError)) throw error
     if (run.stopped === 'lost') return { kind: 'lost' }
     const now = clock.now()
@@ -232,7 +232,7 @@ export class Creations {
     // A batch that is there for all that is known is given as long as any other.
     const isAwaited = error instanceof UndecidedBatch
     const since = isAwaited ? Math.max(failing_since, recallAt(run.batch)) : failing_since
-    if (mayGiveUp(row, run.batch, since)) return returned(error, 'batch')
+    if (rows.mayGiveUp(row, run.batch, since, false)) return returned(error, 'batch')
     const detail = reasonForCaller(error.result)
     if (row.failing_since === null || row.detail !== detail) {
       log.warn(

@@ -5,7 +5,7 @@
 //
 // The project with the fewest lines at a batch API goes first there: a run is one call, but a thousand lines.
 import type { BlamedLine } from '../../../backends/batch-api/batch-api.ts'
-import { batchesOfChunk, hasOthersThere, linesOf } from '../../../store/remote-batches.ts'
+import { batchesOfChunk, linesOf } from '../../../store/remote-batches.ts'
 import type { RemoteBatchRow } from '../../../store/schema.ts'
 import { IllegalTransition, REMOTE, UNSUBMITTED } from '../../line-state.ts'
 import type { Lines } from '../../lines.ts'
@@ -15,7 +15,14 @@ import type { EndedAttempt } from '../../tries.ts'
 import type { Turn } from '../../turn.ts'
 import type { Call } from '../upstream.ts'
 import { BatchApiUpstream } from './batch-api-upstream.ts'
-import { Collector, type CollectorOptions, endRemoteLine, throttledAgain } from './collect.ts'
+import {
+  Collector,
+  type CollectorOptions,
+  endRemoteLine,
+  offerLess,
+  placeRemote,
+  throttledAgain,
+} from './collect.ts'
 import { type CreationEnd, Creations, type CreationsOptions, remoteIdOf } from './creation.ts'
 import { nextMark, recallAt, untilDeadline } from './deadline.ts'
 import { RemoteRows, type RemoteRowsOptions } from './rows.ts'
@@ -37,9 +44,9 @@ const REFUSED_LATER_MAX = 12
 const REFUSED = 'refused'
 
 interface ExecutorOptions
-  extends Omit<CreationsOptions, 'mayGiveUp'>,
+  extends Omit<CreationsOptions, 'rows'>,
     RemoteRowsOptions,
-    Omit<CollectorOptions, 'rows' | 'onBlamed' | 'onTooMuch'> {
+    Omit<CollectorOptions, 'rows'> {
   lines: Lines
   turn: Pick<Turn, 'push' | 'touch'>
   /** Batches that may miss their deadline. */
@@ -68,16 +75,9 @@ export class RemoteExecutor {
   constructor(options: ExecutorOptions) {
     this.#options = options
     this.rows = new RemoteRows(options)
-    this.#creations = new Creations({
-      ...options,
-      mayGiveUp: (row, window, since) => this.rows.mayGiveUp(row, window, since, false),
-    })
-    this.#collector = new Collector({
-      ...options,
-      rows: this.rows,
-      onBlamed: (...rejection) => this.#onBlamed(...rejection),
-      onTooMuch: (...lines) => this.#onTooMuch(...lines),
-    })
+    const shared = { ...options, rows: this.rows }
+    this.#creations = new Creations(shared)
+    this.#collector = new Collector(shared)
   }
 
   /** Calls under way end; the worker stops. */
@@ -197,10 +197,12 @@ export class RemoteExecutor {
   }
 
   async #collect(run: Run, row: RemoteBatchRow): Promise<void> {
-    const again = await this.#collector.collect(run, row, this.#abort.signal)
+    const left = await this.#collector.collect(run, row, this.#abort.signal)
+    if (left?.kind === 'blamed')
+      await this.#onBlamed(run, row, left.left, left.blamed, left.result, left.attempt)
     // Results that a worker leaves because it stops are read by the next one.
-    const isLeft = this.#abort.signal.aborted
-    if (again !== null || isLeft) this.#lookAgainAt(run, again ?? this.#options.clock.now())
+    if (left?.kind === 'again') this.#lookAgainAt(run, left.at)
+    else if (this.#abort.signal.aborted) this.#lookAgainAt(run, this.#options.clock.now())
   }
 
   /** Continues what another worker, or this one before, has begun. */
@@ -243,7 +245,9 @@ export class RemoteExecutor {
     }
     const mayStay = end.left !== 'batch'
     const attempt = { upstream, at, now, draw: random(), mayStay }
-    const room = end.isTooMuch ? await this.#onTooMuch(run, row, positions) : null
+    const room = end.isTooMuch
+      ? await offerLess({ ...this.#options, rows: this.rows }, run, row, positions)
+      : null
     if (room === 'again') return false
     if (room === 'filled' && end.result.kind === 'throttled') end.result.isFilled = true
     if (end.blamed !== null) await this.#onBlamed(run, row, positions, end.blamed, end.result, attempt)
@@ -285,21 +289,6 @@ export class RemoteExecutor {
     const isOurs = await this.rows.settle(run, row, state, 0, status)
     if (!isOurs) this.#lookAgainAt(run, this.#options.clock.now() + FAILED_MS)
     return isOurs
-  }
-
-  /** A batch was refused for its size. It is offered in two parts where nothing else of this service fills the batch API. */
-  async #onTooMuch(
-    run: Run,
-    row: RemoteBatchRow,
-    positions: readonly number[],
-  ): Promise<'again' | 'filled' | 'alone'> {
-    const { store, clock } = this.#options
-    if (await hasOthersThere(store.read, row)) return 'filled'
-    const tokens = positions.reduce((sum, position) => sum + tokensOf(run, position), 0)
-    if (positions.length < 2) return 'alone'
-    this.rows.upstreamOf(row)?.refusedSize(tokens, clock.now())
-    this.#place(run, positions, 'the batch API may take fewer lines')
-    return 'again'
   }
 
   /**
@@ -414,8 +403,7 @@ export class RemoteExecutor {
   }
 
   #place(run: Run, positions: readonly number[], cause: string): void {
-    for (const position of positions)
-      if (run.stateOf(position) === REMOTE) this.#options.lines.place(run, position, cause)
+    placeRemote(this.#options.lines, run, positions, cause)
   }
 
   /** When the run is to be claimed again for what is not known yet of its batches (Unix ms). */
