@@ -19,7 +19,7 @@ export interface KeyOrder {
 }
 
 /** Runs in the transaction that creates the key; throws where the project may have no more. */
-type KeyCheck = (tx: Writer, project_id: string) => Promise<void>
+type KeyCheck = (tx: Writer, key: { id: string; project_id: string }) => Promise<void>
 
 export interface IssuedKey {
   id: string
@@ -44,7 +44,7 @@ export async function createKey(
   const { key, secret_sha256 } = makeApiKey(region, id)
   const owner = await store.write(async (tx) => {
     const found = await ensureProject(tx, { id: newId('project', now), name: project, plan, created: now })
-    await check(tx, found.id)
+    await check(tx, { id, project_id: found.id })
     await insertRow(tx, 'api_keys', {
       id,
       project_id: found.id,

@@ -8,18 +8,33 @@ import { get } from './api.ts'
 import { now } from './browser-clock.ts'
 import type { Tone } from './parts/notice.tsx'
 
-export type Spent = Readonly<Record<LimitWindow, UsageObject>>
-
-export async function readSpent(signal: AbortSignal): Promise<Spent> {
-  const read = (window: LimitWindow): Promise<UsageObject> => {
-    const start = dayText(dayOf(windowAt(window, now()).start))
-    return get('/v1/usage/entities', { start, group_by: 'entity,entity_type' }, { signal })
-  }
-  const found = await Promise.all(LIMIT_WINDOWS.map(read))
-  return recordOf(LIMIT_WINDOWS, (window) => found[LIMIT_WINDOWS.indexOf(window)]!)
+/** The usage in each window, and, by the ID of a limit that counts one key or one model, that of these alone. */
+export type Spent = Readonly<Record<LimitWindow, UsageObject>> & {
+  readonly of: ReadonlyMap<string, UsageObject>
 }
 
-/** What an entity, or the whole project where it has no name, has spent of a limit. */
+export async function readSpent(limits: readonly LimitObject[], signal: AbortSignal): Promise<Spent> {
+  const read = (window: LimitWindow, only = {}): Promise<UsageObject> => {
+    const start = dayText(dayOf(windowAt(window, now()).start))
+    return get('/v1/usage/entities', { start, group_by: 'entity,entity_type', ...only }, { signal })
+  }
+  const narrow = limits.filter(({ key, model }) => key !== undefined || model !== undefined)
+  const [found, own] = await Promise.all([
+    Promise.all(LIMIT_WINDOWS.map((window) => read(window))),
+    Promise.all(narrow.map(({ window, key, model }) => read(window, { key, model }))),
+  ])
+  return {
+    ...recordOf(LIMIT_WINDOWS, (window) => found[LIMIT_WINDOWS.indexOf(window)]!),
+    of: new Map(narrow.map(({ id }, i) => [id, own[i]!])),
+  }
+}
+
+/** Whose spending the limit counts; null for the whole project's. */
+export function ownerOf({ entity, entity_type, key, scope, model }: LimitObject): string | null {
+  return entity ?? entity_type ?? key ?? (scope === 'model' ? model : undefined) ?? null
+}
+
+/** What an entity, a key or a model, or the whole project where it has no name, has spent of a limit. */
 export interface Cap {
   limit: LimitObject
   name: string | null
@@ -51,11 +66,11 @@ export function capsOf(limits: readonly LimitObject[], spent: Spent): Cap[] {
 }
 
 function capsOfOne(limit: LimitObject, spent: Spent): Cap[] {
-  const usage = spent[limit.window]
-  const amountOf = (of: { cost_usd: number; total_tokens: number }): number =>
-    limit.metric === 'cost_usd' ? of.cost_usd : of.total_tokens
-  if (limit.scope === 'project') return [{ limit, name: null, value: amountOf(usage) }]
+  const usage = spent.of.get(limit.id) ?? spent[limit.window]
+  const amountOf = (of: Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'lines' | 'not_run'>): number =>
+    ({ cost_usd: of.cost_usd, tokens: of.total_tokens, requests: of.lines - of.not_run })[limit.metric]
   const { entity, entity_type } = limit
+  if (!entity && !entity_type) return [{ limit, name: ownerOf(limit), value: amountOf(usage) }]
   const groups = (usage.groups ?? []).filter((group) =>
     entity ? group.entity === entity : group.entity_type === entity_type,
   )

@@ -63,10 +63,8 @@ export function useHealth(): void {
 
 async function readCaps(signal: AbortSignal): Promise<{ caps: Cap[]; spent: Spent | null }> {
   if (!may('limits:read')) return { caps: [], spent: null }
-  const [limits, spent] = await Promise.all([
-    getAll<LimitObject>('/v1/limits', { signal }),
-    readSpent(signal),
-  ])
+  const limits = await getAll<LimitObject>('/v1/limits', { signal })
+  const spent = await readSpent(limits, signal)
   return { caps: capsOf(limits, spent), spent }
 }
 

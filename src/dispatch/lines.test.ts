@@ -7,7 +7,7 @@ import { linesIn, lineWorld } from '../../test/support/line-world.ts'
 import { queuedBatch, RETRY } from '../../test/support/queued-batch.ts'
 import type { BatchApi } from '../backends/batch-api/batch-api.ts'
 import { ResponseMemory } from '../backends/response-memory.ts'
-import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { accountOfLimit } from '../domain/limit.ts'
 import { AnswerScanner } from '../jsonl/answer-scan.ts'
 import { Duplicates } from './gates/duplicates.ts'
 import {
@@ -225,6 +225,9 @@ test('no line is sent after its window has closed, though the alarm for that is 
   assert.deepEqual(world.ended, ['l1 ok', 'l2 batch_expired'])
 })
 
+/** The account of a limit on the whole project. */
+const PROJECT = accountOfLimit({ scope: 'project', subject: '', model: '' }, '')
+
 test('what a line cost beyond its reservation is taken from the lines after it before any commit', async () => {
   await using world = await lineWorld({ lines: 3, concurrency: 1, content: () => 'x'.repeat(4_000) })
   const { run, funds } = world
@@ -233,7 +236,7 @@ test('what a line cost beyond its reservation is taken from the lines after it b
     run.setAllowed(position, true)
     funds.setReserved(run, position, true)
   }
-  funds.cap(run.claim.project_id, [{ spender: WHOLE_PROJECT, metric: 'tokens' }])
+  funds.cap(run.claim.project_id, [{ account: PROJECT, metric: 'tokens' }])
   await world.start()
   const usage = { prompt_tokens: 4_000, completion_tokens: 2, total_tokens: 4_002 }
   await world.server.inFlight[0]!.respond(200, { ...ANSWER, usage })

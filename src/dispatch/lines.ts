@@ -543,7 +543,7 @@ export class Lines {
       cost = cost_nanos
       followers = this.#duplicates.answered(run, position, result, cost)
       this.#finish(run, position, 'it was answered')
-      funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens })
+      funds.ended(run, position, { cost_nanos, tokens: usage.total_tokens, requests: 1 })
       if (isPromptReported) learner?.ended(line, usage.prompt_tokens)
     } catch (error) {
       if (error instanceof IllegalTransition) throw error

@@ -4,7 +4,7 @@
 import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
-import type { LimitMetric } from '../domain/limit.ts'
+import { accountsOf, type LimitMetric, type Payer } from '../domain/limit.ts'
 import type { Price } from '../domain/money.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
@@ -57,9 +57,9 @@ export interface LineTries extends LineAttempts {
   kept: KeptAnswer | null
 }
 
-/** A spender and a metric that a limit caps. */
+/** An account and a metric that a limit caps. */
 export interface Capped {
-  spender: string
+  account: string
   metric: LimitMetric
 }
 
@@ -106,7 +106,8 @@ export class Run {
   #stopped: RunStop | null = null
   #recorded: SentLine | null = null
   #phase: 'open' | 'parking' | 'closed' = 'open'
-  #entities: ReadonlySet<string> | null = null
+  /** By entity and model, whose spend its lines are, and where that counts. */
+  readonly #payers = new Map<string, { payer: Payer; accounts: readonly string[] }>()
   /** The limits that its last reservation met. */
   capped: readonly Capped[] = []
   /** The limits that its lines were last checked under. */
@@ -357,10 +358,26 @@ export class Run {
     return this.results.trace?.traceparent ?? this.batch.traceparent
   }
 
-  /** The entities of its lines. */
-  get entities(): ReadonlySet<string> {
-    this.#entities ??= new Set(this.#lines.map((line) => line.entity).filter((entity) => entity !== null))
-    return this.#entities
+  /** Whose spend its lines are, each once. */
+  get payers(): readonly Payer[] {
+    return [...new Set(this.#lines.map((_, position) => this.#paidBy(position).payer))]
+  }
+
+  /** The accounts to which the line's spend counts: the same list for all lines of a payer. */
+  accountsOf(position: number): readonly string[] {
+    return this.#paidBy(position).accounts
+  }
+
+  #paidBy(position: number): { payer: Payer; accounts: readonly string[] } {
+    const { entity, known_model: model } = this.#lines[position]!
+    const key = JSON.stringify([entity, model])
+    let found = this.#payers.get(key)
+    if (!found) {
+      const payer = { entity, model, key_id: this.claim.key_id }
+      found = { payer, accounts: accountsOf(payer) }
+      this.#payers.set(key, found)
+    }
+    return found
   }
 
   /** The model of its unfinished lines; null if they name several. */

@@ -1,11 +1,11 @@
-// A limit caps the spend within a window of the UTC calendar: of one entity, of each entity of a type, or of the
-// whole project. These are pure rules; the ledger knows the spend.
+// A limit caps the spend within a window of the UTC calendar: of one entity, of each entity of a type, of an API key, or of
+// the whole project; of all models, or of one. These are pure rules; the ledger knows the spend.
 import { entityType } from './entity.ts'
 
-export const LIMIT_SCOPES = ['entity', 'entity_type', 'project'] as const
+export const LIMIT_SCOPES = ['entity', 'entity_type', 'project', 'key', 'model'] as const
 export type LimitScope = (typeof LIMIT_SCOPES)[number]
 
-export const LIMIT_METRICS = ['cost_usd', 'tokens'] as const
+export const LIMIT_METRICS = ['cost_usd', 'tokens', 'requests'] as const
 export type LimitMetric = (typeof LIMIT_METRICS)[number]
 
 /** A part of the UTC calendar: from its first day to just before `end`, both as days from the first of a month. */
@@ -49,20 +49,58 @@ export function windowAt(window: LimitWindow, now: number): Period {
   return { start: Date.UTC(year, month, start), end: Date.UTC(year, month, end) }
 }
 
-/** The spender of a project limit; no entity is an empty text. */
+/** Whose spend a line is. `model`: null for a name that is no model's. */
+export interface Payer {
+  entity: string | null
+  key_id: string
+  model: string | null
+}
+
+/** `subject`: the entity, its type or the key, as the scope says. `model`: the only one whose lines count; empty: all count. */
+interface LimitTerms {
+  scope: LimitScope
+  subject: string
+  model: string
+}
+
+/** The spender of a limit that is on no entity; no entity is an empty text. */
 export const WHOLE_PROJECT = ''
 
-/**
- * The spender that the limit counts for work of `entity`; null when the limit does not match. `subject`: the entity or the
- * entity type, as the scope says.
- */
-export function spenderOf(
-  { scope, subject }: { scope: LimitScope; subject: string },
-  entity: string | null,
-): string | null {
-  if (scope === 'project') return WHOLE_PROJECT
+/** The spender that the limit counts for a line; null when the limit does not match. */
+export function spenderOf({ scope, subject, model }: LimitTerms, payer: Payer): string | null {
+  if (model !== '' && model !== payer.model) return null
+  if (scope === 'project' || scope === 'model') return WHOLE_PROJECT
+  if (scope === 'key') return subject === payer.key_id ? WHOLE_PROJECT : null
+  const { entity } = payer
   if (entity === null) return null
   return subject === (scope === 'entity' ? entity : entityType(entity)) ? entity : null
+}
+
+// An account is a sum of spend that a limit may count: of the project, of a key or of an entity; of all models, or of one.
+// Each line counts to several accounts.
+
+function account(owner: 'project' | 'key' | 'entity', name: string, model: string): string {
+  return JSON.stringify([owner, name, model])
+}
+
+/** The account that a limit counts for that spender. */
+export function accountOfLimit({ scope, subject, model }: LimitTerms, spender: string): string {
+  if (scope === 'key') return account('key', subject, model)
+  return spender === WHOLE_PROJECT ? account('project', '', model) : account('entity', spender, model)
+}
+
+/** The accounts to which spend counts. Without a key: only those of the entity. */
+export function accountsOf({
+  entity,
+  key_id,
+  model,
+}: Omit<Payer, 'key_id'> & { key_id: string | null }): string[] {
+  const found: string[] = []
+  for (const one of model === null ? [''] : ['', model]) {
+    if (key_id !== null) found.push(account('project', '', one), account('key', key_id, one))
+    if (entity !== null) found.push(account('entity', entity, one))
+  }
+  return found
 }
 
 /** The threshold of the cap itself. */

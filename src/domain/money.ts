@@ -172,23 +172,33 @@ export function nanosFromUsd(amount: number): number {
   return nanos
 }
 
-// The amounts that limits count: money and tokens, both whole numbers.
+// The amounts that limits count: money, tokens and lines that are sent, all whole numbers.
 
 export interface Spend {
   cost_nanos: number
   tokens: number
+  /** Lines that are sent, however often, or share the answer of one that is. */
+  requests: number
 }
 
-export const NO_SPEND: Readonly<Spend> = Object.freeze({ cost_nanos: 0, tokens: 0 })
+export const NO_SPEND: Readonly<Spend> = Object.freeze({ cost_nanos: 0, tokens: 0, requests: 0 })
 
 export function plus(a: Spend, b: Spend): Spend {
-  return { cost_nanos: sumOf(a.cost_nanos, b.cost_nanos), tokens: sumOf(a.tokens, b.tokens) }
+  const sum = { ...a }
+  addInPlace(sum, b)
+  return sum
 }
 
 /** Adds in place, for sums over many lines. */
 export function addInPlace(sum: Spend, by: Spend): void {
   sum.cost_nanos = sumOf(sum.cost_nanos, by.cost_nanos)
   sum.tokens = sumOf(sum.tokens, by.tokens)
+  sum.requests = sumOf(sum.requests, by.requests)
+}
+
+/** Its negative: added, it takes the spend away. */
+export function negative({ cost_nanos, tokens, requests }: Spend): Spend {
+  return { cost_nanos: -cost_nanos, tokens: -tokens, requests: -requests }
 }
 
 /** Never below zero. */
@@ -196,19 +206,22 @@ export function minus(a: Spend, b: Spend): Spend {
   return {
     cost_nanos: Math.max(0, a.cost_nanos - b.cost_nanos),
     tokens: Math.max(0, a.tokens - b.tokens),
+    requests: Math.max(0, a.requests - b.requests),
   }
 }
 
-export function isZero(spend: Spend): boolean {
-  return spend.cost_nanos === 0 && spend.tokens === 0
+export function isZero({ cost_nanos, tokens, requests }: Spend): boolean {
+  return cost_nanos === 0 && tokens === 0 && requests === 0
 }
 
-/** The amount that a limit on `metric` counts: nano-dollars or tokens. */
+/** By metric, the amount that its limits count: nano-dollars, tokens or lines. */
+const COUNTED = { cost_usd: 'cost_nanos', tokens: 'tokens', requests: 'requests' } as const
+
 export function counted(spend: Spend, metric: LimitMetric): number {
-  return metric === 'cost_usd' ? spend.cost_nanos : spend.tokens
+  return spend[COUNTED[metric]]
 }
 
-/** An amount that a limit on `metric` counts as the API shows it: in USD, or tokens. */
+/** An amount that a limit on `metric` counts as the API shows it: in USD, tokens or lines. */
 export function inMetric(metric: LimitMetric, amount: number): number {
   return metric === 'cost_usd' ? usd(amount) : amount
 }

@@ -35,18 +35,22 @@ test('a quota holds however many add at the same moment', { skip: withoutPostgre
   const rows = Array.from({ length: 1200 }, (_, i) => ({
     batch_id: 'batch_1',
     project_id,
+    key_id: 'key_1',
     entity: `user'$1:${i}`,
+    model: 'm',
     cost_nanos: 2 ** 53 - 1 - i,
     tokens: i,
+    requests: 1,
   }))
-  await store.write((tx) => insertProjectedSpend(tx, 'batch_1', { cost_nanos: 1, tokens: 1 }, rows))
+  await store.write((tx) => insertProjectedSpend(tx, rows))
   const found = await amountsByEntity(
     store.read,
     'batch_projected_spend',
     project_id,
     rows.map(({ entity }) => entity),
   )
-  assert.equal(found.size, 1200)
-  assert.deepEqual(found.get("user'$1:7"), { cost_nanos: 2 ** 53 - 8, tokens: 7 })
+  assert.equal(found.length, 1200)
+  const one = found.find(({ entity }) => entity === "user'$1:7")
+  assert.deepEqual([one?.model, one?.cost_nanos, one?.tokens, one?.requests], ['m', 2 ** 53 - 8, 7, 1])
   await store.close()
 })

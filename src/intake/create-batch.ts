@@ -113,7 +113,7 @@ export async function admitLines(
   now: number,
 ): Promise<void> {
   const entitiesMax = owner.quotas.entities_per_batch
-  const entities = projection?.byEntity.size ?? 0
+  const entities = new Set(projection?.payers.flatMap(({ entity }) => entity ?? [])).size
   if (entitiesMax !== null && entities > entitiesMax)
     throw quotaExceeded('entities_per_batch', entitiesMax, 0, entities)
   await checkQuotas(tx, owner, more)

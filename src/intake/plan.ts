@@ -174,7 +174,7 @@ async function failedThroughout(
     // A batch has any number of lines: only their sums are kept.
     const { tallies, errors, expired_lines } = results.takeFresh()
     const fresh = { tallies, errors, expired_lines }
-    const claim = { ...chunk, epoch: 0, commit_seq: 0 }
+    const claim = { ...chunk, key_id: batch.key_id, epoch: 0, commit_seq: 0 }
     failed.commits.push({ claim, begunAt: null, fresh, hasReservations: false, record })
   }
   return failed

@@ -194,6 +194,7 @@ export function projectLines(
     spend: {
       cost_nanos: costNanos(input_tokens, output_tokens_max, rates),
       tokens: sumOf(input_tokens, output_tokens_max),
+      requests: lines,
     },
   }
 }

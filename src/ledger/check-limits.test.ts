@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { accountsOf } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
 import type { TokenSums } from '../jsonl/projection.ts'
-import { projectBatch } from './check-limits.ts'
+import { type BatchProjection, projectBatch } from './check-limits.ts'
+
+function entitiesOf({ payers }: BatchProjection): Set<string> {
+  return new Set(payers.flatMap(({ entity }) => entity ?? []))
+}
 
 const MODEL: Model = {
   id: 'm',
@@ -31,21 +36,26 @@ function sums(part: Partial<TokenSums>): TokenSums {
   }
 }
 
-const nobody = { metadata: null, header_entity: null, reask: null }
+const nobody = { key_id: 'key_1', metadata: null, header_entity: null, reask: null }
 
 describe('the projection of a batch', () => {
   it('is input plus all the output that is allowed, at the price of the model', () => {
     const index = { groups: [sums({}), sums({ entity: 'user:a', open_choices: 2 })], unattributed: [] }
-    const { total, byEntity, lines } = projectBatch(index, MODELS, nobody)
+    const { total, byAccount, lines } = projectBatch(index, MODELS, nobody)
     assert.equal(lines, 2)
-    assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 10 + 2 * 205, tokens: 215 })
-    assert.deepEqual(total, { cost_nanos: 10 + 10 + 10 + 410, tokens: 15 + 215 })
+    const [ofUser, ofUserAndModel] = accountsOf({ entity: 'user:a', key_id: null, model: 'm' })
+    const user = { cost_nanos: 10 + 2 * 205, tokens: 215, requests: 1 }
+    assert.deepEqual([byAccount.get(ofUser!), byAccount.get(ofUserAndModel!)], [user, user])
+    const all = { cost_nanos: 10 + 10 + 10 + 410, tokens: 15 + 215, requests: 2 }
+    assert.deepEqual(total, all)
+    for (const account of accountsOf({ entity: null, key_id: 'key_1', model: 'm' }))
+      assert.deepEqual(byAccount.get(account), all)
   })
 
   it('charges lines that name nobody to the batch’s entity, else to that of the header', () => {
     const index = { groups: [sums({}), sums({ entity: 'user:a' })], unattributed: [] }
     const entities = (metadata: string | null, header_entity: string | null) => [
-      ...projectBatch(index, MODELS, { metadata, header_entity, reask: null }).byEntity.keys(),
+      ...entitiesOf(projectBatch(index, MODELS, { ...nobody, metadata, header_entity })),
     ]
     assert.deepEqual(entities(null, null), ['user:a'])
     assert.deepEqual(entities(null, 'user:h'), ['user:h', 'user:a'])
@@ -54,12 +64,9 @@ describe('the projection of a batch', () => {
 
   it('counts lines whose entity the index does not know in the total only', () => {
     const index = { groups: [sums({ entity: 'user:a' })], unattributed: [sums({ lines: 7 })] }
-    const { total, byEntity, lines } = projectBatch(index, MODELS, {
-      metadata: '{"entity":"user:b"}',
-      header_entity: null,
-      reask: null,
-    })
-    assert.deepEqual([...byEntity.keys()], ['user:a'])
+    const projection = projectBatch(index, MODELS, { ...nobody, metadata: '{"entity":"user:b"}' })
+    const { total, lines } = projection
+    assert.deepEqual([...entitiesOf(projection)], ['user:a'])
     assert.deepEqual([lines, total.tokens], [8, 30])
   })
 
@@ -69,7 +76,7 @@ describe('the projection of a batch', () => {
       unattributed: [],
     }
     const { groups, total } = projectBatch(index, MODELS, nobody)
-    assert.deepEqual(total, { cost_nanos: 0, tokens: 15 })
+    assert.deepEqual(total, { cost_nanos: 0, tokens: 15, requests: 1 })
     assert.deepEqual(
       groups.map(({ priced }) => priced),
       [false, false, false],

@@ -4,9 +4,18 @@
 // time, the second is rejected. reserve.ts checks the caps again before lines are sent.
 import { type Reask, readReask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
-import { WHOLE_PROJECT } from '../domain/limit.ts'
+import { accountsOf, type Payer } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import { addSpend, COUNT_MAX, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
+import {
+  addInPlace,
+  addSpend,
+  COUNT_MAX,
+  counted,
+  isZero,
+  NO_SPEND,
+  plus,
+  type Spend,
+} from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import {
   type FileIndex,
@@ -17,11 +26,11 @@ import {
   type TokenSums,
 } from '../jsonl/projection.ts'
 import type { Sharing } from '../jsonl/shared-beginnings.ts'
-import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
+import { amountsByEntity, amountsByKey, insertProjectedSpend } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
-import type { BatchRow, LimitRow } from '../store/schema.ts'
+import type { BatchRow, LimitRow, ProjectedSpendRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
-import { type Counter, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
+import { type Counter, countedBy, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import type { Language } from './limit-error.ts'
 import { batchLimitError } from './limit-error.ts'
 
@@ -44,7 +53,7 @@ export async function admit(
   now: number,
 ): Promise<void> {
   if ((await readLimitVersion(tx, project_id)) === 0) return
-  const wanted = { project_id, action: 'block' as const, ...limitSubjects(projection.byEntity.keys()) }
+  const wanted = { project_id, action: 'block' as const, ...limitSubjects(projection.payers) }
   const check = async (limits: readonly LimitRow[]): Promise<void> => {
     const exceeded = (await limitProjections(tx, project_id, limits, projection, now)).filter(
       ({ exceeds }) => exceeds,
@@ -67,7 +76,7 @@ export async function projectLimits(
   projection: BatchProjection,
   now: number,
 ): Promise<LimitProjection[]> {
-  const limits = await matchingLimits(db, { project_id, ...limitSubjects(projection.byEntity.keys()) })
+  const limits = await matchingLimits(db, { project_id, ...limitSubjects(projection.payers) })
   return await limitProjections(db, project_id, limits, projection, now)
 }
 
@@ -75,10 +84,18 @@ export async function projectLimits(
 export async function recordProjectedSpend(
   tx: Writer,
   { id, project_id }: { id: string; project_id: string },
-  { total, byEntity }: BatchProjection,
+  { groups, key_id }: BatchProjection,
 ): Promise<void> {
-  const rows = [...byEntity].map(([entity, spend]) => ({ batch_id: id, project_id, entity, ...spend }))
-  await insertProjectedSpend(tx, id, total, rows)
+  const rows = new Map<string, ProjectedSpendRow>()
+  for (const { entity, model, spend } of groups)
+    if (model !== null && !isZero(spend))
+      for (const owner of entity === null ? [''] : ['', entity]) {
+        const key = JSON.stringify([owner, model])
+        const row = rows.get(key)
+        if (row) addInPlace(row, spend)
+        else rows.set(key, { batch_id: id, project_id, key_id, entity: owner, model, ...spend })
+      }
+  await insertProjectedSpend(tx, [...rows.values()])
 }
 
 /** Reads projected spend before spend: an amount that is settled in between is counted twice, never missed. */
@@ -89,19 +106,16 @@ async function limitProjections(
   projection: BatchProjection,
   now: number,
 ): Promise<LimitProjection[]> {
-  if (limits.length === 0) return []
-  const entities = [...projection.byEntity.keys()]
+  const found = countedBy(limits, projection.payers)
   const open = await readSpending(
-    limits.some((limit) => limit.scope === 'project') ? [...entities, WHOLE_PROJECT] : entities,
+    found,
     (names) => amountsByEntity(db, 'batch_projected_spend', project_id, names),
-    () => projectedByProject(db, project_id),
+    () => amountsByKey(db, 'batch_projected_spend', project_id),
   )
-  const counters = await readCounters(db, project_id, limits, entities, now)
+  const counters = await readCounters(db, project_id, found, now)
   return counters.map((counter) => {
-    const { limit, spender, spent } = counter
-    const { total, byEntity } = projection
-    const own = spender === WHOLE_PROJECT ? total : (byEntity.get(spender) ?? NO_SPEND)
-    const projected = counted(own, limit.metric)
+    const { limit, account, spent } = counter
+    const projected = counted(projection.byAccount.get(account) ?? NO_SPEND, limit.metric)
     const projectedOpen = spendingOf(open, counter)
     return {
       ...counter,
@@ -133,21 +147,24 @@ interface ProjectedGroup {
 
 export interface BatchProjection {
   groups: readonly ProjectedGroup[]
-  /** By entity, of lines whose entity is known. */
-  byEntity: ReadonlyMap<string, Spend>
+  key_id: string
+  /** Whose spend the lines are, as far as their entities are known. */
+  payers: readonly Payer[]
+  byAccount: ReadonlyMap<string, Spend>
   total: Spend
   lines: number
   /** What its prompts have in common. */
   sharing?: Sharing | undefined
 }
 
-/** Columns of a batch: the entity of lines that name none, and how often answers are asked for again. */
-export type ProjectionTerms = Partial<Pick<BatchRow, 'metadata' | 'header_entity' | 'reask'>>
+/** Columns of a batch: its key, the entity of lines that name none, and how often answers are asked for again. */
+export type ProjectionTerms = Pick<BatchRow, 'key_id'> &
+  Partial<Pick<BatchRow, 'metadata' | 'header_entity' | 'reask'>>
 
 export function projectBatch(
   index: Pick<FileIndex, 'groups' | 'unattributed' | 'sharing'>,
   models: ReadonlyMap<string, Model>,
-  { metadata, header_entity = null, reask: json = null }: ProjectionTerms,
+  { key_id, metadata, header_entity = null, reask: json = null }: ProjectionTerms,
 ): BatchProjection {
   const fallback = entityOf(null, JSON.parse(metadata ?? '{}'), header_entity)
   const reask = readReask(json)
@@ -155,11 +172,18 @@ export function projectBatch(
   // The index limits its number of entities; the entities of these lines are known when they are reserved.
   const rest = index.unattributed.map((sums) => projectGroup(sums, null, models, reask))
   const groups = [...named, ...rest]
-  const byEntity = new Map<string, Spend>()
-  for (const { entity, spend } of groups) if (entity !== null) addSpend(byEntity, entity, spend)
+  const byAccount = new Map<string, Spend>()
+  const payers: Payer[] = [{ entity: null, key_id, model: null }]
+  for (const { entity, model, spend } of groups) {
+    const payer = { entity, key_id, model: model !== null && models.has(model) ? model : null }
+    payers.push(payer)
+    for (const account of accountsOf(payer)) addSpend(byAccount, account, spend)
+  }
   return {
     groups,
-    byEntity,
+    key_id,
+    payers,
+    byAccount,
     total: groups.reduce((sum, { spend }) => plus(sum, spend), NO_SPEND),
     lines: groups.reduce((sum, { lines }) => sum + lines, 0),
     sharing: index.sharing,

@@ -10,6 +10,7 @@ import {
   booksRuns,
   endedLine,
   leasedChunks,
+  spendOf,
   type TestChunk,
   tally,
   testBooks,
@@ -17,8 +18,9 @@ import {
 import { dayOf } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { ApiError } from '../domain/errors.ts'
-import { type LimitWindow, windowAt } from '../domain/limit.ts'
+import { type LimitWindow, type Payer, windowAt } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
+import type { LimitRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { closeSession } from '../store/workers.ts'
 import { admit, projectBatch } from './check-limits.ts'
@@ -30,9 +32,14 @@ const NOW = Date.UTC(2026, 11, 1) - 1
 const TIMES = [NOW, Date.UTC(2026, 11, 1), Date.UTC(2026, 11, 2)]
 const CHUNKS = 2
 const ENTITIES = ['user:a', 'user:b', 'team:x', null] as const
+const MODELS = ['m', 'n'] as const
+/** Each chunk is of another key. */
+const KEYS = ['key_1', 'key_2'] as const
+const PAYERS: readonly Payer[] = ENTITIES.flatMap((entity) =>
+  MODELS.flatMap((model) => KEYS.map((key_id) => ({ entity, model, key_id }))),
+)
 
-interface AskedLine {
-  entity: string | null
+interface AskedLine extends Payer {
   worst: number
 }
 
@@ -40,8 +47,7 @@ interface ReservedLine extends AskedLine {
   day: number
 }
 
-interface Spent {
-  entity: string | null
+interface Spent extends Payer {
   day: number
   used: number
 }
@@ -56,7 +62,7 @@ interface WorkerChunk {
 interface Cap {
   amount: number
   window: LimitWindow
-  counts: (entity: string | null) => string | null
+  counts: (payer: Payer) => string | null
 }
 
 const step = fc.oneof(
@@ -75,11 +81,19 @@ const step = fc.oneof(
   },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('die'), chunk: fc.nat(CHUNKS - 1) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant('clock'), time: fc.nat(TIMES.length - 1) }) },
-  { weight: 1, arbitrary: fc.record({ do: fc.constant('submit'), entity: fc.nat(3), tokens: fc.nat(120) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant('submit'),
+      payer: fc.nat(PAYERS.length - 1),
+      tokens: fc.nat(120),
+    }),
+  },
 )
 
 function lines() {
-  return fc.array(fc.record({ entity: fc.nat(3), worst: fc.integer({ min: 1, max: 40 }) }), { maxLength: 6 })
+  const line = { entity: fc.nat(3), model: fc.nat(1), worst: fc.integer({ min: 1, max: 40 }) }
+  return fc.array(fc.record(line), { maxLength: 6 })
 }
 
 /** The share of its worst case that a line uses; of doubles, nearly all would be next to zero. */
@@ -91,7 +105,10 @@ const RUNS = Math.ceil(booksRuns() / 3)
 
 test(`no order of ${RUNS} spends past a cap`, { timeout: 180_000 }, async () => {
   await using books = await testBooks()
-  const caps = fc.record({ project: fc.nat(200), user: fc.nat(80), team: fc.nat(80) })
+  const caps = fc.record({
+    ...{ project: fc.nat(200), user: fc.nat(80), team: fc.nat(80) },
+    ...{ key: fc.nat(120), model: fc.nat(120), userOnModel: fc.nat(60) },
+  })
   const property = fc.asyncProperty(
     caps,
     fc.array(step, { minLength: 10, maxLength: 40, size: 'max' }),
@@ -114,28 +131,35 @@ type Step = typeof step extends fc.Arbitrary<infer T> ? T : never
 
 async function run(
   tx: Writer,
-  amounts: { project: number; user: number; team: number },
+  amounts: Record<'project' | 'user' | 'team' | 'key' | 'model' | 'userOnModel', number>,
   steps: readonly Step[],
 ): Promise<void> {
-  const chunks = await leasedChunks(tx, CHUNKS, NOW)
+  const made = await leasedChunks(tx, CHUNKS, NOW)
+  const chunks = made.map((chunk, i) => ({ ...chunk, key_id: KEYS[i]! }))
   const { project_id } = chunks[0]!
-  await addLimit(tx, project_id, { amount: amounts.project })
-  await addLimit(tx, project_id, {
-    amount: amounts.user,
-    scope: 'entity_type',
-    subject: 'user',
-    window: 'day',
-  })
-  await addLimit(tx, project_id, { amount: amounts.team, scope: 'entity', subject: 'team:x' })
-  const caps: Cap[] = [
-    { amount: amounts.project, window: 'month', counts: () => '' },
-    {
-      amount: amounts.user,
-      window: 'day',
-      counts: (entity) => (entity && entityType(entity) === 'user' ? entity : null),
-    },
-    { amount: amounts.team, window: 'month', counts: (entity) => (entity === 'team:x' ? entity : null) },
+  const isUser = ({ entity }: Payer) => (entity && entityType(entity) === 'user' ? entity : null)
+  const limits: [terms: Partial<LimitRow> & { amount: number }, counts: Cap['counts']][] = [
+    [{ amount: amounts.project }, () => ''],
+    [{ amount: amounts.user, scope: 'entity_type', subject: 'user', window: 'day' }, isUser],
+    [
+      { amount: amounts.team, scope: 'entity', subject: 'team:x' },
+      ({ entity }) => (entity === 'team:x' ? entity : null),
+    ],
+    [
+      { amount: amounts.key, scope: 'key', subject: 'key_2' },
+      ({ key_id }) => (key_id === 'key_2' ? '' : null),
+    ],
+    [
+      { amount: amounts.model, scope: 'model', model: 'n', window: 'day' },
+      ({ model }) => (model === 'n' ? '' : null),
+    ],
+    [
+      { amount: amounts.userOnModel, scope: 'entity_type', subject: 'user', model: 'm' },
+      (payer) => (payer.model === 'm' ? isUser(payer) : null),
+    ],
   ]
+  for (const [terms] of limits) await addLimit(tx, project_id, terms)
+  const caps: Cap[] = limits.map(([{ amount, window = 'month' }, counts]) => ({ amount, window, counts }))
   const workers: WorkerChunk[] = chunks.map((chunk) => ({ chunk, worker: `wrk_${chunk.idx}`, held: [] }))
   for (const { chunk, worker } of workers) await lease(tx, chunk, worker)
   const spent: Spent[] = []
@@ -144,12 +168,15 @@ async function run(
   for (const step of steps) {
     const at = workers['chunk' in step ? step.chunk : 0]!
     if ('lines' in step) {
-      const asked = step.lines.map(({ entity, worst }) => ({ entity: ENTITIES[entity]!, worst }))
+      const { key_id } = at.chunk
+      const asked = step.lines.map(({ entity, model, worst }) => ({
+        ...{ entity: ENTITIES[entity]!, model: MODELS[model]!, key_id, worst },
+      }))
       await take(tx, at, asked, now)
     } else if ('share' in step) {
       spent.push(...(await finish(tx, at, step.count, step.share, now)))
     } else if ('tokens' in step) {
-      await submit(tx, project_id, ENTITIES[step.entity]!, step.tokens, caps, spent, now)
+      await submit(tx, project_id, PAYERS[step.payer]!, step.tokens, caps, spent, now)
     } else if ('time' in step) {
       now = TIMES[step.time]!
     } else {
@@ -173,10 +200,11 @@ async function lease(tx: Writer, chunk: TestChunk, worker_id: string): Promise<v
 }
 
 async function take(tx: Writer, at: WorkerChunk, asked: readonly AskedLine[], now: number): Promise<void> {
-  const lines = asked.map(({ entity, worst }, position) => ({
+  const lines = asked.map(({ entity, model, worst }, position) => ({
     position,
     entity,
-    projected: { cost_nanos: worst * 10, tokens: worst },
+    model,
+    projected: spendOf(worst),
     isSent: false,
     isReserved: false,
   }))
@@ -189,12 +217,13 @@ async function take(tx: Writer, at: WorkerChunk, asked: readonly AskedLine[], no
 
 async function finish(tx: Writer, at: WorkerChunk, count: number, share: number, now: number) {
   const done = at.held.splice(0, count).map((line) => ({ ...line, used: Math.floor(line.worst * share) }))
-  const ended = done.map(({ entity, day, worst, used }) =>
+  const ended = done.map(({ entity, model, day, worst, used }) =>
     endedLine({
       tokens: used,
       entity,
+      model,
       day,
-      projected: { cost_nanos: worst * 10, tokens: worst },
+      projected: spendOf(worst),
     }),
   )
   await settle(tx, [{ ...at.chunk, tallies: tally(ended), last: false, hasReservations: true }], now)
@@ -205,14 +234,15 @@ async function finish(tx: Writer, at: WorkerChunk, count: number, share: number,
 async function submit(
   tx: Writer,
   project_id: string,
-  entity: string | null,
+  payer: Payer,
   tokens: number,
   caps: readonly Cap[],
   spent: readonly Spent[],
   now: number,
 ): Promise<void> {
+  const { entity, key_id, model: id } = payer
   const sums = {
-    model: 'm',
+    model: id,
     entity,
     lines: 1,
     input_tokens: tokens,
@@ -220,7 +250,7 @@ async function submit(
     open_choices: 0,
   }
   const model: Model = {
-    id: 'm',
+    id: id ?? '',
     context_window: null,
     max_output_tokens: null,
     price: { input_picos: 10_000, output_picos: 0 },
@@ -229,13 +259,14 @@ async function submit(
     endpoints: ['/v1/chat/completions'],
     created: 0,
   }
-  const projection = projectBatch({ groups: [sums], unattributed: [] }, new Map([['m', model]]), {
+  const projection = projectBatch({ groups: [sums], unattributed: [] }, new Map([[model.id, model]]), {
+    key_id,
     metadata: null,
     header_entity: null,
     reask: null,
   })
   const fits = caps.every((cap) => {
-    const spender = cap.counts(entity)
+    const spender = cap.counts(payer)
     return spender === null || tokens === 0 || spentUnder(cap, spender, spent, now) + tokens <= cap.amount
   })
   const apiError = await admit(tx, project_id, projection, 'en', now).then(
@@ -243,7 +274,7 @@ async function submit(
     (error: unknown) => error,
   )
   if (apiError !== null) assert.ok(apiError instanceof ApiError && apiError.code === 'usage_limit_exceeded')
-  assert.equal(apiError === null, fits, `${tokens} tokens for ${entity}`)
+  assert.equal(apiError === null, fits, `${tokens} tokens for ${JSON.stringify(payer)}`)
 }
 
 /** In the window of the cap that contains `at`. */
@@ -253,14 +284,14 @@ function spentUnder(cap: Cap, spender: string, spent: readonly Spent[], at: numb
     .reduce((tokens, { used }) => tokens + used, 0)
 }
 
-function isCounted(cap: Cap, spender: string, { entity, day }: Omit<Spent, 'used'>, at: number): boolean {
+function isCounted(cap: Cap, spender: string, line: Omit<Spent, 'used'>, at: number): boolean {
   const { start, end } = windowAt(cap.window, at)
-  return cap.counts(entity) === spender && day >= dayOf(start) && day < dayOf(end)
+  return cap.counts(line) === spender && line.day >= dayOf(start) && line.day < dayOf(end)
 }
 
 function check(caps: readonly Cap[], spent: readonly Spent[], workers: readonly WorkerChunk[]): void {
   for (const cap of caps) {
-    for (const spender of new Set(ENTITIES.map((entity) => cap.counts(entity)))) {
+    for (const spender of new Set(PAYERS.map((payer) => cap.counts(payer)))) {
       if (spender === null) continue
       for (const at of TIMES) {
         const used = spentUnder(cap, spender, spent, at)
@@ -287,14 +318,15 @@ async function balance(
 ): Promise<void> {
   const usage = await tx
     .selectFrom('usage_days')
-    .select(['total_tokens as tokens', 'day', 'entity'])
+    .select(['total_tokens as tokens', 'day', 'entity', 'model', 'key_id'])
     .where('project_id', '=', project_id)
     .execute()
-  for (const { day, entity, tokens } of usage)
+  for (const { day, entity, model, key_id, tokens } of usage)
     assert.equal(
       tokens,
       spent
         .filter((one) => one.day === day && (one.entity ?? '') === entity)
+        .filter((one) => one.model === model && one.key_id === key_id)
         .reduce((n, { used }) => n + used, 0),
       'each day has what was reserved on it',
     )

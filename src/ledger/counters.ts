@@ -1,78 +1,99 @@
 // Counters: for each limit and each spender that it counts, the spend in its window.
 import { entityType } from '../domain/entity.ts'
-import { LIMIT_WINDOWS, type Period, spenderOf, WHOLE_PROJECT, windowAt } from '../domain/limit.ts'
-import { counted, NO_SPEND, type Spend } from '../domain/money.ts'
+import {
+  accountOfLimit,
+  accountsOf,
+  LIMIT_WINDOWS,
+  type Payer,
+  type Period,
+  spenderOf,
+  WHOLE_PROJECT,
+  windowAt,
+} from '../domain/limit.ts'
+import { addSpend, counted, NO_SPEND, type Spend } from '../domain/money.ts'
+import type { EntitySpend, KeySpend } from '../store/ledger.ts'
+import type { LimitQuery } from '../store/limits.ts'
 import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
-import { spentByEntities, spentByProject } from '../store/usage.ts'
+import { spentByEntities, spentByKeys } from '../store/usage.ts'
 
-export interface Counter {
+/** What a limit counts for a spender. */
+interface Counted {
   limit: LimitRow
-  /** An entity, or the whole project. */
+  /** An entity; WHOLE_PROJECT for a limit that is on none. */
   spender: string
+  account: string
+}
+
+export interface Counter extends Counted {
   window: Period
-  /** In the limit's unit: nano-dollars or tokens. */
+  /** In the limit's unit: nano-dollars, tokens or lines. */
   spent: number
 }
 
-/** By spender. */
+/** By account. */
 export type Spending = ReadonlyMap<string, Spend>
 
-export function spendingOf(
-  spending: Spending,
-  { limit, spender }: Pick<Counter, 'limit' | 'spender'>,
-): number {
-  return counted(spending.get(spender) ?? NO_SPEND, limit.metric)
+export function spendingOf(spending: Spending, { limit, account }: Counted): number {
+  return counted(spending.get(account) ?? NO_SPEND, limit.metric)
 }
 
-/** One counter for each limit and spender, in the windows that contain `at` (Unix ms). */
+/** One for each limit and each spender of it among those who pay. */
+export function countedBy(limits: readonly LimitRow[], payers: Iterable<Payer>): Counted[] {
+  const list = [...payers]
+  return limits.flatMap((limit) => {
+    const spenders = new Set(list.map((payer) => spenderOf(limit, payer)).filter((one) => one !== null))
+    return [...spenders].map((spender) => ({ limit, spender, account: accountOfLimit(limit, spender) }))
+  })
+}
+
+/** What was spent in the windows that contain `at` (Unix ms). */
 export async function readCounters(
   db: Reader,
   project_id: string,
-  limits: readonly LimitRow[],
-  entities: Iterable<string>,
+  all: readonly Counted[],
   at: number,
 ): Promise<Counter[]> {
   const counters: Counter[] = []
-  const list = [...entities]
   for (const window of LIMIT_WINDOWS) {
     const period = windowAt(window, at)
-    const found = limits
-      .filter((limit) => limit.window === window)
-      .flatMap((limit) => spendersOf(limit, list).map((spender) => ({ limit, spender })))
+    const found = all.filter(({ limit }) => limit.window === window)
     if (found.length === 0) continue
     const spending = await readSpending(
-      found.map(({ spender }) => spender),
+      found,
       (names) => spentByEntities(db, project_id, names, period),
-      () => spentByProject(db, project_id, period),
+      () => spentByKeys(db, project_id, period),
     )
     for (const one of found) counters.push({ ...one, window: period, spent: spendingOf(spending, one) })
   }
   return counters
 }
 
-/** Reads the entities and the whole project only if they are among `spenders`. */
+/** Reads what entities or keys have spent only where it counts. */
 export async function readSpending(
-  spenders: Iterable<string>,
-  ofEntities: (names: string[]) => Promise<Map<string, Spend>>,
-  ofProject: () => Promise<Spend>,
+  all: readonly Counted[],
+  ofEntities: (names: string[]) => Promise<EntitySpend[]>,
+  ofKeys: () => Promise<KeySpend[]>,
 ): Promise<Spending> {
-  const distinct = new Set(spenders)
-  const wantsProject = distinct.delete(WHOLE_PROJECT)
-  const spending = distinct.size > 0 ? await ofEntities([...distinct]) : new Map<string, Spend>()
-  if (wantsProject) spending.set(WHOLE_PROJECT, await ofProject())
+  const spenders = new Set(all.map(({ spender }) => spender))
+  const isWhole = spenders.delete(WHOLE_PROJECT)
+  const spending = new Map<string, Spend>()
+  for (const { entity, model, ...spend } of spenders.size > 0 ? await ofEntities([...spenders]) : [])
+    for (const account of accountsOf({ entity, key_id: null, model })) addSpend(spending, account, spend)
+  for (const { key_id, model, ...spend } of isWhole ? await ofKeys() : [])
+    for (const account of accountsOf({ entity: null, key_id, model })) addSpend(spending, account, spend)
   return spending
 }
 
-/** The spenders among these entities that the limit counts. */
-function spendersOf(limit: LimitRow, entities: readonly string[]): string[] {
-  if (limit.scope === 'project') return [WHOLE_PROJECT]
-  return entities.filter((entity) => spenderOf(limit, entity) !== null)
-}
-
-/** Entities and their types, by which limits are looked up. */
-export function limitSubjects(entities: Iterable<string>): { entities: string[]; entity_types: string[] } {
-  const list = [...entities]
-  const types = list.map((entity) => entityType(entity)).filter((type) => type !== null)
-  return { entities: list, entity_types: [...new Set(types)] }
+/** By what the limits on these lines are looked up. */
+export function limitSubjects(payers: Iterable<Payer>): Omit<LimitQuery, 'project_id' | 'action'> {
+  const list = [...payers]
+  const named = <T>(names: readonly (T | null)[]): T[] => [...new Set(names)].filter((name) => name !== null)
+  const entities = named(list.map(({ entity }) => entity))
+  return {
+    entities,
+    entity_types: named(entities.map(entityType)),
+    key_ids: named(list.map(({ key_id }) => key_id)),
+    models: named(list.map(({ model }) => model)),
+  }
 }

@@ -6,10 +6,18 @@ import { sql } from 'kysely'
 import { emptyPostgres } from '../../test/fakes/empty-postgres.ts'
 import { postgresServer, withoutPostgres } from '../../test/fakes/postgres-server.ts'
 import { seededRandom } from '../../test/simulation/seeded-random.ts'
-import { addLimit, endedLine, leasedChunks, type TestChunk, tally } from '../../test/support/test-books.ts'
+import {
+  addLimit,
+  endedLine,
+  leasedChunks,
+  spendOf,
+  type TestChunk,
+  tally,
+} from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { ApiError } from '../domain/errors.ts'
-import { LIMIT_WINDOWS } from '../domain/limit.ts'
+import { accountsOf, LIMIT_WINDOWS } from '../domain/limit.ts'
+import type { Spend } from '../domain/money.ts'
 import { commitChunk, parkChunk } from '../store/chunks.ts'
 import { deleteLimit, updateLimit } from '../store/limits.ts'
 import { readRow } from '../store/rows.ts'
@@ -56,8 +64,15 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
   for (let round = 0; round < ROUNDS; round++) {
     const lines = Array.from({ length: random.int(1, 8) }, (_, position) => {
       const worst = random.int(1, 40)
-      const need = { cost_nanos: worst * 10, tokens: worst }
-      return { position, entity: random.pick(ENTITIES), projected: need, isSent: false, isReserved: false }
+      const need = spendOf(worst)
+      return {
+        position,
+        entity: random.pick(ENTITIES),
+        model: 'm',
+        projected: need,
+        isSent: false,
+        isReserved: false,
+      }
     })
     const reservation = await store.write((tx) => reserve(tx, { claim: chunk, lines }, NOW))
     assert.ok(reservation, 'the lease holds')
@@ -80,7 +95,7 @@ async function work(store: Store, chunk: TestChunk, seed: number): Promise<numbe
 async function commit(
   store: Store,
   chunk: TestChunk,
-  done: readonly { entity: string | null; need: { cost_nanos: number; tokens: number }; used: number }[],
+  done: readonly { entity: string | null; need: Spend; used: number }[],
 ): Promise<void> {
   const tallies = tally(
     done.map(({ entity, need, used }) =>
@@ -101,8 +116,12 @@ async function meddle(store: Store, project_id: string, isOver: () => boolean): 
   const random = seededRandom(99)
   const projection = {
     groups: [],
-    byEntity: new Map([['user:a', { cost_nanos: 10, tokens: 1 }]]),
-    total: { cost_nanos: 10, tokens: 1 },
+    key_id: 'key_1',
+    payers: [{ entity: 'user:a', key_id: 'key_1', model: 'm' }],
+    byAccount: new Map(
+      accountsOf({ entity: 'user:a', key_id: 'key_1', model: 'm' }).map((account) => [account, spendOf(1)]),
+    ),
+    total: spendOf(1),
     lines: 1,
   }
   while (!isOver()) {

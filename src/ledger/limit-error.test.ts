@@ -12,6 +12,7 @@ function counter(part: Partial<Counter['limit']> = {}, spender = 'user:42'): Cou
       project_id: 'proj_1',
       scope: 'entity',
       subject: 'user:42',
+      model: '',
       metric: 'cost_usd',
       amount: 25_000_000_000,
       window: 'month',
@@ -22,6 +23,7 @@ function counter(part: Partial<Counter['limit']> = {}, spender = 'user:42'): Cou
       ...part,
     },
     spender,
+    account: '',
     window: { start: Date.UTC(2026, 10, 1), end: END },
     spent: 24_999_000_001,
   }

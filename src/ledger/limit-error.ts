@@ -60,15 +60,23 @@ function message(
   wasSent = false,
 ): string {
   const { dollars, date } = formatters(language)
+  const { metric, scope, model } = limit
   const shown = (value: number): string =>
-    limit.metric === 'cost_usd' ? dollars.format(usd(value)) : format(language, 'tokens', { count: value })
+    metric === 'cost_usd' ? dollars.format(usd(value)) : format(language, metric, { count: value })
+  const name = scope === 'key' ? limit.subject : scope === 'model' ? model : spender
+  const isOnModel = scope !== 'model' && model !== ''
+  const owner = {
+    scope: spender === WHOLE_PROJECT ? scope : 'entity',
+    name,
+    on: isOnModel ? 'model' : 'all',
+    model,
+  }
   const amounts = Object.entries({ ...units, spent, amount: limit.amount })
   const text = format(language, kind, {
     ...Object.fromEntries(amounts.map(([name, value]) => [name, shown(value)])),
-    scope: spender === WHOLE_PROJECT ? 'project' : 'entity',
-    spender,
+    owner: format(language, 'owner', owner),
     window: WINDOWS[limit.window].words[language],
-    metric: limit.metric,
+    metric,
     sent: wasSent ? 'again' : 'never',
     resets: date.format(window.end),
   })
@@ -122,59 +130,80 @@ interface LimitMessages {
   would_exceed: string
   /** During a run: the line may exceed the cap. */
   reached: string
+  /** Whose spending counts, as the other texts say it. */
+  owner: string
   /** Appends the description of the limit to the message. */
   described: string
   tokens: string
+  requests: string
 }
 
 const LIMIT_MESSAGES: Readonly<Record<Language, LimitMessages>> = {
   en: {
     would_exceed:
-      'This batch may use up to {projected}, which the {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} does not allow: {spent} {metric, select, tokens {are used} other {is spent}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
+      'This batch may use up to {projected}, which the {window} limit of {amount} for {owner} does not allow: {spent} {metric, select, cost_usd {is spent} other {are used}} and {projectedOpen} may be needed for work under way. The limit resets on {resets}.',
     reached:
-      'The {window} limit of {amount} for {scope, select, project {this project} other {“{spender}”}} is reached: {spent} {metric, select, tokens {are used} other {is spent}}, and this line may need up to {projected}. It was {sent, select, again {sent without an answer, is not sent again} other {not sent}} and is not billed. The limit resets on {resets}.',
+      'The {window} limit of {amount} for {owner} is reached: {spent} {metric, select, cost_usd {is spent} other {are used}}, and this line may need up to {projected}. It was {sent, select, again {sent without an answer, is not sent again} other {not sent}} and is not billed. The limit resets on {resets}.',
+    owner:
+      '{scope, select, project {this project} key {the key “{name}”} model {the model “{name}”} other {“{name}”}}{on, select, model { on the model “{model}”} other {}}',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
+    requests: '{count, plural, one {# request} other {# requests}}',
   },
   de: {
     would_exceed:
-      'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
+      'Dieser Batch kann bis zu {projected} verbrauchen; das {window} von {amount} für {owner} lässt das nicht zu: {spent} sind verbraucht, und laufende Arbeit kann {projectedOpen} benötigen. Das Limit wird am {resets} zurückgesetzt.',
     reached:
-      'Das {window} von {amount} für {scope, select, project {dieses Projekt} other {„{spender}“}} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde {sent, select, again {ohne Antwort gesendet, wird nicht erneut gesendet} other {nicht gesendet}} und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
+      'Das {window} von {amount} für {owner} ist erreicht: {spent} sind verbraucht, und diese Zeile kann bis zu {projected} benötigen. Sie wurde {sent, select, again {ohne Antwort gesendet, wird nicht erneut gesendet} other {nicht gesendet}} und wird nicht berechnet. Das Limit wird am {resets} zurückgesetzt.',
+    owner:
+      '{scope, select, project {dieses Projekt} key {den Schlüssel „{name}“} model {das Modell „{name}“} other {„{name}“}}{on, select, model { mit dem Modell „{model}“} other {}}',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# Token} other {# Tokens}}',
+    requests: '{count, plural, one {# Anfrage} other {# Anfragen}}',
   },
   es: {
     would_exceed:
-      'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
+      'Este lote puede consumir hasta {projected} y el límite {window} de {amount} para {owner} no lo permite: ya se han consumido {spent} y el trabajo en curso puede necesitar {projectedOpen}. El límite se restablece el {resets}.',
     reached:
-      'Se ha alcanzado el límite {window} de {amount} para {scope, select, project {este proyecto} other {«{spender}»}}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. {sent, select, again {Se envió sin obtener respuesta, no se envía de nuevo} other {No se ha enviado}} y no se factura. El límite se restablece el {resets}.',
+      'Se ha alcanzado el límite {window} de {amount} para {owner}: ya se han consumido {spent} y esta línea puede necesitar hasta {projected}. {sent, select, again {Se envió sin obtener respuesta, no se envía de nuevo} other {No se ha enviado}} y no se factura. El límite se restablece el {resets}.',
+    owner:
+      '{scope, select, project {este proyecto} key {la clave «{name}»} model {el modelo «{name}»} other {«{name}»}}{on, select, model { con el modelo «{model}»} other {}}',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# token} other {# tokens}}',
+    requests: '{count, plural, one {# solicitud} other {# solicitudes}}',
   },
   fr: {
     would_exceed:
-      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
+      'Ce lot peut consommer jusqu’à {projected}, ce que la limite {window} de {amount} pour {owner} ne permet pas : {spent} ont été consommés et le travail en cours peut nécessiter {projectedOpen}. La limite sera réinitialisée le {resets}.',
     reached:
-      'La limite {window} de {amount} pour {scope, select, project {ce projet} other {« {spender} »}} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle {sent, select, again {a été envoyée sans obtenir de réponse, n’est pas renvoyée} other {n’a pas été envoyée}} et n’est pas facturée. La limite sera réinitialisée le {resets}.',
+      'La limite {window} de {amount} pour {owner} est atteinte : {spent} ont été consommés et cette ligne peut nécessiter jusqu’à {projected}. Elle {sent, select, again {a été envoyée sans obtenir de réponse, n’est pas renvoyée} other {n’a pas été envoyée}} et n’est pas facturée. La limite sera réinitialisée le {resets}.',
+    owner:
+      '{scope, select, project {ce projet} key {la clé « {name} »} model {le modèle « {name} »} other {« {name} »}}{on, select, model { avec le modèle « {model} »} other {}}',
     described: '{message} ({description})',
     tokens: '{count, plural, one {# jeton} other {# jetons}}',
+    requests: '{count, plural, one {# requête} other {# requêtes}}',
   },
   ja: {
     would_exceed:
-      'このバッチは最大{projected}を使用する可能性があり、{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
+      'このバッチは最大{projected}を使用する可能性があり、{owner}の{window}あたりの上限{amount}を超えます。使用済みは{spent}、実行中の処理に必要となりうる量は{projectedOpen}です。上限は{resets}にリセットされます。',
     reached:
-      '{scope, select, project {このプロジェクト} other {「{spender}」}}の{window}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は{sent, select, again {送信されましたが応答がなく、再送信されません。} other {送信されておらず、}}課金されません。上限は{resets}にリセットされます。',
+      '{owner}の{window}あたりの上限{amount}に達しました。使用済みは{spent}で、この行には最大{projected}が必要です。この行は{sent, select, again {送信されましたが応答がなく、再送信されません。} other {送信されておらず、}}課金されません。上限は{resets}にリセットされます。',
+    owner:
+      '{scope, select, project {このプロジェクト} key {キー「{name}」} model {モデル「{name}」} other {「{name}」}}{on, select, model {のモデル「{model}」} other {}}',
     described: '{message}({description})',
     tokens: '{count, number}トークン',
+    requests: '{count, number}件のリクエスト',
   },
   zh: {
     would_exceed:
-      '此批次最多可能使用{projected},超出了{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
+      '此批次最多可能使用{projected},超出了{owner}的{window}限额{amount}:已使用{spent},正在进行的工作可能还需要{projectedOpen}。限额将于{resets}重置。',
     reached:
-      '{scope, select, project {本项目} other {“{spender}”}}的{window}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行{sent, select, again {已发送但未收到回答,不会再次发送} other {未发送}},也不会计费。限额将于{resets}重置。',
+      '{owner}的{window}限额{amount}已用尽:已使用{spent},此行最多可能需要{projected}。此行{sent, select, again {已发送但未收到回答,不会再次发送} other {未发送}},也不会计费。限额将于{resets}重置。',
+    owner:
+      '{scope, select, project {本项目} key {密钥“{name}”} model {模型“{name}”} other {“{name}”}}{on, select, model {使用模型“{model}”} other {}}',
     described: '{message}({description})',
     tokens: '{count, number}个令牌',
+    requests: '{count, number}个请求',
   },
 }
 

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { spendOf } from '../../test/support/test-books.ts'
+import { accountOfLimit } from '../domain/limit.ts'
 import type { LimitRow } from '../store/schema.ts'
-import { allocateLines, type Candidate, type LimitUsage } from './reserve.ts'
+import { allocateLines as allocate, type Candidate, type LimitUsage } from './reserve.ts'
+
+const allocateLines = (lines: readonly Candidate[], usages: readonly LimitUsage[]) =>
+  allocate(lines, usages, 'key_1')
 
 function limit(part: Partial<LimitRow>): LimitRow {
   return {
@@ -9,6 +14,7 @@ function limit(part: Partial<LimitRow>): LimitRow {
     project_id: 'proj_1',
     scope: 'project',
     subject: '',
+    model: '',
     metric: 'tokens',
     amount: 100,
     window: 'day',
@@ -21,11 +27,13 @@ function limit(part: Partial<LimitRow>): LimitRow {
 }
 
 function meter(spender: string, spent: number, held: number, part: Partial<LimitRow> = {}): LimitUsage {
-  return { limit: limit(part), spender, spent, reserved: held, window: { start: 0, end: 1 } }
+  const row = limit(part)
+  const account = accountOfLimit(row, spender)
+  return { limit: row, spender, account, spent, reserved: held, window: { start: 0, end: 1 } }
 }
 
 function line(position: number, tokens: number, entity: string | null = null, sent = false): Candidate {
-  return { position, entity, projected: { cost_nanos: tokens * 10, tokens }, isSent: sent }
+  return { position, entity, model: 'm', projected: spendOf(tokens), isSent: sent }
 }
 
 describe('fitting lines under caps', () => {
@@ -33,7 +41,6 @@ describe('fitting lines under caps', () => {
     const fit = allocateLines([line(0, 40), line(1, 60), line(2, 1)], [meter('', 0, 0)])
     assert.deepEqual(fit.allowed, [0, 1])
     assert.deepEqual(fit.waiting, [2])
-    assert.deepEqual(fit.reservations.get(null), { cost_nanos: 1000, tokens: 100 })
   })
 
   it('passes over a line that does not fit for a later one that does', () => {
@@ -81,5 +88,28 @@ describe('fitting lines under caps', () => {
   it('lets a line through that costs nothing, cap or no cap', () => {
     const fit = allocateLines([line(0, 0)], [meter('', 500, 0), meter('', 0, 0, { amount: 0 })])
     assert.deepEqual(fit.allowed, [0])
+  })
+
+  it('counts a line to the cap on its key, and to those on its model, of nobody else’s', () => {
+    const caps = [
+      meter('', 0, 0, { scope: 'key', subject: 'key_1', metric: 'requests', amount: 2 }),
+      meter('', 0, 0, { scope: 'key', subject: 'key_2', amount: 0 }),
+      meter('', 0, 0, { scope: 'model', model: 'm', amount: 25 }),
+      meter('user:a', 0, 0, { scope: 'entity', subject: 'user:a', model: 'm', amount: 10 }),
+      meter('user:a', 0, 0, { scope: 'entity', subject: 'user:a', model: 'other', amount: 0 }),
+    ]
+    const fit = allocateLines(
+      [line(0, 10, 'user:a'), line(1, 10, 'user:a'), line(2, 20), line(3, 10), line(4, 1)],
+      caps,
+    )
+    assert.deepEqual(
+      [fit.allowed, fit.waiting],
+      [
+        [0, 3],
+        [1, 2, 4],
+      ],
+    )
+    const other = allocateLines([{ ...line(0, 9_000), model: 'other' }], caps.slice(0, 3))
+    assert.deepEqual(other.waiting, [0], 'the requests of the key are used up')
   })
 })

@@ -6,15 +6,16 @@
 // of other days count in every window, which can only make lines wait.
 
 import { dayOf } from '../domain/days.ts'
-import { type LimitMetric, REACHED, WHOLE_PROJECT } from '../domain/limit.ts'
-import { addInPlace, addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../domain/money.ts'
+import { accountsOf, type LimitMetric, type Payer, REACHED } from '../domain/limit.ts'
+import { addInPlace, counted, isZero, minus, NO_SPEND, negative, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
-import { addReservations, amountsByEntity, reservedByProject } from '../store/ledger.ts'
+import { addReservations, amountsByEntity, amountsByKey } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits } from '../store/limits.ts'
-import type { ChunkRow, LimitRow } from '../store/schema.ts'
+import type { ChunkRow, LimitRow, ReservationRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import {
   type Counter,
+  countedBy,
   limitSubjects,
   readCounters,
   readSpending,
@@ -29,14 +30,14 @@ export interface ReserveLine extends Candidate {
 }
 
 interface ReserveRequest {
-  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id' | 'key_id'>
   /** In order of preference. */
   lines: readonly ReserveLine[]
 }
 
 export interface Reservation extends Pick<Allocation, 'allowed' | 'refused' | 'waiting'> {
-  /** The spenders that limits cap, and the metric. */
-  capped: readonly { spender: string; metric: LimitMetric }[]
+  /** The accounts that limits cap, and the metric. */
+  capped: readonly { account: string; metric: LimitMetric }[]
   /** Whether the allowed lines are reserved; false where no limit matches. */
   isReserved: boolean
   /** The UTC day whose windows were checked. */
@@ -49,71 +50,73 @@ export interface Reservation extends Pick<Allocation, 'allowed' | 'refused' | 'w
 export async function reserve(tx: Writer, order: ReserveRequest, now: number): Promise<Reservation | null> {
   const { claim, lines } = order
   if (!(await hasLease(tx, claim))) return null
-  const entities = new Set(lines.map((line) => line.entity).filter((entity) => entity !== null))
+  const payers = [...payersOf(lines, claim.key_id).values()]
   const { project_id } = claim
-  const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...limitSubjects(entities) })
+  const limits = await lockMatchingLimits(tx, { project_id, action: 'block', ...limitSubjects(payers) })
   const isReserved = limits.length > 0
-  const usages = isReserved ? await readLimitUsage(tx, order, limits, entities, now) : []
-  const { allowed, refused, waiting, reservations } = allocateLines(lines, usages)
-  await changeReservations(tx, order, isReserved ? reservations : new Map())
+  const usages = isReserved
+    ? await readUsage(tx, project_id, limits, payers, now, (all) => without(all, lines, claim.key_id))
+    : []
+  const { allowed, refused, waiting } = allocateLines(lines, usages, claim.key_id)
+  await changeReservations(tx, order, isReserved ? allowed : [])
   const reached = [...new Set(refused.values())]
   const crossings: Crossing[] = []
   for (const usage of reached) crossings.push(...(await recordCrossings(tx, usage, [REACHED], now)))
-  const capped = usages.map(({ spender, limit }) => ({ spender, metric: limit.metric }))
+  const capped = usages.map(({ account, limit }) => ({ account, metric: limit.metric }))
   return { allowed, refused, waiting, isReserved, capped, day: dayOf(now), crossings }
 }
 
 /** Reads reservations before spend: an amount that is settled in between is counted twice, never missed. */
-async function readLimitUsage(
-  tx: Writer,
-  { claim, lines }: ReserveRequest,
-  limits: readonly LimitRow[],
-  entities: ReadonlySet<string>,
-  now: number,
-): Promise<LimitUsage[]> {
-  const others = without(await readReserved(tx, claim.project_id, limits, entities), lines)
-  const counters = await readCounters(tx, claim.project_id, limits, entities, now)
-  return counters.map((counter) => ({ ...counter, reserved: spendingOf(others, counter) }))
-}
-
-async function readReserved(
+async function readUsage(
   db: Reader,
   project_id: string,
   limits: readonly LimitRow[],
-  entities: ReadonlySet<string>,
-): Promise<Spending> {
-  const hasProjectLimit = limits.some((limit) => limit.scope === 'project')
-  return await readSpending(
-    hasProjectLimit ? [...entities, WHOLE_PROJECT] : entities,
-    (names) => amountsByEntity(db, 'reservations', project_id, names),
-    () => reservedByProject(db, project_id),
+  payers: readonly Payer[],
+  now: number,
+  change = (reserved: Spending): Spending => reserved,
+): Promise<LimitUsage[]> {
+  const found = countedBy(limits, payers)
+  const reserved = change(
+    await readSpending(
+      found,
+      (names) => amountsByEntity(db, 'reservations', project_id, names),
+      () => amountsByKey(db, 'reservations', project_id),
+    ),
   )
+  const counters = await readCounters(db, project_id, found, now)
+  return counters.map((counter) => ({ ...counter, reserved: spendingOf(reserved, counter) }))
 }
 
-/** The caps on these entities and the project that spend and reservations together exceed. */
+/** The caps on lines of these payers that spend and reservations together exceed. */
 export async function overcommittedLimits(
   db: Reader,
   project_id: string,
-  entities: ReadonlySet<string>,
+  payers: readonly Payer[],
   now: number,
 ): Promise<LimitUsage[]> {
-  const limits = await matchingLimits(db, { project_id, action: 'block', ...limitSubjects(entities) })
+  const limits = await matchingLimits(db, { project_id, action: 'block', ...limitSubjects(payers) })
   if (limits.length === 0) return []
-  const reserved = await readReserved(db, project_id, limits, entities)
-  const counters = await readCounters(db, project_id, limits, entities, now)
-  return counters
-    .map((counter) => ({ ...counter, reserved: spendingOf(reserved, counter) }))
-    .filter(({ limit, spent, reserved }) => spent + reserved > limit.amount)
+  const usages = await readUsage(db, project_id, limits, payers, now)
+  return usages.filter(({ limit, spent, reserved }) => spent + reserved > limit.amount)
+}
+
+type Paid = Pick<Candidate, 'entity' | 'model'>
+
+/** Those of lines of one batch, each once. */
+function payersOf(lines: readonly Paid[], key_id: string): Map<string, Payer> {
+  return new Map(lines.map(({ entity, model }) => [paidBy({ entity, model }), { entity, model, key_id }]))
+}
+
+function paidBy({ entity, model }: Paid): string {
+  return JSON.stringify([entity, model])
 }
 
 /** The reservations without those of these lines, which are about to be checked again. */
-function without(reserved: Spending, lines: readonly ReserveLine[]): Spending {
+function without(reserved: Spending, lines: readonly ReserveLine[], key_id: string): Spending {
   const rest = new Map(reserved)
-  for (const line of lines) {
-    if (!line.isReserved) continue
-    for (const spender of line.entity === null ? [WHOLE_PROJECT] : [WHOLE_PROJECT, line.entity])
-      rest.set(spender, minus(rest.get(spender) ?? NO_SPEND, line.projected))
-  }
+  for (const { isReserved, projected, entity, model } of lines)
+    for (const account of isReserved ? accountsOf({ entity, model, key_id }) : [])
+      rest.set(account, minus(rest.get(account) ?? NO_SPEND, projected))
   return rest
 }
 
@@ -121,20 +124,23 @@ function without(reserved: Spending, lines: readonly ReserveLine[]): Spending {
 async function changeReservations(
   tx: Writer,
   { claim, lines }: ReserveRequest,
-  reservations: ReadonlyMap<string | null, Spend>,
+  allowed: readonly number[],
 ): Promise<void> {
-  const before = new Map<string | null, Spend>()
-  for (const line of lines) if (line.isReserved) addSpend(before, line.entity, line.projected)
-  const rows = []
-  for (const entity of new Set([...before.keys(), ...reservations.keys()])) {
-    const from = before.get(entity) ?? NO_SPEND
-    const to = reservations.get(entity) ?? NO_SPEND
-    const change = { cost_nanos: to.cost_nanos - from.cost_nanos, tokens: to.tokens - from.tokens }
-    if (isZero(change)) continue
-    const { batch_id, idx, project_id } = claim
-    rows.push({ batch_id, idx, project_id, entity: entity ?? '', ...change })
+  const { batch_id, idx, project_id, key_id } = claim
+  const rows = new Map<string, ReservationRow>()
+  const reserved = new Set(allowed)
+  for (const { position, entity, model, projected, isReserved } of lines) {
+    const by = { entity: entity ?? '', model: model ?? '' }
+    const key = paidBy(by)
+    const row = rows.get(key) ?? { batch_id, idx, project_id, key_id, ...by, ...NO_SPEND }
+    rows.set(key, row)
+    if (reserved.has(position) === isReserved) continue
+    addInPlace(row, isReserved ? negative(projected) : projected)
   }
-  await addReservations(tx, rows)
+  await addReservations(
+    tx,
+    [...rows.values()].filter((row) => !isZero(row)),
+  )
 }
 
 /**
@@ -146,12 +152,13 @@ export interface Candidate {
   /** Its place in the chunk. */
   position: number
   entity: string | null
+  model: string | null
   projected: Spend
   /** It was sent already, so it gets a reservation in any case. */
   isSent: boolean
 }
 
-/** A counter with the reservations of its spender, in the limit's unit. */
+/** A counter with the reservations of its account, in the limit's unit. */
 export interface LimitUsage extends Counter {
   reserved: number
 }
@@ -163,32 +170,31 @@ interface Allocation {
   refused: Map<number, LimitUsage>
   /** Positions that may be allowed later. */
   waiting: number[]
-  /** The projected spend of the allowed lines, by entity. */
-  reservations: Map<string | null, Spend>
 }
 
-/** Allows lines in the given order, and adds their projected spend to `reserved` of the usages. */
-export function allocateLines(candidates: readonly Candidate[], usages: readonly LimitUsage[]): Allocation {
-  const allocation: Allocation = { allowed: [], refused: new Map(), waiting: [], reservations: new Map() }
-  const usagesOf = byEntity(usages)
-  const allow = ({ position, entity, projected }: Candidate): void => {
-    for (const usage of usagesOf(entity)) usage.reserved += counted(projected, usage.limit.metric)
+/**
+ * Allows lines of one batch in the given order, and adds their projected spend to `reserved` of the usages. `key_id`: that
+ * of the batch.
+ */
+export function allocateLines(
+  candidates: readonly Candidate[],
+  usages: readonly LimitUsage[],
+  key_id: string,
+): Allocation {
+  const allocation: Allocation = { allowed: [], refused: new Map(), waiting: [] }
+  const usagesOf = byPayer(usages, key_id)
+  const allow = (candidate: Candidate): void => {
+    const { position, projected } = candidate
+    for (const usage of usagesOf(candidate)) usage.reserved += counted(projected, usage.limit.metric)
     allocation.allowed.push(position)
-    const reservation = allocation.reservations.get(entity)
-    if (reservation) addInPlace(reservation, projected)
-    else allocation.reservations.set(entity, { ...projected })
   }
   for (const candidate of candidates) if (candidate.isSent) allow(candidate)
   for (const candidate of candidates) {
     if (candidate.isSent) continue
-    const { position, entity, projected } = candidate
-    if (isZero(projected)) {
-      allow(candidate)
-      continue
-    }
-    const exceeded = usagesOf(entity).find((usage) => !isWithinCap(usage, projected, 0))
+    const { position, projected } = candidate
+    const exceeded = usagesOf(candidate).find((usage) => !isWithinCap(usage, projected, 0))
     if (exceeded) allocation.refused.set(position, exceeded)
-    else if (usagesOf(entity).every((usage) => isWithinCap(usage, projected, usage.reserved)))
+    else if (usagesOf(candidate).every((usage) => isWithinCap(usage, projected, usage.reserved)))
       allow(candidate)
     else allocation.waiting.push(position)
   }
@@ -200,16 +206,16 @@ function isWithinCap({ limit, spent }: LimitUsage, projected: Spend, reserved: n
   return units === 0 || spent + reserved + units <= limit.amount
 }
 
-/** The usages that count an entity: those of the whole project and its own. */
-function byEntity(usages: readonly LimitUsage[]): (entity: string | null) => readonly LimitUsage[] {
-  const bySpender = Map.groupBy(usages, (usage) => usage.spender)
-  const ofProject = bySpender.get(WHOLE_PROJECT) ?? []
+/** The usages that count a line. */
+function byPayer(usages: readonly LimitUsage[], key_id: string): (line: Paid) => readonly LimitUsage[] {
+  const byAccount = Map.groupBy(usages, (usage) => usage.account)
   const known = new Map<string, readonly LimitUsage[]>()
-  return (entity) => {
-    const own = entity === null ? undefined : bySpender.get(entity)
-    if (entity === null || !own) return ofProject
-    const found = known.get(entity) ?? [...ofProject, ...own]
-    known.set(entity, found)
+  return ({ entity, model }) => {
+    const key = paidBy({ entity, model })
+    const found =
+      known.get(key) ??
+      accountsOf({ entity, model, key_id }).flatMap((account) => byAccount.get(account) ?? [])
+    known.set(key, found)
     return found
   }
 }

@@ -3,16 +3,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { addLimit, booksRuns, leasedChunks, tally, testBooks } from '../../test/support/test-books.ts'
+import { addLimit, booksRuns, leasedChunks, tally, testBooks, total } from '../../test/support/test-books.ts'
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import { addTokens, COUNT_MAX, NO_TOKENS } from '../domain/money.ts'
 import { addToBatch } from '../store/batches.ts'
 import { commitChunk } from '../store/chunks.ts'
-import { reservedByProject, settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/ledger.ts'
+import { amountsByKey, settledByEntityAndDay, spentByDay, usageByEntityAndDay } from '../store/ledger.ts'
 import { readRow } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
-import { listUsage, spentByProject, type UsageGroupRow } from '../store/usage.ts'
+import { listUsage, spentByKeys, type UsageGroupRow } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
 import { settle } from './settle.ts'
 
@@ -47,7 +47,8 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
     const asked = lines.map(({ projected }, position) => ({
       position,
       entity: null,
-      projected: { cost_nanos: projected, tokens: projected },
+      model: 'm',
+      projected: { cost_nanos: projected, tokens: projected, requests: 1 },
       isSent: true,
       isReserved: false,
     }))
@@ -59,7 +60,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       entity: null,
       usage: { prompt_tokens: tokens, completion_tokens: tokens, total_tokens: tokens },
       cost_nanos,
-      projected: { cost_nanos: projected, tokens: projected },
+      projected: { cost_nanos: projected, tokens: projected, requests: 1 },
       isReserved: true,
       saved_nanos: null,
     }))
@@ -80,8 +81,9 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.equal((await readRow(tx, 'chunks', { batch_id, idx }))?.cost_nanos, cost)
   const batch = await readRow(tx, 'batches', { id: batch_id })
   assert.deepEqual([batch?.cost_nanos, batch?.prompt_tokens, batch?.total_tokens], [cost, tokens, tokens])
-  const spent = await spentByProject(tx, project_id, windowAt('month', NOW))
-  assert.deepEqual([spent.cost_nanos, spent.tokens], [cost, tokens])
+  const [spent] = await spentByKeys(tx, project_id, windowAt('month', NOW))
+  const sums = total(spent ? [spent] : [])
+  assert.deepEqual([sums.cost_nanos, sums.tokens], [cost, tokens])
   let usage: UsageGroupRow | undefined
   for await (const [group] of listUsage(tx, { project_id }, [])) usage = group ?? usage
   assert.deepEqual([usage?.prompt_tokens, usage?.total_tokens, usage?.cost_nanos], [tokens, tokens, cost])
@@ -89,6 +91,6 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
   assert.deepEqual(settled, await usageByEntityAndDay(tx, project_id))
   for (const [key, day] of await spentByDay(tx, project_id))
     assert.deepEqual({ ...settled.get(key), lines: 0 }, day)
-  const held = await reservedByProject(tx, project_id)
+  const held = total(await amountsByKey(tx, 'reservations', project_id))
   assert.ok(held.cost_nanos >= 0 && held.tokens >= 0)
 }

@@ -4,27 +4,29 @@ import {
   addLimit,
   endedLine,
   leasedChunks,
+  spendOf,
   type TestBooks,
   type TestChunk,
   tally,
   testBooks,
+  total,
 } from '../../test/support/test-books.ts'
 import { BATCH_STATUSES, isTerminal, statusesBefore } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { windowAt } from '../domain/limit.ts'
 import { endBatch } from '../lifecycle/batch.ts'
-import { amountsByEntity, insertProjectedSpend, projectedByProject } from '../store/ledger.ts'
+import { amountsByEntity, amountsByKey, insertProjectedSpend } from '../store/ledger.ts'
 import { updateLimit } from '../store/limits.ts'
 import { readRow, updateRows } from '../store/rows.ts'
 import type { Writer } from '../store/store.ts'
-import { spentByEntities, spentByProject } from '../store/usage.ts'
+import { spentByEntities, spentByKeys } from '../store/usage.ts'
 import { reserve } from './reserve.ts'
-import { type Crossing, settle } from './settle.ts'
+import { type Crossing, releaseProjectedSpend, settle } from './settle.ts'
 
 /** The last moment of November and the first of December. */
 const BEFORE = Date.UTC(2026, 11, 1) - 1
 const AFTER = BEFORE + 1
-const projected = { cost_nanos: 100, tokens: 10 }
+const projected = spendOf(10)
 const RULES = { file_retention_ms: () => 1_000 }
 
 function finishedAt(...times: number[]) {
@@ -41,6 +43,7 @@ function wanted(chunk: TestChunk, count: number) {
   const lines = Array.from({ length: count }, (_, position) => ({
     position,
     entity: 'user:a',
+    model: 'm',
     projected,
     isSent: false,
     isReserved: false,
@@ -70,8 +73,11 @@ describe('a batch that runs over the end of a month', () => {
     ] as const) {
       for (const window of [windowAt('month', at), windowAt('day', at)]) {
         const byEntity = await spentByEntities(books.store.read, project_id, ['user:a'], window)
-        assert.equal(byEntity.get('user:a')?.tokens, tokens)
-        assert.equal((await spentByProject(books.store.read, project_id, window)).tokens, tokens)
+        assert.deepEqual(total(byEntity), spendOf(tokens, tokens / 10))
+        assert.deepEqual(
+          total(await spentByKeys(books.store.read, project_id, window)),
+          spendOf(tokens, tokens / 10),
+        )
       }
     }
   })
@@ -90,8 +96,8 @@ describe('a batch that runs over the end of a month', () => {
       )
     const day = windowAt('day', BEFORE)
     const byEntity = await spentByEntities(books.store.read, chunk.project_id, ['user:a'], day)
-    assert.equal(byEntity.get('user:a')?.tokens, 0)
-    assert.equal((await spentByProject(books.store.read, chunk.project_id, day)).tokens, 0)
+    assert.equal(total(byEntity).tokens, 0)
+    assert.equal(total(await spentByKeys(books.store.read, chunk.project_id, day)).tokens, 0)
   })
 
   it('has the whole cap again in the new month, less what is still reserved', async () => {
@@ -167,16 +173,19 @@ it('announces the thresholds of a cap that is changed anew', async () => {
 describe('projected spend', () => {
   it('is reduced by the projection of settled lines, for the batch and for each entity', async () => {
     await using books = await testBooks()
-    const { batch_id, ...chunk } = await oneChunk(books)
-    const { project_id } = chunk
+    const { batch_id, project_id, key_id } = await oneChunk(books)
     await books.store.write(async (tx) => {
-      const rows = [{ batch_id, project_id, entity: 'user:a', cost_nanos: 300, tokens: 30 }]
-      await insertProjectedSpend(tx, batch_id, { cost_nanos: 500, tokens: 50 }, rows)
+      const row = { batch_id, project_id, key_id, model: 'm' }
+      await insertProjectedSpend(tx, [
+        { ...row, entity: '', ...spendOf(50, 5) },
+        { ...row, entity: 'user:a', ...spendOf(30, 3) },
+      ])
       const tallies = [...finishedAt(AFTER), ...tally([endedLine({ tokens: 1, entity: null, projected })])]
-      await settle(tx, [{ ...chunk, batch_id, tallies, last: false, hasReservations: false }], AFTER)
-      assert.deepEqual({ ...(await projectedByProject(tx, project_id)) }, { cost_nanos: 300, tokens: 30 })
+      await releaseProjectedSpend(tx, batch_id, tallies)
+      const byKey = await amountsByKey(tx, 'batch_projected_spend', project_id)
+      assert.deepEqual({ ...byKey[0] }, { key_id, model: 'm', ...spendOf(30, 3) })
       const byEntity = await amountsByEntity(tx, 'batch_projected_spend', project_id, ['user:a'])
-      assert.deepEqual(byEntity.get('user:a'), { cost_nanos: 200, tokens: 20 })
+      assert.deepEqual({ ...byEntity[0] }, { entity: 'user:a', model: 'm', ...spendOf(20, 2) })
     })
   })
 
@@ -185,16 +194,14 @@ describe('projected spend', () => {
       await using books = await testBooks()
       const { batch_id, project_id } = await oneChunk(books)
       await books.store.write(async (tx) => {
-        const rows = [{ batch_id, project_id, entity: 'user:a', cost_nanos: 300, tokens: 30 }]
-        await insertProjectedSpend(tx, batch_id, { cost_nanos: 500, tokens: 50 }, rows)
+        const row = { batch_id, project_id, key_id: 'key_1', entity: 'user:a', model: 'm', ...spendOf(30) }
+        await insertProjectedSpend(tx, [row])
         await updateRows(tx, 'batches', { id: batch_id })
           .set({ status: statusesBefore(status)[0]! })
           .execute()
         const open = (await readRow(tx, 'batches', { id: batch_id }))!
         const ended = await endBatch(tx, open, status as Parameters<typeof endBatch>[2], RULES, AFTER)
         assert.equal(ended?.status, status)
-        const row = (await readRow(tx, 'batches', { id: batch_id }))!
-        assert.deepEqual([row.projected_nanos, row.projected_tokens], [0, 0])
         const byEntity = await amountsByEntity(tx, 'batch_projected_spend', project_id, ['user:a'])
         assert.deepEqual([...byEntity], [])
       })

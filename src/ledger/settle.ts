@@ -1,5 +1,5 @@
 // Settling enters finished lines in the ledger, charges them to their day (tally.ts), releases their
-// reservations and reduces the projected spend of their batches. It runs in the fenced commit that records the lines,
+// reservations and reduces the projected spend of their batches. All of it runs in the fenced commit that records the lines,
 // so a line is charged exactly once, when its result counts.
 
 import { startOfDay } from '../domain/days.ts'
@@ -8,21 +8,18 @@ import { newId } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { thresholdsMet } from '../domain/limit.ts'
 import { DAY_SUMS } from '../domain/line-sums.ts'
-import { addInPlace, addSpend, isZero, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
+import { isZero, NO_SPEND, plus, type Spend, sumOf } from '../domain/money.ts'
 import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
 import { crossedBefore, insertCrossing, matchingLimits } from '../store/limits.ts'
 import { insertRows } from '../store/rows.ts'
-import type { ProjectDayRow, UsageDayRow } from '../store/schema.ts'
+import type { ChunkRow, ProjectDayRow, UsageDayRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { addProjectDays, addUsage } from '../store/usage.ts'
-import { type Counter, limitSubjects, readCounters } from './counters.ts'
+import { type Counter, countedBy, limitSubjects, readCounters } from './counters.ts'
 import type { Tally } from './tally.ts'
 
 /** The lines of one chunk that one commit records. */
-export interface Settlement {
-  project_id: string
-  batch_id: string
-  idx: number
+export interface Settlement extends Pick<ChunkRow, 'project_id' | 'key_id' | 'batch_id' | 'idx'> {
   tallies: readonly Tally[]
   /** Whether these are the chunk's last lines: then its reservations are deleted. */
   last: boolean
@@ -44,9 +41,7 @@ export async function settle(
     settlements.flatMap((settlement) => entries(settlement, now)),
   )
   for (const settlement of settlements) await releaseReservations(tx, settlement)
-  const crossed = await crossings(tx, settlements, limited, now)
-  await reduceProjectedSpends(tx, settlements)
-  return crossed
+  return await crossings(tx, settlements, limited, now)
 }
 
 /** The sums of tallies with the same key, in the order of the keys. */
@@ -75,8 +70,8 @@ function plusEach<Sums extends Readonly<Record<string, number>>>(a: Sums, b: Sum
 function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
   return summed(
     settlements,
-    ({ entity, day, model }, { project_id }) => ({
-      ...{ project_id, entity: entity ?? '', day, model: model ?? '' },
+    ({ entity, day, model }, { project_id, key_id }) => ({
+      ...{ project_id, entity: entity ?? '', day, model: model ?? '', key_id },
       entity_type: entityType(entity ?? '') ?? '',
     }),
     (tally) => recordOf(DAY_SUMS, (name) => tally[name]),
@@ -87,9 +82,13 @@ function usageRows(settlements: readonly Settlement[]): UsageDayRow[] {
 function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
   return summed(
     settlements,
-    ({ day }, { project_id }) => ({ project_id, day }),
-    ({ cost_nanos, total_tokens }) => ({ cost_nanos, tokens: total_tokens }),
-  ).filter(({ cost_nanos, tokens }) => cost_nanos !== 0 || tokens !== 0)
+    ({ day, model }, { project_id, key_id }) => ({ project_id, day, key_id, model: model ?? '' }),
+    spentBy,
+  ).filter((row) => !isZero(row))
+}
+
+function spentBy({ cost_nanos, total_tokens, succeeded, failed, not_run }: Tally) {
+  return { cost_nanos, tokens: total_tokens, requests: succeeded + failed - not_run }
 }
 
 /** By key, so that two workers that change the same rows do not deadlock. */
@@ -111,28 +110,46 @@ function entries(settlement: Settlement, now: number) {
   }))
 }
 
-/** Runs last and locks every batch in order, as the commit does afterwards, so that two commits do not deadlock. */
-async function reduceProjectedSpends(tx: Writer, settlements: readonly Settlement[]): Promise<void> {
-  const batches = new Map<string, { batch_id: string; total: Spend; byEntity: Map<string, Spend> }>()
-  for (const { batch_id, tallies } of settlements) {
-    const batch = batches.get(batch_id) ?? { batch_id, total: { ...NO_SPEND }, byEntity: new Map() }
-    batches.set(batch_id, batch)
-    for (const { entity, projected } of tallies) {
-      addInPlace(batch.total, projected)
-      if (entity !== null) addSpend(batch.byEntity, entity, projected)
+/** The sums of spend by entity and model. */
+function spendByPayer(
+  tallies: readonly Tally[],
+  entitiesOf: (entity: string | null) => readonly string[],
+  spendOf: (tally: Tally) => Spend,
+) {
+  const rows = new Map<string, { entity: string; model: string } & Spend>()
+  for (const tally of tallies)
+    for (const entity of entitiesOf(tally.entity)) {
+      const model = tally.model ?? ''
+      const key = JSON.stringify([entity, model])
+      rows.set(key, { entity, model, ...plus(rows.get(key) ?? NO_SPEND, spendOf(tally)) })
     }
-  }
-  for (const { batch_id, total, byEntity } of inOrder(batches))
-    await reduceProjectedSpend(tx, batch_id, total, byEntity)
+  return inOrder(rows).filter((row) => !isZero(row))
+}
+
+/** Takes finished lines of a batch out of what it may still cost. The batch's row is locked, so that two commits do not deadlock. */
+export async function releaseProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  tallies: readonly Tally[],
+): Promise<void> {
+  const entitiesOf = (entity: string | null) => (entity === null ? [''] : ['', entity])
+  await reduceProjectedSpend(
+    tx,
+    batch_id,
+    spendByPayer(tallies, entitiesOf, ({ projected }) => projected),
+  )
 }
 
 async function releaseReservations(tx: Writer, settlement: Settlement): Promise<void> {
   if (!settlement.hasReservations) return
   if (settlement.last) return await deleteReservations(tx, settlement)
-  const released = new Map<string, Spend>()
-  for (const tally of settlement.tallies) addSpend(released, tally.entity ?? '', tally.reserved)
-  for (const [entity, spend] of released)
-    if (!isZero(spend)) await reduceReservation(tx, settlement, entity, spend)
+  const released = spendByPayer(
+    settlement.tallies,
+    (entity) => [entity ?? ''],
+    ({ reserved }) => reserved,
+  )
+  for (const { entity, model, ...spend } of released)
+    await reduceReservation(tx, { ...settlement, entity, model }, spend)
 }
 
 /** `limited`: the projects that have limits. */
@@ -142,19 +159,19 @@ async function crossings(
   limited: ReadonlySet<string>,
   now: number,
 ): Promise<Crossing[]> {
-  const spent = settlements.flatMap(({ project_id, tallies }) =>
+  const spent = settlements.flatMap(({ project_id, key_id, tallies }) =>
     tallies
-      .filter(({ total_tokens, cost_nanos }) => total_tokens !== 0 || cost_nanos !== 0)
-      .map(({ day, entity }) => ({ project_id, day, entity })),
+      .filter((tally) => !isZero(spentBy(tally)))
+      .map(({ day, entity, model }) => ({ project_id, day, payer: { entity, model, key_id } })),
   )
   const crossed: Crossing[] = []
   for (const [project_id, own] of Map.groupBy(spent, (one) => one.project_id)) {
     if (!limited.has(project_id)) continue
     for (const [day, ofDay] of Map.groupBy(own, (one) => one.day)) {
-      const entities = new Set(ofDay.flatMap(({ entity }) => entity ?? []))
-      const limits = await matchingLimits(tx, { project_id, ...limitSubjects(entities) })
+      const payers = ofDay.map(({ payer }) => payer)
+      const limits = await matchingLimits(tx, { project_id, ...limitSubjects(payers) })
       if (limits.length === 0) continue
-      const counters = await readCounters(tx, project_id, limits, entities, startOfDay(day))
+      const counters = await readCounters(tx, project_id, countedBy(limits, payers), startOfDay(day))
       crossed.push(...(await recordThresholds(tx, counters, now)))
     }
   }
@@ -184,17 +201,18 @@ async function recordThresholds(tx: Writer, counters: readonly Counter[], now: n
 /** Records that these thresholds were reached, whatever the counter is, and returns the new ones. */
 export async function recordCrossings(
   tx: Writer,
-  { limit, spender, window, spent }: Counter,
+  counter: Counter,
   thresholds: readonly number[],
   now: number,
 ): Promise<Crossing[]> {
+  const { limit, spender, window } = counter
   const key = { limit_id: limit.id, entity: spender, window_start: window.start }
   const known = await crossedBefore(tx, key)
   const crossings: Crossing[] = []
   for (const threshold of thresholds) {
     if (known.includes(threshold)) continue
     if (await insertCrossing(tx, { ...key, threshold, created: now }))
-      crossings.push({ limit, spender, window, threshold, spent })
+      crossings.push({ ...counter, threshold })
   }
   return crossings
 }

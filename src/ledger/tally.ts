@@ -3,7 +3,7 @@
 
 import { recordOf } from '../domain/json-record.ts'
 import { LINE_SUM_NAMES, LINE_SUMS, type LineSumName, type SummedLine } from '../domain/line-sums.ts'
-import { addInPlace, NO_SPEND, type Spend, sumOf } from '../domain/money.ts'
+import { addInPlace, NO_SPEND, negative, type Spend, sumOf } from '../domain/money.ts'
 
 /** The facts of a finished line that the ledger needs. */
 export interface EndedLine extends SummedLine {
@@ -76,11 +76,10 @@ function emptyTally({ day, entity, model }: TallyKey): Tally {
 
 /** The tally that reverses the counts of these lines; their reservations were released before. */
 export function reversed(tally: Tally): Tally {
-  const { cost_nanos, tokens } = tally.projected
   return {
     ...tally,
     ...recordOf(LINE_SUM_NAMES, (name) => -tally[name]),
-    projected: { cost_nanos: -cost_nanos, tokens: -tokens },
+    projected: negative(tally.projected),
     reserved: { ...NO_SPEND },
   }
 }

@@ -137,6 +137,8 @@ export function limitCrossed({ limit, spender, window, threshold, spent }: Cross
       scope: limit.scope,
       entity: spender === WHOLE_PROJECT ? null : spender,
       entity_type: limit.scope === 'entity_type' ? limit.subject : null,
+      key: limit.scope === 'key' ? limit.subject : null,
+      model: limit.model || null,
       metric: limit.metric,
       window: limit.window,
       action: limit.action,

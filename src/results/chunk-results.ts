@@ -32,8 +32,8 @@ export class Fresh {
   readonly tallies = new Tallies()
   readonly failures: Failure[] = []
   expired_lines = 0
-  /** By entity, what they cost beyond their reservations; null where no limit matches. */
-  excess: Map<string | null, Spend> | null = null
+  /** By the accounts that it counts to, what they cost beyond their reservations; null where no limit matches. */
+  excess: Map<readonly string[], Spend> | null = null
   /** The length of their entries. */
   bytes = 0
 
@@ -269,7 +269,7 @@ export class ChunkResults {
     fresh.expired_lines += since.expired_lines
     if (since.excess) {
       fresh.excess ??= new Map()
-      for (const [entity, spend] of since.excess) addSpend(fresh.excess, entity, spend)
+      for (const [accounts, spend] of since.excess) addSpend(fresh.excess, accounts, spend)
     }
     this.freshSince ??= 0
   }

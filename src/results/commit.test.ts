@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { endLines, queuedBatch } from '../../test/support/queued-batch.ts'
+import { total } from '../../test/support/test-books.ts'
 import type { Run } from '../dispatch/run.ts'
 import { newId } from '../domain/ids.ts'
 import { windowAt } from '../domain/limit.ts'
@@ -8,7 +9,7 @@ import { listJournalParts, releaseChunk } from '../store/chunks.ts'
 import { insertProjectedSpend } from '../store/ledger.ts'
 import { intendRemoteBatch } from '../store/remote-batches.ts'
 import type { Writer } from '../store/store.ts'
-import { spentByProject } from '../store/usage.ts'
+import { spentByKeys } from '../store/usage.ts'
 import { type ChunkCommit, type Committed, commitChunks, type RunCommit, reverseJournal } from './commit.ts'
 import { JOURNAL_OWNER } from './journal.ts'
 import { sealChunk } from './seal.ts'
@@ -71,7 +72,7 @@ test('the commit that seals a chunk gives up what batch APIs may have of it, and
     day: null,
   }
   await store.write(async (tx) => {
-    const reservation: [null, number, number][] = [[null, 1_000, 10]]
+    const reservation: [null, number, number, number][] = [[null, 1_000, 10, 1]]
     await intendRemoteBatch(tx, claim, { ...intent, line_count: 1, lines: [[1, 1]], reservation, moved: [] })
     await releaseChunk(tx, claim)
   })
@@ -88,9 +89,10 @@ test('a journal that is lost leaves nothing of its lines in the books, and the o
   await using world = await makeWorld(1, 5)
   const [run] = world.chunks as [Run]
   const { id, project_id } = run.batch
-  const projected = { cost_nanos: 1_000_000, tokens: 1_000 }
-  const rows = [{ batch_id: id, project_id, entity: 'user:a', ...projected }]
-  await world.store.write((tx) => insertProjectedSpend(tx, id, projected, rows))
+  const projected = { cost_nanos: 1_000_000, tokens: 1_000, requests: 10 }
+  const { known_model } = run.lines[0]!
+  const row = { batch_id: id, project_id, key_id: run.batch.key_id, entity: '', model: known_model ?? '' }
+  await world.store.write((tx) => insertProjectedSpend(tx, [{ ...row, ...projected }]))
   await world.commit([await world.journal(run, 0)])
   const before = await world.books()
   run.results.commitSeq++
@@ -99,10 +101,10 @@ test('a journal that is lost leaves nothing of its lines in the books, and the o
   endLines(run, [1], 'error')
   endLines(run, [2], 'error', 'batch_expired')
   await world.commit([await world.journal(run, 3)])
-  const { projected_nanos, projected_tokens, ...counted } = (await world.books()).batch
+  const { batch: counted, projected: open } = await world.books()
   const line = run.lines[0]!.projected
-  const left = [projected.cost_nanos - 4 * line.cost_nanos, projected.tokens - 4 * line.tokens]
-  assert.deepEqual([projected_nanos, projected_tokens], left)
+  const left = [projected.cost_nanos - 4 * line.cost_nanos, projected.tokens - 4 * line.tokens, 6]
+  assert.deepEqual([open[0]?.cost_nanos, open[0]?.tokens, open[0]?.requests], left)
   assert.deepEqual([counted.completed, counted.failed, counted.expired_lines], [2, 2, 1])
   const [, part] = await listJournalParts(world.store.read, id, 0)
   const claim = (await world.rows())[0]!
@@ -157,15 +159,14 @@ async function makeWorld(count: number, lines = 2) {
     async books() {
       const { rate_sampled_at, lines_per_s, speed, ...batch } = await queued.batch()
       const chunks = (await queued.chunks()).map(({ commit_seq, ...chunk }) => chunk)
-      const all = <T extends 'batch_projected_spend' | 'usage_days' | 'project_days' | 'batch_statistics'>(
-        table: T,
-      ) => store.read.selectFrom(table).selectAll().execute()
+      const all = <T extends 'usage_days' | 'project_days' | 'batch_statistics'>(table: T) =>
+        store.read.selectFrom(table).selectAll().execute()
       const entries = await store.read.selectFrom('ledger_entries').selectAll().execute()
       const sum = (of: (entry: (typeof entries)[number]) => number): number =>
         entries.reduce((total, entry) => total + of(entry), 0)
       return {
         ...{ batch, chunks, parts: await store.read.selectFrom('journal_parts').selectAll().execute() },
-        projected: await all('batch_projected_spend'),
+        projected: await store.read.selectFrom('batch_projected_spend').selectAll().execute(),
         usage: await all('usage_days'),
         days: await all('project_days'),
         statistics: await all('batch_statistics'),
@@ -176,7 +177,7 @@ async function makeWorld(count: number, lines = 2) {
       const [row] = await queued.chunks()
       const { completed } = await queued.batch()
       const today = windowAt('month', clock.now())
-      const { cost_nanos } = await spentByProject(store.read, project_id, today)
+      const { cost_nanos } = total(await spentByKeys(store.read, project_id, today))
       return { chunk: row?.completed, batch: completed, spent: cost_nanos }
     },
   }

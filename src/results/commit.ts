@@ -3,7 +3,7 @@
 // therefore be repeated after an attempt with an unknown outcome. A journal that cannot be read reverses its part of a commit.
 import type { SealedBlob } from '../blobs/sealed.ts'
 import type { ErrorGroup } from '../domain/batch-statistics.ts'
-import { type Settlement, settle } from '../ledger/settle.ts'
+import { releaseProjectedSpend, type Settlement, settle } from '../ledger/settle.ts'
 import { NO_LINES, reversed, type Tally } from '../ledger/tally.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
 import { limitCrossed, recordEvent } from '../notify/record-event.ts'
@@ -20,7 +20,7 @@ import { JOURNAL_OWNER } from './journal.ts'
 import type { SealedChunk } from './seal.ts'
 
 export interface ChunkCommit {
-  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id'> &
+  claim: Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'commit_seq' | 'project_id' | 'key_id'> &
     Partial<Pick<ChunkRow, 'remote_batches'>>
   /** When the first line was sent under this lease (Unix ms), if the batch was still queued then. */
   begunAt: number | null
@@ -66,7 +66,7 @@ export async function commitChunks(
   const parts: JournalPartRow[] = []
   for (const commit of commits) {
     const { claim, record, fresh, hasReservations } = commit
-    const { batch_id, idx, project_id } = claim
+    const { batch_id, idx, project_id, key_id } = claim
     const { errors, expired_lines } = fresh
     const tallies = fresh.tallies.all
     const finished = sumOfTallies(tallies)
@@ -86,7 +86,7 @@ export async function commitChunks(
       const sums = journalSums(tallies, errors, expired_lines)
       parts.push({ batch_id, idx, journal_blob: journal.key, byte_start, byte_end, sums })
     }
-    settlements.push({ project_id, batch_id, idx, tallies, last: sealed !== null, hasReservations })
+    settlements.push({ project_id, key_id, batch_id, idx, tallies, last: sealed !== null, hasReservations })
   }
   await insertOwnedBlobs(tx, [...blobs.values()], now)
   await insertRows(tx, 'journal_parts', parts)
@@ -102,12 +102,14 @@ export async function commitChunks(
     const group = all.map(({ commit }) => commit)
     const begun = group.flatMap(({ begunAt }) => begunAt ?? []).sort((a, b) => a - b)
     if (begun[0] !== undefined) await moveBatch(tx, batch_id, 'in_progress', begun[0])
+    const tallies = group.flatMap(({ fresh }) => fresh.tallies.all)
     const delta = deltaOf(
-      group.flatMap(({ fresh }) => fresh.tallies.all),
+      tallies,
       group.reduce((sum, { fresh }) => sum + fresh.expired_lines, 0),
       group.flatMap(({ record }) => ('sealed' in record ? record.sealed : [])),
     )
     const batch = await addToBatch(tx, batch_id, { ...delta, at: now })
+    await releaseProjectedSpend(tx, batch_id, tallies)
     const end = await finishIfDone(tx, batch, rules, now)
     if (end) ended.push(end)
   }
@@ -174,7 +176,7 @@ export async function reverseJournal(
   }
   const delta = sumOfTallies(tallies)
   if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
-  const { project_id, batch_id, idx } = claim
+  const { project_id, key_id, batch_id, idx } = claim
   await dropJournal(
     tx,
     batch_id,
@@ -183,8 +185,10 @@ export async function reverseJournal(
     parts.map(({ journal_blob }) => journal_blob),
   )
   // No crossings: a reversal reaches no threshold.
-  await settle(tx, [{ project_id, batch_id, idx, tallies, last: false, hasReservations: false }], now)
+  const settlement = { project_id, key_id, batch_id, idx, tallies, last: false, hasReservations: false }
+  await settle(tx, [settlement], now)
   await addToBatch(tx, batch_id, { ...delta, expired_lines })
+  await releaseProjectedSpend(tx, batch_id, tallies)
   await lowerRateMark(tx, batch_id)
   await addBatchStatistics(tx, new Map([[batch_id, [{ finished: delta, errors }]]]), now)
   return {

@@ -21,7 +21,7 @@ import type { Reader, Writer } from './store.ts'
 
 const REFUSED_CHARACTERS_MAX = 500
 
-type Owner = Pick<BatchRow, 'id' | 'project_id' | 'expires_at'> &
+type Owner = Pick<BatchRow, 'id' | 'project_id' | 'key_id' | 'expires_at'> &
   Partial<Pick<BatchRow, 'metadata' | 'header_entity'>>
 
 /**
@@ -54,6 +54,7 @@ function newChunk(batch: Owner, span: ChunkSpan) {
     project_id: batch.project_id,
     model: model && isStorable(model) ? model : null,
     entity: entityOf(null, batch.metadata ? JSON.parse(batch.metadata) : null, batch.header_entity) ?? '',
+    key_id: batch.key_id,
     deadline: batch.expires_at,
   }
 }

@@ -1,7 +1,7 @@
 // Money: the entries of the ledger, which are never changed or deleted; what lines have reserved and may still cost;
 // and the sums that reconciliation compares.
 import { sql } from 'kysely'
-import { OPEN_STATUSES } from '../domain/batch.ts'
+import { recordOf } from '../domain/json-record.ts'
 import type { Spend } from '../domain/money.ts'
 import { pagesOf } from './page.ts'
 import { addRows, deleteRows, exactPlus, exactSum, selectRows, slices, updateRows } from './rows.ts'
@@ -13,20 +13,22 @@ import type { Reader, Writer } from './store.ts'
 
 type ChunkKey = Pick<ChunkRow, 'batch_id' | 'idx'>
 
+const AMOUNTS = ['cost_nanos', 'tokens', 'requests'] as const
+
 /** Adds to reservations; each key occurs once in `rows`. A negative amount releases lines that will not be sent. */
 export async function addReservations(tx: Writer, rows: readonly ReservationRow[]): Promise<void> {
-  await addRows(tx, 'reservations', rows, ['cost_nanos', 'tokens'])
+  await addRows(tx, 'reservations', rows, AMOUNTS)
 }
 
 /** Releases the reserved amounts of finished lines. */
 export async function reduceReservation(
   tx: Writer,
-  chunk: ChunkKey,
-  entity: string,
+  row: Pick<ReservationRow, 'batch_id' | 'idx' | 'entity' | 'model'>,
   by: Spend,
 ): Promise<void> {
-  await updateRows(tx, 'reservations', { batch_id: chunk.batch_id, idx: chunk.idx, entity })
-    .set({ cost_nanos: exactPlus('cost_nanos', -by.cost_nanos), tokens: exactPlus('tokens', -by.tokens) })
+  const { batch_id, idx, entity, model } = row
+  await updateRows(tx, 'reservations', { batch_id, idx, entity, model })
+    .set(recordOf(AMOUNTS, (name) => exactPlus(name, -by[name])))
     .execute()
 }
 
@@ -45,98 +47,91 @@ export async function deleteReservationsOfWorker(tx: Writer, worker_id: string):
     )`.execute(tx)
 }
 
+// Projected spend: the most that the unfinished lines of open batches may cost, in a row per model, and in one more per named
+// entity and model.
+
+/** `rows`: those of all entities together, and those of named entities; each key occurs once. */
+export async function insertProjectedSpend(tx: Writer, rows: readonly ProjectedSpendRow[]): Promise<void> {
+  for (const some of slices(rows)) await insertProjections(some).execute(tx)
+}
+
+/** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
+function insertProjections(rows: readonly ProjectedSpendRow[]) {
+  const { batch_id, project_id, key_id } = rows[0]!
+  // Between two rows, whose names are bound, stand the amounts of the first; they are numbers of ours.
+  const parts = rows.flatMap(({ cost_nanos, tokens, requests }) => [
+    ', ',
+    `, ${cost_nanos}, ${tokens}, ${requests}), (`,
+  ])
+  const last = parts.pop()?.replace(/, \($/, '') ?? ''
+  const texts = ['(', ...parts, last]
+  const values = sql(
+    Object.assign(texts, { raw: texts }),
+    ...rows.flatMap(({ entity, model }) => [entity, model]),
+  )
+  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, key_id, entity, model, cost_nanos, tokens, requests)
+    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), CAST(${key_id} AS text), column1, column2, column3,
+      column4, column5
+    FROM (VALUES ${values}) AS given`
+}
+
+type ProjectedKey = Pick<ProjectedSpendRow, 'entity' | 'model'>
+
+/**
+ * Reduces a batch's projected spend by that of finished lines. The projection of a batch is rounded otherwise than that of
+ * its lines, so a difference may be below zero. To be called with the batch's row locked.
+ */
+export async function reduceProjectedSpend(
+  tx: Writer,
+  batch_id: string,
+  rows: readonly (ProjectedKey & Spend)[],
+): Promise<void> {
+  for (const { entity, model, ...by } of rows)
+    await updateRows(tx, 'batch_projected_spend', { batch_id, entity, model })
+      .set(recordOf(AMOUNTS, (name) => exactPlus(name, -by[name])))
+      .execute()
+}
+
+/** For a batch that has ended. */
+export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
+  await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
+}
+
+// Both kinds of amounts, summed for limits.
+
+export type EntitySpend = Spend & { entity: string; model: string }
+export type KeySpend = Spend & { key_id: string; model: string }
+
 /** The amounts that are reserved, or projected, for each of these entities; entities without any are left out. */
 export async function amountsByEntity(
   db: Reader,
   table: 'reservations' | 'batch_projected_spend',
   project_id: string,
   entities: readonly string[],
-): Promise<Map<string, Spend>> {
-  const sums = new Map<string, Spend>()
-  for (const some of slices(entities)) {
-    const rows = await db
-      .selectFrom(table)
-      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-      .where('project_id', '=', project_id)
-      .where('entity', 'in', some)
-      .groupBy('entity')
-      .execute()
-    for (const { entity, ...sum } of rows) sums.set(entity, sum)
-  }
+): Promise<EntitySpend[]> {
+  const sums: EntitySpend[] = []
+  for (const some of slices(entities))
+    sums.push(
+      ...(await selectRows(db, table, { project_id, entity: some })
+        .select(['entity', 'model', ...AMOUNTS.map((name) => exactSum(name).as(name))])
+        .groupBy(['entity', 'model'])
+        .execute()),
+    )
   return sums
 }
 
-/** The amount reserved for the whole project. */
-export async function reservedByProject(db: Reader, project_id: string): Promise<Spend> {
-  return await selectRows(db, 'reservations', { project_id })
-    .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
-    .executeTakeFirstOrThrow()
-}
-
-// Projected spend: the most that the unfinished lines of open batches may cost. The batch's row has the total; lines
-// with an entity are also summed in a row per entity.
-
-/** `rows` are those of named entities; `total` is the batch's, other lines included. */
-export async function insertProjectedSpend(
-  tx: Writer,
-  batch_id: string,
-  total: Spend,
-  rows: readonly ProjectedSpendRow[],
-): Promise<void> {
-  await updateRows(tx, 'batches', { id: batch_id })
-    .set({ projected_nanos: total.cost_nanos, projected_tokens: total.tokens })
+/** The same for each key of the project, whatever the entities. */
+export async function amountsByKey(
+  db: Reader,
+  table: 'reservations' | 'batch_projected_spend',
+  project_id: string,
+): Promise<KeySpend[]> {
+  // Those of entities are in the others.
+  const match = table === 'reservations' ? { project_id } : { project_id, entity: '' }
+  return await selectRows(db, table, match)
+    .select(['key_id', 'model', ...AMOUNTS.map((name) => exactSum(name).as(name))])
+    .groupBy(['key_id', 'model'])
     .execute()
-  const project_id = rows[0]?.project_id
-  if (project_id === undefined) return
-  for (const some of slices(rows)) await insertProjections(batch_id, project_id, some).execute(tx)
-}
-
-/** Written by hand: a batch has thousands of these, and a query builder's nodes cost more than the rows. */
-function insertProjections(batch_id: string, project_id: string, rows: readonly ProjectedSpendRow[]) {
-  // Between two entities, which are bound, stand the amounts of the first; they are numbers of ours.
-  const texts = rows.map(({ cost_nanos, tokens }) => `, ${cost_nanos}, ${tokens}), (`)
-  const last = texts.pop()?.replace(/, \($/, '') ?? ''
-  const parts = ['(', ...texts, last]
-  const values = sql(Object.assign(parts, { raw: parts }), ...rows.map(({ entity }) => entity))
-  return sql`INSERT INTO batch_projected_spend (batch_id, project_id, entity, cost_nanos, tokens)
-    SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), column1, column2, column3 FROM (VALUES ${values}) AS given`
-}
-
-/**
- * Reduces a batch's projected spend by that of finished lines: `total`, and the part of each entity in `byEntity`.
- * The projection of a batch is rounded otherwise than that of its lines, so a difference may be below zero.
- */
-export async function reduceProjectedSpend(
-  tx: Writer,
-  batch_id: string,
-  total: Spend,
-  byEntity: ReadonlyMap<string, Spend>,
-): Promise<void> {
-  await updateRows(tx, 'batches', { id: batch_id })
-    .set({
-      projected_nanos: exactPlus('projected_nanos', -total.cost_nanos),
-      projected_tokens: exactPlus('projected_tokens', -total.tokens),
-    })
-    .execute()
-  for (const [entity, { cost_nanos, tokens }] of [...byEntity].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (cost_nanos === 0 && tokens === 0) continue
-    await updateRows(tx, 'batch_projected_spend', { batch_id, entity })
-      .set({ cost_nanos: exactPlus('cost_nanos', -cost_nanos), tokens: exactPlus('tokens', -tokens) })
-      .execute()
-  }
-}
-
-/** For a batch that has ended. */
-export async function deleteProjectedSpend(tx: Writer, batch_id: string): Promise<void> {
-  await updateRows(tx, 'batches', { id: batch_id }).set({ projected_nanos: 0, projected_tokens: 0 }).execute()
-  await deleteRows(tx, 'batch_projected_spend', { batch_id }).execute()
-}
-
-/** The projected spend of open batches of the whole project. */
-export async function projectedByProject(db: Reader, project_id: string): Promise<Spend> {
-  return await selectRows(db, 'batches', { project_id, status: OPEN_STATUSES })
-    .select([exactSum('projected_nanos').as('cost_nanos'), exactSum('projected_tokens').as('tokens')])
-    .executeTakeFirstOrThrow()
 }
 
 // Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
@@ -206,7 +201,8 @@ export async function usageByEntityAndDay(db: Reader, project_id: string): Promi
 /** The spend that limits on whole projects read; `lines` is 0, for the table does not count them. */
 export async function spentByDay(db: Reader, project_id: string): Promise<BookSums> {
   const rows = await selectRows(db, 'project_days', { project_id })
-    .select(['day', 'tokens', 'cost_nanos'])
+    .select(['day', exactSum('tokens').as('tokens'), exactSum('cost_nanos').as('cost_nanos')])
+    .groupBy('day')
     .execute()
   return new Map(rows.map(({ day, tokens, cost_nanos }) => [`${day} `, { lines: 0, tokens, cost_nanos }]))
 }

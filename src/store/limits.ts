@@ -51,12 +51,16 @@ export async function deleteLimit(tx: Writer, project_id: string, id: string): P
 export async function listLimits(
   db: Reader,
   project_id: string,
-  page: Page & { scope?: LimitScope; entity?: string },
+  page: Page & { scope?: LimitScope; entity?: string; key?: string; model?: string },
 ): Promise<Listed<LimitRow>> {
-  const { scope, entity } = page
-  const all = selectRows(db, 'limits', { project_id }).selectAll()
-  const limits = entity === undefined ? all : all.where('scope', '=', 'entity').where('subject', '=', entity)
-  return await listed(limits, 'id', page, [scope !== undefined && sql<boolean>`scope = ${scope}`])
+  const { scope, entity, key, model } = page
+  const limits = selectRows(db, 'limits', { project_id }).selectAll()
+  return await listed(limits, 'id', page, [
+    entity !== undefined && sql<boolean>`scope = 'entity' AND subject = ${entity}`,
+    key !== undefined && sql<boolean>`scope = 'key' AND subject = ${key}`,
+    model !== undefined && sql<boolean>`model = ${model}`,
+    scope !== undefined && sql<boolean>`scope = ${scope}`,
+  ])
 }
 
 /** 0 for a project that never had a limit. */
@@ -83,22 +87,26 @@ export async function overLimitUntil(
   return (row?.version ?? 0) === version ? runAt : 0
 }
 
-interface LimitQuery {
+export interface LimitQuery {
   project_id: string
   /** The named entities that work is for. */
   entities: readonly string[]
   entity_types: readonly string[]
+  /** The keys of those who asked for it. */
+  key_ids: readonly string[]
+  models: readonly string[]
   /** Only limits of this action. */
   action?: LimitAction
 }
 
 type Named = Pick<LimitRow, 'scope' | 'subject'>
 
-/** The limits that count work for any of these entities, or for the project, ordered by ID. */
+/** The limits that count work of one of these models for any of these entities or keys, or for the project, ordered by ID. */
 export async function matchingLimits(db: Reader, wanted: LimitQuery, isLocked = false): Promise<LimitRow[]> {
   const names = [
     ...wanted.entities.map((subject): Named => ({ scope: 'entity', subject })),
     ...wanted.entity_types.map((subject): Named => ({ scope: 'entity_type', subject })),
+    ...wanted.key_ids.map((subject): Named => ({ scope: 'key', subject })),
   ]
   // Each once: every slice finds the limits of the project.
   const byId = new Map<string, LimitRow>()
@@ -117,14 +125,15 @@ export async function lockMatchingLimits(tx: Writer, wanted: LimitQuery): Promis
   return await matchingLimits(tx, wanted, true)
 }
 
-function matching(db: Reader, { project_id, action }: LimitQuery, names: readonly Named[]) {
+function matching(db: Reader, { project_id, models, action }: LimitQuery, names: readonly Named[]) {
   const query = selectRows(db, 'limits', { project_id })
     .selectAll()
     // Only this is searched by index: the limits of one project may be as many as its entities.
     .where('subject', 'in', ['', ...names.map(({ subject }) => subject)])
+    .where('model', 'in', ['', ...models])
     .where((eb) =>
       eb.or([
-        eb('scope', '=', 'project'),
+        eb('scope', 'in', ['project', 'model']),
         ...[...Map.groupBy(names, ({ scope }) => scope)].map(([scope, some]) =>
           eb.and([
             eb('scope', '=', scope),

@@ -12,7 +12,6 @@ import {
   type RemoteBatchState,
   UNRECORDED_STATES,
 } from '../domain/batch.ts'
-import type { Spend } from '../domain/money.ts'
 import { hasLease, wake } from './chunks.ts'
 import { addReservations } from './ledger.ts'
 import { pagesOf } from './page.ts'
@@ -20,7 +19,7 @@ import { changesRow, deleteRows, lockRow, NOW, readRow, selectRows, updateRows }
 import type { ChunkRow, RemoteBatchRow, ReservationRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id'>
+type Lease = Pick<ChunkRow, 'batch_id' | 'idx' | 'epoch' | 'project_id' | 'key_id'>
 
 const UNRECORDED: readonly RemoteBatchState[] = UNRECORDED_STATES
 /** The states of unrecorded batches of which no end is known. */
@@ -30,7 +29,12 @@ const UNFINISHED: readonly RemoteBatchState[] = UNRECORDED.filter((state) => sta
  * The projected cost of the lines of a remote batch, which stays reserved while they are there, whether a limit
  * matches or not.
  */
-export type RemoteReservation = [entity: string | null, cost_nanos: number, tokens: number][]
+export type RemoteReservation = [
+  entity: string | null,
+  cost_nanos: number,
+  tokens: number,
+  requests: number,
+][]
 
 type NewRemoteBatch = Pick<RemoteBatchRow, 'id' | 'model' | 'upstream' | 'created' | 'line_count' | 'day'> & {
   lines: LineRanges
@@ -56,8 +60,11 @@ export async function intendRemoteBatch(
     .executeTakeFirst()
   if (row === undefined) return await readRow(tx, 'remote_batches', { id: batch.id })
   await countOf(tx, lease, 1)
-  await addReservations(tx, reservationRows(lease, idx, moved, -1))
-  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))
+  await addReservations(tx, reservationRows({ ...lease, model: batch.model }, moved, -1))
+  await addReservations(
+    tx,
+    reservationRows({ ...lease, model: batch.model, idx: keptIndex(idx) }, reservation, 1),
+  )
   return row
 }
 
@@ -225,7 +232,7 @@ async function makeReady(tx: Writer, { batch_id, idx }: Pick<ChunkRow, 'batch_id
  */
 export async function settleRemoteBatch(
   tx: Writer,
-  { id, batch_id, idx, project_id }: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx' | 'project_id'>,
+  { id, batch_id, idx }: Pick<RemoteBatchRow, 'id' | 'batch_id' | 'idx'>,
   epoch: number,
   change: {
     state: 'recorded' | 'abandoned' | 'done'
@@ -235,7 +242,7 @@ export async function settleRemoteBatch(
     /** How it ended, if it was refused. */
     status?: string
   },
-  returned: ReadonlyMap<string | null, Spend> = new Map(),
+  returned: RemoteReservation = [],
 ): Promise<boolean> {
   const chunk = await lockRow(tx, 'chunks', { batch_id, idx })
   // A write that takes effect late must not reserve for a chunk that was parked meanwhile.
@@ -255,19 +262,18 @@ export async function settleRemoteBatch(
       cost_nanos: eb('cost_nanos', '+', change.cost_nanos),
     }))
     .execute()
-  const chunkKey = { batch_id, idx, project_id }
-  await countOf(tx, chunkKey, -1)
+  const { model } = row
+  await countOf(tx, chunk, -1)
   if (row.reserved === null || chunk.state === 'sealed') return true
   const kept: RemoteReservation = JSON.parse(row.reserved)
-  await addReservations(tx, reservationRows(chunkKey, keptIndex(idx), kept, -1))
-  const spend = [...returned].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens] as const)
-  await addReservations(tx, reservationRows(chunkKey, idx, spend, 1))
+  await addReservations(tx, reservationRows({ ...chunk, model, idx: keptIndex(idx) }, kept, -1))
+  await addReservations(tx, reservationRows({ ...chunk, model }, returned, 1))
   const others = await selectRows(tx, 'remote_batches', { batch_id, idx })
     .select('id')
     .where('reserved', 'is not', null)
     .limit(1)
     .executeTakeFirst()
-  if (!others) await releaseKept(tx, chunkKey)
+  if (!others) await releaseKept(tx, chunk)
   return true
 }
 
@@ -351,18 +357,13 @@ function keptIndex(idx: number): number {
 }
 
 function reservationRows(
-  { batch_id, project_id }: Pick<Lease, 'batch_id' | 'project_id'>,
-  idx: number,
-  spend: readonly (readonly [string | null, number, number])[],
+  { batch_id, idx, project_id, key_id, model }: Omit<Lease, 'epoch'> & { model: string },
+  spend: RemoteReservation,
   sign: 1 | -1,
 ): ReservationRow[] {
-  return spend.map(([entity, cost_nanos, tokens]) => ({
-    batch_id,
-    idx,
-    project_id,
-    entity: entity ?? '',
-    cost_nanos: sign * cost_nanos,
-    tokens: sign * tokens,
+  return spend.map(([entity, cost_nanos, tokens, requests]) => ({
+    ...{ batch_id, idx, project_id, key_id, model, entity: entity ?? '' },
+    ...{ cost_nanos: sign * cost_nanos, tokens: sign * tokens, requests: sign * requests },
   }))
 }
 

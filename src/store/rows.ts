@@ -175,8 +175,9 @@ function matching(match: object): RawBuilder<SqlBool> {
 // none comes back as a number that JavaScript cannot hold, and so no check and no commit fails for its size.
 
 /** Over the rows of a group, as a JavaScript number. */
-export function exactSum(column: string): RawBuilder<number> {
-  const sum = sql<number>`coalesce(sum(cast(${sql.ref(column)} as double precision)), 0)`
+export function exactSum(column: string | RawBuilder<unknown>): RawBuilder<number> {
+  const of = typeof column === 'string' ? sql.ref(column) : column
+  const sum = sql<number>`coalesce(sum(cast(${of} as double precision)), 0)`
   return sql<number>`CASE WHEN ${sum} > ${MAX} THEN ${MAX} ELSE ${sum} END`
 }
 

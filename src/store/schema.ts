@@ -175,9 +175,6 @@ export const TABLES = {
     cancelling_at: whole().optional(),
     cancelled_at: whole().optional(),
     expires_at: whole(),
-    /** Its projected spend, in nano-dollars and tokens; 0 once it has ended. */
-    projected_nanos: counter(),
-    projected_tokens: counter(),
     /** When its rate was sampled last (null until its first line ended), how many lines had ended then, and the rate. */
     rate_sampled_at: whole().optional(),
     rate_lines: counter(),
@@ -244,6 +241,8 @@ export const TABLES = {
     model: text().optional(),
     /** The entity of its batch; '' if it has none. */
     entity: text().or(''),
+    /** The key that its batch was created with. */
+    key_id: text().or(''),
     /** The batch's expires_at. */
     deadline: whole(),
     first_line: whole(),
@@ -403,8 +402,10 @@ export const TABLES = {
     id: text().key(),
     project_id: text().references('projects'),
     scope: text<LimitScope>(),
-    /** The entity or the entity type, as the scope says; empty for the whole project. */
+    /** The entity, the entity type or the key, as the scope says; empty for the whole project. */
     subject: text(),
+    /** The only model whose lines count; empty: those of all models. */
+    model: text().or(''),
     metric: text<LimitMetric>(),
     amount: whole(),
     window: text<LimitWindow>(),
@@ -425,16 +426,20 @@ export const TABLES = {
     entity: text().key(),
     day: whole().key(),
     model: text().key(),
+    key_id: text().key(),
     /** Of the entity; empty when it has none. */
     entity_type: text(),
     ...recordOf(DAY_SUMS, (name) => counter().since(LINE_SUMS[name].usage_days)),
   },
-  /** The same, summed over all entities: what a limit on the project reads. */
+  /** The same, summed over all entities: what limits read that are on no entity. */
   project_days: {
     project_id: text().key(),
     day: whole().key(),
+    key_id: text().key(),
+    model: text().key(),
     cost_nanos: whole(),
     tokens: whole(),
+    requests: whole(),
   },
   /** One row per commit, chunk, entity and day; never changed. */
   ledger_entries: {
@@ -455,17 +460,23 @@ export const TABLES = {
     batch_id: text().key(),
     idx: whole().key(),
     entity: text().key(),
+    model: text().key(),
     project_id: text(),
+    key_id: text(),
     cost_nanos: whole(),
     tokens: whole(),
+    requests: whole(),
   },
-  /** The projected spend of an open batch, by named entity. */
+  /** The projected spend of an open batch by model: of all its lines, where `entity` is empty, and of each named entity. */
   batch_projected_spend: {
     batch_id: text().key(),
     entity: text().key(),
+    model: text().key(),
     project_id: text(),
+    key_id: text(),
     cost_nanos: whole(),
     tokens: whole(),
+    requests: whole(),
   },
   /** Crossed thresholds: each once per window and spender. */
   limit_crossings: {

@@ -4,8 +4,9 @@ import { type RawBuilder, sql } from 'kysely'
 import { dayOf } from '../domain/days.ts'
 import type { Period } from '../domain/limit.ts'
 import { DAY_SUMS, type SumOf } from '../domain/line-sums.ts'
-import { type Spend, sumOf } from '../domain/money.ts'
+import { sumOf } from '../domain/money.ts'
 import type { PromptStatistics } from '../domain/tokens.ts'
+import type { EntitySpend, KeySpend } from './ledger.ts'
 import { pagesOf } from './page.ts'
 import { adding, addRows, exactSum, putRows, selectRows, slices, updateRows } from './rows.ts'
 import type { BatchRow, BatchStatisticsRow, ProjectDayRow, UsageDayRow } from './schema.ts'
@@ -23,49 +24,57 @@ export async function addUsage(tx: Writer, rows: readonly UsageDayRow[]): Promis
 export async function addProjectDays(tx: Writer, rows: readonly ProjectDayRow[]): Promise<Set<string>> {
   if (rows.length === 0) return new Set()
   const added = await sql<{ project_id: string; limit_version: number | null }>`
-    ${adding('project_days', rows, ['cost_nanos', 'tokens'])}
+    ${adding('project_days', rows, ['cost_nanos', 'tokens', 'requests'])}
     RETURNING project_id, (SELECT version FROM limit_versions
       WHERE limit_versions.project_id = project_days.project_id) AS limit_version`.execute(tx)
   return new Set(added.rows.filter((row) => row.limit_version !== null).map((row) => row.project_id))
 }
 
-/** The spending of each of these entities in the window; those that spent nothing are left out. */
+/** The spending of each of these entities in the window, by model; those that spent nothing are left out. */
 export async function spentByEntities(
   db: Reader,
   project_id: string,
   entities: readonly string[],
   window: Period,
-): Promise<Map<string, Spend>> {
-  const spent = new Map<string, Spend>()
-  for (const some of slices(entities)) {
-    const rows = await selectRows(db, 'usage_days', { project_id, entity: some })
-      .select(['entity', exactSum('cost_nanos').as('cost_nanos'), exactSum('total_tokens').as('tokens')])
-      .where('day', '>=', dayOf(window.start))
-      .where('day', '<', dayOf(window.end))
-      .groupBy('entity')
-      .execute()
-    for (const { entity, cost_nanos, tokens } of rows) spent.set(entity, { cost_nanos, tokens })
-  }
+): Promise<EntitySpend[]> {
+  const spent: EntitySpend[] = []
+  for (const some of slices(entities))
+    spent.push(
+      ...(await selectRows(db, 'usage_days', { project_id, entity: some })
+        .select(['entity', 'model', exactSum('cost_nanos').as('cost_nanos')])
+        .select([exactSum('total_tokens').as('tokens'), exactSum(REQUESTS).as('requests')])
+        .where('day', '>=', dayOf(window.start))
+        .where('day', '<', dayOf(window.end))
+        .groupBy(['entity', 'model'])
+        .execute()),
+    )
   return spent
 }
 
-/** The spending of the whole project in the window. */
-export async function spentByProject(db: Reader, project_id: string, window: Period): Promise<Spend> {
+/** Lines that were sent, or share the answer of one that was. */
+const REQUESTS = sql`succeeded + failed - not_run`
+
+/** The spending in the window with each key, by model, whatever the entity. */
+export async function spentByKeys(db: Reader, project_id: string, window: Period): Promise<KeySpend[]> {
   return await selectRows(db, 'project_days', { project_id })
-    .select([exactSum('cost_nanos').as('cost_nanos'), exactSum('tokens').as('tokens')])
+    .select(['key_id', 'model', exactSum('cost_nanos').as('cost_nanos')])
+    .select([exactSum('tokens').as('tokens'), exactSum('requests').as('requests')])
     .where('day', '>=', dayOf(window.start))
     .where('day', '<', dayOf(window.end))
-    .executeTakeFirstOrThrow()
+    .groupBy(['key_id', 'model'])
+    .execute()
 }
 
 /**
- * Sums of what was settled, for reports: in total, and by any of entity, entity type, day and model. They are summed up
+ * Sums of what was settled, for reports: in total, and by any of entity, entity type, day, model and key. They are summed up
  * a piece of the table at a time, so that a report of any size needs little memory and delays no other call.
  */
 export interface UsageFilter {
   project_id: string
   entity?: string
   entity_type?: string
+  key?: string
+  model?: string
   /** Days since 1970-01-01 UTC; the first is counted, the last no longer. */
   from_day?: number
   to_day?: number
@@ -74,12 +83,12 @@ export interface UsageFilter {
 export type UsageSums = Record<SumOf<'usage_days'>, number>
 
 /** In the order of the primary key: groups that begin with the entity are complete when the next one begins. */
-export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model'] as const
+export const USAGE_COLUMNS = ['entity', 'entity_type', 'day', 'model', 'key'] as const
 export type UsageColumn = (typeof USAGE_COLUMNS)[number]
 
-/** Empty texts stand for lines without an entity, without a type or without a model. */
+/** Empty texts stand for lines without an entity, without a type or without a model, and for keys that are not known. */
 export type UsageGroupRow = UsageSums &
-  Partial<Record<'entity' | 'entity_type' | 'model', string>> & {
+  Partial<Record<'entity' | 'entity_type' | 'model' | 'key', string>> & {
     day?: number
   }
 
@@ -130,15 +139,16 @@ function inOrder(a: UsageGroupRow, b: UsageGroupRow, by: readonly UsageColumn[])
   return differs === undefined ? 0 : (a[differs] ?? '') < (b[differs] ?? '') ? -1 : 1
 }
 
-type PieceEnd = Pick<UsageDayRow, 'entity' | 'day' | 'model'>
+type PieceEnd = Pick<UsageDayRow, 'entity' | 'day' | 'model' | 'key_id'>
 
 /** Undefined where the rest of the table is no longer than a piece. */
 async function endOfPiece(db: Reader, filter: UsageFilter, after?: PieceEnd): Promise<PieceEnd | undefined> {
   return await pieceOf(db, filter, after)
-    .select(['entity', 'day', 'model'])
+    .select(['entity', 'day', 'model', 'key_id'])
     .orderBy('entity')
     .orderBy('day')
     .orderBy('model')
+    .orderBy('key_id')
     .offset(PIECE_ROWS - 1)
     .limit(1)
     .executeTakeFirst()
@@ -151,27 +161,32 @@ async function sumPiece(
   after?: PieceEnd,
   end?: PieceEnd,
 ): Promise<UsageGroupRow[]> {
-  const { entity_type, from_day, to_day } = filter
+  const { entity_type, key, model, from_day, to_day } = filter
   let query = pieceOf(db, filter, after, end).select(DAY_SUMS.map((name) => exactSum(name).as(name)))
   if (entity_type !== undefined) query = query.where('entity_type', '=', entity_type)
+  if (key !== undefined) query = query.where('key_id', '=', key)
+  if (model !== undefined) query = query.where('model', '=', model)
   if (from_day !== undefined) query = query.where('day', '>=', from_day)
   if (to_day !== undefined) query = query.where('day', '<', to_day)
   if (by.length === 0) return await query.execute()
-  let grouped = query.select(by).groupBy(by)
-  for (const column of by) grouped = grouped.orderBy(column)
+  let grouped = query
+  for (const name of by) {
+    const column = name === 'key' ? 'key_id' : name
+    grouped = grouped.select(sql.ref<string>(column).as(name)).groupBy(column).orderBy(column)
+  }
   return await grouped.execute()
 }
 
 function pieceOf(db: Reader, { project_id, entity }: UsageFilter, after?: PieceEnd, end?: PieceEnd) {
   let query = selectRows(db, 'usage_days', { project_id })
   if (entity !== undefined) query = query.where('entity', '=', entity)
-  if (after) query = query.where(sql<boolean>`(entity, day, model) > ${keyOf(after)}`)
-  if (end) query = query.where(sql<boolean>`(entity, day, model) <= ${keyOf(end)}`)
+  if (after) query = query.where(sql<boolean>`(entity, day, model, key_id) > ${keyOf(after)}`)
+  if (end) query = query.where(sql<boolean>`(entity, day, model, key_id) <= ${keyOf(end)}`)
   return query
 }
 
-function keyOf({ entity, day, model }: PieceEnd): RawBuilder<unknown> {
-  return sql`(${entity}, ${day}, ${model})`
+function keyOf({ entity, day, model, key_id }: PieceEnd): RawBuilder<unknown> {
+  return sql`(${entity}, ${day}, ${model}, ${key_id})`
 }
 
 // Statistics of batches: errors by code and message, and what finished when. One row per batch, of bounded size

@@ -1,6 +1,12 @@
 // Describes a limit as the API shows it, and the requests that make and change one.
 import { type Static, Type } from 'typebox'
-import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS } from '../domain/limit.ts'
+import {
+  LIMIT_ACTIONS,
+  LIMIT_METRICS,
+  LIMIT_SCOPES,
+  LIMIT_WINDOWS,
+  type LimitScope,
+} from '../domain/limit.ts'
 import {
   amount,
   arrayOf,
@@ -20,12 +26,15 @@ const FRACTIONS_MAX = 20
 
 export const Scope = oneOf(
   LIMIT_SCOPES,
-  'Whose spending counts: one entity’s, that of each entity of a type on its own, or all.',
+  'Whose spending counts: one entity’s, that of each entity of a type on its own, an API key’s, all, or all with one model.',
 )
-const Metric = oneOf(LIMIT_METRICS)
+const Metric = oneOf(
+  LIMIT_METRICS,
+  '`requests` are lines that were sent, or that share an answer: each counts once, however often it was tried.',
+)
 const Window = oneOf(LIMIT_WINDOWS, 'A part of the UTC calendar; a week begins on Monday.')
 const Action = oneOf(LIMIT_ACTIONS, '`block` rejects work that may pass the cap; `notify` only tells of it.')
-const Amount = amount('The cap: USD or tokens, as the metric says.')
+const Amount = amount('The cap: USD, tokens or lines, as the metric says.')
 const NotifyAt = Type.Array(Type.Number(), {
   maxItems: FRACTIONS_MAX,
   description: 'Fractions of the cap, ascending, above 0 and at most 1: an event tells when each is met.',
@@ -54,6 +63,8 @@ export const LimitObject = object(
     scope: Scope,
     entity: maybeText('With scope `entity`.'),
     entity_type: maybeText('With scope `entity_type`.'),
+    key: maybeText('With scope `key`: the ID of the key.'),
+    model: maybeText('The only model whose lines count.'),
     metric: Metric,
     amount: Amount,
     window: Window,
@@ -84,6 +95,11 @@ export const CreateLimit = object(
     scope: Scope,
     entity: maybe(Name, 'With scope `entity`, only.'),
     entity_type: maybe(Name, 'With scope `entity_type`, only; such as `user`.'),
+    key: maybe(Name, 'With scope `key`, only: the ID of an API key of the project.'),
+    model: maybe(
+      Name,
+      'Counts lines of this model alone. With scope `model` it is required; with any other it may be given.',
+    ),
     metric: Metric,
     amount: Amount,
     window: Window,
@@ -103,51 +119,65 @@ const NamedText = { type: 'string', pattern: '\\S' }
 /** Below 9 million USD, in whole nano-dollars. */
 const USD_EXCLUSIVE_MAX = 9_000_000
 
-/** The fields that go together: what the amount counts, and whose spending. */
-export const CREATE_LIMIT_RULES = {
-  properties: { notify_at: NotifyAtRules },
-  allOf: [
+/** The amounts that each metric takes. */
+const AMOUNT_RULES = {
+  anyOf: [
     {
-      anyOf: [
-        {
-          properties: {
-            metric: { const: 'tokens' },
-            amount: { type: 'integer', maximum: Number.MAX_SAFE_INTEGER },
-          },
-        },
-        {
-          properties: {
-            metric: { const: 'cost_usd' },
-            amount: { anyOf: [{ const: 0 }, { minimum: 1e-9, exclusiveMaximum: USD_EXCLUSIVE_MAX }] },
-          },
-        },
-      ],
+      properties: {
+        metric: { enum: LIMIT_METRICS.filter((metric) => metric !== 'cost_usd') },
+        amount: { type: 'integer', maximum: Number.MAX_SAFE_INTEGER },
+      },
     },
     {
-      anyOf: [
-        {
-          properties: { scope: { const: 'entity' }, entity: NamedText, entity_type: { type: 'null' } },
-          required: ['entity'],
-        },
-        {
-          properties: {
-            scope: { const: 'entity_type' },
-            entity: { type: 'null' },
-            entity_type: { type: 'string', pattern: '^[^:/_]*[^:/_\\s][^:/_]*$' },
-          },
-          required: ['entity_type'],
-        },
-        {
-          properties: {
-            scope: { const: 'project' },
-            entity: { type: 'null' },
-            entity_type: { type: 'null' },
-          },
-        },
-      ],
+      properties: {
+        metric: { const: 'cost_usd' },
+        amount: { anyOf: [{ const: 0 }, { minimum: 1e-9, exclusiveMaximum: USD_EXCLUSIVE_MAX }] },
+      },
     },
   ],
 }
+
+/** By scope, the fields that it needs; a limit has no other of these fields, but for the model. */
+const NEEDED: Readonly<Record<LimitScope, Readonly<Record<string, object>>>> = {
+  entity: { entity: NamedText },
+  entity_type: { entity_type: { type: 'string', pattern: '^[^:/_]*[^:/_\\s][^:/_]*$' } },
+  project: {},
+  key: { key: NamedText },
+  model: { model: NamedText },
+}
+const ABSENT = { type: 'null' }
+
+export const CREATE_LIMIT_RULES = {
+  properties: { notify_at: NotifyAtRules },
+  allOf: [
+    AMOUNT_RULES,
+    {
+      anyOf: LIMIT_SCOPES.map((scope) => ({
+        properties: {
+          ...{ scope: { const: scope }, entity: ABSENT, entity_type: ABSENT, key: ABSENT },
+          model: { anyOf: [ABSENT, NamedText] },
+          ...NEEDED[scope],
+        },
+        required: Object.keys(NEEDED[scope]),
+      })),
+    },
+  ],
+}
+
+/** The limit of a key that is created with it. */
+export const CreateKeyLimit = Type.Object(
+  {
+    metric: Metric,
+    amount: Amount,
+    window: Window,
+    model: maybe(Name, 'Counts lines of this model alone.'),
+    action: maybe(Action, '`block` if not given.'),
+    description: maybe(Description),
+    notify_at: maybe(NotifyAt),
+  },
+  { title: 'CreateKeyLimit', additionalProperties: false },
+)
+export const CREATE_KEY_LIMIT_RULES = { properties: { notify_at: NotifyAtRules }, ...AMOUNT_RULES }
 
 export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
 

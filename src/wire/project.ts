@@ -2,6 +2,7 @@
 import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'
+import { CreateKeyLimit, LimitObject } from './limit.ts'
 import { arrayOf, count, maybeText, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 // An API key as the API shows it, and the request that issues one.
@@ -27,7 +28,11 @@ const KEY = {
 export const ApiKeyObject = object('ApiKey', KEY)
 export type ApiKeyObject = Static<typeof ApiKeyObject>
 
-export const NewApiKey = object('NewApiKey', { ...KEY, key: text('The key itself, shown this once.') })
+export const NewApiKey = object('NewApiKey', {
+  ...KEY,
+  key: text('The key itself, shown this once.'),
+  limit: Type.Optional(LimitObject),
+})
 
 export const CreateApiKey = object('CreateApiKey', {
   name: Type.Optional(Type.String({ minLength: 1, maxLength: 200 })),
@@ -36,13 +41,14 @@ export const CreateApiKey = object('CreateApiKey', {
       minItems: 1,
       uniqueItems: true,
       description:
-        'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out.',
+        'Only scopes that the calling key has. All of them but `operator` and `keys:write`, if left out; with a `limit` also without `limits:write`, which could lift it.',
     }),
   ),
   compat: Type.Optional(
     Type.Enum([...COMPAT_MODES], { description: 'Answers as strict clients of that API expect them.' }),
   ),
   project_id: maybeText('Another project than that of the calling key; needs the scope `operator`.'),
+  limit: Type.Optional(CreateKeyLimit),
 })
 
 export const ProjectObject = object('Project', {

@@ -4,7 +4,7 @@ import { recordOf } from '../domain/json-record.ts'
 import { DAY_SUMS, LINE_SUMS, type LineSum, type SumOf } from '../domain/line-sums.ts'
 import { amount, arrayOf, count, maybeText, object, orNull, timestamp } from './shape.ts'
 
-export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day'] as const
+export const USAGE_GROUPS = ['entity', 'entity_type', 'model', 'day', 'key'] as const
 
 const TextOrNull = orNull(Type.String())
 
@@ -42,9 +42,10 @@ export const UsageObject = object(
           entity_type: Type.Optional(TextOrNull),
           day: maybeText('Of the UTC calendar, as `2026-01-31`.'),
           model: Type.Optional(TextOrNull),
+          key: Type.Optional(TextOrNull),
           ...USAGE_TOTALS,
         }),
-        'With `group_by`. Null: lines that name no entity, none with a type, or no model.',
+        'With `group_by`. Null: lines that name no entity, none with a type, or no model; a key that was not recorded.',
       ),
     ),
   },

@@ -133,7 +133,8 @@ test('a chunk that waits for a limit is sent as soon as the limit is deleted', a
   const { store, project_id, clock, api } = world
   const id = await store.write((tx) => addLimit(tx, project_id, { amount: 1_000 }))
   const batch_id = (await world.batch()).id
-  const others = { batch_id, idx: 99, project_id, entity: '', cost_nanos: 0, tokens: 990 }
+  const by = { entity: '', model: 'm', key_id: '' }
+  const others = { batch_id, idx: 99, project_id, ...by, cost_nanos: 0, tokens: 990, requests: 1 }
   await store.write((tx) => addReservations(tx, [others]))
   await world.worker.start()
   await clock.advance(30_000)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ANSWER } from '../../test/fakes/scripted-backend.ts'
-import { addLimit } from '../../test/support/test-books.ts'
+import { addLimit, total } from '../../test/support/test-books.ts'
 import { DRAIN_MS, workerWorld } from '../../test/support/worker-world.ts'
 import { reconcile } from '../admin/reconcile.ts'
 import { listLines } from '../audit/list-lines.ts'
@@ -10,7 +10,7 @@ import { FREE } from '../domain/money.ts'
 import { cancelBatch } from '../lifecycle/batch.ts'
 import { moveBatch } from '../store/batches.ts'
 import { releaseChunk } from '../store/chunks.ts'
-import { reservedByProject } from '../store/ledger.ts'
+import { amountsByKey } from '../store/ledger.ts'
 import { pauseBatch, pauseModel, resumeBatch, resumeModel } from '../store/pauses.ts'
 import { changeRemoteBatch, intendRemoteBatch } from '../store/remote-batches.ts'
 import { readRow } from '../store/rows.ts'
@@ -270,7 +270,7 @@ test('a worker sends no line of a batch that is paused while its chunk is being 
   await store.write((tx) => addLimit(tx, project_id, { amount: 1_000_000, window: 'day' }))
   const { id } = await world.batch()
   world.afterWrite = async () => {
-    if ((await reservedByProject(store.read, project_id)).tokens > 0)
+    if (total(await amountsByKey(store.read, 'reservations', project_id)).tokens > 0)
       world.isPaused = (await store.write((tx) => pauseBatch(tx, id, clock.now()))).paused_at !== null
   }
   await world.worker.start()
@@ -291,7 +291,7 @@ test('what a batch API has answered is settled though all other lines wait for t
     await intendRemoteBatch(tx, claim, {
       ...{ id, model: 'm', upstream: 'gone', created: clock.now(), line_count: 1, day: null },
       lines: [[99, 99]],
-      reservation: [[null, 0, tokens]],
+      reservation: [[null, 0, tokens, 1]],
       moved: [],
     })
     await changeRemoteBatch(tx, id, 'intended', { state: 'creating' })
@@ -402,8 +402,8 @@ test('lines under a cap are reserved at the price that holds, also when it is ra
     assert.ok(completed > 2 && failed > 0, `${completed} lines were sent`)
     assert.equal(cost_nanos, completed * 5_000)
     assert.deepEqual((await reconcile(world)).mismatches, [])
-    const reserved = await reservedByProject(world.store.read, project_id)
-    assert.deepEqual({ ...reserved }, { cost_nanos: 0, tokens: 0 })
+    const reserved = total(await amountsByKey(world.store.read, 'reservations', project_id))
+    assert.deepEqual({ ...reserved }, { cost_nanos: 0, tokens: 0, requests: 0 })
   }
 })
 

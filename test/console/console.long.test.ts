@@ -1558,7 +1558,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const day = dayOf(store.clock.now())
     for (let first = 0; first <= 10_000; first += 500) {
       const rows = Array.from({ length: 500 }, (_, i) => ({
-        ...{ project_id, entity: `user:${first + i}`, entity_type: 'user', day, model: 'm' },
+        ...{ project_id, entity: `user:${first + i}`, entity_type: 'user', day, model: 'm', key_id: '' },
         ...counts,
       }))
       await store.write((tx) => addUsage(tx, rows))

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
+import { SCOPES } from '../../src/domain/api-key.ts'
 import { LIMIT_WINDOWS } from '../../src/domain/limit.ts'
 import { LANGUAGES } from '../../src/ledger/limit-error.ts'
 import type { BatchEstimate } from '../../src/wire/batch.ts'
@@ -207,6 +208,96 @@ test('a limit lowered while a batch runs lets lines in flight finish and stops t
   assert.deepEqual(request_counts, { total: 100, completed: 32, failed: 68 })
   assert.equal(upstream.calls.length, 32)
   assert.equal((await used(service)).total_tokens, 32 * LINE_TOKENS)
+})
+
+/** A second model, at the same upstream. */
+function twoModels(base_url: string): string {
+  const upstreams = `upstreams: [{type: openai, base_url: "${base_url}", timeout: 5s}]`
+  const large = `  - {id: large, price: {input_per_mtok: 1, output_per_mtok: 4}, ${upstreams}}`
+  return configFor(base_url).replace('models:', `models:\n${large}`)
+}
+
+/** Twenty lines, every other one of the large model, of two entities. */
+function twoModelLines(): string {
+  const lines = Array.from({ length: 20 }, (_, i) =>
+    lineFor(i < 10 ? 'user:a' : 'user:b', `l${i}`, i % 2 === 0 ? {} : { model: 'large' }),
+  )
+  return jsonl(lines)
+}
+
+test('of forty batches of two keys submitted at once, as many are let in as the caps on a key and a model allow', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', usage)))
+  await using service = await TestService.start(twoModels(upstream.base_url))
+  const file = await service.upload(twoModelLines())
+  const other = await service.issueKey(['files:read', 'batches:write', 'batches:read'])
+  const key = `key_${other.split('_')[2]}`
+  await limit(service, { scope: 'key', key, metric: 'requests', amount: 3 * 20 + 19 })
+  await limit(service, { scope: 'model', model: 'large', amount: 5 * 10 * LINE_TOKENS + 1 })
+  const capped = { authorization: `Bearer ${other}` }
+  const of = (headers: object) => Array.from({ length: 20 }, () => submit(service, file.id, '', headers))
+  const [first, second] = await Promise.all([Promise.all(of(capped)), Promise.all(of({}))])
+  const made = [...first, ...second].filter(({ status }) => status === 200)
+  assert.ok(first.filter(({ status }) => status === 200).length <= 3)
+  assert.equal(made.length, 5)
+  const batches = await Promise.all(made.map((answer) => read<WireBatch>(answer)))
+  for (const { id } of batches) assert.equal((await service.ended(id)).request_counts.completed, 20)
+  for (const query of [`key=${key}`, 'model=large', 'model=m'])
+    assert.ok((await used(service, query)).total_tokens > 0, query)
+  assert.equal((await used(service, 'model=large')).total_tokens, 5 * 10 * LINE_TOKENS)
+  const { error } = await apiError(await submit(service, file.id))
+  assert.match(error.message, /the model “large”/)
+})
+
+test('a cap on a model that is lowered in mid-run ends its lines alone, and one together with an entity only hers', async () => {
+  await using upstream = await testUpstream(({ response }) => send(response, 200, completion('ok', usage)))
+  await using service = await TestService.start(twoModels(upstream.base_url))
+  const file = await service.upload(twoModelLines())
+  const { id } = await limit(service, { scope: 'model', model: 'large', amount: 1000 * LINE_TOKENS })
+  await service.worker.stop()
+  const batch = await service.create(file.id)
+  await service.json('POST', `/v1/limits/${id}`, { amount: 7 * LINE_TOKENS })
+  const ofUser = { scope: 'entity', entity: 'user:a', model: 'm', metric: 'requests', amount: 2 }
+  const user = await limit(service, ofUser)
+  await service.restartWorker()
+  const { request_counts, error_file_id } = await service.ended(batch.id)
+  assert.deepEqual(request_counts, { total: 20, completed: 14, failed: 6 })
+  const failed = await service.lines(error_file_id)
+  const by = Map.groupBy(failed, ({ error }) => error && Reflect.get(error, 'limit_id'))
+  assert.deepEqual([by.get(id)?.length, by.get(user.id)?.length], [3, 3])
+  assert.ok(by.get(id)?.every(({ custom_id }) => Number(custom_id.slice(1)) % 2 === 1))
+  assert.ok(by.get(user.id)?.every(({ custom_id }) => ['l0', 'l2', 'l4', 'l6', 'l8'].includes(custom_id)))
+  assert.match(String(by.get(user.id)?.[0]?.error?.message), /“user:a” on the model “m”.*2 requests are used/)
+  assert.equal(upstream.calls.length, 14)
+  assert.equal(await reservedTokens(service), 0)
+})
+
+test('a key that is issued with a cap spends no more, whoever retries, and cannot lift it', async () => {
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 400, JSON.stringify({ error: { message: 'no', code: 'invalid_prompt' } })),
+  )
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const body = { name: 'ci', limit: { metric: 'requests', amount: 10, window: 'week' } }
+  const admin = { authorization: `Bearer ${await service.issueKey(SCOPES)}` }
+  const issued = await read<{ key: string; scopes: string[]; limit: WireLimit }>(
+    await service.request('POST', '/v1/keys', body, admin),
+  )
+  const id = `key_${issued.key.split('_')[2]}`
+  assert.deepEqual([issued.limit.scope, issued.limit.key, issued.limit.amount], ['key', id, 10])
+  assert.ok(!issued.scopes.includes('limits:write'))
+  const file = await service.upload(jsonl(many(6, null)))
+  const headers = { authorization: `Bearer ${issued.key}` }
+  const batch = await read<WireBatch>(await submit(service, file.id, '', headers))
+  assert.equal((await service.ended(batch.id)).request_counts.failed, 6)
+  // Lines that were sent count, though they failed and cost nothing.
+  const retry = await service.request('POST', `/v1/batches/${batch.id}/retry`, {}, headers)
+  const refused = await apiError(retry)
+  assert.deepEqual([refused.status, refused.error.limit_id], [429, issued.limit.id])
+  assert.match(refused.error.message, new RegExp(`weekly limit of 10 requests for the key “${id}”`))
+  assert.equal(
+    (await service.request('DELETE', `/v1/limits/${issued.limit.id}`, undefined, headers)).status,
+    403,
+  )
+  assert.equal((await service.request('POST', `/v1/batches/${batch.id}/retry`, {})).status, 200)
 })
 
 test('a limit made in a project that had none holds for the batch that runs', async () => {

@@ -5,7 +5,7 @@ import { LIMIT_WINDOWS, type LimitMetric, type LimitWindow, windowAt } from '../
 import { deleteLimit, insertLimit, updateLimit } from '../../src/store/limits.ts'
 import type { LimitRow } from '../../src/store/schema.ts'
 import type { Store, Writer } from '../../src/store/store.ts'
-import type { PlannedBatch } from './plans.ts'
+import type { PlannedBatch, PlannedLine } from './plans.ts'
 import { auditRecords, resultLines } from './result-lines.ts'
 import { SIM_MODELS, type SimulatedRun } from './run.ts'
 import { type SeededRandom, seededRandom } from './seeded-random.ts'
@@ -27,6 +27,8 @@ interface Cap {
   project_id: string
   /** An entity, or '' for the whole project. */
   subject: string
+  /** The only model whose lines count; empty: all count. */
+  model: string
   metric: LimitMetric
   window: LimitWindow
   amount: number
@@ -41,6 +43,7 @@ export class Caps {
   readonly #list: Cap[] = []
   /** Of what was added later, so that it does not change the rest of a run. */
   readonly #more: SeededRandom
+  readonly #scopes: SeededRandom
   /** Projects of limits that were deleted, or only notify. */
   readonly #ended = new Set<string>()
   /** Whether lines use far more tokens than estimated; each machine then has at most `inFlightMax` of a model in flight. */
@@ -52,6 +55,7 @@ export class Caps {
   constructor(seed: number) {
     this.#random = seededRandom(seed + 0x5eed)
     this.#more = seededRandom(seed + 0xde1e7e)
+    this.#scopes = seededRandom(seed + 0x5c09e)
     this.underestimates = this.#random.chance(0.3)
     this.isMonthEnd = this.#random.chance(0.25)
   }
@@ -71,26 +75,30 @@ export class Caps {
   ): Promise<void> {
     const random = this.#random
     const subject = random.pick(['', '', 'user:a'])
-    const metric = random.pick(['cost_usd', 'tokens'] as const)
-    const share = lines * random.next() * (subject === '' ? 1 : 0.3)
+    const drawn = random.pick(['cost_usd', 'tokens'] as const)
+    const metric = this.#scopes.chance(0.2) ? 'requests' : drawn
+    const model = this.#scopes.chance(0.3) ? this.#scopes.pick(SIM_MODELS).id : ''
+    const share = lines * random.next() * (subject === '' ? 1 : 0.3) * (model === '' ? 1 : 0.5)
     const cap: Cap = {
       id: newId('limit', now),
       project_id,
       subject,
+      model,
       metric,
       window: random.pick(LIMIT_WINDOWS),
-      amount: Math.ceil(share * (metric === 'tokens' ? each.tokens : each.nanos)),
+      amount: Math.ceil(share * { cost_usd: each.nanos, tokens: each.tokens, requests: 1 }[metric]),
       since: isRunning ? now : 0,
     }
     this.#list.push(cap)
     const scope: LimitRow['scope'] =
-      subject === '' ? 'project' : random.chance(0.5) ? 'entity' : 'entity_type'
+      subject !== '' ? (random.chance(0.5) ? 'entity' : 'entity_type') : model === '' ? 'project' : 'model'
     await write((tx) =>
       insertLimit(tx, {
         id: cap.id,
         project_id,
         scope,
         subject: scope === 'entity_type' ? 'user' : subject,
+        model,
         metric,
         amount: cap.amount,
         window: cap.window,
@@ -160,7 +168,7 @@ export class Caps {
         const bound = Math.max(cap.amount, before) + unsettled + excess + raised
         if (spent <= bound) continue
         const when = new Date(start).toISOString().slice(0, 10)
-        const subject = cap.subject === '' ? 'the project' : cap.subject
+        const subject = `${cap.subject || 'the project'} on ${cap.model || 'any model'}`
         found.push(
           `${subject} has spent ${spent} (${cap.metric}, ${cap.window} of ${when}); its cap is ${cap.amount}, ${before} was sent before it took effect, ${unsettled} of it could not be settled, and lines in flight may exceed it by ${excess}, and by ${raised} at raised prices`,
         )
@@ -170,17 +178,20 @@ export class Caps {
   }
 
   #excess(metric: LimitMetric): number {
-    return metric === 'tokens' ? PROMPT_TOKENS_UNDERESTIMATED : PROMPT_TOKENS_UNDERESTIMATED * 1_000
+    const tokens = PROMPT_TOKENS_UNDERESTIMATED
+    return { cost_usd: tokens * 1_000, tokens, requests: 0 }[metric]
   }
 }
 
 async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number>> {
-  let query = store.read.selectFrom('ledger_entries').selectAll().where('project_id', '=', cap.project_id)
+  let query = store.read.selectFrom('usage_days').selectAll().where('project_id', '=', cap.project_id)
   if (cap.subject !== '') query = query.where('entity', '=', cap.subject)
+  if (cap.model !== '') query = query.where('model', '=', cap.model)
   const spent = new Map<number, number>()
-  for (const { day, tokens, cost_nanos } of await query.execute()) {
+  for (const { day, total_tokens: tokens, cost_nanos: cost_usd, ...lines } of await query.execute()) {
     const { start } = windowAt(cap.window, day * DAY_MS)
-    spent.set(start, (spent.get(start) ?? 0) + (cap.metric === 'tokens' ? tokens : cost_nanos))
+    const requests = lines.succeeded + lines.failed - lines.not_run
+    spent.set(start, (spent.get(start) ?? 0) + { cost_usd, tokens, requests }[cap.metric])
   }
   return spent
 }
@@ -193,12 +204,21 @@ async function billed(run: SimulatedRun, cap: Cap): Promise<{ before: number; ra
   if (at === 0 && server.raises.size === 0) return sums
   for (const planned of plans.batches.filter(({ project_id }) => project_id === cap.project_id)) {
     const records = await auditRecords(run, planned)
+    const counts = (line: PlannedLine | undefined): line is PlannedLine =>
+      line !== undefined &&
+      (cap.subject === '' || line.entity === cap.subject) &&
+      (cap.model === '' || line.model === cap.model)
+    if (cap.metric === 'requests') {
+      const lines = records.map(({ custom_id }) => plans.line(planned.id, custom_id)).filter(counts)
+      sums.before += lines.filter(({ request }) => server.sentAt(request) < at).length
+      continue
+    }
     // The usage of a result is that of the last answer, the cost that of all.
     const audited = new Map(records.map(({ custom_id, usage }) => [custom_id, usage?.total_tokens]))
     for (const text of await outputsOf(run, planned)) {
       const { custom_id, response } = JSON.parse(text)
       const line = plans.line(planned.id, custom_id)
-      if (!line || (cap.subject !== '' && line.entity !== cap.subject)) continue
+      if (!counts(line)) continue
       const isBefore = server.sentAt(line.request) < at
       const raise = server.raises.get(line.request) ?? 0
       if (!isBefore && (raise === 0 || cap.metric === 'tokens')) continue

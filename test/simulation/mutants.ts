@@ -619,8 +619,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines of a lost journal are not projected again',
     file: 'src/ledger/tally.ts',
-    find: 'projected: { cost_nanos: -cost_nanos, tokens: -tokens }',
-    replace: 'projected: { cost_nanos: 0 * cost_nanos, tokens: 0 * tokens }',
+    find: 'projected: negative(tally.projected)',
+    replace: 'projected: { ...NO_SPEND }',
     test: 'src/results/commit.test.ts',
   },
   {

@@ -18,14 +18,14 @@ const SEALED = { ...COUNTED, state: 'sealed', seq: 2, counted: 2, session: null 
 const THERE = { ...LEASED, remote_batches: 1 }
 const PARKED = { ...THERE, state: 'parked', seq: 1, session: null, parked_reason: 'remote_batch' }
 const INTENDED: TracedRemoteBatch = {
-  ...{ id: 'r', of: 'b 0', state: 'intended', remote_id: null, creations: 0, isFailing: 0 },
-  reserved: '[[null,5,7]]',
+  ...{ id: 'r', of: 'b 0', state: 'intended', model: 'm', remote_id: null, creations: 0, isFailing: 0 },
+  reserved: '[[null,5,7,1]]',
 }
 const CREATING = { ...INTENDED, state: 'creating', creations: 1 }
 const OPEN = { ...CREATING, state: 'open', remote_id: 'there' }
 const ENDED = { ...OPEN, state: 'ended' }
 const RECORDED = { ...ENDED, state: 'recorded', reserved: null }
-const RESERVED: TracedReservation = { of: 'b 0', isKept: 0, entity: '', cost_nanos: 5, tokens: 7 }
+const RESERVED: TracedReservation = { of: 'b 0', isKept: 0, entity: ' m', cost_nanos: 5, tokens: 7 }
 const KEPT = { ...RESERVED, isKept: 1 }
 
 const chunk = (was: TracedChunk | null, is: TracedChunk | null): Change => ({ kind: 'chunk', was, is })

@@ -26,6 +26,7 @@ export interface TracedRemoteBatch {
   /** The chunk. */
   of: string
   state: string
+  model: string
   remote_id: string | null
   creations: number
   isFailing: number
@@ -33,7 +34,7 @@ export interface TracedRemoteBatch {
   reserved: string | null
 }
 
-/** What is reserved for an entity by a chunk, or, where `isKept`, by lines of it that are at batch APIs. */
+/** What is reserved for an entity and a model by a chunk, or, where `isKept`, by lines of it that are at batch APIs. */
 export interface TracedReservation {
   of: string
   isKept: number
@@ -108,6 +109,7 @@ const TRACED: readonly {
       id: 'row.id',
       of: "row.batch_id || ' ' || row.idx",
       state: 'row.state',
+      model: 'row.model',
       remote_id: 'row.remote_id',
       creations: 'row.creations',
       isFailing: 'row.failing_since IS NOT NULL',
@@ -121,7 +123,7 @@ const TRACED: readonly {
     fields: {
       of: "row.batch_id || ' ' || iif(row.idx < 0, -1 - row.idx, row.idx)",
       isKept: 'row.idx < 0',
-      entity: 'row.entity',
+      entity: "row.entity || ' ' || row.model",
       cost_nanos: 'row.cost_nanos',
       tokens: 'row.tokens',
     },
@@ -317,10 +319,11 @@ export class Behaviour {
 
   #checkKept(of: string, kept: ReadonlyMap<string, Amounts>, there: readonly TracedRemoteBatch[]): void {
     const wanted = new Map<string, Amounts>()
-    for (const { reserved } of there)
-      for (const [entity, cost_nanos, tokens] of reserved === null ? [] : JSON.parse(reserved)) {
-        const sum = wanted.get(entity ?? '') ?? { cost_nanos: 0, tokens: 0 }
-        wanted.set(entity ?? '', { cost_nanos: sum.cost_nanos + cost_nanos, tokens: sum.tokens + tokens })
+    for (const { reserved, model } of there)
+      for (const [name, cost_nanos, tokens] of reserved === null ? [] : JSON.parse(reserved)) {
+        const entity = `${name ?? ''} ${model}`
+        const sum = wanted.get(entity) ?? { cost_nanos: 0, tokens: 0 }
+        wanted.set(entity, { cost_nanos: sum.cost_nanos + cost_nanos, tokens: sum.tokens + tokens })
       }
     for (const entity of new Set([...kept.keys(), ...wanted.keys()])) {
       const has = kept.get(entity) ?? NOTHING

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newId } from '../../src/domain/ids.ts'
-import type { Spend } from '../../src/domain/money.ts'
+import { NO_SPEND, plus, type Spend } from '../../src/domain/money.ts'
 import { type EndedLine, Tallies, type Tally } from '../../src/ledger/tally.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertChunks } from '../../src/store/chunks.ts'
@@ -47,6 +47,7 @@ export async function testBooks(): Promise<TestBooks> {
 
 export interface TestChunk {
   project_id: string
+  key_id: string
   batch_id: string
   idx: number
   epoch: number
@@ -100,7 +101,9 @@ export async function leasedChunks(
     .set({ state: 'leased', worker_id, epoch: 1 })
     .where('batch_id', '=', batch.id)
     .execute()
-  return spans.map(({ index }) => ({ project_id, batch_id: batch.id, idx: index, epoch: 1, commit_seq: 0 }))
+  return spans.map(({ index: idx }) => ({
+    ...{ project_id, key_id: 'key_1', batch_id: batch.id, idx, epoch: 1, commit_seq: 0 },
+  }))
 }
 
 export async function addLimit(
@@ -114,6 +117,7 @@ export async function addLimit(
     project_id,
     scope: 'project',
     subject: '',
+    model: '',
     metric: 'tokens',
     window: 'month',
     action: 'block',
@@ -123,6 +127,19 @@ export async function addLimit(
     ...part,
   })
   return id
+}
+
+/** What so many tokens of one line cost at the price of these tests. */
+export function spendOf(tokens: number, requests = 1): Spend {
+  return { cost_nanos: tokens * 10, tokens, requests }
+}
+
+/** The sum of rows of amounts. */
+export function total(rows: readonly Spend[]): Spend {
+  return rows.reduce<Spend>(
+    (sum, { cost_nanos, tokens, requests }) => plus(sum, { cost_nanos, tokens, requests }),
+    NO_SPEND,
+  )
 }
 
 export function tally(lines: Iterable<EndedLine>): readonly Tally[] {

@@ -23,8 +23,11 @@ interface CreateFlags extends TermFlags {
   entity?: string
   entityType?: string
   project?: boolean
+  key?: string
+  model?: string
   usd?: number
   tokens?: number
+  requests?: number
   window: string
 }
 
@@ -59,14 +62,22 @@ export function addLimits(program: Command, shell: Shell): void {
     .option('--entity <type:id>', 'limit this entity')
     .option('--entity-type <type>', 'limit each entity of this type separately, future ones included')
     .option('--project', 'limit the whole project')
+    .option('--key <id>', 'limit what is spent with this API key')
+    .option(
+      '--model <name>',
+      'count lines of this model alone; without another of these options, those of the whole project',
+    )
     .option('--usd <amount>', 'the cap in USD', amount)
     .option('--tokens <number>', 'the cap in tokens', amount)
+    .option('--requests <number>', 'the cap in lines that are sent', amount)
     .option('--window <window>', `per part of the UTC calendar: ${LIMIT_WINDOWS.join(', ')}`, 'month')
   examples(
     withTerms(create),
     'offpeak limits create --entity user:42 --usd 25 --notify-at 0.5,0.8',
     'offpeak limits create --entity-type user --tokens 1000000 --window day',
     'offpeak limits create --project --usd 1000 --action notify',
+    'offpeak limits create --entity-type team --model gpt-large --usd 50 --window week',
+    'offpeak limits create --key key_01k0… --requests 10000 --window day',
   )
 
   addResource(shell, limits, {
@@ -78,6 +89,8 @@ export function addLimits(program: Command, shell: Shell): void {
     filters: {
       scope: ['--scope <scope>', `only ${LIMIT_SCOPES.join(', ')}`],
       entity: ['--entity <type:id>', 'only limits of this entity'],
+      key: ['--key <id>', 'only limits of this API key'],
+      model: ['--model <name>', 'only limits that count lines of this model alone'],
     },
     columns: {
       ID: ({ id }) => id,
@@ -132,31 +145,34 @@ function withTerms(command: Command): Command {
 }
 
 function newLimit(flags: CreateFlags): object {
-  const { entity, entityType: entity_type, project, usd, tokens, window } = flags
+  const { entity, entityType: entity_type, project, key, model, usd, tokens, requests, window } = flags
   const scopes = [
     entity === undefined ? [] : [{ scope: 'entity', entity }],
     entity_type === undefined ? [] : [{ scope: 'entity_type', entity_type }],
     project ? [{ scope: 'project' }] : [],
+    key === undefined ? [] : [{ scope: 'key', key }],
   ].flat()
+  if (scopes.length === 0 && model !== undefined) scopes.push({ scope: 'model' })
   const [scope] = scopes
   if (scopes.length !== 1 || scope === undefined)
-    throw new Failure('the limit needs one of --entity, --entity-type and --project')
-  if ((usd === undefined) === (tokens === undefined))
-    throw new Failure('the limit needs a cap: one of --usd and --tokens')
-  const [cost_usd, tokensMetric] = LIMIT_METRICS
-  const cap = usd === undefined ? { metric: tokensMetric, amount: tokens } : { metric: cost_usd, amount: usd }
-  return { ...scope, ...cap, window, ...terms(flags) }
+    throw new Failure('the limit needs one of --entity, --entity-type, --project, --key and --model')
+  const amounts = { cost_usd: usd, tokens, requests }
+  const [metric, ...others] = LIMIT_METRICS.filter((name) => amounts[name] !== undefined)
+  if (metric === undefined || others.length > 0)
+    throw new Failure('the limit needs a cap: one of --usd, --tokens and --requests')
+  return { ...scope, model, metric, amount: amounts[metric], window, ...terms(flags) }
 }
 
-/** `user:42`, `each user`, `the project`. */
-export function appliesTo({ entity, entity_type }: Pick<LimitObject, 'entity' | 'entity_type'>): string {
-  if (entity !== undefined) return entity
-  return entity_type === undefined ? 'the project' : `each ${entity_type}`
+/** `user:42`, `each user`, `the project`, `each user on gpt-large`. */
+export function appliesTo(limit: Pick<LimitObject, 'entity' | 'entity_type' | 'key' | 'model'>): string {
+  const { entity, entity_type, key, model } = limit
+  const owner = entity ?? key ?? (entity_type === undefined ? 'the project' : `each ${entity_type}`)
+  return model === undefined ? owner : `${owner} on ${model}`
 }
 
-/** An amount, by itself the cap, in the metric of the limit: `$25.00`, `1,000,000 tokens`. */
+/** An amount, by itself the cap, in the metric of the limit: `$25.00`, `1,000,000 tokens`, `500 requests`. */
 export function capText({ metric, amount: cap }: LimitObject, amount = cap): string {
-  return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} tokens`
+  return metric === 'cost_usd' ? humanUsd(amount) : `${humanCount(amount)} ${metric}`
 }
 
 function terms({ action, description, notifyAt }: TermFlags): object {

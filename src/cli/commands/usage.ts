@@ -18,7 +18,7 @@ import {
   writeData,
   writeLine,
 } from '../terminal/terminal.ts'
-import { capText } from './limits.ts'
+import { appliesTo, capText } from './limits.ts'
 
 const PATH = '/v1/usage/entities'
 const LIMITS_MAX = 100
@@ -27,6 +27,8 @@ const GROUPED_BY_DEFAULT = ['entity', 'model']
 interface UsageFlags extends ApiFlags {
   entity?: string
   entityType?: string
+  key?: string
+  model?: string
   start?: string
   end?: string
   groupBy?: string[]
@@ -38,6 +40,8 @@ export function addUsage(program: Command, shell: Shell): void {
     apiCommand(program, 'usage', 'show usage, cost and the spend under each limit')
       .option('--entity <type:id>', 'only usage of this entity')
       .option('--entity-type <type>', 'only usage of entities of this type')
+      .option('--key <id>', 'only usage of batches that were created with this API key')
+      .option('--model <name>', 'only usage of this model')
       .option('--start <day>', 'first day, in UTC (default: the first of this month)', day)
       .option('--end <day>', 'day after the last, in UTC (default: none)', day)
       .option(
@@ -60,6 +64,8 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
   const query = {
     entity: flags.entity,
     entity_type: flags.entityType,
+    key: flags.key,
+    model: flags.model,
     start: flags.start ?? dayText(dayOf(windowAt('month', now).start)),
     end: flags.end,
     group_by: by.join(','),
@@ -82,12 +88,10 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
 /** The spend under the limits that match the flags; empty when the key may not read limits. */
 async function readLimitSpend(client: ApiClient, flags: UsageFlags, now: number): Promise<LimitSpend[]> {
   try {
-    const { entity, entityType: type } = flags
-    const query = entity !== undefined ? { entity } : type !== undefined ? { scope: 'entity_type' } : {}
+    const { entity, entityType: type, key, model } = flags
+    const query = { entity, key, model, ...(type !== undefined && { scope: 'entity_type' }) }
     const limits = await client.list(LimitObject, '/v1/limits', LIMITS_MAX, query)
-    const concerned = limits.filter(
-      ({ entity_type }) => entity !== undefined || type === undefined || entity_type === type,
-    )
+    const concerned = limits.filter(({ entity_type }) => type === undefined || entity_type === type)
     return await spendByLimit(concerned, now, (query) => client.get(UsageObject, PATH, query))
   } catch (error) {
     if (error instanceof ApiError && error.status === 403) return []
@@ -155,13 +159,13 @@ const SPENDERS_MAX = 10
 
 interface LimitSpend {
   limit: LimitObject
-  /** The entity, or `the project`. */
+  /** Whose spend it is: an entity, a key, `the project`; and the model, if it counts one alone. */
   entity: string
   /** In the limit's metric: USD or tokens. */
   spent: number
 }
 
-type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens'>
+type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'lines' | 'not_run'>
 
 /** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
 async function spendByLimit(
@@ -171,19 +175,22 @@ async function spendByLimit(
 ): Promise<LimitSpend[]> {
   const spends: LimitSpend[] = []
   for (const limit of limits) {
-    const { entity, entity_type } = limit
+    const { entity, entity_type, key, model } = limit
     const start = dayText(dayOf(windowAt(limit.window, now).start))
-    const spent = (sums: Spent): number => (limit.metric === 'cost_usd' ? sums.cost_usd : sums.total_tokens)
+    const spent = ({ cost_usd, total_tokens: tokens, lines, not_run }: Spent): number =>
+      ({ cost_usd, tokens, requests: lines - not_run })[limit.metric]
     if (entity_type === undefined) {
-      const usage = await read({ start, entity })
-      spends.push({ limit, entity: entity ?? 'the project', spent: spent(usage) })
+      const usage = await read({ start, entity, key, model })
+      spends.push({ limit, entity: appliesTo(limit), spent: spent(usage) })
       continue
     }
-    const { groups = [] } = await read({ start, entity_type, group_by: 'entity' })
-    const spenders = groups.map((group) => ({ limit, entity: group.entity ?? '-', spent: spent(group) }))
+    const { groups = [] } = await read({ start, entity_type, model, group_by: 'entity' })
+    const spenders = groups.map((group) => ({
+      ...{ limit, entity: appliesTo({ model, entity: group.entity ?? '-' }), spent: spent(group) },
+    }))
     spenders.sort((a, b) => b.spent - a.spent)
     spends.push(...spenders.slice(0, SPENDERS_MAX))
-    if (spenders.length === 0) spends.push({ limit, entity: `each ${entity_type}`, spent: 0 })
+    if (spenders.length === 0) spends.push({ limit, entity: appliesTo(limit), spent: 0 })
   }
   return spends
 }

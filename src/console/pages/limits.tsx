@@ -8,7 +8,7 @@ import { post } from '../api.ts'
 import { now } from '../browser-clock.ts'
 import { compact, percent, usd } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { type Cap, capsOf, readSpent, shareOf, toneOf } from '../limit-shares.ts'
+import { type Cap, capsOf, ownerOf, readSpent, shareOf, toneOf } from '../limit-shares.ts'
 import { Button, Entity, TextButton } from '../parts/button.tsx'
 import { askToRemove, FormDialog } from '../parts/dialog.tsx'
 import { optionsOf, SelectField, TextField, useFields } from '../parts/field.tsx'
@@ -23,7 +23,9 @@ export function Limits(): VNode {
   const limits = usePages<LimitObject>('/v1/limits', {})
   const shown = limits.rows.filter((limit) => limit !== undefined)
   const reload = (): void => limits.refresh()
-  const spent = useResource(readSpent, [], { about: ['usage'] })
+  const spent = useResource((signal) => readSpent(shown, signal), [shown.map(({ id }) => id)], {
+    about: ['usage'],
+  })
   const caps = spent.data ? capsOf(shown, spent.data) : null
   const fullest = new Map(caps?.toReversed().map((cap) => [cap.limit.id, shareOf(cap)]))
   const sorted = shown.toSorted((a, b) => (fullest.get(b.id) ?? 0) - (fullest.get(a.id) ?? 0))
@@ -83,7 +85,7 @@ export function Limits(): VNode {
 const shownIn =
   ({ metric }: LimitObject) =>
   (value: number): string =>
-    metric === 'cost_usd' ? usd(value) : t('limits.tokens', { n: compact(value) })
+    metric === 'cost_usd' ? usd(value) : t(`limits.${metric}`, { n: compact(value) })
 
 const SHOWN = 6
 
@@ -101,7 +103,7 @@ function LimitCard({
 }): VNode {
   const show = shownIn(limit)
   const all = caps ?? []
-  const name = limit.entity ?? limit.entity_type ?? t('limits.project')
+  const name = ownerOf(limit) ?? t('limits.project')
   const remove = (): void => {
     const question = { title: t('limits.removeTitle'), label: t('remove'), text: t('limits.removeText') }
     askToRemove(`/v1/limits/${limit.id}`, question, reload)
@@ -116,6 +118,7 @@ function LimitCard({
           </h2>
           <div class="muted small">
             {t(`limits.${limit.window}` satisfies MessageKey, { amount: show(limit.amount) })}
+            {limit.model && limit.scope !== 'model' ? ` · ${limit.model}` : ''}
             {limit.action === 'notify' ? ` · ${t('limits.action.notify')}` : ''}
           </div>
         </div>
@@ -147,7 +150,9 @@ export function Gauge({ cap, isNamed }: { cap: Cap; isNamed: boolean }): VNode {
   return (
     <div class={`gauge ${toneOf(cap)}`}>
       <div class="progress-line">
-        {isNamed ? <span class="gauge-name">{cap.name === null ? name : <Entity name={name} />}</span> : null}
+        {isNamed ? (
+          <span class="gauge-name">{limit.entity || limit.entity_type ? <Entity name={name} /> : name}</span>
+        ) : null}
         <span>{show(value)}</span>
         <span class="muted push">{percent(value, limit.amount)}</span>
       </div>
@@ -180,7 +185,8 @@ function LimitDialog({
 }): VNode {
   const { values, bind } = useFields({
     scope: limit?.scope ?? 'entity',
-    name: limit?.entity ?? limit?.entity_type ?? '',
+    name: '',
+    model: '',
     metric: limit?.metric ?? 'cost_usd',
     window: limit?.window ?? 'month',
     amount: limit ? String(limit.amount) : '',
@@ -189,6 +195,7 @@ function LimitDialog({
     description: limit?.description ?? '',
   })
   const { scope, metric, window, action } = values
+  const named = (['entity', 'entity_type', 'key'] as const).find((name) => name === scope)
   const save = async (): Promise<void> => {
     const changed = {
       amount: Number(values.amount),
@@ -196,7 +203,9 @@ function LimitDialog({
       notify_at: (values.notify.match(/[^\s,;%]+/g) ?? []).map((text) => Number(text) / 100),
       description: values.description.trim() || null,
     }
-    const fixed = { scope, metric, window, ...(scope === 'project' ? {} : { [scope]: values.name.trim() }) }
+    const model = values.model.trim() || undefined
+    const owner = named === undefined ? {} : { [named]: values.name.trim() }
+    const fixed = { scope, metric, window, model, ...owner }
     const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
     onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
   }
@@ -214,14 +223,15 @@ function LimitDialog({
             {...bind('scope')}
             options={optionsOf('limits.scope', LIMIT_SCOPES)}
           />
-          {scope === 'project' ? null : (
+          {named ? (
             <TextField
-              label={t(scope === 'entity' ? 'line.entity' : 'usage.by.entity_type')}
+              label={t(`usage.by.${named}`)}
               {...bind('name')}
               required
-              placeholder={scope === 'entity' ? 'user:42' : 'user'}
+              placeholder={{ entity: 'user:42', entity_type: 'user', key: 'key_…' }[named]}
             />
-          )}
+          ) : null}
+          <TextField label={t('usage.by.model')} {...bind('model')} required={scope === 'model'} />
           <SelectField
             label={t('limits.metric')}
             {...bind('metric')}

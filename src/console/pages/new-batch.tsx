@@ -10,6 +10,7 @@ import { fetchApi, get, pathWith, post, upload } from '../api.ts'
 import { later, now } from '../browser-clock.ts'
 import { between, bytes, compact, count, percent, usd, usdExact } from '../format.ts'
 import { t } from '../i18n.ts'
+import { ownerOf } from '../limit-shares.ts'
 import { Button } from '../parts/button.tsx'
 import { openDialog, SecretDialog } from '../parts/dialog.tsx'
 import { SelectField, TextField, useFields } from '../parts/field.tsx'
@@ -483,7 +484,7 @@ function Estimate({ estimate }: { estimate: BatchEstimate }): VNode {
             tone={!exceeds ? 'info' : limit.action === 'block' ? 'bad' : 'warn'}
             title={
               <a href={href(pathWith('/limits', { change: limit.id }))}>
-                {`${t('new.limit')} ${entity ?? limit.entity ?? limit.entity_type ?? t('limits.project')}`}
+                {`${t('new.limit')} ${entity ?? ownerOf(limit) ?? t('limits.project')}`}
               </a>
             }
           >

@@ -21,7 +21,7 @@ import { useAddress } from '../router.ts'
 type Row = NonNullable<UsageObject['groups']>[number]
 
 const PATH = '/v1/usage/entities'
-const GROUPS = ['entity', 'model', 'entity_type', 'day'] as const
+const GROUPS = ['entity', 'model', 'entity_type', 'key', 'day'] as const
 const METRICS = ['cost', 'tokens'] as const
 type Metric = (typeof METRICS)[number]
 const RANGES = ['month', '7', '30', '90', 'days'] as const

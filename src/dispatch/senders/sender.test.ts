@@ -114,7 +114,7 @@ test('a line that the reserved funds do not cover waits for a check of the limit
   await using world = await lineWorld({ lines: 2, concurrency: 1 })
   const { run, funds } = world
   run.isLimited = true
-  run.capped = [{ spender: '', metric: 'tokens' }]
+  run.capped = [{ account: run.accountsOf(0)[0]!, metric: 'tokens' }]
   funds.open(run)
   for (const position of [0, 1]) {
     run.setAllowed(position, true)

@@ -429,7 +429,7 @@ test('an unfinished batch shows its progress and its waiting reason', async () =
   const { id } = await server.createBatch(await server.processedFile())
   const span = { first_line: 1, line_count: 50, byte_start: 0, byte_end: 9, model: 'sim-1' }
   await store.write(async (tx) => {
-    const owner = { id, project_id: server.key.project_id, expires_at: 9e15 }
+    const owner = { id, project_id: server.key.project_id, key_id: server.key.id, expires_at: 9e15 }
     await insertChunks(tx, owner, [
       { ...span, index: 0 },
       { ...span, index: 1, first_line: 51 },

@@ -9,13 +9,15 @@ import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { Reader } from '../../store/store.ts'
+import { CREATE_KEY_LIMIT_RULES, type LimitObject } from '../../wire/limit.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { addLimit } from './limits.ts'
 
-export function keyRoutes(app: App, { store, clock, region, plans }: RouteDependencies): void {
+export function keyRoutes(app: App, { store, clock, region, plans, models }: RouteDependencies): void {
   objectRoutes(app, '/v1/keys/:key_id', {
     access: ['keys:read', 'operator'],
     shape: ApiKeyObject,
@@ -42,16 +44,22 @@ export function keyRoutes(app: App, { store, clock, region, plans }: RouteDepend
     access: ['keys:write', 'operator'],
     operation: 'createKey',
     summary: 'Issue an API key',
-    description: 'The answer has the key itself, this once. A key gives no scope that it has not itself.',
+    description:
+      'The answer has the key itself, this once. A key gives no scope that it has not itself. `limit` caps what is spent with the key.',
     answer: NewApiKey,
-    errors: ['missing_scope', 'project_not_found', 'quota_exceeded'],
+    errors: ['missing_scope', 'project_not_found', 'quota_exceeded', 'model_not_found'],
+    rules: { body: { properties: { limit: CREATE_KEY_LIMIT_RULES } } },
     body: CreateApiKey,
     takesNoKey: true,
     async handler(request, caller) {
       const {
         name,
         compat,
-        scopes = PROJECT_SCOPES.filter((scope) => caller.scopes.has(scope)),
+        limit,
+        // A key that may change limits could lift its own.
+        scopes = PROJECT_SCOPES.filter(
+          (scope) => caller.scopes.has(scope) && !(limit && scope === 'limits:write'),
+        ),
       } = request.body
       const lacking = scopes.filter((scope) => !caller.scopes.has(scope))
       if (lacking.length > 0)
@@ -64,12 +72,22 @@ export function keyRoutes(app: App, { store, clock, region, plans }: RouteDepend
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
       const quotas = plans.get(plan)?.quotas
       const order = { project, plan, scopes, name, compat }
-      const { id, key } = await createKey(store, clock, region, order, async (tx) => {
+      let made: LimitObject | undefined
+      const { id, key } = await createKey(store, clock, region, order, async (tx, { id }) => {
         if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
+        if (limit && quotas)
+          made = await addLimit(
+            tx,
+            { project_id, quotas },
+            { ...limit, scope: 'key', key: id },
+            models,
+            clock.now(),
+            id,
+          )
       })
       const row = await readKey(store.read, id)
       if (!row) throw new Error(`the key ${id} was not stored`)
-      return { ...showKey(row), key }
+      return { ...showKey(row), key, ...(made && { limit: made }) }
     },
   })
 

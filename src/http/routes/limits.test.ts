@@ -51,6 +51,32 @@ test('a limit is shown as it was created, and blocks by default', async () => {
   assert.equal('unpriced_models' in tokens.json, false)
 })
 
+test('a limit names a key of the project and a model of the service, or is a 404', async () => {
+  await using server = await testServer()
+  const key = server.key.id
+  const made = await create(server, { ...BASE, scope: 'key', key, model: 'sim-1' })
+  assert.deepEqual([made.status, made.json.key, made.json.model], [200, key, 'sim-1'])
+  for (const [body, param] of [
+    [{ scope: 'key', key: 'key_unknown' }, 'key'],
+    [{ scope: 'model', model: 'unknown' }, 'model'],
+  ] as const) {
+    const { status, json } = await create(server, { ...BASE, ...body })
+    assert.deepEqual([status, Reflect.get(json.error ?? {}, 'param')], [404, param])
+  }
+  const other = await create(server, { ...BASE, scope: 'model', model: 'free' })
+  assert.deepEqual(other.json.unpriced_models, ['free'])
+  for (const [query, id] of [
+    [`key=${key}`, made.json.id],
+    ['model=free', other.json.id],
+  ]) {
+    const { json } = await server.call('GET', `/v1/limits?${query}`)
+    assert.deepEqual(
+      (json.data as { id: string }[]).map((limit) => limit.id),
+      [id],
+    )
+  }
+})
+
 test('an invalid combination is a 400 that names the parameter', async () => {
   await using server = await testServer()
   const refused: [object, string][] = [
@@ -63,6 +89,11 @@ test('an invalid combination is a 400 that names the parameter', async () => {
     [{ ...BASE, scope: 'entity_type', entity_type: 'user:1' }, 'entity_type'],
     [{ ...BASE, entity: 'a' }, 'entity'],
     [{ ...BASE, entity_type: 'a' }, 'entity_type'],
+    [{ ...BASE, scope: 'key' }, 'key'],
+    [{ ...BASE, scope: 'key', key: 'k', entity: 'a' }, 'entity'],
+    [{ ...BASE, scope: 'model' }, 'model'],
+    [{ ...BASE, scope: 'entity', entity: 'a', model: ' ' }, 'model'],
+    [{ ...BASE, key: 'key_1' }, 'key'],
     [{ ...BASE, scope: 'planet' }, 'scope'],
     [{ ...BASE, metric: 'lines' }, 'metric'],
     [{ ...BASE, window: 'year' }, 'window'],

@@ -6,10 +6,11 @@ import { newId } from '../../domain/ids.ts'
 import type { LimitMetric } from '../../domain/limit.ts'
 import type { Model } from '../../domain/model.ts'
 import { inMetric, NANOS_PER_USD, nanosFromUsd } from '../../domain/money.ts'
-import { checkQuotas } from '../../intake/check-quota.ts'
+import { checkQuotas, type QuotaHolder } from '../../intake/check-quota.ts'
 import { deleteLimit, insertLimit, type LimitChange, listLimits, updateLimit } from '../../store/limits.ts'
 import { readOwn } from '../../store/rows.ts'
 import type { LimitRow } from '../../store/schema.ts'
+import type { Writer } from '../../store/store.ts'
 import {
   CREATE_LIMIT_RULES,
   CreateLimit,
@@ -35,17 +36,15 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     answer: LimitObject,
     rules: { body: CREATE_LIMIT_RULES },
     headers: IdempotencyHeaders,
-    errors: ['quota_exceeded'],
+    errors: ['quota_exceeded', 'key_not_found', 'model_not_found'],
     body: CreateLimit,
     async handler(request, _caller, reply) {
       const { project_id, quotas } = quotaHolder(request, plans)
       const { body } = request
       const call = idempotentCall(request, 'POST /v1/limits', body)
       const answer = await idempotency.once(call, async (tx, now) => {
-        const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
-        await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
-        await insertLimit(tx, row)
-        return JSON.stringify({ ...showLimit(row), ...unpricedModels(row.metric, models) })
+        const limit = await addLimit(tx, { project_id, quotas }, body, models, now)
+        return JSON.stringify(limit)
       })
       return sendOnce(reply, answer)
     },
@@ -59,7 +58,12 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
       summary: 'Read a limit',
       description: 'The spend under the limit is at `GET /v1/usage/entities`.',
     },
-    query: { scope: Type.Optional(Scope), entity: maybeText('Only limits of this entity itself.') },
+    query: {
+      scope: Type.Optional(Scope),
+      entity: maybeText('Only limits of this entity itself.'),
+      key: maybeText('Only limits of this API key.'),
+      model: maybeText('Only limits that count lines of this model alone.'),
+    },
     find: ({ project_id }, id) => readOwn(store.read, 'limits', project_id, id),
     rows: ({ project_id }, { entity, ...page }) =>
       listLimits(store.read, project_id, { ...page, entity: entity?.trim() }),
@@ -100,13 +104,15 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
 
 /** Fields that do not apply are left out. */
 export function showLimit(row: LimitRow): LimitObject {
-  const { id, scope, subject, metric, amount, window, action, description, notify_at, created } = row
+  const { id, scope, subject, model, metric, amount, window, action, description, notify_at, created } = row
   return {
     id,
     object: 'limit',
     scope,
     entity: scope === 'entity' ? subject : undefined,
     entity_type: scope === 'entity_type' ? subject : undefined,
+    key: scope === 'key' ? subject : undefined,
+    model: model || undefined,
     metric,
     amount: inMetric(metric, amount),
     window,
@@ -117,8 +123,27 @@ export function showLimit(row: LimitRow): LimitObject {
   }
 }
 
-function unpricedModels(metric: string, models: ReadonlyMap<string, Model>): { unpriced_models?: string[] } {
-  const unpriced = [...models.values()].filter(({ priced }) => !priced).map(({ id }) => id)
+/** `newKey`: one that the transaction is about to insert. Throws quota_exceeded, model_not_found, key_not_found, and invalid_request with the parameter that is wrong. */
+export async function addLimit(
+  tx: Writer,
+  { project_id, quotas }: QuotaHolder,
+  body: CreateLimit,
+  models: ReadonlyMap<string, Model>,
+  now: number,
+  newKey?: string,
+): Promise<LimitObject> {
+  const row = newLimitRow(body, { id: newId('limit', now), project_id, created: now })
+  if (row.model !== '') found(models.get(row.model), 'model_not_found', { param: 'model' })
+  if (row.scope === 'key' && row.subject !== newKey)
+    found(await readOwn(tx, 'api_keys', project_id, row.subject), 'key_not_found', { param: 'key' })
+  await checkQuotas(tx, { project_id, quotas }, { limits: 1 })
+  await insertLimit(tx, row)
+  return { ...showLimit(row), ...unpricedModels(row, models) }
+}
+
+function unpricedModels({ metric, model }: LimitRow, models: ReadonlyMap<string, Model>) {
+  const counted = [...models.values()].filter(({ id }) => model === '' || model === id)
+  const unpriced = counted.filter(({ priced }) => !priced).map(({ id }) => id)
   return metric === 'cost_usd' && unpriced.length > 0 ? { unpriced_models: unpriced } : {}
 }
 
@@ -134,6 +159,7 @@ export function newLimitRow(
     ...owner,
     scope,
     subject: subjectOf(request),
+    model: request.model?.trim() ?? '',
     metric,
     amount: unitsOf(metric, amount),
     window,
@@ -154,29 +180,42 @@ export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitCha
   }
 }
 
-function subjectOf({ scope, entity, entity_type }: CreateLimit): string {
-  const given = { entity: entity ?? null, entity_type: entity_type ?? null }
-  for (const name of ['entity', 'entity_type'] as const) {
-    if (given[name] !== null && name !== scope)
+const SUBJECTS = ['entity', 'entity_type', 'key'] as const
+
+function subjectOf(request: CreateLimit): string {
+  const { scope } = request
+  for (const name of SUBJECTS) {
+    if (request[name] != null && name !== scope)
       throw invalidParam(name, `\`${name}\` does not go with the scope "${scope}".`)
   }
-  if (scope === 'project') return ''
-  const subject = given[scope]?.trim() ?? null
-  if (subject === '') throw invalidParam(scope, `\`${scope}\` is blank.`)
-  if (subject === null) throw invalidParam(scope, `\`${scope}\` is required with the scope "${scope}".`)
+  if (scope === 'project') {
+    named(request, 'model', false)
+    return ''
+  }
+  const subject = named(request, scope, true)
+  if (scope === 'model') return ''
+  named(request, 'model', false)
   if (scope === 'entity_type' && /[:/_]/.test(subject))
     throw invalidParam(scope, '`entity_type` is what stands before the first ":", "/" or "_" of an entity.')
   return subject
 }
 
+function named(request: CreateLimit, field: 'model' | (typeof SUBJECTS)[number], isNeeded: boolean): string {
+  const name = request[field]?.trim() ?? null
+  if (name === '') throw invalidParam(field, `\`${field}\` is blank.`)
+  if (name === null && isNeeded)
+    throw invalidParam(field, `\`${field}\` is required with the scope "${request.scope}".`)
+  return name ?? ''
+}
+
 /** The smallest amount above zero. */
 const USD_MIN = 1 / NANOS_PER_USD
 
-/** Nano-dollars or tokens. */
+/** Nano-dollars, tokens or lines. */
 function unitsOf(metric: LimitMetric, amount: number): number {
-  if (metric === 'tokens') {
+  if (metric !== 'cost_usd') {
     if (!Number.isSafeInteger(amount))
-      throw invalidParam('amount', '`amount` must be a whole number of tokens.')
+      throw invalidParam('amount', `\`amount\` must be a whole number of ${metric}.`)
     return amount
   }
   if (amount > 0 && amount < USD_MIN)

@@ -15,6 +15,7 @@ function row(project_id: string, entity: string, day: string, more: Partial<Usag
     entity,
     day: parseDay(day) ?? 0,
     model: 'm',
+    key_id: 'key_1',
     entity_type: entityType(entity) ?? '',
     ...recordOf(DAY_SUMS, () => 0),
     succeeded: 2,

@@ -123,6 +123,8 @@ const DAY_FORM = 'a day of the UTC calendar such as 2026-01-31, or Unix seconds'
 const UsageQuery = {
   entity: maybeText('Only usage of this entity.'),
   entity_type: maybeText('Only usage of entities of this type.'),
+  key: maybeText('Only usage of batches that were created with the API key of this ID.'),
+  model: maybeText('Only usage of this model.'),
   start: maybeText(`The first day of the report: ${DAY_FORM}.`),
   end: maybeText(`The day after the last day of the report: ${DAY_FORM}.`),
   group_by: Type.Optional(
@@ -145,13 +147,21 @@ type UsageQuery = Static<TObject<typeof UsageQuery>>
 
 /** Throws invalid_request with the parameter's name. */
 function readUsageQuery(project_id: string, query: UsageQuery): { filter: UsageFilter; by: UsageColumn[] } {
-  const { entity, entity_type, start, end, group_by } = query
+  const { entity, entity_type, key, model, start, end, group_by } = query
   const from_day = start === undefined ? undefined : dayFrom('start', start, Math.floor)
   const to_day = end === undefined ? undefined : dayFrom('end', end, Math.ceil)
   if (from_day !== undefined && to_day !== undefined && to_day < from_day)
     throw invalidParam('end', '`end` must not lie before `start`.')
   return {
-    filter: { project_id, entity: entity?.trim(), entity_type: entity_type?.trim(), from_day, to_day },
+    filter: {
+      project_id,
+      entity: entity?.trim(),
+      entity_type: entity_type?.trim(),
+      key,
+      model,
+      from_day,
+      to_day,
+    },
     by: columns(group_by),
   }
 }

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { lineWorld } from '../../../../test/support/line-world.ts'
-import { addLimit } from '../../../../test/support/test-books.ts'
+import { addLimit, total } from '../../../../test/support/test-books.ts'
 import { dayOf } from '../../../domain/days.ts'
 import { wireError } from '../../../domain/errors.ts'
 import { settle } from '../../../ledger/settle.ts'
 import { releaseChunk } from '../../../store/chunks.ts'
-import { reservedByProject } from '../../../store/ledger.ts'
+import { amountsByKey } from '../../../store/ledger.ts'
 import { addProjectDays } from '../../../store/usage.ts'
 import { FOLLOWING, REMOTE, UNFUNDED, UNSUBMITTED } from '../../line-state.ts'
 import type { Run } from '../../run.ts'
@@ -230,10 +230,25 @@ async function makeWorld({ chunks: count = 1, lines: size, roomFor, concurrency 
     /** The days to which the lines that have ended are charged. */
     days: () => run.results.fresh.tallies.all.map(({ day }) => day),
     /** How many lines are reserved. */
-    reserved: async (): Promise<number> => (await reservedByProject(store.read, project_id)).tokens / tokens,
+    reserved: async (): Promise<number> =>
+      total(await amountsByKey(store.read, 'reservations', project_id)).tokens / tokens,
     /** So many lines' tokens are spent on a day, beside the chunks. */
     spend: (count: number, day: number) =>
-      store.write((tx) => addProjectDays(tx, [{ project_id, day, cost_nanos: 0, tokens: count * tokens }])),
+      store.write((tx) =>
+        addProjectDays(tx, [
+          ...[
+            {
+              project_id,
+              day,
+              key_id: '',
+              model: 'm',
+              cost_nanos: 0,
+              tokens: count * tokens,
+              requests: count,
+            },
+          ],
+        ]),
+      ),
     /** Enters the lines that have ended in the ledger. */
     enter: () =>
       store.write(async (tx) => {

@@ -8,7 +8,6 @@
 // costs one indexed read.
 import { BoundedMap } from '../../../domain/bounded-map.ts'
 import { dayOf, startOfDay } from '../../../domain/days.ts'
-import { WHOLE_PROJECT } from '../../../domain/limit.ts'
 import { type Model, projectedPrice } from '../../../domain/model.ts'
 import { counted, isDearer } from '../../../domain/money.ts'
 import { limitSubjects } from '../../../ledger/counters.ts'
@@ -85,7 +84,7 @@ export class LimitGate {
     run.isLimited = true
     const positions = run.positions(UNFUNDED).filter((position) => run.lines[position]!.fault === null)
     if (positions.length === 0) return null
-    const wanted = { project_id, action: 'block' as const, ...limitSubjects(run.entities) }
+    const wanted = { project_id, action: 'block' as const, ...limitSubjects(run.payers) }
     if ((await matchingLimits(store.read, wanted)).length === 0) {
       for (const position of positions) run.setAllowed(position, true)
       return null
@@ -178,11 +177,11 @@ export class LimitGate {
    * Whether what is spent and reserved passes a limit on lines of the run that are charged to that day; null: to the day
    * on which they end.
    */
-  async isOver({ claim, entities, limitsSeen }: Run, day: number | null): Promise<boolean> {
+  async isOver({ claim, payers, limitsSeen }: Run, day: number | null): Promise<boolean> {
     if (limitsSeen.version === 0) return false
     const { store, clock } = this.#options
     const at = day === null ? clock.now() : startOfDay(day)
-    return (await overcommittedLimits(store.read, claim.project_id, entities, at)).length > 0
+    return (await overcommittedLimits(store.read, claim.project_id, payers, at)).length > 0
   }
 
   /**
@@ -195,21 +194,21 @@ export class LimitGate {
       run
         .positions()
         .filter((position) => isUnsentReserved(run, position))
-        .map((position) => run.lines[position]!),
+        .map((position) => ({
+          projected: run.lines[position]!.projected,
+          accounts: run.accountsOf(position),
+        })),
     )
     if (reserved.length === 0) return 'unclear'
     const forgiveExcess = funds.beginExcessCheck(project_id)
-    const entities = new Set(runs.flatMap((run) => [...run.entities]))
-    const over = await overcommittedLimits(store.read, project_id, entities, clock.now())
+    const payers = runs.flatMap((run) => run.payers)
+    const over = await overcommittedLimits(store.read, project_id, payers, clock.now())
     if (over.length === 0) {
       forgiveExcess()
       return 'within'
     }
-    const isOver = reserved.some(({ entity, projected }) =>
-      over.some(
-        ({ limit, spender }) =>
-          (spender === WHOLE_PROJECT || spender === entity) && counted(projected, limit.metric) > 0,
-      ),
+    const isOver = reserved.some(({ accounts, projected }) =>
+      over.some(({ limit, account }) => accounts.includes(account) && counted(projected, limit.metric) > 0),
     )
     return isOver ? 'over' : 'unclear'
   }
@@ -347,7 +346,7 @@ function isUnderpriced({ prices }: Run, models: ReadonlyMap<string, Model>): boo
 }
 
 function candidate(run: Run, position: number): ReserveLine {
-  const { entity, projected } = run.lines[position]!
+  const { entity, known_model: model, projected } = run.lines[position]!
   const isSent = run.stateOf(position) === IN_FLIGHT
-  return { position, entity, projected, isSent, isReserved: run.isReserved(position) }
+  return { position, entity, model, projected, isSent, isReserved: run.isReserved(position) }
 }

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testClock } from '../../../../test/fakes/clock.ts'
-import { addLimit, leasedChunks, testBooks } from '../../../../test/support/test-books.ts'
+import { addLimit, leasedChunks, testBooks, total } from '../../../../test/support/test-books.ts'
 import type { ChunkLine } from '../../../jsonl/chunk-lines.ts'
-import { reservedByProject } from '../../../store/ledger.ts'
+import { amountsByKey } from '../../../store/ledger.ts'
 import { readRow } from '../../../store/rows.ts'
 import type { Store } from '../../../store/store.ts'
 import { UNFUNDED, UNSENT } from '../../line-state.ts'
@@ -40,7 +40,7 @@ function chunkLine(line: number): ChunkLine {
     isRepeatable: false,
     inputs: 1,
     choices: 1,
-    projected: { cost_nanos: 0, tokens: TOKENS },
+    projected: { cost_nanos: 0, tokens: TOKENS, requests: 1 },
     fault: null,
   }
 }
@@ -115,7 +115,10 @@ for (const order of ['before', 'after'] as const)
     await gate.recheck(new Map([[claim.project_id, 2]]))
     await settle()
 
-    assert.equal((await reservedByProject(books.store.read, claim.project_id)).tokens, LINES * TOKENS)
+    assert.equal(
+      total(await amountsByKey(books.store.read, 'reservations', claim.project_id)).tokens,
+      LINES * TOKENS,
+    )
     assert.deepEqual(run.positions(UNSENT), [0, 1, 2, 3])
 
     await books.store.write((tx) =>
@@ -129,5 +132,8 @@ for (const order of ['before', 'after'] as const)
     if (order === 'before') await settle()
     await gate.recheck(new Map([[claim.project_id, 3]]))
     await settle()
-    assert.equal((await reservedByProject(books.store.read, claim.project_id)).tokens, 2 * TOKENS)
+    assert.equal(
+      total(await amountsByKey(books.store.read, 'reservations', claim.project_id)).tokens,
+      2 * TOKENS,
+    )
   })

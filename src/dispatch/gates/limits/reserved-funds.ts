@@ -4,11 +4,11 @@
 // committed and the limits are checked again. A limit is therefore exceeded by no more than what the lines in flight
 // at that moment cost beyond their estimates, because each worker spends only its own reservations.
 //
-// Per project and spender: `unsent` is the sum of reservations of lines that are not in flight; `excess` is the cost
+// Per project and account: `unsent` is the sum of reservations of lines that are not in flight; `excess` is the cost
 // of finished lines beyond their reservations, until a check of all open chunks has read it from the database. The
 // remaining funds are the difference.
-import { type LimitMetric, WHOLE_PROJECT } from '../../../domain/limit.ts'
-import { addSpend, counted, isZero, type Spend } from '../../../domain/money.ts'
+import type { LimitMetric } from '../../../domain/limit.ts'
+import { addSpend, counted, isZero, minus, NO_SPEND, type Spend } from '../../../domain/money.ts'
 import type { Fresh } from '../../../results/chunk-results.ts'
 import { IN_FLIGHT, type LineState, REMOTE, UNFUNDED } from '../../line-state.ts'
 import type { Capped, Run } from '../../run.ts'
@@ -18,7 +18,7 @@ import type { Gate } from '../../step.ts'
 const LOW_SHARE = 0.25
 
 interface Account {
-  /** The metrics of the blocking limits that match this spender. */
+  /** The metrics of the blocking limits on this account. */
   metrics: Set<LimitMetric>
   unsent: Spend
   excess: Spend
@@ -30,8 +30,8 @@ export class ReservedFunds implements Gate {
   readonly state = UNFUNDED
   readonly #turn: { checkLimits(): void }
   readonly #accounts = new Map<string, Map<string, Account>>()
-  /** The uncommitted excess of each run, by entity. */
-  readonly #open = new Map<Run, Map<string | null, Spend>>()
+  /** The uncommitted excess of each run, by the accounts that it counts to. */
+  readonly #open = new Map<Run, Map<readonly string[], Spend>>()
   /** Projects whose reserved funds did not cover a line. */
   readonly #short = new Set<string>()
 
@@ -47,9 +47,9 @@ export class ReservedFunds implements Gate {
     this.#turn.checkLimits()
   }
 
-  /** Marks spenders of a project as capped. */
+  /** Marks accounts of a project as capped. */
   cap(project_id: string, capped: readonly Capped[]): void {
-    for (const { spender, metric } of capped) this.#account(project_id, spender).metrics.add(metric)
+    for (const { account, metric } of capped) this.#account(project_id, account).metrics.add(metric)
   }
 
   /** Forgets limits that no run has met. */
@@ -72,8 +72,8 @@ export class ReservedFunds implements Gate {
     const uncommitted = this.#open.get(run)
     if (!uncommitted) return
     this.#addAllUnsent(run, -1)
-    for (const [entity, excess] of uncommitted)
-      for (const account of this.#accountsOf(run, entity)) add(account.excess, excess, -1)
+    for (const [names, excess] of uncommitted)
+      for (const account of this.#accountsOf(run, names)) add(account.excess, excess, -1)
     this.#open.delete(run)
     const { project_id } = run.claim
     if (this.runsOf(project_id).length === 0) this.#accounts.delete(project_id)
@@ -114,8 +114,8 @@ export class ReservedFunds implements Gate {
   /** Whether the funds cover the line. */
   covers(run: Run, position: number): boolean {
     if (!run.isReserved(position)) return true
-    const { projected, entity } = run.lines[position]!
-    for (const { metrics, unsent, excess } of this.#accountsOf(run, entity))
+    const { projected } = run.lines[position]!
+    for (const { metrics, unsent, excess } of this.#accountsOf(run, run.accountsOf(position)))
       for (const metric of metrics) {
         const need = counted(projected, metric)
         if (need > 0 && counted(unsent, metric) - counted(excess, metric) < need) return false
@@ -142,28 +142,25 @@ export class ReservedFunds implements Gate {
   ended(run: Run, position: number, spent: Spend): void {
     const uncommitted = this.#open.get(run)
     if (!uncommitted || !this.#accounts.has(run.claim.project_id)) return
-    const { entity, projected } = run.lines[position]!
-    const isReserved = run.isReserved(position)
-    const excess = {
-      cost_nanos: Math.max(0, spent.cost_nanos - (isReserved ? projected.cost_nanos : 0)),
-      tokens: Math.max(0, spent.tokens - (isReserved ? projected.tokens : 0)),
-    }
+    const { projected } = run.lines[position]!
+    const excess = minus(spent, run.isReserved(position) ? projected : NO_SPEND)
     if (isZero(excess)) return
-    for (const account of this.#accountsOf(run, entity)) add(account.excess, excess, 1)
-    addSpend(uncommitted, entity, excess)
+    const names = run.accountsOf(position)
+    for (const account of this.#accountsOf(run, names)) add(account.excess, excess, 1)
+    addSpend(uncommitted, names, excess)
     const { fresh } = run.results
     fresh.excess ??= new Map()
-    addSpend(fresh.excess, entity, excess)
+    addSpend(fresh.excess, names, excess)
   }
 
   /** Moves the excess of committed lines from the run to its accounts. */
   committed(run: Run, { excess }: Fresh): void {
     const uncommitted = this.#open.get(run)
     if (!uncommitted || excess === null) return
-    for (const [entity, part] of excess) {
-      const sum = uncommitted.get(entity)
+    for (const [names, part] of excess) {
+      const sum = uncommitted.get(names)
       if (sum) add(sum, part, -1)
-      for (const account of this.#accountsOf(run, entity)) add(account.committed, part, 1)
+      for (const account of this.#accountsOf(run, names)) add(account.committed, part, 1)
     }
   }
 
@@ -190,25 +187,25 @@ export class ReservedFunds implements Gate {
   }
 
   #addUnsent(run: Run, position: number, sign: 1 | -1): void {
-    const { entity, projected } = run.lines[position]!
-    for (const account of this.#accountsOf(run, entity)) add(account.unsent, projected, sign)
+    const { projected } = run.lines[position]!
+    for (const account of this.#accountsOf(run, run.accountsOf(position)))
+      add(account.unsent, projected, sign)
   }
 
-  #accountsOf({ claim: { project_id } }: Run, entity: string | null): Account[] {
-    const whole = this.#account(project_id, WHOLE_PROJECT)
-    return entity === null ? [whole] : [whole, this.#account(project_id, entity)]
+  #accountsOf({ claim: { project_id } }: Run, names: readonly string[]): Account[] {
+    return names.map((name) => this.#account(project_id, name))
   }
 
-  #account(project_id: string, spender: string): Account {
+  #account(project_id: string, name: string): Account {
     let accounts = this.#accounts.get(project_id)
     if (!accounts) {
       accounts = new Map()
       this.#accounts.set(project_id, accounts)
     }
-    let account = accounts.get(spender)
+    let account = accounts.get(name)
     if (!account) {
       account = { metrics: new Set(), unsent: nothing(), excess: nothing(), committed: nothing() }
-      accounts.set(spender, account)
+      accounts.set(name, account)
     }
     return account
   }
@@ -225,10 +222,11 @@ function isUnsent(state: LineState): boolean {
 }
 
 function nothing(): Spend {
-  return { cost_nanos: 0, tokens: 0 }
+  return { ...NO_SPEND }
 }
 
 function add(sum: Spend, by: Spend, sign: 1 | -1): void {
   sum.cost_nanos = Math.max(0, sum.cost_nanos + sign * by.cost_nanos)
   sum.tokens = Math.max(0, sum.tokens + sign * by.tokens)
+  sum.requests = Math.max(0, sum.requests + sign * by.requests)
 }

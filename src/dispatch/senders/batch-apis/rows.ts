@@ -183,7 +183,7 @@ export class RemoteRows {
   ): Promise<boolean> {
     const { store, clock, recorder, funds } = this.#options
     const positions = this.positionsOf(run, row)
-    const returned = spendOf(run, positions)
+    const returned = reservationOf(run, positions)
     const lines = new Set(linesOf(row))
     const { results } = run
     const answered = run.lines.filter(
@@ -225,14 +225,15 @@ export class RemoteRows {
 }
 
 function reservationOf(run: Run, positions: readonly number[]): RemoteReservation {
-  return [...spendOf(run, positions)].map(([entity, { cost_nanos, tokens }]) => [entity, cost_nanos, tokens])
-}
-
-function spendOf(run: Run, positions: readonly number[]): Map<string | null, Spend> {
   const spend = new Map<string | null, Spend>()
   for (const position of positions) {
     const { entity, projected } = run.lines[position]!
     addSpend(spend, entity, projected)
   }
-  return spend
+  return [...spend].map(([entity, { cost_nanos, tokens, requests }]) => [
+    entity,
+    cost_nanos,
+    tokens,
+    requests,
+  ])
 }
