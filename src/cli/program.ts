@@ -16,6 +16,7 @@ import { addResults } from './commands/results.ts'
 import { addRun } from './commands/run.ts'
 import { addConfig, addReload, addServe } from './commands/serve.ts'
 import { addSim } from './commands/sim.ts'
+import { addStatus } from './commands/status.ts'
 import { addBackup, addDoctor, addMigrateData, addRekey } from './commands/stores.ts'
 import { addUsage } from './commands/usage.ts'
 import { addEvents, addWebhooks } from './commands/webhooks.ts'
@@ -151,6 +152,7 @@ export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
   addResults,
   addRetry,
   addNextRound,
+  addStatus,
   addConsole,
   addFiles,
   addBatches,

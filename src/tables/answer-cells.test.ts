@@ -1,6 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerColumns, answerSchema, FIELDS_MAX, LINE_BYTES_MAX, parseResultRow } from './answer-cells.ts'
+import {
+  answerColumns,
+  answerSchema,
+  EMBEDDING,
+  FIELDS_MAX,
+  LINE_BYTES_MAX,
+  parseResultRow,
+  schemaOfRequest,
+} from './answer-cells.ts'
 
 test('of a line that is too long for a table its IDs are read, and nothing else', () => {
   const head = '{"id":"req_1","custom_id":"a\\"b","response":{"status_code":200,"body":['
@@ -19,6 +27,53 @@ test('a schema with more properties than a table has columns makes none', () => 
   })
   assert.equal(answerSchema(schema(FIELDS_MAX))?.fields.length, FIELDS_MAX)
   assert.equal(answerSchema(schema(FIELDS_MAX + 1)), null)
+})
+
+test('columns are typed by references, choices with null, and enums, as Pydantic writes them', () => {
+  const schema = {
+    $defs: { Label: { enum: ['good', 'bad'], type: 'string' }, Ring: { $ref: '#/$defs/Ring' } },
+    properties: {
+      label: { $ref: '#/$defs/Label' },
+      stars: { anyOf: [{ type: 'integer' }, { type: 'null' }] },
+      price: { anyOf: [{ type: 'integer' }, { type: 'number' }] },
+      one: { allOf: [{ $ref: '#/$defs/Label' }] },
+      level: { enum: [1, 2, 3] },
+      fixed: { const: true },
+      tags: { type: 'array', items: { $ref: '#/$defs/Label' } },
+      mixed: { anyOf: [{ type: 'string' }, { type: 'object' }] },
+      ring: { $ref: '#/$defs/Ring' },
+      gone: { $ref: '#/$defs/Gone' },
+    },
+  }
+  const line = (asked: object) => Buffer.from(JSON.stringify({ body: asked }))
+  const found = schemaOfRequest(line({ response_format: { json_schema: { schema } } }))
+  assert.deepEqual(
+    found?.fields.map(({ type, nullable }) => [type, nullable]),
+    [
+      ['string', false],
+      ['integer', true],
+      ['number', false],
+      ['string', false],
+      ['integer', false],
+      ['boolean', false],
+      [{ items: 'string' }, false],
+      ['json', true],
+      ['json', true],
+      ['json', true],
+    ],
+  )
+  assert.equal(schemaOfRequest(line({})), null)
+})
+
+test('the cell of an embedding is its vector, and several vectors are none', async () => {
+  const vector = (embedding: unknown) => ({ index: 0, embedding })
+  const cells = async (...data: object[]): Promise<unknown> => {
+    const response = { status_code: 200, body: { object: 'list', data } }
+    return (await answerColumns(EMBEDDING, '').cells([{ id: 'r', custom_id: 'a', response }]))[0]
+  }
+  assert.deepEqual(await cells(vector([0.5, -1])), [[0.5, -1], null])
+  assert.deepEqual(await cells(vector(Buffer.from([0, 0, 0, 63]).toString('base64'))), [[0.5], null])
+  assert.deepEqual(await cells(vector([1]), vector([2])), [null, 'no_vector: the answer has not one vector'])
 })
 
 test('the cells of a message are its text, or why it has none', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { columnIndex, compileTemplate } from './prompt-template.ts'
+import { columnIndex, compileTemplate, refuseSame } from './prompt-template.ts'
 import type { Cell, Column } from './table.ts'
 
 const columns = (...names: string[]): Column[] => names.map((name) => ({ name, type: 'string' }))
@@ -51,6 +51,26 @@ test('a name that is not a column is an error with the names that are', () => {
   assert.throws(() => columnIndex('pic', columns('a'), '--image', 'x.csv'), /--image names the column "pic"/)
   const many = Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`c${i}`, i]))
   assert.throws(() => rendered('{{x}}', many), /c28, c29 and 10 more$/)
+})
+
+test('blanks around the name of a column do not count, unless another column has them', () => {
+  assert.equal(rendered('{{stars}} {{ stars }}', { ' stars ': 5 }), '5 5')
+  assert.equal(rendered('{{a}}{{#b}}{{b.c}}{{/b}}', { 'a ': 1, a: 2, ' b': { c: 3 } }), '23')
+  assert.equal(columnIndex('pic', columns('a', 'pic '), '--image', 'x.csv'), 1)
+  assert.throws(() => rendered('{{x}}', { ' stars ': 5, '': 1 }), /its columns are " stars ", ""$/)
+})
+
+test('a prompt that names no column is an error, also where it has one in a single pair of braces', () => {
+  const of = (text: string): void => {
+    const all = columns('id', ' text')
+    refuseSame([compileTemplate(text, all, '--prompt', 'x.csv')], text, all, '--prompt', 'x.csv')
+  }
+  assert.throws(
+    () => of('Classify: {text}'),
+    /--prompt names no column, .* with two braces: \{\{text\}\}\. The columns of x\.csv are id, " text"$/,
+  )
+  assert.throws(() => of('Classify'), /for example \{\{id\}\}/)
+  of('{{text}}')
 })
 
 test('a template that is not closed or includes another is refused', () => {

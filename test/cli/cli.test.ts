@@ -116,6 +116,29 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(await readFile(shell.at('none.errors.jsonl'), 'utf8'), /invalid_request/)
   })
 
+  test('the commands of the page about slow batches work, and status shows its servers', async () => {
+    const name = await shell.input('slow.jsonl', chatLine('a'))
+    const { code, out, err } = await shell.offpeak(['run', name, '--json'], access)
+    assert.equal(code, 0, err)
+    const { batch_id }: { batch_id: string } = JSON.parse(out)
+    const page = await readFile(new URL('../../docs/slow-batches.md', import.meta.url), 'utf8')
+    const commands = [...page.matchAll(/^offpeak (.+)$/gm)].map(([, words = '']) =>
+      words.replace('batch_01k0…', batch_id).replace('so-far.jsonl', shell.at('so-far.jsonl')).split(' '),
+    )
+    assert.ok(commands.length >= 6)
+    const said = new Map<string, string>()
+    for (const command of commands) {
+      const ended = await shell.offpeak(command, access)
+      assert.equal(ended.code, 0, `${command.join(' ')}: ${ended.err}`)
+      said.set(command.slice(0, 2).join(' '), ended.out)
+    }
+    assert.match(
+      said.get('status') ?? '',
+      /Unfinished batches: .*\n(.*\n)*MODEL +SERVER +IN FLIGHT .*\nsim-1 /,
+    )
+    assert.match(said.get('batches get') ?? '', /\nrequest_counts +1 of 1 line done \(100%\), 0 failed/)
+  })
+
   test('a malformed file is refused, and every bad line is named', async () => {
     const name = await shell.input('twice.jsonl', chatLine('a'), chatLine('a'), chatLine('b'), chatLine('b'))
     const { code, err } = await shell.offpeak(['run', name], access)

@@ -56,19 +56,22 @@ interface ResourceOrder<T extends TObject> extends Omit<ListOrder<T>, 'path' | '
   one: readonly [noun: string, id: string]
   /** Of the command that deletes one, if there is such a command. */
   deletion?: string
+  /** One of them, for a person. */
+  show?: Show<Static<T>>
 }
 
 /** `list`, `get` and, with `deletion`, `delete` of the objects of one kind. */
 export function addResource<T extends TObject>(
   shell: Shell,
   parent: Command,
-  { kind, one: [noun, argument], deletion, ...list }: ResourceOrder<T>,
+  { kind, one: [noun, argument], deletion, show, ...list }: ResourceOrder<T>,
 ): void {
   addList(shell, parent, 'list', { ...list, path: () => `/v1/${kind}` })
   addCall(shell, parent, 'get', {
     description: `show ${noun}`,
     argument,
     call: (id) => (client) => client.get(list.shape, pathOf(kind, id)),
+    ...(show && { show }),
   })
   if (deletion === undefined) return
   addCall(shell, parent, 'delete', {
@@ -80,7 +83,7 @@ export function addResource<T extends TObject>(
 }
 
 /** Shows an answer to a person; `--json` prints it as it is. `id`: the argument. */
-type Show<A> = (shell: Shell, answer: A, id: string) => void
+type Show<A> = (shell: Shell, answer: A, id: string, client: ApiClient) => void | Promise<void>
 
 interface CallOrder<A, F> {
   description: string
@@ -116,7 +119,7 @@ export function addCall<A extends object, F extends ApiFlags = ApiFlags>(
     return withApi(shell, flags, async (connection) => {
       const answer = await send(connection.client, connection)
       if (flags.json) printJson(shell.terminal.stdout, answer)
-      else show(shell, answer, id)
+      else await show(shell, answer, id, connection.client)
     })
   })
 }

@@ -35,6 +35,7 @@ import {
   writeLine,
   writeLines,
 } from '../terminal/terminal.ts'
+import { showBatch } from './status.ts'
 
 interface CreateFlags extends ApiFlags, BatchFlags {
   endpoint: string
@@ -96,6 +97,7 @@ export function addBatches(program: Command, shell: Shell): void {
     kind: 'batches',
     one: ['a batch', 'batch_…'],
     shape: BatchObject,
+    show: (shell, batch, _id, client) => showBatch(shell, batch, client),
     filters: {
       status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`],
       sort: ['--sort <column>', `by one of ${BATCH_SORTS.join(', ')}; the highest first`],

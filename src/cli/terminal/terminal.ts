@@ -205,6 +205,13 @@ export function humanTime(seconds: number | null | undefined): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')}`
 }
 
+/** Unix seconds as `2026-01-31 08:15`, by the clock of this place. */
+export function localTime(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined) return '-'
+  const at = new Date(seconds * 1000)
+  return humanTime(seconds - at.getTimezoneOffset() * 60)
+}
+
 /** `1 line`, `2 lines`. */
 export function counted(count: number, noun: string): string {
   return `${humanCount(count)} ${noun}${count === 1 ? '' : 's'}`
