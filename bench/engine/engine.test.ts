@@ -3,7 +3,7 @@ import test from 'node:test'
 import OpenAI from 'openai'
 import { request } from 'undici'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
-import { steadyClock } from '../../src/domain/clock.ts'
+import { systemClock } from '../../src/domain/clock.ts'
 import { Engine, type EngineOptions, engineSettings } from './engine.ts'
 import { ServedEngine } from './served-engine.ts'
 
@@ -128,7 +128,10 @@ test('options that make no sense are named', () => {
 })
 
 async function serve(options: EngineOptions) {
-  const server = await simServer({ port: 0, engine: new ServedEngine(engineSettings(options), steadyClock) })
+  const server = await simServer({
+    port: 0,
+    engine: new ServedEngine(engineSettings(options), { ...systemClock, now: systemClock.steady }),
+  })
   return Object.assign(server, { [Symbol.asyncDispose]: () => server.close() })
 }
 

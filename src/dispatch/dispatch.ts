@@ -5,7 +5,6 @@
 // the reason says, what is in flight may finish for as long as the reason allows, and what is left is parked.
 import type { ResponseMemory } from '../backends/response-memory.ts'
 import { type StopReason, stopReason } from '../domain/batch.ts'
-import type { Clock } from '../domain/clock.ts'
 import { reuseBuffer } from '../domain/free-buffer.ts'
 import type { Model } from '../domain/model.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
@@ -55,7 +54,6 @@ const BLOCKED_MS = 1_500
 
 export interface DispatchOptions extends Ports {
   /** Measures the age of blobs; the process's own by default. */
-  steadyClock?: Pick<Clock, 'now'> | undefined
   random: () => number
   models: ReadonlyMap<string, Model>
   retry: RetryPolicy

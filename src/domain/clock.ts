@@ -4,6 +4,8 @@
 export interface Clock {
   /** Unix time in milliseconds. */
   now(): number
+  /** Milliseconds from an arbitrary moment, which a change of the system time does not affect. */
+  steady(): number
   /** Runs `fn` once, `ms` milliseconds from now; the returned function cancels it. */
   after(ms: number, fn: () => void): () => void
   /** Runs `fn` at the end of this turn of the event loop. */
@@ -15,6 +17,7 @@ const TIMEOUT_MS_MAX = 2 ** 31 - 1
 
 export const systemClock: Clock = {
   now: () => Date.now(),
+  steady: () => performance.now(),
   after(ms, fn) {
     let timer: NodeJS.Timeout
     const arm = (left: number): void => {
@@ -26,9 +29,6 @@ export const systemClock: Clock = {
   },
   soon: (fn) => void setImmediate(fn),
 }
-
-/** A monotonic clock: unaffected by changes of the system time, with an arbitrary origin, in fractions of ms. */
-export const steadyClock: Clock = { ...systemClock, now: () => performance.now() }
 
 /** Resolves after `ms` on `clock`, or when `signal` aborts; it never rejects. */
 export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {

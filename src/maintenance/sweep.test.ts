@@ -93,7 +93,7 @@ async function makeWorld() {
       await clock.advance(ms)
     },
     sweeper: (seen: Blobs = blobs) =>
-      new OrphanSweep({ store, blobs: seen, clock, steadyClock: { now: () => clock.now() - aheadMs } }),
+      new OrphanSweep({ store, blobs: seen, clock: { ...clock, steady: () => clock.now() - aheadMs } }),
     async write(key: string, age_ms: number): Promise<void> {
       await blobs.put(key, [Buffer.from('x')])
       const at = new Date(clock.now() - age_ms)

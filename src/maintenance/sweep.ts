@@ -1,6 +1,5 @@
 // Finds orphans, the blobs that a crash has left without a row, and deletes them.
 import type { Blobs, StoredBlob } from '../blobs/blobs.ts'
-import { type Clock, steadyClock } from '../domain/clock.ts'
 import { knownBlobs } from '../store/blobs.ts'
 import { claimInterval } from '../store/database-properties.ts'
 import type { Ports, Reader } from '../store/store.ts'
@@ -15,8 +14,6 @@ const SUSPECTS_MAX = 100_000
 
 interface SweepPorts extends Pick<Ports, 'store' | 'clock'> {
   blobs: Blobs
-  /** Times the second look, which a change of the system time must not hasten. */
-  steadyClock?: Pick<Clock, 'now'>
 }
 
 export interface SweepPace {
@@ -54,10 +51,10 @@ export class OrphanSweep {
    * one has begun to; `removed`: orphans that are gone now.
    */
   async tick(): Promise<{ began: boolean; removed: number }> {
-    const { store, blobs, clock, steadyClock: steady = steadyClock } = this.#ports
+    const { store, blobs, clock } = this.#ports
     const { orphanAgeMs, everyMs, askEveryMs, secondLookMs } = this.#pace
     const now = clock.now()
-    if (this.#suspects && steady.now() >= this.#suspects.checkAt) {
+    if (this.#suspects && clock.steady() >= this.#suspects.checkAt) {
       const { found } = this.#suspects
       this.#suspects = null
       return { began: false, removed: await removeUnknown(blobs, store.read, found) }
@@ -72,7 +69,7 @@ export class OrphanSweep {
       const before = clock.now() - orphanAgeMs
       for await (const blob of unknownBlobs(store.read, blobs.list(''), { before }))
         if (found.push(blob) >= SUSPECTS_MAX) break
-      if (found.length > 0) this.#suspects = { found, checkAt: steady.now() + secondLookMs }
+      if (found.length > 0) this.#suspects = { found, checkAt: clock.steady() + secondLookMs }
     }
     return { began, removed: 0 }
   }

@@ -18,7 +18,7 @@ test('a commit that comes in any moment in which the one before ends is made as 
     record: { journal: { key: 'journals/one', wrapped_key: '', bytes: 0 }, byte_start: 0, byte_end: 0 },
   }
   const queue = new CommitQueue({
-    ...{ store, clock, steadyClock: clock, blobFreshMs: 1_000 },
+    ...{ store, clock, blobFreshMs: 1_000 },
     rules: { file_retention_ms: () => 0 },
     retries: makeRetries().retries,
     onCommitted: () => {},

@@ -1,7 +1,7 @@
 // Groups commits: all that arrive while one transaction runs share the next one. A failed transaction is retried until
 // it succeeds, because its lines are paid for. If the database rejects a value in a group, each commit is tried alone,
 // so that a commit that can never succeed does not block the others.
-import { type Clock, sleep, steadyClock } from '../domain/clock.ts'
+import { sleep } from '../domain/clock.ts'
 import type { FinishRules } from '../lifecycle/batch.ts'
 import { listJournalParts } from '../store/chunks.ts'
 import type { BatchRow } from '../store/schema.ts'
@@ -36,7 +36,6 @@ interface Pending {
 
 interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
   /** Measures the age of blobs, which a change of the system time must not change. */
-  steadyClock?: Pick<Clock, 'now'> | undefined
   rules: FinishRules
   /** How old blobs may be when they are committed: the orphan sweep deletes older uncommitted ones. */
   blobFreshMs: number
@@ -47,13 +46,11 @@ interface CommitQueueOptions extends Pick<Ports, 'store' | 'clock'> {
 
 export class CommitQueue {
   readonly #options: CommitQueueOptions
-  readonly #steady: Pick<Clock, 'now'>
   #queue: Pending[] = []
   #running: Promise<void> | null = null
 
   constructor(options: CommitQueueOptions) {
     this.#options = options
-    this.#steady = options.steadyClock ?? steadyClock
   }
 
   /** Resolves when the queue is empty; null if it is. */
@@ -72,7 +69,7 @@ export class CommitQueue {
         settled(end)
         resolve(end)
       }
-      const writtenAt = this.#steady.now()
+      const writtenAt = this.#options.clock.steady()
       this.#queue.push({ commit, records: [commit.record], writtenAt, rewrite, done })
       // Started asynchronously, so that all parts of a journal are queued before.
       this.#running ??= Promise.resolve().then(() => this.#commitAll())
@@ -142,11 +139,11 @@ export class CommitQueue {
 
   /** Writes blobs again before the orphan sweep would delete them, if a commit fails for long. */
   async #freshen(group: readonly Pending[]): Promise<Pending[]> {
-    const now = this.#steady.now()
+    const now = this.#options.clock.steady()
     const ready: Pending[] = []
     for (const pending of group) {
       if (now - pending.writtenAt >= this.#options.blobFreshMs) {
-        const writtenAt = this.#steady.now()
+        const writtenAt = this.#options.clock.steady()
         const record = await pending.rewrite()
         if (record === null) {
           pending.done({ how: 'unwritable' })

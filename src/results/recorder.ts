@@ -58,7 +58,6 @@ interface RecorderOptions<R extends RecordedRun> {
   store: Store
   sealed: SealedBlobs
   clock: Clock
-  steadyClock?: Pick<Clock, 'now'> | undefined
   log: Log
   rules: FinishRules
   flushIntervalMs: number

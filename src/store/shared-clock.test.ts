@@ -17,13 +17,13 @@ let database = { ahead_ms: NOON, take_ms: [0], fails: false }
 /** Began to count at a moment of its own, in fractions of ms. */
 const ticks = testClock(1_234.5)
 let waited_ms = 0
-const steady = { now: () => ticks.now() + waited_ms, after: ticks.after, soon: ticks.soon }
+const base = { ...ticks, steady: () => ticks.now() + waited_ms }
 const store = sqliteStore({
   path: join(folder, 'offpeak.db'),
   leaseNow() {
     if (database.fails) throw new Error('the database is unavailable')
     waited_ms += database.take_ms.shift() ?? 0
-    return Math.floor(steady.now() + database.ahead_ms)
+    return Math.floor(base.steady() + database.ahead_ms)
   },
 })
 after(async () => {
@@ -33,7 +33,7 @@ after(async () => {
 
 async function clockNow(take_ms: number[] = []): Promise<SharedClock & Disposable> {
   database = { ahead_ms: NOON, take_ms, fails: false }
-  const clock = await sharedClock(store, steady)
+  const clock = await sharedClock(store, base)
   return { ...clock, [Symbol.dispose]: () => clock.stop() }
 }
 
@@ -43,7 +43,7 @@ async function askedAgain(): Promise<void> {
   for (let turn = 0; turn < 5; turn++) await setImmediate()
 }
 
-const timeOfDatabase = (): number => Math.floor(steady.now() + database.ahead_ms)
+const timeOfDatabase = (): number => Math.floor(base.steady() + database.ahead_ms)
 
 function assertNear(clock: SharedClock, expected: number, off_ms = 1): void {
   assert.ok(Math.abs(clock.now() - expected) <= off_ms, `${clock.now()} is not near ${expected}`)
@@ -107,6 +107,6 @@ describe('the clock that all share', () => {
 
   test('a database that cannot be asked at the start is an error', async () => {
     database.fails = true
-    await assert.rejects(sharedClock(store, steady), /the database is unavailable/)
+    await assert.rejects(sharedClock(store, base), /the database is unavailable/)
   })
 })

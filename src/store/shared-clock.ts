@@ -2,7 +2,7 @@
 // monotonic clock, and reads it again from time to time. The clocks of machines therefore never matter: neither for
 // when a batch expires, nor for when a parked chunk is ready, nor for the day to which a line is billed.
 import { sql } from 'kysely'
-import { type Clock, steadyClock } from '../domain/clock.ts'
+import { type Clock, systemClock } from '../domain/clock.ts'
 import { NOW } from './rows.ts'
 import type { Schema } from './schema.ts'
 import type { Store, Writer } from './store.ts'
@@ -29,11 +29,11 @@ interface Measured {
 /** Throws if the database cannot be reached. */
 export async function sharedClock(
   store: Pick<Store, 'read'>,
-  steady: Clock = steadyClock,
+  base: Clock = systemClock,
 ): Promise<SharedClock> {
-  let best = await measure(store, steady)
+  let best = await measure(store, base)
   for (let asked = 1; asked < ASKED_AT_START; asked++) {
-    const next = await measure(store, steady)
+    const next = await measure(store, base)
     if (next.doubt_ms < best.doubt_ms) best = next
   }
   let { offset_ms } = best
@@ -41,7 +41,7 @@ export async function sharedClock(
   let cancel = (): void => {}
   const askAgain = async (): Promise<void> => {
     try {
-      const measured = await measure(store, steady)
+      const measured = await measure(store, base)
       const offMs = Math.abs(measured.offset_ms - offset_ms)
       if (offMs > OFF_MS_MAX + measured.doubt_ms) offset_ms = measured.offset_ms
     } catch {
@@ -50,14 +50,15 @@ export async function sharedClock(
     if (!stopped) arm()
   }
   const arm = (): void => {
-    cancel = steady.after(ASK_EVERY_MS, () => void askAgain())
+    cancel = base.after(ASK_EVERY_MS, () => void askAgain())
   }
   arm()
   return {
-    now: () => Math.floor(steady.now() + offset_ms),
+    now: () => Math.floor(base.steady() + offset_ms),
     // Timers use the monotonic clock.
-    after: steady.after,
-    soon: steady.soon,
+    steady: base.steady,
+    after: base.after,
+    soon: base.soon,
     stop() {
       stopped = true
       cancel()
@@ -65,10 +66,10 @@ export async function sharedClock(
   }
 }
 
-async function measure({ read }: Pick<Store, 'read'>, steady: Clock): Promise<Measured> {
-  const askedAt = steady.now()
+async function measure({ read }: Pick<Store, 'read'>, base: Clock): Promise<Measured> {
+  const askedAt = base.steady()
   const { now } = await read.selectNoFrom(NOW.as('now')).executeTakeFirstOrThrow()
-  const doubt_ms = (steady.now() - askedAt) / 2
+  const doubt_ms = (base.steady() - askedAt) / 2
   return { offset_ms: now - (askedAt + doubt_ms), doubt_ms }
 }
 

@@ -1,6 +1,6 @@
 // Makes the request lines of a table in a process of its own (row-lines-process.ts), which is killed when it takes too
 // much memory or makes no progress for long.
-import { steadyClock } from '../domain/clock.ts'
+import { systemClock } from '../domain/clock.ts'
 import { forkConfined } from './confined-process.ts'
 import type { FromRowLines, TableOrder } from './row-lines-process.ts'
 import { TableError } from './table.ts'
@@ -69,8 +69,8 @@ export async function* rowLines(
   let leftMs = totalMs
   let since = 0
   const expectBytes = (): void => {
-    since = steadyClock.now()
-    cancel = steadyClock.after(Math.min(silentMs, leftMs), () =>
+    since = systemClock.steady()
+    cancel = systemClock.after(Math.min(silentMs, leftMs), () =>
       fail(
         new TableError(
           leftMs < silentMs
@@ -87,7 +87,7 @@ export async function* rowLines(
     const pieces: AsyncIterable<Buffer> = child.stdout!
     for await (const piece of pieces) {
       cancel()
-      leftMs = Math.max(0, leftMs - (steadyClock.now() - since))
+      leftMs = Math.max(0, leftMs - (systemClock.steady() - since))
       yield piece
       expectBytes()
     }

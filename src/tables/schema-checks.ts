@@ -3,7 +3,7 @@
 // heap; a bounded number of these run at once, in turn. Each answer and each table has a budget of time; answers that
 // are not checked within it are marked so.
 import type { ChildProcess } from 'node:child_process'
-import { steadyClock } from '../domain/clock.ts'
+import { systemClock } from '../domain/clock.ts'
 import { ProjectQueue } from '../domain/project-queue.ts'
 import { forkConfined } from './confined-process.ts'
 import type { FromProcess, ToProcess, Verdict } from './schema-check-process.ts'
@@ -198,10 +198,10 @@ export class SchemaCheck {
     const spent = this.#spent
     const leftMs = tableMs + tableMsPerAnswer * spent.checked - spent.usedMs
     if (leftMs <= 0) return 'late'
-    const begun = steadyClock.now()
+    const begun = systemClock.steady()
     const reply = await checking.ask(order, leftMs * BUSY)
     // A process that crashed does not report the time that it used.
-    spent.usedMs += typeof reply === 'string' ? steadyClock.now() - begun : reply.cpuMs
+    spent.usedMs += typeof reply === 'string' ? systemClock.steady() - begun : reply.cpuMs
     return reply
   }
 
@@ -231,7 +231,7 @@ class CheckProcess {
     this.#child.unref()
     this.#child.channel?.unref()
     this.loaded = new Promise((resolve) => {
-      const cancel = steadyClock.after(LOAD_MS_MAX, () => this.kill())
+      const cancel = systemClock.after(LOAD_MS_MAX, () => this.kill())
       const end = (): void => {
         cancel()
         this.hasEnded = true
@@ -269,7 +269,7 @@ class CheckProcess {
   async ask(order: ToProcess, ms: number): Promise<Reply> {
     if (this.hasEnded) return 'crashed'
     return await new Promise((resolve) => {
-      const cancel = steadyClock.after(ms, () => {
+      const cancel = systemClock.after(ms, () => {
         resolve('late')
         this.kill()
       })

@@ -11,7 +11,7 @@ import { type TestContext, test } from 'node:test'
 import { type EngineOptions, engineSettings } from '../../bench/engine/engine.ts'
 import { ServedEngine } from '../../bench/engine/served-engine.ts'
 import { simServer } from '../../src/backends/sim/sim-server.ts'
-import { steadyClock } from '../../src/domain/clock.ts'
+import { systemClock } from '../../src/domain/clock.ts'
 import type { UsageHours } from '../../src/wire/usage.ts'
 import { line, TestService } from '../service.ts'
 import { listen } from '../support/listen.ts'
@@ -26,7 +26,7 @@ interface Reading {
 
 /** A server with `seats`, seen by the service through a proxy. */
 async function server(t: TestContext, engine: EngineOptions) {
-  const timing = new ServedEngine(engineSettings(engine), steadyClock)
+  const timing = new ServedEngine(engineSettings(engine), { ...systemClock, now: systemClock.steady })
   const sim = await simServer({ port: 0, engine: timing, output_tokens: { min: 20, max: 20 } })
   const readings: Reading[] = []
   const bodies: Buffer[] = []

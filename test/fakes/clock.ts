@@ -23,6 +23,7 @@ export function testClock(start = 1_700_000_000_000): TestClock {
 
   return {
     now: () => now,
+    steady: () => now,
 
     after(ms, fn) {
       // In whole milliseconds, as real clocks tell them.
@@ -72,6 +73,7 @@ export function fastClock(start = 1_700_000_000_000): FastClock {
   const waits: number[] = []
   return {
     now: () => now,
+    steady: () => now,
     after(ms, fn) {
       waits.push(ms)
       const soon = setImmediate(() => {

@@ -41,7 +41,7 @@ async function close({ service, upstream }: Ended): Promise<void> {
 }
 
 function at(now: number): Clock {
-  return { now: () => now, after: () => () => {}, soon() {} }
+  return { now: () => now, steady: () => now, after: () => () => {}, soon() {} }
 }
 
 /** What lies in the folder of blobs; audit records belong to no file and stay. */

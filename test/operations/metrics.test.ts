@@ -154,7 +154,12 @@ test('the counts of what waits are those of the database', async () => {
   const { workGauges } = await import('../../src/metrics/work-gauges.ts')
   const registry = new Registry()
   const now = Date.now()
-  workGauges(registry, service.stores.store, { now: () => now, after: () => () => {}, soon() {} }, new Map())
+  workGauges(
+    registry,
+    service.stores.store,
+    { now: () => now, steady: () => now, after: () => () => {}, soon() {} },
+    new Map(),
+  )
   const file = await service.upload(JSON.stringify(line('a')))
   await service.worker.stop()
   const batch = await service.create(file.id)

@@ -55,7 +55,12 @@ worker: {flush_interval: 20ms, lease: 2s}`,
     (await store.read.selectFrom('remote_batches').select('state').execute()).map(({ state }) => state)
   await deleteOldRemoteBatches(store)
   assert.deepEqual(await states(), ['done'])
-  const inAYear = { now: () => Date.now() + 400 * 86_400_000, after: () => () => {}, soon() {} }
+  const inAYear = {
+    now: () => Date.now() + 400 * 86_400_000,
+    steady: () => 0,
+    after: () => () => {},
+    soon() {},
+  }
   await runMaintenance({ store, sealed, clock: inAYear })
   await deleteOldRemoteBatches(store)
   assert.deepEqual(await states(), [])

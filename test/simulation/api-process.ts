@@ -18,7 +18,7 @@ export function startApi(machine: Machine, master: MasterKey, log: Log): ApiProc
   const { clock } = machine
   const store = { ...machine.store, clock }
   const session = new Session({
-    ...{ store, clock, steadyClock: machine.steadyClock, log },
+    ...{ store, clock, log },
     leaseMs: LEASE_MS,
     role: 'api',
     onRenewed: () => {},

@@ -59,8 +59,6 @@ const databaseError = (how: string): Error => new Error(`the database: ${how}`)
 export class Machine {
   readonly name: string
   readonly clock: Clock
-  /** Not affected by jumps. */
-  readonly steadyClock: Pick<Clock, 'now'>
   readonly store: Store
   readonly blobs: Blobs
   readonly #options: MachineOptions
@@ -75,9 +73,9 @@ export class Machine {
     this.name = options.name
     const { clock, store, observe } = options
     this.runsSince = clock.now()
-    this.steadyClock = clock
     this.clock = {
       now: () => clock.now() + this.#skewMs,
+      steady: () => clock.now(),
       after: (ms, fn) => {
         let cancelled = false
         const run = (): void => {

@@ -118,7 +118,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'the sweep deletes at first sight',
     file: 'src/maintenance/sweep.ts',
-    find: 'if (found.length > 0) this.#suspects = { found, checkAt: steady.now() + secondLookMs }',
+    find: 'if (found.length > 0) this.#suspects = { found, checkAt: clock.steady() + secondLookMs }',
     replace: 'if (secondLookMs > 0) await removeUnknown(blobs, store.read, found)',
     test: 'src/maintenance/sweep.test.ts',
   },

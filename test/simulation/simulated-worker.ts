@@ -65,10 +65,7 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
   const { machine, master, random, servers, underestimates, isCrowded, log } = options
   const { store, clock } = machine
   const sealed = sealBlobs(machine.blobs, master, SEALING)
-  const sweep = new OrphanSweep(
-    { store, blobs: machine.blobs, clock, steadyClock: machine.steadyClock },
-    SWEEP,
-  )
+  const sweep = new OrphanSweep({ store, blobs: machine.blobs, clock }, SWEEP)
   const drawn = random.pick(MEMORY_BYTES)
   const memoryBytes = isCrowded ? Math.max(...MEMORY_BYTES) : drawn
   const answers = new ResponseMemory(memoryBytes)
@@ -79,7 +76,6 @@ export function startWorker(options: SimulatedWorkerOptions): SimulatedWorker {
     store,
     sealed,
     clock,
-    steadyClock: machine.steadyClock,
     log,
     random: random.next,
     models,

@@ -199,7 +199,7 @@ export class UpstreamChanges {
       violate(`${request} was sent with the service_tier ${sent.service_tier} and not ${service_tier}`)
   }
 
-  #watched(server: Answering, { name, clock, steadyClock }: Machine, answered: Answered): Answering {
+  #watched(server: Answering, { name, clock }: Machine, answered: Answered): Answering {
     return async (call) => {
       const closed = this.#season?.closed ?? []
       const at = clock.now()
@@ -213,24 +213,19 @@ export class UpstreamChanges {
       const result = await server(call)
       if (result.kind === 'answered' || result.kind === 'refused') {
         answered.at = clock.now()
-        answered.steadyAt = steadyClock.now()
+        answered.steadyAt = clock.steady()
       }
       return result
     }
   }
 
-  #hosted(
-    server: Answering,
-    { name, clock, steadyClock }: Machine,
-    first: ModelServer,
-    answered: Answered,
-  ): Answering {
+  #hosted(server: Answering, { name, clock }: Machine, first: ModelServer, answered: Answered): Answering {
     return async (call) => {
       const at = clock.now()
       const { whenDownMs, whenAtRisk } = this.#spill
       const { violate, tally, plans } = this.#options
       this.#checkFields(call, { priority: 'deadline', service_tier: null }, at)
-      const upMs = Math.max(at - answered.at, steadyClock.now() - answered.steadyAt)
+      const upMs = Math.max(at - answered.at, clock.steady() - answered.steadyAt)
       const request = plans.requestOf(call)
       if (whenDownMs !== null && upMs >= whenDownMs) tally.count('tiers: spilled while down')
       else if (!whenAtRisk || plans.deadlineOf(request) - at > RISK_MS_MAX)

@@ -362,7 +362,7 @@ class World {
     await this.#clock.advance(2 * ORPHAN_AGE_MS)
     const { store, sealed, blobs } = this.run
     await runMaintenance({ store, sealed, clock: this.#clock })
-    const sweep = new OrphanSweep({ store, blobs, clock: this.#clock, steadyClock: this.#clock }, SWEEP)
+    const sweep = new OrphanSweep({ store, blobs, clock: this.#clock }, SWEEP)
     await sweep.tick()
     await this.#clock.advance(SWEEP.secondLookMs)
     await sweep.tick()

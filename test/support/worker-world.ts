@@ -87,7 +87,6 @@ export async function workerWorld(options: WorkerWorldOptions) {
       store: failable,
       sealed,
       clock,
-      steadyClock: clock,
       log: SILENT,
       random: () => 0.5001,
       models,

@@ -2,7 +2,7 @@
 // redirects, and only to addresses that the configuration names.
 import type { Readable } from 'node:stream'
 import type { Dispatcher, FormData } from 'undici'
-import { steadyClock } from '../../domain/clock.ts'
+import { systemClock } from '../../domain/clock.ts'
 import type { Certificates } from '../../domain/credentials.ts'
 import { gathered, readWhole } from '../../domain/gathered-bytes.ts'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
@@ -346,7 +346,7 @@ export async function readText(
   bytes_max: number,
   ms_max: number,
 ): Promise<{ text: string; isWhole: boolean }> {
-  const cancel = steadyClock.after(ms_max, () => body.destroy(tooSlow()))
+  const cancel = systemClock.after(ms_max, () => body.destroy(tooSlow()))
   try {
     const { bytes, isWhole } = await readWhole(body, bytes_max)
     return { text: bytes.toString(), isWhole }
@@ -359,9 +359,9 @@ export async function readText(
 async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number): AsyncGenerator<Uint8Array> {
   let waitedMs = 0
   let bytes = 0
-  let from = steadyClock.now()
+  let from = systemClock.steady()
   for await (const piece of body) {
-    waitedMs += steadyClock.now() - from
+    waitedMs += systemClock.steady() - from
     bytes += piece.length
     if (waitedMs >= periodMs) {
       if (bytes < (waitedMs / 1000) * LEAST_BYTES_PER_S) throw tooSlow()
@@ -369,7 +369,7 @@ async function* atLeastSpeed(body: AsyncIterable<Uint8Array>, periodMs: number):
       bytes = 0
     }
     yield piece
-    from = steadyClock.now()
+    from = systemClock.steady()
   }
 }
 

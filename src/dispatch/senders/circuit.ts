@@ -18,7 +18,9 @@
 //   is unreachable, all batches wait.
 // - A server is *up* if its last known response is a recent answer, misses of the line in question aside. A line that
 //   breaks a connection to a server that is up is at fault itself.
+
 import type { FailureReason } from '../../backends/failure-reason.ts'
+import { BoundedMap } from '../../domain/bounded-map.ts'
 import { BatchFaults } from './batch-faults.ts'
 
 const FAILURES_TO_OPEN = 8
@@ -82,7 +84,7 @@ export class Circuit {
   #timedProbe = false
   readonly #earlyProbes = new Set<string>()
   /** By batch, the error of its last miss. */
-  readonly #errors = new Map<string, FailureReason>()
+  readonly #errors = new BoundedMap<string, FailureReason>(ERRORS_MAX)
 
   /** Whether it is open because of failures; a server that throttles is not down. */
   get open(): boolean {
@@ -209,7 +211,7 @@ export class Circuit {
     pauseMs: number | null = null,
   ): boolean {
     this.#endProbe(ticket)
-    this.#recordError(ticket.batch_id, error)
+    this.#errors.set(ticket.batch_id, error)
     const counts = this.#counts(ticket, miss)
     if (miss === 'unreachable') this.#faults.onUnreachable()
     else if (!ticket.missedBefore) this.#faults.onMissed(ticket.batch_id, now)
@@ -266,13 +268,5 @@ export class Circuit {
   #endProbe({ probing, batch_id }: Ticket): void {
     if (probing === 'timed') this.#timedProbe = false
     else if (probing === 'early') this.#earlyProbes.delete(batch_id)
-  }
-
-  #recordError(batch_id: string, error: FailureReason): void {
-    this.#errors.delete(batch_id)
-    this.#errors.set(batch_id, error)
-    if (this.#errors.size <= ERRORS_MAX) return
-    const [first] = this.#errors.keys()
-    this.#errors.delete(first!)
   }
 }

@@ -92,8 +92,7 @@ async function openedSession() {
   let steadyMs = 0
   const session = new Session({
     store,
-    clock: { now: () => clock.now() + wallMs, after: clock.after, soon: clock.soon },
-    steadyClock: { now: () => steadyMs },
+    clock: { ...clock, now: () => clock.now() + wallMs, steady: () => steadyMs },
     log: SILENT,
     leaseMs: LEASE_MS,
     onRenewed() {},

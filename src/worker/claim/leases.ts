@@ -1,6 +1,5 @@
 // A worker's session, and the chunks and tasks that it claims under it. The session is opened at start and renewed by
 // heartbeats; a worker that could not renew it in time has lost all its leases and opens a new one.
-import { type Clock, steadyClock } from '../../domain/clock.ts'
 import { Slots } from '../../domain/project-queue.ts'
 import { type Fenced, releaseChunk } from '../../store/chunks.ts'
 import type { ChunkRow, SessionRole, TaskRow } from '../../store/schema.ts'
@@ -27,8 +26,6 @@ interface Moment {
 }
 
 interface SessionOptions extends Pick<Ports, 'store' | 'clock' | 'log'> {
-  /** Never set back, unlike the system time. */
-  steadyClock?: Pick<Clock, 'now'> | undefined
   leaseMs: number
   /** `api`: the process sends no lines. */
   role?: SessionRole
@@ -68,8 +65,8 @@ export class Session {
   }
 
   #now(): Moment {
-    const { clock, steadyClock: steady = steadyClock } = this.#options
-    return { wall: clock.now(), steady: steady.now() }
+    const { clock } = this.#options
+    return { wall: clock.now(), steady: clock.steady() }
   }
 
   async open(): Promise<void> {
