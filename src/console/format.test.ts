@@ -68,7 +68,7 @@ test('numbers, sizes, times and IDs are short', () => {
   assert.deepEqual([999, 12_400, 999_960, 100e6].map(compact).map(spaced), ['999', '12.4 k', '1 M', '100 M'])
   assert.equal(relative(1_000, 1_180_000), '3 min. ago')
   assert.equal(relative(87 * 60, 0), 'in 87 min.')
-  assert.equal(relative(2.6 * 3_600, 0), 'in 3 hr')
+  assert.equal(relative(2.6 * 3_600, 0), 'in 3 hr.')
   assert.equal(utc(1_767_225_600), '2026-01-01 00:00:00 UTC')
   assert.equal(shortId('batch_01k0a6w3f2n8s5v7y1c4e6g9hj'), 'batch_…c4e6g9hj')
 })
