@@ -88,9 +88,7 @@ export function FormDialog({
 export function Confirm({
   text,
   ...question
-}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'act'> & {
-  text: string
-}): VNode {
+}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'act'> & { text: string }): VNode {
   return (
     <FormDialog {...question} danger>
       <p>{text}</p>
