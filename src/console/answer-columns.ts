@@ -67,6 +67,4 @@ function cellText(value: unknown): string {
 }
 
 /** The members of a value if it is an object. */
-export function objectOf(value: unknown): Record<string, unknown> {
-  return isRecord(value) ? value : {}
-}
+export const objectOf = (value: unknown): Record<string, unknown> => (isRecord(value) ? value : {})

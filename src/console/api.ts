@@ -43,18 +43,13 @@ export function pathWith(path: string, query: Query): string {
 
 type Method = 'GET' | 'POST' | 'DELETE'
 
-interface CallOptions {
-  signal?: AbortSignal
-  headers?: Record<string, string>
-}
+type CallOptions = { signal?: AbortSignal; headers?: Record<string, string> }
 
 /** The path that a proxy has for the service, without a slash at its end: scripts are at BASE/console/assets/VERSION/. */
 const BASE = new URL('../../..', import.meta.url).pathname.replace(/\/$/, '')
 
 /** The address of a path of the service, such as `/v1/batches`. */
-export function serviceUrl(path: string): string {
-  return BASE + path
-}
+export const serviceUrl = (path: string): string => BASE + path
 
 let onSignedOut: () => void = () => {}
 

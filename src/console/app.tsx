@@ -4,7 +4,7 @@ import { render, type VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'
 import { connectionLost } from './api.ts'
-import { now } from './browser-clock.ts'
+import { later, now } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { clockTime } from './format.ts'
 import { t } from './i18n.ts'
@@ -57,9 +57,19 @@ function ConnectionBar(): VNode | null {
   )
 }
 
+/** What the page itself asks for comes first: browsers have few connections to a host. */
+const WATCH_MS = 1_000
+
 /** Follows what changes, and how the service does, as long as somebody is signed in. */
-function Watch(): null {
+function Watch(): VNode | null {
+  const { path } = useAddress()
+  const [isDue, due] = useState(false)
   useEffect(() => (may('batches:read') ? follow() : undefined), [])
+  useEffect(() => later(WATCH_MS, () => due(true)), [])
+  return isDue || path === '/overview' ? <HealthWatch /> : null
+}
+
+function HealthWatch(): null {
   useHealth()
   return null
 }

@@ -16,12 +16,7 @@ export interface Side {
 
 type Difference = 'status' | 'answer' | 'missing' | 'same'
 
-export interface Pair {
-  custom_id: string
-  a: Side | null
-  b: Side | null
-  difference: Difference
-}
+export type Pair = { custom_id: string; a: Side | null; b: Side | null; difference: Difference }
 
 /** `text`: a result line of a batch. */
 export function sideOf(text: string): { custom_id: string; side: Side } {

@@ -1,9 +1,7 @@
 // Is the console's only source of time and of timers.
 
 /** Unix milliseconds. */
-export function now(): number {
-  return Date.now()
-}
+export const now = (): number => Date.now()
 
 /** Returns a function that cancels it. */
 export function later(ms: number, act: () => void): () => void {

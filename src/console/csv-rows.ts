@@ -1,10 +1,7 @@
 // Parses a small table that is pasted or dropped: CSV (RFC 4180) with any line ends, or tab-separated if the first line
 // has tabs.
 
-interface SmallTable {
-  columns: string[]
-  rows: string[][]
-}
+type SmallTable = { columns: string[]; rows: string[][] }
 
 export function readTable(text: string): SmallTable {
   const separator = (text.split('\n', 1)[0] ?? '').includes('\t') ? '\t' : ','

@@ -20,9 +20,7 @@ const relativeFormat = madeOnce<Intl.RelativeTimeFormatOptions, Intl.RelativeTim
   Intl.RelativeTimeFormat,
 )
 
-export function count(value: number): string {
-  return numberFormat({}).format(value)
-}
+export const count = (value: number): string => numberFormat({}).format(value)
 
 /** 12,400 becomes 12.4 k, with a space that does not break. */
 export function compact(value: number): string {

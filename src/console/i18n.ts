@@ -14,20 +14,14 @@ let waiting: Readonly<Record<WaitingTextKey, string>> = WAITING_TEXTS
 let advice: Readonly<Partial<Record<string, string>>> = {}
 
 /** In the reader's language, as `waitingText` takes them. */
-export function waitingTexts(): Readonly<Record<WaitingTextKey, string>> {
-  return waiting
-}
+export const waitingTexts = (): Readonly<Record<WaitingTextKey, string>> => waiting
 
 /** The advice on a failed line in the reader's language; `inEnglish`: the service's text. */
-export function adviceOn(code: string, inEnglish: string): string {
-  return advice[code] ?? inEnglish
-}
+export const adviceOn = (code: string, inEnglish: string): string => advice[code] ?? inEnglish
 let locale = 'en'
 
 /** For numbers and dates. */
-export function currentLocale(): string {
-  return locale
-}
+export const currentLocale = (): string => locale
 
 export function isLanguage(text: string): text is Language {
   return Object.hasOwn(LANGUAGES, text)
@@ -55,6 +49,4 @@ export async function useLanguage(language: Language, region: string): Promise<v
 type Values = Readonly<Record<string, string | number>>
 
 /** A text with its values: see `fill`. */
-export function t(key: MessageKey, values: Values = {}): string {
-  return fill(messages[key][index], values, locale)
-}
+export const t = (key: MessageKey, values: Values = {}): string => fill(messages[key][index], values, locale)

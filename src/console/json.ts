@@ -24,9 +24,7 @@ export function parseExact(text: string): unknown {
   }
 }
 
-export function print(value: unknown): string {
-  return JSON.stringify(value, null, 2) ?? ''
-}
+export const print = (value: unknown): string => JSON.stringify(value, null, 2) ?? ''
 
 // The position at which a text stops being JSON, which some browsers do not report.
 

@@ -35,15 +35,9 @@ export function ownerOf({ entity, entity_type, key, scope, model }: LimitObject)
 }
 
 /** What an entity, a key or a model, or the whole project where it has no name, has spent of a limit. */
-export interface Cap {
-  limit: LimitObject
-  name: string | null
-  value: number
-}
+export type Cap = { limit: LimitObject; name: string | null; value: number }
 
-export function shareOf({ value, limit }: Cap): number {
-  return limit.amount === 0 ? 1 : value / limit.amount
-}
+export const shareOf = ({ value, limit }: Cap): number => (limit.amount === 0 ? 1 : value / limit.amount)
 
 /** Lines of its entity are rejected. */
 export const isReached = (cap: Cap): boolean => cap.limit.action === 'block' && shareOf(cap) >= 1

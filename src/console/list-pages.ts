@@ -18,12 +18,7 @@ export interface ListSource<T> {
 }
 
 /** A page: its rows from `at` to `end`, which is infinite until the last page is read. */
-interface Place {
-  at: number
-  end: number
-  cursor: string | null
-  reading?: AbortController
-}
+type Place = { at: number; end: number; cursor: string | null; reading?: AbortController }
 
 export class ListPages<T> {
   readonly #source: ListSource<T>

@@ -153,9 +153,7 @@ function isNewer(a: BatchObject, b: BatchObject): boolean {
   return ended(a) !== ended(b) ? ended(a) : !ended(a) && done(a) >= done(b)
 }
 
-export function ended({ status }: Pick<BatchObject, 'status'>): boolean {
-  return isTerminal(status)
-}
+export const ended = ({ status }: Pick<BatchObject, 'status'>): boolean => isTerminal(status)
 
 /** The rate of a batch and its estimated end; none of a paused batch. */
 export function speedOf({ progress, paused_at }: BatchObject): {

@@ -28,11 +28,7 @@ interface MenuEntry {
   scopes: readonly Scope[]
 }
 
-interface PageEntry {
-  pattern: RegExp
-  page: ComponentType<PageParams>
-  nav?: MenuEntry
-}
+type PageEntry = { pattern: RegExp; page: ComponentType<PageParams>; nav?: MenuEntry }
 
 type Nav<Key> = Key extends `nav.${infer Name}` ? Name : never
 
@@ -65,18 +61,11 @@ const PAGES: readonly PageEntry[] = [
 ]
 
 /** The pages of the menu that this key may see. */
-export function shownPages(): MenuEntry[] {
-  return PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
-}
+export const shownPages = (): MenuEntry[] => PAGES.flatMap(({ nav }) => nav ?? []).filter(isOpen)
 
-export function isOpen({ scopes }: MenuEntry): boolean {
-  return scopes.length === 0 || scopes.some(may)
-}
+export const isOpen = ({ scopes }: MenuEntry): boolean => scopes.length === 0 || scopes.some(may)
 
-interface Match {
-  entry: PageEntry
-  params: PageParams
-}
+type Match = { entry: PageEntry; params: PageParams }
 
 export function matchPage(path: string): Match | null {
   for (const entry of PAGES) {

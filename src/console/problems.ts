@@ -14,11 +14,7 @@ import { useGet, useResource } from './resource.ts'
 import { serversDown } from './server-state.ts'
 import { may } from './session.ts'
 
-export interface Problem {
-  title: MessageKey
-  to: string
-  text: string
-}
+export type Problem = { title: MessageKey; to: string; text: string }
 
 export interface Health {
   /** Null until everything that this key may see is read. */

@@ -28,18 +28,12 @@ function read(visit: number, isReturn: boolean): Address {
 
 const address = new Cell<Address>(read(0, false))
 
-export function useAddress(): Address {
-  return useCell(address)
-}
+export const useAddress = (): Address => useCell(address)
 
-export function currentAddress(): Address {
-  return address.value
-}
+export const currentAddress = (): Address => address.value
 
 /** `to` begins behind /console. */
-export function href(to: string): string {
-  return ROOT + to
-}
+export const href = (to: string): string => ROOT + to
 
 export function navigate(to: string): void {
   leave(href(to))

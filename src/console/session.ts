@@ -9,9 +9,7 @@ const PATH = '/console/session'
 /** Undefined until the service was asked; null when nobody is signed in. */
 const session = new Cell<ConsoleSession | null | undefined>(undefined)
 
-export function useSession(): ConsoleSession | null | undefined {
-  return useCell(session)
-}
+export const useSession = (): ConsoleSession | null | undefined => useCell(session)
 
 /** Whether the service no longer knows the session that this page had. */
 export const hasEnded = new Cell(false)
@@ -22,14 +20,10 @@ export const noAccess = new Cell<string | null>(null)
 /** The token of a one-time link that the page was opened with, until it is used or dismissed. */
 export const link = new Cell<string | null>(null)
 
-export function may(scope: Scope): boolean {
-  return session.value?.scopes.includes(scope) ?? false
-}
+export const may = (scope: Scope): boolean => session.value?.scopes.includes(scope) ?? false
 
 /** The key that is signed in; empty where none is. */
-export function signedInKey(): string {
-  return session.value?.api_key_id ?? ''
-}
+export const signedInKey = (): string => session.value?.api_key_id ?? ''
 
 /** Reads the session. A one-time link in the address does not sign in by itself, because links can be forged. */
 export async function readSession(): Promise<void> {

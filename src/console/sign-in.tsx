@@ -67,9 +67,7 @@ export function LinkSignIn({
   )
 }
 
-function Command(): VNode {
-  return <code class="code">offpeak console</code>
-}
+const Command = (): VNode => <code class="code">offpeak console</code>
 
 function Card({
   title,

@@ -1363,7 +1363,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('link', { name: 'Audit' }).click()
     await first.getByText(/^(POST|DELETE) /).waitFor()
     const rows = page.getByRole('table', { name: 'Calls' }).getByRole('row')
-    for (const text of (await rows.allInnerTexts()).slice(1)) assert.match(text, /^(POST|DELETE) /)
+    for (const text of (await rows.allInnerTexts()).slice(1)) assert.match(text, /\n(POST|DELETE) /)
     await page.getByLabel('Method').selectOption('All')
     await first.getByText(/^GET /).waitFor()
     await page.getByLabel('Method').selectOption('All but reads')

@@ -45,9 +45,7 @@ export type FailedLines = Omit<RetryBatch, 'completion_window' | 'output_url' | 
 /** Sent again as it is, such a line ends the same way for certain; others may have to have their reason removed first. */
 const NO_USE = ['content_filter', 'context_length_exceeded']
 
-export function mayRetryCode(code: string): boolean {
-  return !NO_USE.includes(code)
-}
+export const mayRetryCode = (code: string): boolean => !NO_USE.includes(code)
 
 /** How many of the failed lines may succeed as things are. */
 function mayHelp(errors: BatchErrors | null): number {

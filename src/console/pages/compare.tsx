@@ -18,7 +18,7 @@ import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { amountFigure, costFigure, Figures, Page, Section } from '../parts/page.tsx'
 import { Badge, BatchStatus, failedText, lineCounts } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
-import { useResource } from '../resource.ts'
+import { useResource, useSettled } from '../resource.ts'
 import { href, replaceQuery, useAddress } from '../router.ts'
 
 const OFFERED_MAX = 8
@@ -31,7 +31,11 @@ const TONES = { status: 'bad', answer: 'warn', missing: 'idle', same: 'good' } a
 export function Compare(): VNode {
   const { query } = useAddress()
   const [a, b] = [query.get('a') ?? '', query.get('b') ?? '']
-  const compared = useResource(async (signal) => (b === '' ? null : await readBoth(a, b, signal)), [a, b])
+  const search = useSettled(query.get('q') ?? '')
+  const compared = useResource(
+    async (signal) => (b === '' ? null : await readBoth(a, b, search, signal)),
+    [a, b, search],
+  )
   return (
     <Page title={t('compare.title')} parent={{ href: href('/batches'), title: t('nav.batches') }}>
       <Loaded resource={compared} rows={6}>
@@ -40,6 +44,7 @@ export function Compare(): VNode {
             <>
               <FilterBar
                 filters={[
+                  { name: 'q', label: t('search'), placeholder: t('batches.searchHint') },
                   {
                     name: 'a',
                     label: t('compare.with'),
@@ -64,29 +69,28 @@ export function Compare(): VNode {
 interface Compared {
   a: BatchObject
   b: BatchObject
-  /** In place of `a`: the newest batches, those of the same input first. */
+  /** In place of `a`: what is searched for, or the newest batches; the one that was retried and those of the same input first. */
   offered: readonly BatchObject[]
 }
 
 /** `a` empty: what is offered first; null where there is nothing to compare with. */
-async function readBoth(a: string, b: string, signal: AbortSignal): Promise<Compared | null> {
+async function readBoth(a: string, b: string, search: string, signal: AbortSignal): Promise<Compared | null> {
   const read = (id: string): Promise<BatchObject> =>
     get(`/v1/batches/${encodeURIComponent(id)}`, {}, { signal })
   const [chosen, second] = await Promise.all([a === '' ? null : read(a), read(b)])
+  const { retry_of } = second.metadata
+  const parent = retry_of && chosen?.id !== retry_of ? await read(retry_of).catch(() => null) : null
   const list = (search: string): Promise<List<BatchObject>> =>
     getPage('/v1/batches', { search, limit: OFFERED_MAX }, { signal })
-  const found = await Promise.all([second.input_file_id, second.name.slice(0, 200), ''].map(list))
-  const all = [...(chosen ? [chosen] : []), ...found.flatMap(({ data }) => data)]
+  const wanted = search === '' ? [second.input_file_id, second.name.slice(0, 200), ''] : [search]
+  const found = await Promise.all(wanted.map(list))
+  const all = [...[chosen, parent].filter((batch) => batch !== null), ...found.flatMap(({ data }) => data)]
   const offered = [...new Map(all.map((batch) => [batch.id, batch])).values()].filter(({ id }) => id !== b)
   const first = chosen ?? offered[0]
   return first ? { a: first, b: second, offered } : null
 }
 
-interface Comparison {
-  pairs: readonly Pair[]
-  isWhole: boolean
-  failure: ApiFailure | null
-}
+type Comparison = { pairs: readonly Pair[]; isWhole: boolean; failure: ApiFailure | null }
 
 /** Grows while both are read. */
 function useComparison(a: string, b: string): Comparison {

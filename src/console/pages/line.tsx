@@ -226,13 +226,7 @@ function WhyFailed({ line }: { line: BatchLine }): VNode {
   )
 }
 
-interface Attempt {
-  at: number
-  upstream: string
-  status: number | null
-  duration_ms: number
-  reason?: string
-}
+type Attempt = { at: number; upstream: string; status: number | null; duration_ms: number; reason?: string }
 
 /** Why an answer was asked for again, in words; else what the server said. */
 function reasonText(reason: string): string {

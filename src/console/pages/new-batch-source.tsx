@@ -16,10 +16,7 @@ const TOKENS_MAX = 256
 /** The model of a service without a configuration, which the example names. */
 export const SIMULATOR = 'sim-1'
 
-interface SourceProps {
-  models: readonly ModelObject[]
-  onFile: (file: File) => void
-}
+type SourceProps = { models: readonly ModelObject[]; onFile: (file: File) => void }
 
 const SOURCES = ['file', 'table', 'editor'] as const
 type Source = (typeof SOURCES)[number]
@@ -78,11 +75,7 @@ function DropZone({ onFile }: SourceProps): VNode {
   )
 }
 
-interface LineOptions {
-  system?: string
-  max_tokens?: number
-  schema?: unknown
-}
+type LineOptions = { system?: string; max_tokens?: number; schema?: unknown }
 
 function lineOf(
   model: string,

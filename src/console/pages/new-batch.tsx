@@ -207,13 +207,7 @@ async function endpointOf(file: File | FileObject): Promise<string> {
   return url ?? CHAT
 }
 
-interface BadLine {
-  line: number
-  column: number | null
-  code: string
-  message: string
-  text: string
-}
+type BadLine = { line: number; column: number | null; code: string; message: string; text: string }
 
 function BadLines({ file, local }: { file: FileObject; local: File }): VNode {
   const lines = useResource(

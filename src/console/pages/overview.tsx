@@ -85,9 +85,7 @@ function Broken({ problems, unseen, failure }: Health): VNode {
 }
 
 /** Unix seconds; Infinity where nothing can be said. */
-function doneAt(batch: BatchObject): number {
-  return speedOf(batch).estimated_completion ?? Number.POSITIVE_INFINITY
-}
+const doneAt = (batch: BatchObject): number => speedOf(batch).estimated_completion ?? Number.POSITIVE_INFINITY
 
 function isLate(batch: BatchObject): boolean {
   const at = doneAt(batch)

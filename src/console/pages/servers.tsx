@@ -123,12 +123,7 @@ function Whole({ service, waiting }: { service: Service; waiting: ServiceStatus[
   )
 }
 
-interface Waits {
-  model: string | null
-  lines: number
-  rate: number
-  servers: readonly Server[]
-}
+type Waits = { model: string | null; lines: number; rate: number; servers: readonly Server[] }
 
 /** The models that lines wait for, the one that takes longest first, and what keeps their servers from more. */
 function Demand({ servers }: { servers: readonly Server[] }): VNode | null {

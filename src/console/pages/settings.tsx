@@ -83,18 +83,14 @@ type Theme = (typeof THEMES)[number]
 const THEME = 'theme'
 const LANGUAGE = 'language'
 
-function theme(): Theme {
-  return THEMES.find((name) => name === kept(THEME)) ?? 'auto'
-}
+const theme = (): Theme => THEMES.find((name) => name === kept(THEME)) ?? 'auto'
 
 function setTheme(name: Theme): void {
   keep(THEME, name)
   document.documentElement.dataset.theme = name
 }
 
-function language(): Language {
-  return languageOf(kept(LANGUAGE), navigator.languages)
-}
+const language = (): Language => languageOf(kept(LANGUAGE), navigator.languages)
 
 /** The page has to be loaded again for every text to follow. */
 function setLanguage(name: string): void {

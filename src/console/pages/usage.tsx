@@ -216,9 +216,7 @@ function firstDay(day: number, step: Step): number {
   return step === 'day' ? day : day - ((day + 3) % 7)
 }
 
-function periodOf(row: Row, step: Step): number {
-  return firstDay(parseDay(row.day ?? '') ?? 0, step)
-}
+const periodOf = (row: Row, step: Step): number => firstDay(parseDay(row.day ?? '') ?? 0, step)
 
 function added(a: Row | undefined, b: Row): Row {
   if (!a) return b

@@ -14,13 +14,9 @@ import { CodeBlock } from './text.tsx'
 const opened = new Cell<{ dialog: VNode; visit: number } | null>(null)
 
 /** In place of the one that is open. */
-export function openDialog(dialog: VNode): void {
-  opened.set({ dialog, visit: currentAddress().visit })
-}
+export const openDialog = (dialog: VNode): void => opened.set({ dialog, visit: currentAddress().visit })
 
-export function closeDialog(): void {
-  opened.set(null)
-}
+export const closeDialog = (): void => opened.set(null)
 
 export function OpenDialog(): VNode | null {
   const { visit } = useAddress()

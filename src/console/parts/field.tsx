@@ -3,11 +3,7 @@ import type { ComponentChildren, VNode } from 'preact'
 import { useId, useState } from 'preact/hooks'
 import { type MessageKey, t } from '../i18n.ts'
 
-interface FieldProps {
-  label: string
-  hint?: ComponentChildren
-  error?: string | null
-}
+type FieldProps = { label: string; hint?: ComponentChildren; error?: string | null }
 
 function Frame({
   id,

@@ -11,10 +11,7 @@ import { currentAddress } from '../router.ts'
 import { named } from './text.tsx'
 
 /** A page that was opened of late; `to` begins behind /console. */
-export interface Recent {
-  to: string
-  text: string
-}
+export type Recent = { to: string; text: string }
 
 export const RECENT = 'recent'
 const RECENT_MAX = 8
@@ -91,12 +88,7 @@ export function Section({
   )
 }
 
-interface FigureProps {
-  title: string
-  value: ComponentChildren
-  note?: ComponentChildren
-  exact?: string
-}
+type FigureProps = { title: string; value: ComponentChildren; note?: ComponentChildren; exact?: string }
 
 export function Figures({ figures }: { figures: readonly (FigureProps | null)[] }): VNode {
   return (

@@ -38,11 +38,7 @@ interface TableProps<T> {
   order?: Order
 }
 
-export interface Order {
-  by: string
-  isAscending: boolean
-  choose: (by: string) => void
-}
+export type Order = { by: string; isAscending: boolean; choose: (by: string) => void }
 
 /** The columns of a list that its reader has chosen, and a menu to choose them. */
 export function useColumns<T>(name: string, make: () => Column<T>[]): [Column<T>[], VNode] {
@@ -99,9 +95,7 @@ export function Table<T>({ label, columns, rows, rowClass, order }: TableProps<T
 }
 
 /** A row stays what it is when others come before it. */
-function idOf(row: unknown): string | null {
-  return isRecord(row) && typeof row.id === 'string' ? row.id : null
-}
+const idOf = (row: unknown): string | null => (isRecord(row) && typeof row.id === 'string' ? row.id : null)
 
 export function TableHead<T>({ columns, order }: Pick<TableProps<T>, 'columns' | 'order'>): VNode {
   return (
