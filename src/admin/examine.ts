@@ -18,7 +18,7 @@ const SAMPLE = 20
 export interface Finding {
   /** Damage needs a backup, what is not set the right key; a note explains itself. */
   level: 'damage' | 'not set' | 'note'
-  about: 'database' | 'master_key' | 'blob' | 'orphans'
+  about: 'database' | 'master_key' | 'blobs' | 'blob' | 'orphans'
   /** The blob's key, where it is about one. */
   blob?: string
   /** The problem, and what to do, as sentences. */

@@ -31,7 +31,8 @@ export async function doctor(config: Config): Promise<Doctor> {
   }
   return {
     async examine({ quick, tell }) {
-      const { blobs } = await openBlobs(config.blobs)
+      const { blobs, identity } = await openBlobs(config.blobs)
+      if (identity) tell(identityNote(await identity()))
       const opener = await openerOf(config, store, tell)
       const sealed = opener && { sealed: sealBlobs(blobs, opener), master_key_id: opener.id }
       return await examine({ store, blobs, opener: sealed, clock: store.clock }, { quick, tell })
@@ -62,6 +63,17 @@ async function openOrFinding(config: Config): Promise<{ store: OpenStore } | { f
             advice: 'Stop the service and restore the database from a backup.',
           }
     return { finding: { level: 'damage', about: 'database', problem, advice, affects: [] } }
+  }
+}
+
+function identityNote(identity: string): Finding {
+  const advice = 'Where that is another identity than you meant, set the variables of AWS, or unset them.'
+  return {
+    level: 'note',
+    about: 'blobs',
+    problem: `their bucket is opened as ${identity}`,
+    advice,
+    affects: [],
   }
 }
 

@@ -130,7 +130,7 @@ async function connect(config: Config): Promise<Store> {
 
 export async function openBlobs(
   config: BlobsConfig,
-): Promise<Pick<Stores, 'sweepTemporary'> & { blobs: Blobs }> {
+): Promise<Pick<Stores, 'sweepTemporary'> & { blobs: Blobs; identity?: () => Promise<string> }> {
   if (config.kind === 'disk') {
     const disk = new DiskBlobs(config.root)
     return { blobs: disk, sweepTemporary: (before) => disk.sweepTemporary(before) }
@@ -138,7 +138,8 @@ export async function openBlobs(
   const { S3Blobs } = await import('../blobs/s3/s3-blobs.ts')
   const bucket = new S3Blobs(config)
   await bucket.check()
-  return { blobs: bucket, sweepTemporary: (before) => bucket.sweepUploads(before - UPLOAD_MS_MAX) }
+  const identity = () => bucket.identity()
+  return { blobs: bucket, identity, sweepTemporary: (before) => bucket.sweepUploads(before - UPLOAD_MS_MAX) }
 }
 
 /**

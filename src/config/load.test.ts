@@ -867,11 +867,18 @@ describe('what is refused', () => {
     ])
   })
 
-  test('a bucket without credentials names the variables', () => {
-    assert.deepEqual(problems('blobs: s3://b'), [
+  test('a bucket with half a key names the other variable, and one without a key has the identity of its process', () => {
+    const buckets = 'buckets: [{url: s3://b, projects: p}]'
+    assert.deepEqual(problems('blobs: s3://b', { AWS_SECRET_ACCESS_KEY: 's' }), [
       'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_ACCESS_KEY_ID',
-      'offpeak.yaml:1:1: blobs: the bucket b needs the variable AWS_SECRET_ACCESS_KEY',
     ])
+    assert.match(problems(buckets, { AWS_ACCESS_KEY_ID: 'i' }).join('|'), /AWS_SECRET_ACCESS_KEY is not set/)
+    const { blobs } = load('blobs: s3://b', { AWS_SESSION_TOKEN: 'old' })
+    assert.equal(blobs.kind === 's3' && blobs.access_key_id, null)
+    assert.deepEqual(
+      load(buckets).buckets.map(({ access_key_id }) => access_key_id),
+      [null],
+    )
   })
 
   test('a secret in a variable that no header can carry is refused with the name of its variable', () => {

@@ -250,8 +250,9 @@ export interface S3Config {
   region: string
   /** `endpoint/bucket/key` rather than `bucket.endpoint/key`. */
   path_style: boolean
-  access_key_id: string
-  secret_access_key: string
+  /** Null: the credentials come from the environment's identity (the default chain of AWS). */
+  access_key_id: string | null
+  secret_access_key: string | null
   session_token: string | null
 }
 
@@ -313,7 +314,9 @@ export const BLOBS: Shape<BlobsAddress> = checked(
   ),
   (blobs, problem, env) => {
     if (blobs.kind === 'disk') return
-    for (const name of ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN']) {
+    for (const name of isWithoutKey(env)
+      ? []
+      : ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN']) {
       const value = present(env[name])
       // The secret signs requests and is in none.
       const why = value === undefined || name === 'AWS_SECRET_ACCESS_KEY' ? null : keyProblem(value)
@@ -323,6 +326,11 @@ export const BLOBS: Shape<BlobsAddress> = checked(
     }
   },
 )
+
+/** Whether no variable of AWS has a part of a key. */
+export function isWithoutKey(env: NodeJS.ProcessEnv): boolean {
+  return present(env.AWS_ACCESS_KEY_ID) === undefined && present(env.AWS_SECRET_ACCESS_KEY) === undefined
+}
 
 export const BUCKET: Shape<S3Address> = scalar(
   Type.String({ pattern: '^s3://.' }),

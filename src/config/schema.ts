@@ -26,6 +26,7 @@ import {
   HOST,
   HOURS_WINDOW,
   integer,
+  isWithoutKey,
   milliseconds,
   oneOf,
   orWord,
@@ -601,6 +602,9 @@ const BUCKETS = listOf(
       session_token_env: optional(VARIABLE_NAME),
     }),
     (found, problem, env) => {
+      const { access_key_id_env: id, secret_access_key_env: secret } = found
+      const isUsual = id === 'AWS_ACCESS_KEY_ID' && secret === 'AWS_SECRET_ACCESS_KEY'
+      if (isUsual && found.session_token_env === null && isWithoutKey(env)) return
       for (const key of ['access_key_id_env', 'secret_access_key_env', 'session_token_env'] as const) {
         const name = found[key]
         const value = name === null ? undefined : present(env[name])

@@ -340,7 +340,7 @@ const AWS_VARIABLES = {
   session_token: 'AWS_SESSION_TOKEN',
 }
 
-/** `bucket` with its credentials, which have been checked to be there; `variables` hold them. */
+/** `bucket` with its credentials, where `variables` hold them. */
 function withCredentials(
   bucket: S3Address,
   env: NodeJS.ProcessEnv,
@@ -354,8 +354,8 @@ function withCredentials(
   return {
     ...bucket,
     region: bucket.region ?? present(env.AWS_REGION) ?? present(env.AWS_DEFAULT_REGION) ?? 'us-east-1',
-    access_key_id: present(env[access_key_id]) ?? '',
-    secret_access_key: present(env[secret_access_key]) ?? '',
+    access_key_id: present(env[access_key_id]) ?? null,
+    secret_access_key: present(env[secret_access_key]) ?? null,
     session_token: session_token === null ? null : (present(env[session_token]) ?? null),
   }
 }

@@ -1,9 +1,14 @@
 import assert from 'node:assert/strict'
+import { rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import { after, describe, it } from 'node:test'
 import { blobsConformance } from '../../../test/conformance/blobs.ts'
 import { type S3Server, s3Server, TEST_BUCKET } from '../../../test/fakes/s3-server.ts'
+import { listen } from '../../../test/support/listen.ts'
 import { BlobMissing, BlobStoreFailed } from '../blobs.ts'
 import { S3Blobs, type S3Options } from './s3-blobs.ts'
 
@@ -221,3 +226,81 @@ async function keys(blobs: S3Blobs): Promise<string[]> {
 async function read(blobs: S3Blobs, key: string, range?: { start: number; end: number }): Promise<Buffer> {
   return await buffer(blobs.read(key, range))
 }
+
+describe('a bucket without a key in the configuration', () => {
+  /** Stands in for a container's endpoint, STS and an instance's metadata. What it issues expires at once. */
+  const identities = createServer(async (request, response) => {
+    const body = String(await buffer(request))
+    const expires = new Date(Date.now() + 1_000).toISOString()
+    const isSts = request.method === 'POST'
+    if (request.url?.endsWith('/api/token'))
+      return void response.setHeader('x-aws-ec2-metadata-token-ttl-seconds', '60').end('t')
+    if (request.url?.endsWith('security-credentials/')) return void response.end('the-role')
+    const AccessKeyId = `KEY${++issued}`
+    const key = { AccessKeyId, SecretAccessKey: 's', Expiration: expires }
+    if (!isSts) return void response.end(JSON.stringify({ ...key, Token: 'token', Code: 'Success' }))
+    assert.match(body, /Action=AssumeRoleWithWebIdentity.*WebIdentityToken=of-the-account/)
+    const text = Object.entries({ ...key, SessionToken: 'token' }).map(
+      ([name, value]) => `<${name}>${value}</${name}>`,
+    )
+    const result = `<AssumeRoleWithWebIdentityResult><Credentials>${text.join('')}</Credentials></AssumeRoleWithWebIdentityResult>`
+    response.setHeader('content-type', 'text/xml')
+    response.end(`<AssumeRoleWithWebIdentityResponse>${result}</AssumeRoleWithWebIdentityResponse>`)
+  })
+  const KEYS_KEPT = 3
+  let issued = 0
+  /** The SDK signs with a key that is about to expire while it asks for the next; older ones are refused. */
+  const isHeld = (authorization = ''): boolean =>
+    issued - Number(/Credential=KEY(\d+)/.exec(authorization)?.[1]) <= KEYS_KEPT
+  const file = join(tmpdir(), `offpeak-token-${process.pid}`)
+  const NOWHERE = {
+    AWS_CONFIG_FILE: '/nowhere',
+    AWS_SHARED_CREDENTIALS_FILE: '/nowhere',
+    AWS_EC2_METADATA_DISABLED: 'true',
+  }
+  const role = 'arn:aws:iam::123456789012:role/offpeak'
+  const kinds: [source: RegExp, env: (url: string) => Record<string, string>][] = [
+    [/container's or pod's role/, (url) => ({ AWS_CONTAINER_CREDENTIALS_FULL_URI: `${url}/creds` })],
+    [
+      /service account's token/,
+      (url) => ({
+        AWS_WEB_IDENTITY_TOKEN_FILE: file,
+        AWS_ROLE_ARN: role,
+        AWS_ENDPOINT_URL_STS: url,
+        AWS_REGION: 'eu-west-1',
+      }),
+    ],
+    [
+      /the instance's role/,
+      (url) => ({ AWS_EC2_METADATA_SERVICE_ENDPOINT: url, AWS_EC2_METADATA_DISABLED: 'false' }),
+    ],
+  ]
+  for (const [source, env] of kinds)
+    it(`is opened as ${source.source}, whose credentials are renewed as they expire`, async (t) => {
+      await using made = await fresh()
+      await using at = await listen(identities)
+      await writeFile(file, 'of-the-account')
+      const variables = { ...NOWHERE, ...env(at.url) }
+      const unset = { AWS_ACCESS_KEY_ID: undefined, AWS_SECRET_ACCESS_KEY: undefined, AWS_PROFILE: undefined }
+      const before = Object.keys({ ...variables, ...unset }).map((name) => [name, process.env[name]] as const)
+      t.after(async () => {
+        for (const [name, value] of before)
+          if (value === undefined) delete process.env[name]
+          else process.env[name] = value
+        await rm(file, { force: true })
+      })
+      for (const name of Object.keys(unset)) delete process.env[name]
+      Object.assign(process.env, variables)
+      const blobs = new S3Blobs({ ...options(), access_key_id: null, secret_access_key: null })
+      made.server.fault = ({ headers }) =>
+        isHeld(headers.authorization) && headers['x-amz-security-token'] === 'token'
+          ? null
+          : { status: 403, code: 'ExpiredToken' }
+      const first = issued
+      let n = 0
+      while (issued - first <= 2 * KEYS_KEPT) await blobs.put(`a/${n++}`, [Buffer.from('x')])
+      assert.equal((await keys(blobs)).length, n)
+      assert.match(await blobs.identity(), source)
+      blobs.close()
+    })
+})

@@ -21,7 +21,7 @@ import {
   type StoredBlob,
 } from '../blobs.ts'
 import { hasCode, PARTS_AT_ONCE_ALL, type Place } from './multipart-upload.ts'
-import { abortUploads, putObject, readObject, type S3Server, s3Client } from './s3-objects.ts'
+import { abortUploads, identityOf, putObject, readObject, type S3Server, s3Client } from './s3-objects.ts'
 
 export interface S3Options extends S3Server {
   bucket: string
@@ -40,6 +40,11 @@ export class S3Blobs implements Blobs {
     this.#bucket = options.bucket
     this.#prefix = options.prefix === '' ? '' : `${options.prefix}/`
     this.#client = s3Client(options)
+  }
+
+  /** The identity that signs its calls, in words. Throws BlobStoreFailed where none is found. */
+  async identity(): Promise<string> {
+    return await attempt(`signing for the bucket ${this.#bucket}`, identityOf(this.#client))
   }
 
   /** Throws BlobStoreFailed when the bucket cannot be reached, does not exist or is closed to us. */

@@ -47,8 +47,9 @@ export interface S3Server {
   endpoint: string | null
   region: string
   path_style: boolean
-  access_key_id: string
-  secret_access_key: string
+  /** Null: the SDK finds credentials by its default chain, and renews those that expire. */
+  access_key_id: string | null
+  secret_access_key: string | null
   session_token: string | null
 }
 
@@ -58,11 +59,7 @@ export function s3Client(server: S3Server): S3Client {
     region: server.region,
     ...(server.endpoint === null ? {} : { endpoint: server.endpoint }),
     forcePathStyle: server.path_style,
-    credentials: {
-      accessKeyId: server.access_key_id,
-      secretAccessKey: server.secret_access_key,
-      ...(server.session_token === null ? {} : { sessionToken: server.session_token }),
-    },
+    ...credentialsOf(server),
     maxAttempts: ATTEMPTS_MAX,
     requestChecksumCalculation: 'WHEN_REQUIRED',
     responseChecksumValidation: 'WHEN_REQUIRED',
@@ -91,6 +88,37 @@ export function s3Client(server: S3Server): S3Client {
     { step: 'deserialize', priority: 'low' },
   )
   return client
+}
+
+function credentialsOf({
+  access_key_id: accessKeyId,
+  secret_access_key: secretAccessKey,
+  session_token,
+}: S3Server) {
+  if (accessKeyId === null || secretAccessKey === null) return {}
+  const token = session_token === null ? {} : { sessionToken: session_token }
+  return { credentials: { accessKeyId, secretAccessKey, ...token } }
+}
+
+/** By the SDK's names, from where credentials come; it names all sources but the instance's role. */
+const SOURCES: Readonly<Record<string, string>> = {
+  CREDENTIALS_CODE: 'the variables that the configuration names',
+  CREDENTIALS_ENV_VARS: 'the environment',
+  CREDENTIALS_STS_ASSUME_ROLE_WEB_ID: "a service account's token, for the role AWS_ROLE_ARN",
+  CREDENTIALS_HTTP: "the endpoint of the container's or pod's role",
+  CREDENTIALS_STS_ASSUME_ROLE: 'a role that a profile assumes',
+  CREDENTIALS_PROCESS: 'the command of a profile',
+  CREDENTIALS_SSO: 'a sign-in by SSO',
+  CREDENTIALS_PROFILE: 'a profile of the shared configuration',
+}
+
+/** The identity that signs the calls, in words: its key's ID, its source, and when it is renewed. Throws where there is none. */
+export async function identityOf(client: S3Client): Promise<string> {
+  const { accessKeyId, expiration, ...found } = await client.config.credentials()
+  const sources = Object.keys(Object(Reflect.get(found, '$source')))
+  const source = Object.keys(SOURCES).find((name) => sources.includes(name)) ?? ''
+  const until = expiration ? `, renewed before ${expiration.toISOString()}` : ''
+  return `${accessKeyId} of ${SOURCES[source] ?? "the instance's role"}${until}`
 }
 
 /** The bytes from `start`, to `end` unless that is null; of the content that `IfMatch` names, if it names one. */

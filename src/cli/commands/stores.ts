@@ -290,6 +290,7 @@ function sentence({ about, blob, problem }: Finding): string {
   const subject = {
     database: 'the database: ',
     master_key: 'the master key: ',
+    blobs: 'the blobs: ',
     blob: `blob ${blob}: `,
     orphans: '',
   }[about]
