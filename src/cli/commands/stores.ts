@@ -176,7 +176,9 @@ async function placeOf(shell: Shell, flags: ConfigFlags, option: string, text: s
     blobs: blobs === 's3' ? undefined : blobs,
   })
   if (isConfigured && found.database.kind !== database)
-    throw new Failure(`${option}: the configuration names no such database (database: ${database}://…)`)
+    throw new Failure(
+      `${option}: the configuration names no database of the kind ${database} (database: ${database}://…)`,
+    )
   if (blobs === 's3' && found.blobs.kind !== 's3')
     throw new Failure(`${option}: the configuration names no bucket (blobs: s3://…)`)
   return found
