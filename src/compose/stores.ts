@@ -225,7 +225,7 @@ async function probe(
 }
 
 // Only the user that runs a service may read what it stores: folders are 0700 and files 0600, whatever the umask is and
-// whichever modes an earlier version or a restored copy had. Blobs are not checked one by one: their folder is closed.
+// whichever modes a restored copy had. Blobs are not checked one by one: their folder is closed.
 
 const OTHERS_MAY = 0o077
 const STICKY = 0o1000

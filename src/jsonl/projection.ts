@@ -310,7 +310,7 @@ export interface FileIndex {
    * them. Their entities are known only line by line. Empty for nearly every file.
    */
   unattributed: TokenSums[]
-  /** What its prompts have in common; absent in indexes of earlier versions. */
+  /** What its prompts have in common; absent where that is not known. */
   sharing?: Sharing
 }
 

@@ -417,7 +417,7 @@ export const BatchEstimate = object(
         {
           title: 'PromptCache',
           description:
-            'Which share of the prompts a server with a prefix cache can read from it, as lines begin alike: from 0 to 1. Absent for files of earlier versions.',
+            'Which share of the prompts a server with a prefix cache can read from it, as lines begin alike: from 0 to 1. Absent where that is not known.',
         },
       ),
     ),
