@@ -207,7 +207,7 @@ worker: {flush_interval: 20ms}`
     ]
     const run = new OffpeakProcess(args, { env: { OFFPEAK_VLLM: server } })
     const engines = (): number[] => descendantsOf(run.child.pid!).filter((pid) => isNamed(pid, 'VLLM::'))
-    await until(() => engines().length > 0 && run.log.includes('completed'))
+    await until(() => engines().length > 0 && run.log.includes('in_progress'))
     for (const pid of engines()) killIfThere(pid)
     await until(() => engines().length > 0)
     const seen = engines()
