@@ -1,5 +1,6 @@
 // Statistics of a batch: its failed lines by kind, and how many lines finished when.
 import { HOUR_MS, startOfHour } from './days.ts'
+import { recordOf } from './json-record.ts'
 import { sumOf } from './money.ts'
 
 /**
@@ -62,15 +63,17 @@ export function errorPattern(message: string): string {
   return message.replace(WORDS_WITH_DIGITS, '0').slice(0, CHARACTERS_MAX)
 }
 
-export interface Finished {
-  completed: number
-  failed: number
-  /** How many of the failed lines were never sent. */
-  not_run: number
-  prompt_tokens: number
-  completion_tokens: number
-  cost_nanos: number
-}
+/** The sums of finished lines in a timeline, in the order in which they are stored: new ones come last. */
+export const FIELDS = [
+  'completed',
+  'failed',
+  'prompt_tokens',
+  'completion_tokens',
+  'cost_nanos',
+  'not_run',
+] as const
+export type Finished = Record<(typeof FIELDS)[number], number>
+export const NOTHING: Finished = recordOf(FIELDS, () => 0)
 
 export interface TimelinePoint extends Finished {
   /** Beginning of its interval, Unix ms. */
@@ -127,28 +130,8 @@ export function addToHours(hours: readonly TimelinePoint[], { points }: Timeline
   }
 }
 
-export const NOTHING: Finished = {
-  completed: 0,
-  failed: 0,
-  not_run: 0,
-  prompt_tokens: 0,
-  completion_tokens: 0,
-  cost_nanos: 0,
-}
-/** In the order in which they are stored: new ones come last. */
-export const FIELDS = [
-  'completed',
-  'failed',
-  'prompt_tokens',
-  'completion_tokens',
-  'cost_nanos',
-  'not_run',
-] as const
-
 export function plus(a: Finished, b: Finished): Finished {
-  const sum = { ...NOTHING }
-  for (const field of FIELDS) sum[field] = sumOf(a[field], b[field])
-  return sum
+  return recordOf(FIELDS, (field) => sumOf(a[field], b[field]))
 }
 
 function thinned(timeline: Timeline): Timeline {
