@@ -134,6 +134,34 @@ export async function amountsByKey(
     .execute()
 }
 
+const HOUR_MS = 3_600_000
+
+/** What open batches that may send lines now still need of each model, by the hour of their deadlines. */
+export interface HourOfDemand {
+  model: string
+  /** The first deadline in that hour (Unix ms). */
+  deadline: number
+  lines: number
+  tokens: number
+}
+
+/** In the order of models and hours. */
+export async function listDemand(db: Reader, now: number): Promise<HourOfDemand[]> {
+  const hour = sql<number>`expires_at / ${sql.lit(HOUR_MS)}`
+  return await selectRows(db, 'batches', { status: ['validating', 'queued', 'in_progress'], paused_at: null })
+    .innerJoin('batch_projected_spend', (join) =>
+      join.onRef('batch_projected_spend.batch_id', '=', 'batches.id').on('entity', '=', ''),
+    )
+    .select(['model', sql<number>`min(expires_at)`.as('deadline')])
+    .select([exactSum('requests').as('lines'), exactSum('tokens').as('tokens')])
+    .where((eb) => eb.or([eb('start_after', 'is', null), eb('start_after', '<=', now)]))
+    .where('requests', '>', 0)
+    .groupBy(['model', hour])
+    .orderBy('model')
+    .orderBy(hour)
+    .execute()
+}
+
 // Sums over the ledger and the usage tables, for reconciliation: each is computed from different rows.
 
 /** In the order of their IDs, `limit` at a time; of one project, or of all projects. */

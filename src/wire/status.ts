@@ -112,6 +112,44 @@ export type ServiceStatus = Static<typeof ServiceStatus>
 export type WorkerStatus = Static<typeof WorkerStatus>
 export type UpstreamStatus = Static<typeof UpstreamStatus>
 
+// What open batches need of model servers, for autoscalers.
+
+export const ModelDemand = object(
+  'ModelDemand',
+  {
+    object: Type.Literal('demand'),
+    model: Type.String(),
+    lines: count('Unfinished lines of batches that may send now: not paused, and past their `start_after`.'),
+    tokens: count('Their projected tokens: prompts, and all the output that they allow.'),
+    tokens_per_s: amount('The rate that meets the deadline of each of them.'),
+    replicas: Type.Optional(
+      count('Servers of the rate in the query that this needs: none without lines, else one at least.'),
+    ),
+    by_deadline: arrayOf(
+      Type.Object({
+        deadline: timestamp('the first deadline in that hour.'),
+        lines: count(),
+        tokens: count(),
+      }),
+      'By the hour in which windows end, the next one first.',
+    ),
+  },
+  {
+    object: 'demand',
+    model: 'sim-1',
+    lines: 1200,
+    tokens: 360000,
+    tokens_per_s: 50,
+    replicas: 1,
+    by_deadline: [{ deadline: 1767232800, lines: 1200, tokens: 360000 }],
+  },
+)
+export const Demand = object('Demand', {
+  object: Type.Literal('list'),
+  data: arrayOf(ModelDemand, 'Every model of the configuration, with or without lines.'),
+})
+export type Demand = Static<typeof Demand>
+
 // The configuration in force, as operators see it.
 
 export const Settings = object('Settings', {

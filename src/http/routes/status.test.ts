@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { testServer } from '../../../test/support/test-server.ts'
+import { deleteProjectedSpend, insertProjectedSpend } from '../../store/ledger.ts'
+import { updateRows } from '../../store/rows.ts'
 
 test('operators alone read the configuration', async () => {
   await using server = await testServer({ settings: () => ({ region: 'local' }) })
@@ -12,4 +14,35 @@ test('operators alone read the configuration', async () => {
     version: '0.0.0-test',
     configuration: { region: 'local' },
   })
+})
+
+test('demand is what open batches need by their deadlines, and the servers that meets them; paused ones need none', async () => {
+  await using server = await testServer()
+  const { key } = await server.issue({ scopes: ['operator'] })
+  const read = async (query = '') => {
+    const { json } = await server.call('GET', `/v1/demand${query}`, { key })
+    return (json.data as { model: string; [name: string]: unknown }[]).find(({ model }) => model === 'sim-1')
+  }
+  assert.equal((await server.call('GET', '/v1/demand')).outcome, '403 missing_scope')
+  const idle = { object: 'demand', model: 'sim-1', lines: 0, tokens: 0, tokens_per_s: 0, by_deadline: [] }
+  assert.deepEqual(await read('?tokens_per_s=10'), { ...idle, replicas: 0 })
+  const { id } = await server.createBatch(await server.processedFile())
+  const now = server.clock.now()
+  const row = { batch_id: id, project_id: server.key.project_id, key_id: server.key.id, model: 'sim-1' }
+  await server.deps.store.write(async (tx) => {
+    await deleteProjectedSpend(tx, id)
+    await insertProjectedSpend(tx, [
+      { ...row, entity: '', cost_nanos: 0, tokens: 36_000, requests: 12 },
+      { ...row, entity: 'user:a', cost_nanos: 0, tokens: 36_000, requests: 12 },
+    ])
+    await updateRows(tx, 'batches', { id })
+      .set({ expires_at: now + 3_600_000 })
+      .execute()
+  })
+  assert.deepEqual(await read('?tokens_per_s=4'), {
+    ...{ object: 'demand', model: 'sim-1', lines: 12, tokens: 36_000, tokens_per_s: 10, replicas: 3 },
+    by_deadline: [{ deadline: Math.floor(now / 1000) + 3600, lines: 12, tokens: 36_000 }],
+  })
+  await server.deps.store.write((tx) => updateRows(tx, 'batches', { id }).set({ paused_at: now }).execute())
+  assert.deepEqual(await read(), idle)
 })

@@ -4,12 +4,14 @@
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { sumOf } from '../../domain/money.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listOpenBatches } from '../../store/batches.ts'
+import { type HourOfDemand, listDemand } from '../../store/ledger.ts'
 import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
-import { orNull, text } from '../../wire/shape.ts'
-import { ServiceStatus, Settings } from '../../wire/status.ts'
+import { between, orNull, text } from '../../wire/shape.ts'
+import { Demand, ServiceStatus, Settings } from '../../wire/status.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
 /** How many unfinished batches are looked at, the newest ones. */
@@ -22,6 +24,24 @@ export function statusRoutes(
   app: App,
   { store, clock, region, version, models, storeHealth, settings }: RouteDependencies,
 ): void {
+  route(app, 'GET /v1/demand', {
+    access: ['operator'],
+    operation: 'getDemand',
+    summary: 'Read what models are needed for',
+    description:
+      'For autoscalers of model servers: by model, the lines of open batches of all projects, and the rate that their deadlines need. With `tokens_per_s`, what one server answers, also how many servers that is.',
+    answer: Demand,
+    query: {
+      tokens_per_s: Type.Optional(between(1, 10 ** 9, 'Tokens per second of one server, prompts included.')),
+    },
+    async handler({ query: { tokens_per_s: ofOne } }) {
+      const now = clock.now()
+      const byModel = Map.groupBy(await listDemand(store.read, now), ({ model }) => model)
+      const data = [...models.keys()].map((model) => showDemand(model, byModel.get(model) ?? [], ofOne, now))
+      return { object: 'list' as const, data }
+    },
+  })
+
   route(app, 'GET /v1/status', {
     access: ['batches:read', 'operator'],
     operation: 'getStatus',
@@ -148,4 +168,31 @@ export function metricsRoute(
     content_type: 'text/plain',
     handler: async (_request, _caller, reply) => reply.type(metrics.contentType).send(await metrics.read()),
   })
+}
+
+/** A deadline is no nearer than this: a rate has to be one that servers can have. */
+const DEADLINE_S_MIN = 60
+
+/** `hours` in their order; `ofOne`: the tokens per second of one server. */
+function showDemand(
+  model: string,
+  hours: readonly HourOfDemand[],
+  ofOne: number | undefined,
+  now: number,
+): Demand['data'][number] {
+  let lines = 0
+  let tokens = 0
+  let tokens_per_s = 0
+  for (const hour of hours) {
+    lines += hour.lines
+    tokens = sumOf(tokens, hour.tokens)
+    tokens_per_s = Math.max(tokens_per_s, tokens / Math.max(DEADLINE_S_MIN, (hour.deadline - now) / 1000))
+  }
+  return {
+    ...{ object: 'demand' as const, model, lines, tokens, tokens_per_s },
+    ...(ofOne !== undefined && { replicas: lines === 0 ? 0 : Math.max(1, Math.ceil(tokens_per_s / ofOne)) }),
+    by_deadline: hours.map((hour) => ({
+      ...{ deadline: unixSeconds(hour.deadline), lines: hour.lines, tokens: hour.tokens },
+    })),
+  }
 }
