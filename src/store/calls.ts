@@ -49,23 +49,6 @@ export async function listHttpRequests(
   ])
 }
 
-const CHANGES_MAX = 100
-
-/** The newest calls since then (Unix ms) that may have changed something, the newest first. */
-export async function listChanges(
-  db: Reader,
-  project_id: string,
-  since: number,
-): Promise<Pick<HttpRequestRow, 'id' | 'path'>[]> {
-  return await selectRows(db, 'http_requests', { project_id })
-    .select(['id', 'path'])
-    .where('id', '>=', firstIdAt('request', since))
-    .where(IS_CHANGE)
-    .orderBy('id', 'desc')
-    .limit(CHANGES_MAX)
-    .execute()
-}
-
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */
 export async function forgetHttpRequests(tx: Writer, before: number, limit: number): Promise<number> {
   const first_kept = firstIdAt('request', before)

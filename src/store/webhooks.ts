@@ -160,7 +160,7 @@ export async function lockFailedDeliveries(
 
 const PENDING_MAX = 100
 
-/** The newest event of the project, and its deliveries that are under way, as a text that changes whenever they do. */
+/** The newest event of the project, and deliveries to its own webhooks that are under way, as a text that changes whenever they do. */
 export async function deliveryVersions(
   db: Reader,
   project_id: string,
@@ -170,13 +170,15 @@ export async function deliveryVersions(
     .orderBy('id', 'desc')
     .limit(1)
     .executeTakeFirst()
-  const pending = await db
-    .selectFrom('deliveries')
-    .innerJoin('webhooks', 'webhooks.id', 'deliveries.webhook_id')
-    .select(['deliveries.id', 'attempts', 'next_attempt_at'])
-    .where('project_id', '=', project_id)
-    .where('status', '=', 'pending')
-    .orderBy('deliveries.id')
+  const webhooks = await selectRows(db, 'webhooks', { project_id, batch_id: null })
+    .select('id')
+    .orderBy('id')
+    .execute()
+  const webhook_id = webhooks.map(({ id }) => id)
+  const pending = await selectRows(db, 'deliveries', { webhook_id, status: 'pending' })
+    .select(['id', 'attempts', 'next_attempt_at'])
+    .orderBy('webhook_id')
+    .orderBy('id')
     .limit(PENDING_MAX)
     .execute()
   return { events: newest?.id ?? '', deliveries: JSON.stringify(pending.map((row) => Object.values(row))) }

@@ -12,7 +12,7 @@ import type { Model } from '../../domain/model.ts'
 import { SharedSlots } from '../../domain/project-queue.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listLaterBatches, listOpenBatches } from '../../store/batches.ts'
-import { listChanges } from '../../store/calls.ts'
+import { listHttpRequests } from '../../store/calls.ts'
 import { readKey } from '../../store/projects.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
@@ -148,6 +148,7 @@ const TICK_MS = 1000
 const BATCHES_MAX = 100
 /** So long a call counts as a change of late: longer than a poll of a caller without a stream. */
 const CHANGED_MS = 30_000
+const CHANGES_MAX = 100
 
 /** Called after each look, also when nothing has changed. */
 type Watcher = (changed: readonly BatchObject[], versions: LiveUpdate['versions']) => void
@@ -185,7 +186,9 @@ class LiveFeed {
   /** Of what the calls of the last time have changed, by its name in their paths, and of what no call changes. */
   async versions(project_id: string): Promise<LiveUpdate['versions']> {
     const { store, clock } = this.#options
-    const calls = await listChanges(store.read, project_id, clock.now() - CHANGED_MS)
+    const { rows: calls } = await listHttpRequests(store.read, project_id, {
+      ...{ since: clock.now() - CHANGED_MS, withoutReads: true, limit: CHANGES_MAX },
+    })
     // The newest call of each name is set last.
     const named = calls.toReversed().map(({ id, path }) => [path.split(/[/?]/, 3)[2] ?? '', id])
     const { events, deliveries } = await deliveryVersions(store.read, project_id)
