@@ -3,8 +3,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { CONFIG_FILE } from '../src/config/schema.ts'
 import { RULES, type Shape } from '../src/config/shape.ts'
-import { isNotRun } from '../src/domain/batch.ts'
+import { BATCH_TRANSITIONS, isNotRun, REMOTE_BATCH_TRANSITIONS } from '../src/domain/batch.ts'
 import { ERRORS, type ErrorPlace, type ErrorRow, isErrorCode, openaiError } from '../src/domain/errors.ts'
+import { FILE_TRANSITIONS } from '../src/domain/file.ts'
 
 const GROUPS = [
   {
@@ -62,6 +63,45 @@ function cell(text: string): string {
   return text.replaceAll('|', '\\|').replaceAll('<', '\\<')
 }
 
+type Transitions = Readonly<Record<string, readonly string[]>>
+
+/** docs/state-machine.md with the picture of what happens to a batch, as the tables of transitions make it. */
+export function statesPage(): string {
+  const picture = [
+    'stateDiagram-v2',
+    ...within('its input file', 'file', FILE_TRANSITIONS),
+    '  file --> validating: a batch is created',
+    ...arrows(BATCH_TRANSITIONS).map((line) => `  ${line}`),
+    ...within('its lines at a batch API', 'remote', REMOTE_BATCH_TRANSITIONS),
+    '  in_progress --> remote: a chunk is handed over',
+  ]
+  const page = readFileSync(new URL('state-machine.md', import.meta.url), 'utf8')
+  return page.replace(/(?<=^```mermaid\n)[^]*?(?=^```$)/m, `${picture.join('\n')}\n`)
+}
+
+/** From the first state to those that nothing follows. */
+function arrows(transitions: Transitions, prefix = ''): string[] {
+  const states = Object.entries(transitions)
+  const first = `[*] --> ${prefix}${states[0]?.[0]}`
+  const moves = states.flatMap(([from, all]) => all.map((to) => `${prefix}${from} --> ${prefix}${to}`))
+  return [
+    first,
+    ...moves,
+    ...states.flatMap(([from, all]) => (all.length === 0 ? [`${prefix}${from} --> [*]`] : [])),
+  ]
+}
+
+/** States of their own, whose names others may have too. */
+function within(title: string, id: string, transitions: Transitions): string[] {
+  const names = Object.keys(transitions).map((state) => `    ${id}_${state}: ${state}`)
+  return [
+    `  state "${title}" as ${id} {`,
+    ...names,
+    ...arrows(transitions, `${id}_`).map((line) => `    ${line}`),
+    '  }',
+  ]
+}
+
 /** docs/offpeak.schema.json: the schema of the configuration, with the meanings of docs/configuration.md. */
 export function configSchema(): string {
   const page = readFileSync(new URL('configuration.md', import.meta.url), 'utf8')
@@ -96,6 +136,7 @@ function describeKeys(
 
 if (import.meta.main) {
   writeFileSync(new URL('errors.md', import.meta.url), errorsPage())
+  writeFileSync(new URL('state-machine.md', import.meta.url), statesPage())
   writeFileSync(new URL('offpeak.schema.json', import.meta.url), configSchema())
   // Loads the whole service, which those who import this file do not need.
   const { apiReference } = await import('./generate-api.ts')

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { globSync, readFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path/posix'
 import { describe, test } from 'node:test'
-import { errorsPage } from '../../docs/generate.ts'
+import { errorsPage, statesPage } from '../../docs/generate.ts'
 import { MODELS } from '../../model/checks.ts'
 import { edge, LINE_STEPS, REMOTE_BATCH_STEPS } from '../../model/steps.ts'
 import { LINE_STATES, LINE_TRANSITIONS } from '../../src/dispatch/line-state.ts'
@@ -393,6 +393,10 @@ describe('pages that follow tables', () => {
 
   test('docs/errors.md is what npm run docs writes', () => {
     assert.equal(readFileSync(join(ROOT, 'docs/errors.md'), 'utf8'), errorsPage())
+  })
+
+  test('the picture of docs/state-machine.md is what npm run docs draws', () => {
+    assert.equal(page, statesPage())
   })
 
   test('docs/state-machine.md has exactly the transitions of a batch', () => {

@@ -40,6 +40,28 @@ test('with a quick model server, CPU bounds the workers', () => {
   assert.deepEqual([workers, workers_by], [7 + 1, 'cpu'])
 })
 
+test('docs/scaling.md has the workers, APIs and connections that the plan calculates', () => {
+  const page = readFileSync(new URL('../../../docs/scaling.md', import.meta.url), 'utf8')
+  const rows = [
+    ...page.matchAll(/^\| (\d+)([MB]) \| (\d+) s \| ([\d,]+) \| ([a-z ]+) \| (\d+) \| (\d+) \| (\d+) \|$/gm),
+  ]
+  assert.equal(rows.length, 5)
+  for (const [row, lines, unit, latency, ...shown] of rows) {
+    const lines_per_day = Number(lines) * (unit === 'B' ? 1e9 : 1e6)
+    const usual = { tokens: 700, peak: 3, retention_days: 90, concurrency_max: 2048 }
+    const found = planCapacity({ lines_per_day, latency_s: Number(latency), ...usual })
+    const { peak_lines_per_s, stores, workers, apis, database } = found
+    const calculated = [
+      Math.round(peak_lines_per_s).toLocaleString('en'),
+      stores,
+      workers,
+      apis,
+      database.connections,
+    ]
+    assert.deepEqual(shown, calculated.map(String), row)
+  }
+})
+
 test('the plan names what to run, and the command behind each figure', async () => {
   const { code, out, err } = await plan('--lines-per-day', '100M', '--latency', '10', '--tokens', '700')
   assert.equal(code, 0, err)
