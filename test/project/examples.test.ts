@@ -1,6 +1,9 @@
 // Each example is run as its user runs it: a process of its own against a running service.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
@@ -32,6 +35,7 @@ models:
     max_output_tokens: 4096
     price: {input_per_mtok: 0.10, output_per_mtok: 0.40}
     supports: {structured_output: true, tools: true}
+    endpoints: [/v1/chat/completions, /v1/embeddings]
     upstreams: [{type: sim}]
 webhooks: {allow_private_networks: true}
 `)
@@ -45,3 +49,38 @@ for (const [example, patterns] of Object.entries(SAYS))
     })
     for (const pattern of patterns) assert.match(stdout, pattern)
   })
+
+/** What is in the files that a recipe makes; those that need a cluster, a system or Airflow are only read by a shell. */
+const MAKES: Record<string, [file: string, RegExp]> = {
+  'classify-and-review': ['review.csv', /^row,sentiment,text\n/],
+  embeddings: ['vectors.jsonl', /"embedding":\[-?[\d.]+,.*"error":null\}\n$/],
+  judge: ['judged.csv', /^.*,answer,error,judge_grade,judge_reason,judge_error\n/],
+}
+
+for (const [recipe, [file, content]] of Object.entries(MAKES))
+  test(`the recipe ${recipe} makes what it says`, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offpeak-recipe-'))
+    try {
+      await run('sh', [join(ROOT, `examples/recipes/${recipe}.sh`)], {
+        cwd: folder,
+        env: {
+          PATH: process.env.PATH,
+          CLI: `${process.execPath} ${join(ROOT, 'src/main.ts')}`,
+          OFFPEAK_BASE_URL: service.url,
+          OFFPEAK_API_KEY: service.key,
+        },
+      })
+      assert.match(await readFile(join(folder, file), 'utf8'), content)
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+
+test('every recipe is a script that a shell can read, and is listed', async () => {
+  const names = await readdir(join(ROOT, 'examples/recipes'))
+  const list = await readFile(join(ROOT, 'examples/README.md'), 'utf8')
+  for (const name of names) {
+    assert.ok(list.includes(`\`recipes/${name}\``), name)
+    if (name.endsWith('.sh')) await run('sh', ['-n', join(ROOT, 'examples/recipes', name)])
+  }
+})

@@ -18,6 +18,14 @@ const FILES = [
   ...['CHANGELOG.md', 'Dockerfile', 'LICENSE', 'README.md', 'compose.yaml', 'package.json'],
   'bin/offpeak.js',
   ...['examples/README.md', 'examples/gsm8k-LICENSE', 'examples/gsm8k.jsonl', 'examples/llama-server'],
+  ...[
+    'classify-and-review.sh',
+    'embeddings.sh',
+    'judge.sh',
+    'kubernetes.sh',
+    'nightly_airflow.py',
+    'systemd.sh',
+  ].map((name) => `examples/recipes/${name}`),
   ...['examples/offpeak.yaml', 'examples/review-schema.json', 'examples/reviews.csv', 'examples/vllm.yaml'],
 ]
 const FOLDERS = ['deploy', 'dist', 'docs', 'man']
