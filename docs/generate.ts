@@ -76,7 +76,7 @@ export function statesPage(): string {
     '  in_progress --> remote: a chunk is handed over',
   ]
   const page = readFileSync(new URL('state-machine.md', import.meta.url), 'utf8')
-  return page.replace(/(?<=^```mermaid\n)[^]*?(?=^```$)/m, `${picture.join('\n')}\n`)
+  return page.replace(/(?<=^```mermaid\n).*?(?=^```$)/ms, `${picture.join('\n')}\n`)
 }
 
 /** From the first state to those that nothing follows. */
