@@ -1,4 +1,4 @@
-"""Nightly Airflow: a DAG that runs the day's file at night, and fails when lines failed.
+"""Nightly Airflow: a DAG that runs the file of each day after work, and fails when lines failed.
 
 Put it into Airflow's folder of DAGs, with OFFPEAK_BASE_URL and OFFPEAK_API_KEY in the environment of its workers. A task that
 is retried goes on with the batch that it began, since its output has the same name.
