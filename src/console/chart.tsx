@@ -4,11 +4,13 @@ import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'
 import { connectionLost, fetchApi } from './api.ts'
+import { later } from './browser-clock.ts'
 import { useCell } from './cell.ts'
 import { currentLocale } from './i18n.ts'
 import { named } from './parts/text.tsx'
 
 const FONT_PX = 11
+const AGAIN_MS = 1_000
 
 export interface ChartSeries {
   title: string
@@ -76,17 +78,17 @@ export function Chart({
       chart.current = new UPlot({ ...rest, hooks: { ...hooks, drawClear } }, latest.current, element)
     }
     // Where its module cannot be loaded because the service is gone, it is drawn once that answers again.
-    const tryToDraw = (): Promise<unknown> => draw().catch(() => fetchApi('GET', '/healthz').catch(() => {}))
-    void tryToDraw()
+    const again = (): unknown => later(AGAIN_MS, () => ended || tryToDraw())
+    const tryToDraw = (): void => void draw().catch(() => fetchApi('GET', '/healthz').then(again, () => {}))
+    tryToDraw()
     const resize = new ResizeObserver(() => chart.current?.setSize({ width: element.clientWidth, height }))
     resize.observe(element)
     const scheme = matchMedia('(prefers-color-scheme: dark)')
-    const redraw = (): void => void tryToDraw()
-    scheme.addEventListener('change', redraw)
+    scheme.addEventListener('change', tryToDraw)
     return () => {
       ended = true
       resize.disconnect()
-      scheme.removeEventListener('change', redraw)
+      scheme.removeEventListener('change', tryToDraw)
       chart.current?.destroy()
       chart.current = null
     }
