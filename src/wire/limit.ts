@@ -35,7 +35,8 @@ const Metric = oneOf(
 const Window = oneOf(LIMIT_WINDOWS, 'A part of the UTC calendar; a week begins on Monday.')
 const Action = oneOf(LIMIT_ACTIONS, '`block` rejects work that may pass the cap; `notify` only tells of it.')
 const Amount = amount('The cap: USD, tokens or lines, as the metric says.')
-const NotifyAt = Type.Array(Type.Number(), {
+const NotifyAt = Type.Array(Type.Number({ exclusiveMinimum: 0, maximum: 1 }), {
+  uniqueItems: true,
   maxItems: FRACTIONS_MAX,
   description: 'Fractions of the cap, ascending, above 0 and at most 1: an event tells when each is met.',
 })
@@ -111,16 +112,12 @@ export const CreateLimit = object(
 )
 export type CreateLimit = Static<typeof CreateLimit>
 
-const NotifyAtRules = {
-  uniqueItems: true,
-  items: { type: 'number', exclusiveMinimum: 0, maximum: 1 },
-}
 const NamedText = { type: 'string', pattern: '\\S' }
 /** Below 9 million USD, in whole nano-dollars. */
 const USD_EXCLUSIVE_MAX = 9_000_000
 
 /** The amounts that each metric takes. */
-const AMOUNT_RULES = {
+export const AMOUNT_RULES = {
   anyOf: [
     {
       properties: {
@@ -148,7 +145,6 @@ const NEEDED: Readonly<Record<LimitScope, Readonly<Record<string, object>>>> = {
 const ABSENT = { type: 'null' }
 
 export const CREATE_LIMIT_RULES = {
-  properties: { notify_at: NotifyAtRules },
   allOf: [
     AMOUNT_RULES,
     {
@@ -177,9 +173,6 @@ export const CreateKeyLimit = Type.Object(
   },
   { title: 'CreateKeyLimit', additionalProperties: false },
 )
-export const CREATE_KEY_LIMIT_RULES = { properties: { notify_at: NotifyAtRules }, ...AMOUNT_RULES }
-
-export const UPDATE_LIMIT_RULES = { properties: { notify_at: NotifyAtRules } }
 
 /** The changes of a limit. Its metric and scope stay; make another limit to count something else. No body changes nothing. */
 export const UpdateLimit = orNull(

@@ -289,6 +289,10 @@ function expectation(
       return `be one of ${error.params.allowedValues.map((allowed) => JSON.stringify(allowed)).join(', ')}`
     case 'minimum':
       return `be at least ${error.params.limit}`
+    case 'exclusiveMinimum':
+      return `be above ${error.params.limit}`
+    case 'uniqueItems':
+      return 'hold each item once'
     case 'maximum':
       return `be at most ${error.params.limit}`
     default:

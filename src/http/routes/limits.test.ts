@@ -103,8 +103,8 @@ test('an invalid combination is a 400 that names the parameter', async () => {
     [{ ...BASE, amount: '10' }, 'amount'],
     [{ ...BASE, metric: 'tokens', amount: 1.5 }, 'amount'],
     [{ ...BASE, notify_at: [0.5, 0.5] }, 'notify_at'],
-    [{ ...BASE, notify_at: [0] }, 'notify_at'],
-    [{ ...BASE, notify_at: [1.01] }, 'notify_at'],
+    [{ ...BASE, notify_at: [0] }, 'notify_at.0'],
+    [{ ...BASE, notify_at: [1.01] }, 'notify_at.0'],
     [{ ...BASE, notify_at: 0.5 }, 'notify_at'],
     [{ ...BASE, description: 7 }, 'description'],
     [{ metric: 'cost_usd', amount: 1, window: 'day' }, 'scope'],
@@ -133,7 +133,7 @@ test('the amount of a limit can be changed, but not its subject', async () => {
     [{ scope: 'entity' }, 'scope'],
     [{ window: 'day' }, 'window'],
     [{ amount: -1 }, 'amount'],
-    [{ notify_at: [2] }, 'notify_at'],
+    [{ notify_at: [2] }, 'notify_at.0'],
   ] as const) {
     const answer = await change(body)
     assert.deepEqual([answer.outcome, answer.error.param], ['400 invalid_request', param])

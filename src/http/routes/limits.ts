@@ -17,7 +17,6 @@ import {
   DeletedLimit,
   LimitObject,
   Scope,
-  UPDATE_LIMIT_RULES,
   UpdateLimit,
 } from '../../wire/limit.ts'
 import { maybeText } from '../../wire/shape.ts'
@@ -77,7 +76,6 @@ export function limitRoutes(app: App, { models, plans, store, wake, idempotency 
     description:
       'Changes the amount, the action, the description or the fractions. A lower amount applies from the next line on, also to running batches; lines in flight finish.',
     answer: LimitObject,
-    rules: { body: UPDATE_LIMIT_RULES },
     body: UpdateLimit,
     async handler({ params: { limit_id: id }, body }, { project_id }) {
       const changed = await store.write(async (tx) => {
@@ -165,7 +163,7 @@ export function newLimitRow(
     window,
     action: action ?? 'block',
     description: description ?? null,
-    notify_at: JSON.stringify(fractions(notify_at ?? [])),
+    notify_at: ascending(notify_at),
   }
 }
 
@@ -176,7 +174,7 @@ export function limitChange(request: UpdateLimit, metric: LimitMetric): LimitCha
     ...(amount === undefined ? {} : { amount: unitsOf(metric, amount) }),
     ...(action === undefined ? {} : { action }),
     ...(description === undefined ? {} : { description }),
-    ...(notify_at === undefined ? {} : { notify_at: JSON.stringify(fractions(notify_at ?? [])) }),
+    ...(notify_at === undefined ? {} : { notify_at: ascending(notify_at) }),
   }
 }
 
@@ -227,11 +225,6 @@ function unitsOf(metric: LimitMetric, amount: number): number {
   }
 }
 
-function fractions(notify_at: readonly number[]): readonly number[] {
-  if (!notify_at.every((fraction) => fraction > 0 && fraction <= 1))
-    throw invalidParam('notify_at', '`notify_at` must hold fractions of the cap: above 0 and at most 1.')
-  const ascending = [...new Set(notify_at)].sort((a, b) => a - b)
-  if (ascending.length < notify_at.length)
-    throw invalidParam('notify_at', '`notify_at` must name each fraction once.')
-  return ascending
+function ascending(notify_at: CreateLimit['notify_at']): string {
+  return JSON.stringify(notify_at?.toSorted((a, b) => a - b) ?? [])
 }
