@@ -71,9 +71,12 @@ test('a limit that says too little or too much is refused before it is sent', as
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
   for (const [args, said] of [
     [['--usd', '1'], /needs one of --entity/],
-    [['--entity', 'user:1', '--project', '--usd', '1'], /one of --entity, --entity-type and --project/],
-    [['--project'], /one of --usd and --tokens/],
-    [['--project', '--usd', '1', '--tokens', '1'], /one of --usd and --tokens/],
+    [
+      ['--entity', 'user:1', '--project', '--usd', '1'],
+      /one of --entity, --entity-type, --project, --key and --model/,
+    ],
+    [['--project'], /one of --usd, --tokens and --requests/],
+    [['--project', '--usd', '1', '--tokens', '1'], /one of --usd, --tokens and --requests/],
     [['--project', '--usd', '-1'], /Expected an amount/],
     [['--project', '--usd', '1', '--notify-at', '2'], /fraction from 0 to 1/],
   ] as const) {
