@@ -164,6 +164,8 @@ function matching(match: object): RawBuilder<SqlBool> {
     // Partial indexes serve statements that have the state written into them.
     const isState = column === 'state' || column === 'status'
     const shown = (one: unknown) => (isState ? sql.lit(one) : sql`${one}`)
+    // PostgreSQL has no empty lists.
+    if (Array.isArray(value) && value.length === 0) return sql`FALSE`
     return Array.isArray(value)
       ? sql`${name} IN (${sql.join(value.map(shown))})`
       : sql`${name} = ${shown(value)}`
