@@ -32,6 +32,8 @@ import { readIndex, readProjection } from './file-index.ts'
 const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
+/** As many chunks as the memory of a worker has room for by default, of lines of a kilobyte or two. */
+const LINES_AHEAD_SCATTERED = 32_000
 
 interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
   models: ReadonlyMap<string, Model>
@@ -53,7 +55,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
     if (ended) deps.onEnded?.(ended)
     return
   }
-  const { content, spans, prefix_bytes } = await inputOf(deps, batch, signal)
+  const { content, spans, ...order } = await inputOf(deps, batch, signal)
   // The chunks of a batch that is ending are closed like those of any other batch.
   const failed =
     content !== null && stopReason(batch, clock.now()) === null
@@ -69,7 +71,7 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
       : await findFirstLines(deps, batch, content, spans, signal)
   const ended = await store.write(async (tx) => {
     if (!(await finishTask(tx, task))) return null
-    await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, prefix_bytes })
+    await setBatch(tx, batch.id, { chunk_count: spans.length, unshared_lines, ...order })
     if (failed) return await failWhole(tx, deps, batch, spans, failed)
     await insertChunks(tx, batch, spans, firstLines)
     await holdBack(tx, batch.id, clock.now())
@@ -78,6 +80,8 @@ export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSign
   })
   if (ended) deps.onEnded?.(ended)
 }
+
+type LineOrder = Pick<BatchRow, 'prefix_bytes' | 'lines_ahead'>
 
 /**
  * The chunks of the input, in the order in which they are claimed. If the input cannot be read, this throws until the completion window ends, so that an
@@ -88,7 +92,7 @@ async function inputOf(
   deps: PlanDeps,
   batch: BatchRow,
   signal: AbortSignal,
-): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[]; prefix_bytes: number }> {
+): Promise<{ content: BlobRow | null; spans: readonly ChunkSpan[] } & Partial<LineOrder>> {
   const { store, clock } = deps
   const file = await readRow(store.read, 'files', { id: batch.input_file_id })
   const content = file?.content_blob ? await readBlobRow(store.read, file.content_blob) : undefined
@@ -96,14 +100,14 @@ async function inputOf(
     const index = await readIndex(deps, file, signal)
     if (!content || !index) throw new Error('it was deleted')
     const { chunks, sharing } = index
-    if (batch.line_order === 'file' || !sharing) return { content, spans: chunks, prefix_bytes: 0 }
+    if (batch.line_order === 'file' || !sharing) return { content, spans: chunks }
     const order = sharing.chunks ?? chunks.keys()
     const spans = Array.from(order, (chunk, index) => ({ ...chunks[chunk]!, index }))
-    return { content, spans, prefix_bytes: sharing.depth }
+    const lines_ahead = sharing.isScattered ? LINES_AHEAD_SCATTERED : 0
+    return { content, spans, prefix_bytes: sharing.depth, lines_ahead }
   } catch (error) {
     const isOver = stopReason(batch, clock.now()) !== null
-    if (isOver && (isDamaged(error) || !content))
-      return { content: null, spans: spansByNumber(batch.total), prefix_bytes: 0 }
+    if (isOver && (isDamaged(error) || !content)) return { content: null, spans: spansByNumber(batch.total) }
     const reason = error instanceof Error ? error.message : error
     throw new Error(
       `the input of batch ${batch.id} cannot be read: ${reason}; "offpeak doctor" says what to restore`,

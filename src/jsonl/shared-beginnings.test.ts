@@ -60,7 +60,7 @@ test('a file by question is claimed in chunks about the same documents, whose by
     [...sharing.chunks!].sort((a, b) => a - b),
     Array.from({ length: 24 }, (_, i) => i),
   )
-  assert.equal(sharing.depth, 4096)
+  assert.deepEqual([sharing.depth, sharing.isScattered], [4096, undefined])
   assert.deepEqual(shares(sharing), [65, 0])
 })
 
@@ -80,7 +80,7 @@ test('a file by document, and one of prompts that have nothing in common, stay a
 
 test('a shuffled file shares as much, and no order of its chunks helps', () => {
   const sharing = sharingOf(shuffled(byQuestion(400, 3)))
-  assert.deepEqual([sharing.depth, sharing.chunks], [4096, undefined])
+  assert.deepEqual([sharing.depth, sharing.chunks, sharing.isScattered], [4096, undefined, true])
   assert.ok(Math.abs(shares(sharing)[0]! - 65) <= 2)
 })
 

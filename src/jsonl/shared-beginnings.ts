@@ -21,6 +21,8 @@ export interface Sharing {
   depth: number
   /** The order in which chunks should be claimed; absent for that of the file. */
   chunks?: number[]
+  /** Lines that begin alike are in any chunks, whatever their order. */
+  isScattered?: true
 }
 
 /** Bytes of a beginning: from some 60 tokens to 16,000. */
@@ -40,6 +42,8 @@ const OPEN_CHUNKS = 4
 const WORTH = 0.02
 /** By how much another order of chunks has to be better: in a sample, one is by chance. */
 const REACH_MIN = 0.1
+/** Lines are scattered where fewer of them have one with their beginning in a chunk beside theirs. */
+const REACH_SCATTERED = 0.8
 
 /** Lines that begin alike. */
 interface Group {
@@ -151,9 +155,11 @@ export class SharedBeginnings {
       sharing.depth = DEPTHS[i]!
     }
     if (sharing.shared_bytes - sharing.near_bytes < WORTH * this.#bytes) return { ...sharing, depth: 0 }
+    const asWritten = Array.from({ length: chunkCount }, (_, chunk) => chunk)
     const chunks = best.order(chunkCount)
-    const asWritten = Array.from(chunks, (_, chunk) => chunk)
-    return best.reach(chunks) > best.reach(asWritten) + REACH_MIN ? { ...sharing, chunks } : sharing
+    const [before, reach] = [best.reach(asWritten), best.reach(chunks)]
+    if (reach > before + REACH_MIN) sharing.chunks = chunks
+    return Math.max(before, reach) < REACH_SCATTERED ? { ...sharing, isScattered: true } : sharing
   }
 }
 

@@ -28,7 +28,7 @@ export function unsentRun(given: UnsentRun): Run {
   const claim = { project_id, entity, deadline, idx } as ChunkRow
   const run = new Run(
     claim,
-    { id: batch_id, project_id, reask: null, prefix_bytes } as BatchRow,
+    { id: batch_id, project_id, reask: null, prefix_bytes, lines_ahead: 0 } as BatchRow,
     lines,
     Buffer.from(prompts.join('')),
   )

@@ -21,6 +21,8 @@ export interface Entry {
   readonly position: number
 }
 
+/** Of a batch whose lines share prefixes, at least: the more of them wait, the more go to one server in a row. */
+const LINES_AHEAD_SHARED = 4000
 /** Groups that are looked at for one that belongs to a server. */
 const SCAN_MAX = 256
 const SHA1_START = 6
@@ -55,12 +57,14 @@ export class BatchLines {
   readonly #assigned = new Map<Replica, Assignment>()
   /** The bytes of a prefix; 0 as long as neither the whole input nor a chunk had prefixes that are shared. */
   #depth: number
+  readonly #linesAhead: number
   #count = 0
 
   constructor(run: Run) {
     this.batch_id = run.batch.id
     this.deadline = run.claim.deadline
     this.#depth = run.batch.prefix_bytes
+    this.#linesAhead = run.batch.lines_ahead
   }
 
   /** Entries, some of which may no longer count. */
@@ -68,8 +72,9 @@ export class BatchLines {
     return this.#count
   }
 
-  get sharesPrefixes(): boolean {
-    return this.#depth > 0
+  /** Below so many lines that wait, further chunks are opened. */
+  get linesAhead(): number {
+    return this.#depth === 0 ? 0 : Math.max(this.#linesAhead, LINES_AHEAD_SHARED)
   }
 
   /** Adds lines of a run, in the order of their prompts. */

@@ -35,7 +35,7 @@ export class FairQueue {
   readonly #atRisk: ReadonlySet<string>
   #served = 0
   #entries = 0
-  #sharesPrefixes = false
+  #linesAhead = 0
   #drawn = 0
 
   /** `atRisk`: batches that may miss their deadline; changed in place. */
@@ -48,9 +48,9 @@ export class FairQueue {
     return this.#entries
   }
 
-  /** Whether lines of any batch share a prefix. */
-  get sharesPrefixes(): boolean {
-    return this.#sharesPrefixes
+  /** Below so many lines that wait, further chunks are opened: the most that any batch asks for. */
+  get linesAhead(): number {
+    return this.#linesAhead
   }
 
   /** Entries of at-risk batches. */
@@ -87,7 +87,7 @@ export class FairQueue {
       batches.splice(before === -1 ? batches.length : before, 0, lines)
     }
     lines.add(run, positions)
-    this.#sharesPrefixes ||= lines.sharesPrefixes
+    this.#linesAhead = Math.max(this.#linesAhead, lines.linesAhead)
     this.#entries += positions.length
   }
 
@@ -169,7 +169,8 @@ export class FairQueue {
   #leave(entity: Entity, lines: BatchLines): void {
     if (lines.count > 0) return
     entity.batches.splice(entity.batches.indexOf(lines), 1)
-    this.#sharesPrefixes &&= [...this.#all()].some((one) => one.lines.sharesPrefixes)
+    if (lines.linesAhead > 0)
+      this.#linesAhead = [...this.#all()].reduce((most, one) => Math.max(most, one.lines.linesAhead), 0)
     if (entity.batches.length === 0) this.#tidy()
   }
 

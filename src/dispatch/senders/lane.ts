@@ -13,8 +13,6 @@ import { ModelServer, type Upstream } from './upstream.ts'
 /** The low-water mark, in lines: at least, and as a multiple of the servers' concurrency. */
 const LINES_AHEAD_MIN = 1000
 const LINES_AHEAD_FACTOR = 2
-/** The least of a lane whose lines share prefixes: the more of them wait, the more go to one server in a row. */
-const LINES_AHEAD_SHARED = 4000
 
 /** Below so many lines that wait, upstreams of this concurrency need more. */
 export function lowWaterMark(concurrency: number): number {
@@ -133,7 +131,7 @@ export class Lane {
 
   /** Whether it needs more lines, so that no place stays empty. */
   get isLow(): boolean {
-    const least = this.#queue.sharesPrefixes ? LINES_AHEAD_SHARED : LINES_AHEAD_MIN
+    const least = Math.max(LINES_AHEAD_MIN, this.#queue.linesAhead)
     const { waiting } = this
     // The concurrency is asked for only where it matters.
     return waiting < least || waiting < lowWaterMark(this.concurrency)
