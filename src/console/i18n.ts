@@ -7,7 +7,7 @@ export type { MessageKey } from './messages/texts.ts'
 export const LANGUAGES = { en: 'English', de: 'Deutsch' } as const
 export type Language = keyof typeof LANGUAGES
 
-/** Of the texts of each message. */
+let texts: typeof messages = messages
 let index: 0 | 1 = 0
 let waiting: Readonly<Record<WaitingTextKey, string>> = WAITING_TEXTS
 /** Where the service's own words are to be read in another language. */
@@ -41,6 +41,7 @@ export async function useLanguage(language: Language, region: string): Promise<v
   locale = region
   // While the service is gone, English is what there is.
   const german = language === 'de' ? await import('./messages/de.ts').catch(() => null) : null
+  texts = german?.texts ?? messages
   index = german ? 1 : 0
   waiting = german?.waiting ?? WAITING_TEXTS
   advice = german?.advice ?? {}
@@ -49,4 +50,4 @@ export async function useLanguage(language: Language, region: string): Promise<v
 type Values = Readonly<Record<string, string | number>>
 
 /** A text with its values: see `fill`. */
-export const t = (key: MessageKey, values: Values = {}): string => fill(messages[key][index], values, locale)
+export const t = (key: MessageKey, values: Values = {}): string => fill(texts[key][index], values, locale)

@@ -42,14 +42,12 @@ export const shareOf = ({ value, limit }: Cap): number => (limit.amount === 0 ? 
 /** Lines of its entity are rejected. */
 export const isReached = (cap: Cap): boolean => cap.limit.action === 'block' && shareOf(cap) >= 1
 
-const NEAR = 0.8
-
 /** A limit that only notifies keeps nothing back. */
 export function toneOf(cap: Cap): Tone {
   const share = shareOf(cap)
   return isReached(cap)
     ? 'bad'
-    : [NEAR, ...cap.limit.notify_at].some((near) => share >= near)
+    : [0.8, ...cap.limit.notify_at].some((near) => share >= near)
       ? 'warn'
       : 'info'
 }

@@ -158,7 +158,7 @@ function sourcesOf(text: string): Source[] {
     ...(may('files:read') ? [findFiles] : []),
     ...(may('usage:read') || may('limits:read') ? [findEntities] : []),
     ...(may('keys:read') ? [findKeys] : []),
-    ...(mayBatches && text.length >= ERROR_CHARACTERS_MIN ? [findErrors] : []),
+    ...(mayBatches && text.length >= 4 ? [findErrors] : []),
   ]
 }
 
@@ -192,8 +192,6 @@ const findKeys: Source = async (text, signal) =>
       }
     })
 
-const ERROR_CHARACTERS_MIN = 4
-/** Newest batches with errors that are looked at. */
 const ERRORS_MAX = 6
 
 const findErrors: Source = async (text, signal) => {

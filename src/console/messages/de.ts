@@ -1,5 +1,8 @@
 // What the service says in English, in German. It is loaded where the reader reads German.
 import type { WaitingTextKey } from '../../domain/waiting-text.ts'
+import { messages } from './texts.ts'
+
+export const texts = messages
 
 /** Why a batch waits; what servers say stays as they say it. */
 export const waiting: Readonly<Record<WaitingTextKey, string>> = {

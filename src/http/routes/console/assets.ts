@@ -6,6 +6,7 @@ import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
+import type { Plugin } from 'esbuild'
 
 interface Asset {
   type: string
@@ -62,6 +63,25 @@ async function prepare(): Promise<ConsoleAssets> {
   return { files, imported, version: hash.digest('hex').slice(0, 12) }
 }
 
+/** The table of texts has each in every language; a browser loads those of one, and English. */
+const onePerLanguage: Plugin = {
+  name: 'one-per-language',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /\/texts\.ts$/ }, ({ path, importer, resolveDir }) => ({
+      path: join(resolveDir, path),
+      suffix: importer.endsWith('de.ts') ? '?de' : '?en',
+    }))
+    onLoad({ filter: /\/texts\.ts$/ }, async ({ path, suffix }) => {
+      const { messages }: { messages: Record<string, [string, string]> } = await import(path)
+      const texts = Object.entries(messages).map(([key, [en, de]]) => [
+        key,
+        suffix === '?de' ? ['', de] : [en],
+      ])
+      return { contents: `export const messages = ${JSON.stringify(Object.fromEntries(texts))}` }
+    })
+  },
+}
+
 const SOURCES = fileURLToPath(new URL('../../../console', import.meta.url))
 const ROOT = join(SOURCES, '../..')
 
@@ -93,6 +113,7 @@ export async function buildConsole(): Promise<{ files: ConsoleFiles; inputs: str
     legalComments: 'none',
     logLevel: 'silent',
     metafile: true,
+    plugins: [onePerLanguage],
   })
   await stop()
   const files = outputFiles.map(({ path, text }) => [relative(SOURCES, path), text] as const)
