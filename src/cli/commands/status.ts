@@ -97,19 +97,19 @@ function printStatus(
     output,
     `${counted(workers.length, 'worker')}; chunks: ${queue.chunks.ready} ready, ${queue.chunks.leased} in work, ${queue.chunks.parked} parked.`,
   )
-  const servers = workers.flatMap(({ id, upstreams }) => upstreams.map((one) => ({ ...one, worker: id })))
+  const servers = workers.flatMap(({ id, upstreams }) => upstreams.map((server) => ({ server, worker: id })))
   if (servers.length === 0) return
   writeLine(output, '')
   printTable(output, servers, {
-    MODEL: ({ model }) => model,
-    SERVER: ({ upstream }) => upstream,
-    'IN FLIGHT': ({ in_flight, concurrency }) => `${in_flight} of ${concurrency}`,
-    MAX: ({ concurrency_max }) => humanCount(concurrency_max),
-    LATENCY: ({ latency_ms }) => (latency_ms === null ? '-' : humanDuration(latency_ms)),
-    LINES: ({ lines_per_s }) => humanRate(lines_per_s),
-    ERRORS: ({ errors_per_s }) => humanRate(errors_per_s),
-    STATE: stateOf,
-    'LAST ERROR': ({ last_error }) => last_error ?? '-',
+    MODEL: ({ server: { model } }) => model,
+    SERVER: ({ server: { upstream } }) => upstream,
+    'IN FLIGHT': ({ server: { in_flight, concurrency } }) => `${in_flight} of ${concurrency}`,
+    MAX: ({ server: { concurrency_max } }) => humanCount(concurrency_max),
+    LATENCY: ({ server: { latency_ms } }) => (latency_ms === null ? '-' : humanDuration(latency_ms)),
+    LINES: ({ server: { lines_per_s } }) => humanRate(lines_per_s),
+    ERRORS: ({ server: { errors_per_s } }) => humanRate(errors_per_s),
+    STATE: ({ server }) => stateOf(server),
+    'LAST ERROR': ({ server: { last_error } }) => last_error ?? '-',
     ...(workers.length > 1 && { WORKER: ({ worker }: { worker: string }) => worker }),
   })
 }
