@@ -24,7 +24,7 @@ interface Step {
 }
 
 /** The migrations in their order, from number 1: the first makes the schema of version 1.0.0. */
-export const MIGRATIONS: readonly Step[] = [{ name: 'tables' }, { name: 'lines-ahead' }]
+export const MIGRATIONS: readonly Step[] = [{ name: 'tables' }]
 
 const PROGRAM: Program = { migrations: MIGRATIONS, tables: TABLES, indexes: INDEXES }
 

@@ -217,7 +217,7 @@ export const TABLES = {
     /** Lines with so many bytes of their prompts in common are sent one after the other; 0: what each chunk shows is. */
     prefix_bytes: integer().or(0),
     /** A worker opens chunks until so many of its lines wait, since those that begin alike are in any chunks; 0: few. */
-    lines_ahead: integer().or(0).since(2),
+    lines_ahead: integer().or(0),
   },
   chunks: {
     batch_id: text().key().references('batches'),
