@@ -59,8 +59,8 @@ export function capsOf(limits: readonly LimitObject[], spent: Spent): Cap[] {
 
 function capsOfOne(limit: LimitObject, spent: Spent): Cap[] {
   const usage = spent.of.get(limit.id) ?? spent[limit.window]
-  const amountOf = (of: Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'lines' | 'not_run'>): number =>
-    ({ cost_usd: of.cost_usd, tokens: of.total_tokens, requests: of.lines - of.not_run })[limit.metric]
+  const amountOf = (of: Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'requests'>): number =>
+    ({ cost_usd: of.cost_usd, tokens: of.total_tokens, requests: of.requests })[limit.metric]
   const { entity, entity_type } = limit
   if (!entity && !entity_type) return [{ limit, name: ownerOf(limit), value: amountOf(usage) }]
   const groups = (usage.groups ?? []).filter((group) =>

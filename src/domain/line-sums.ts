@@ -10,8 +10,10 @@ export interface SummedLine {
   cost_nanos: number
   /** The cost that a line would have had which shares an identical line's answer; null for all others. */
   saved_nanos: number | null
-  /** Whether it failed without having been sent. */
+  /** Whether it failed, was to be sent and was not. */
   isNotRun?: boolean
+  /** Whether a server or a batch API was sent it. */
+  wasSent?: boolean
 }
 
 export interface LineSum {
@@ -36,6 +38,11 @@ export const LINE_SUMS = {
     batches: 1,
     usage_days: 1,
     text: 'Of the failed lines, those that were never sent: they ended with their batch, or at a limit.',
+  },
+  requests: {
+    of: ({ wasSent }) => (wasSent ? 1 : 0),
+    usage_days: 1,
+    text: 'Lines that were sent, each once: not those that share an answer, or that no server could take.',
   },
   prompt_tokens: { of: counted('prompt_tokens'), batches: 1, usage_days: 1 },
   completion_tokens: { of: counted('completion_tokens'), batches: 1, usage_days: 1 },

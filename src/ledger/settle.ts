@@ -87,8 +87,8 @@ function projectRows(settlements: readonly Settlement[]): ProjectDayRow[] {
   ).filter((row) => !isZero(row))
 }
 
-function spentBy({ cost_nanos, total_tokens, succeeded, failed, not_run }: Tally) {
-  return { cost_nanos, tokens: total_tokens, requests: succeeded + failed - not_run }
+function spentBy({ cost_nanos, total_tokens: tokens, requests }: Tally) {
+  return { cost_nanos, tokens, requests }
 }
 
 /** By key, so that two workers that change the same rows do not deadlock. */

@@ -298,7 +298,9 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   scratch.saved_nanos = saved_nanos
   scratch.failure = error && { model: line.known_model, code: error.code, message: error.message }
   scratch.expired = expired
-  scratch.isNotRun = error !== null && isNotRun(error.code, attempts.listed.length + attempts.omitted)
+  const sent = attempts.listed.length + attempts.omitted
+  scratch.isNotRun = error !== null && isNotRun(error.code, sent)
+  scratch.wasSent = sent > 0
   results.end(position, scratch, finished)
 }
 
@@ -358,6 +360,7 @@ const scratch: Ended = {
   failure: null,
   expired: false,
   isNotRun: false,
+  wasSent: false,
 }
 
 function unbilled(attempts: LineAttempts, finished: number): LineEnd {

@@ -42,7 +42,7 @@ export async function spentByEntities(
     spent.push(
       ...(await selectRows(db, 'usage_days', { project_id, entity: some })
         .select(['entity', 'model', exactSum('cost_nanos').as('cost_nanos')])
-        .select([exactSum('total_tokens').as('tokens'), exactSum(REQUESTS).as('requests')])
+        .select([exactSum('total_tokens').as('tokens'), exactSum('requests').as('requests')])
         .where('day', '>=', dayOf(window.start))
         .where('day', '<', dayOf(window.end))
         .groupBy(['entity', 'model'])
@@ -50,9 +50,6 @@ export async function spentByEntities(
     )
   return spent
 }
-
-/** Lines that were sent, or share the answer of one that was. */
-const REQUESTS = sql`succeeded + failed - not_run`
 
 /** The spending in the window with each key, by model, whatever the entity. */
 export async function spentByKeys(db: Reader, project_id: string, window: Period): Promise<KeySpend[]> {

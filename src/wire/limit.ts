@@ -30,7 +30,7 @@ export const Scope = oneOf(
 )
 const Metric = oneOf(
   LIMIT_METRICS,
-  '`requests` are lines that were sent, or that share an answer: each counts once, however often it was tried.',
+  '`requests` are lines that were sent: each counts once, however often it was tried.',
 )
 const Window = oneOf(LIMIT_WINDOWS, 'A part of the UTC calendar; a week begins on Monday.')
 const Action = oneOf(LIMIT_ACTIONS, '`block` rejects work that may pass the cap; `notify` only tells of it.')

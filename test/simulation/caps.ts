@@ -188,9 +188,8 @@ async function spentByWindow(store: Store, cap: Cap): Promise<Map<number, number
   if (cap.subject !== '') query = query.where('entity', '=', cap.subject)
   if (cap.model !== '') query = query.where('model', '=', cap.model)
   const spent = new Map<number, number>()
-  for (const { day, total_tokens: tokens, cost_nanos: cost_usd, ...lines } of await query.execute()) {
+  for (const { day, total_tokens: tokens, cost_nanos: cost_usd, requests } of await query.execute()) {
     const { start } = windowAt(cap.window, day * DAY_MS)
-    const requests = lines.succeeded + lines.failed - lines.not_run
     spent.set(start, (spent.get(start) ?? 0) + { cost_usd, tokens, requests }[cap.metric])
   }
   return spent

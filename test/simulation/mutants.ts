@@ -112,8 +112,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'reservations of other chunks do not count towards a cap',
     file: 'src/ledger/reserve.ts',
-    find: 'reserved: spendingOf(others, counter) }',
-    replace: 'reserved: 0 * spendingOf(others, counter) }',
+    find: 'reserved: spendingOf(reserved, counter) }',
+    replace: 'reserved: 0 * spendingOf(reserved, counter) }',
   },
   {
     bug: 'the sweep deletes at first sight',
@@ -253,8 +253,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'lines at a batch API do not count towards a cap',
     file: 'src/store/remote-batches.ts',
-    find: '  await addReservations(tx, reservationRows(lease, keptIndex(idx), reservation, 1))\n',
-    replace: '',
+    find: 'reservationRows({ ...lease, model: batch.model, idx: keptIndex(idx) }, reservation, 1)',
+    replace: '[]',
     seed: 10,
   },
   {
@@ -501,7 +501,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'what lines at a batch API have reserved is kept when all of them have ended',
     file: 'src/store/remote-batches.ts',
-    find: '  if (!others) await releaseKept(tx, chunkKey)\n',
+    find: '  if (!others) await releaseKept(tx, chunk)\n',
     replace: '',
     seed: 7,
   },

@@ -159,6 +159,7 @@ export function endedLine(part: Partial<EndedLine> & { tokens: number; projected
     cost_nanos: tokens * 10,
     isReserved: true,
     saved_nanos: null,
+    wasSent: true,
     ...rest,
   }
 }

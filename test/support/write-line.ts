@@ -31,6 +31,7 @@ export function writeLine(
     saved_nanos: null,
     failure: null,
     expired: false,
+    wasSent: true,
     ...ended,
   }
   results.end(position, facts, 0)

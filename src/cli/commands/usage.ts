@@ -165,7 +165,7 @@ interface LimitSpend {
   spent: number
 }
 
-type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'lines' | 'not_run'>
+type Spent = Pick<UsageObject, 'cost_usd' | 'total_tokens' | 'requests'>
 
 /** Reads usage with `read`. In the order of `limits`; within a limit, the highest spend comes first. */
 async function spendByLimit(
@@ -177,8 +177,8 @@ async function spendByLimit(
   for (const limit of limits) {
     const { entity, entity_type, key, model } = limit
     const start = dayText(dayOf(windowAt(limit.window, now).start))
-    const spent = ({ cost_usd, total_tokens: tokens, lines, not_run }: Spent): number =>
-      ({ cost_usd, tokens, requests: lines - not_run })[limit.metric]
+    const spent = ({ cost_usd, total_tokens: tokens, requests }: Spent): number =>
+      ({ cost_usd, tokens, requests })[limit.metric]
     if (entity_type === undefined) {
       const usage = await read({ start, entity, key, model })
       spends.push({ limit, entity: appliesTo(limit), spent: spent(usage) })

@@ -59,6 +59,7 @@ test('without groups, usage is one object with the totals of the project', async
     succeeded: 10,
     failed: 5,
     not_run: 0,
+    requests: 0,
     prompt_tokens: 100,
     completion_tokens: 50,
     total_tokens: 150,
@@ -155,10 +156,10 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
   const rows = csv.text.split('\r\n')
   assert.equal(
     rows[0],
-    'entity,day,lines,succeeded,failed,not_run,prompt_tokens,completion_tokens,total_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,reasoning_tokens,cost_usd',
+    'entity,day,lines,succeeded,failed,not_run,requests,prompt_tokens,completion_tokens,total_tokens,cached_tokens,cache_write_tokens,cache_write_1h_tokens,reasoning_tokens,cost_usd',
   )
   assert.equal(rows.filter((one) => one.startsWith('user:')).length, many.length)
-  const sums = '2026-11-01,3,2,1,0,20,10,30,0,0,0,0,0.000000007'
+  const sums = '2026-11-01,3,2,1,0,0,20,10,30,0,0,0,0,0.000000007'
   for (const cell of [`'=1+1`, `'+1`, `-1`, `'@x`, '"\'\tx"', '"""q"",r"', '"a\nb"'])
     assert.ok(csv.text.includes(`\r\n${cell},${sums}\r\n`), cell)
   const total = await server.call('GET', '/v1/usage/entities?format=csv')
