@@ -222,7 +222,7 @@ describe('rows without an answer', { timeout: 120_000 }, () => {
     await offpeak(service, 'run', at('r.jsonl'))
     const { code, err } = await offpeak(service, 'run', at('r.jsonl'), '--retry-failed')
     assert.equal(code, 1)
-    assert.match(err, /was not over a table, .*: offpeak retry batch_/)
+    assert.match(err, /was not over a table; .*: offpeak retry batch_/)
   })
 
   test('that were answered by another retry are not asked about again', async () => {

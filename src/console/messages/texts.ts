@@ -80,7 +80,7 @@ export const messages = {
   'files.expires': ['Expires', 'Läuft ab'],
   'files.actions': ['Actions', 'Aktionen'],
   'files.processed': ['Ready', 'Bereit'],
-  'files.error': ['Rejected', 'Abgelehnt'],
+  'files.error': ['Rejected', 'Ungültig'],
   'files.pending': ['Being validated', 'Wird geprüft'],
   'files.uploaded': ['Being validated', 'Wird geprüft'],
   'files.useAgain': ['Use again', 'Erneut nutzen'],

@@ -88,7 +88,7 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
         />,
         last_error ? <div class="muted small">{last_error}</div> : null,
         last_error && next_attempt_at !== null ? (
-          <div class="muted small">
+          <div class="muted small minor">
             {t('webhooks.next')} <Time at={next_attempt_at} short />
           </div>
         ) : null,
