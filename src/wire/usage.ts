@@ -28,10 +28,10 @@ export const UsageObject = object(
   {
     object: Type.Literal('usage'),
     start: orNull(
-      count(),
+      Type.Integer(),
       'Unix seconds; the beginning of the first day counted. Null: all from the first on.',
     ),
-    end: orNull(count(), 'Unix seconds; the end of the last day counted. Null: all up to now.'),
+    end: orNull(Type.Integer(), 'Unix seconds; the end of the last day counted. Null: all up to now.'),
     entity: TextOrNull,
     entity_type: TextOrNull,
     ...USAGE_TOTALS,
