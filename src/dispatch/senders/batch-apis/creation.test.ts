@@ -5,6 +5,7 @@ import { remoteRows } from '../../../../test/support/remote-rows.ts'
 import type { BatchApi, SeenBatch } from '../../../backends/batch-api/batch-api.ts'
 import { BatchApiError, UndecidedBatch } from '../../../backends/batch-api/batch-api.ts'
 import { unfinished } from '../../../backends/batch-api/result-line.ts'
+import { wireError } from '../../../domain/errors.ts'
 import { REMOTE, UNSUBMITTED } from '../../line-state.ts'
 import type { Run } from '../../run.ts'
 import type { BatchApiUpstream } from './batch-api-upstream.ts'
@@ -61,6 +62,21 @@ test('a batch of which nobody knows whether it was created is waited for no long
   assert.ok(end.kind === 'returned' && end.left === 'batch')
 })
 
+for (const isListed of [true, false])
+  test(`a batch whose endpoint is not declared any more is not created again (${isListed ? '' : 'not '}listed)`, async () => {
+    await using world = await makeWorld()
+    const { creations, creation, api, clock, run } = world
+    await creations.pursue({ ...creation, isNew: true })
+    world.isListed = isListed
+    Object.assign(run.lines[0]!, { fault: wireError('endpoint_not_supported') })
+    await clock.advance(api.settleMs)
+    const end = await creations.pursue(creation)
+    assert.equal(end.kind === 'returned' ? end.left : end.kind, isListed ? 'unsent' : 'batch')
+    assert.equal(world.created, 1)
+    world.there.push('first')
+    assert.deepEqual((await creations.pursue(creation)).kind, isListed ? 'open' : 'returned')
+  })
+
 test('nothing is created at a batch API while it is not certain that the lease holds', async () => {
   await using world = await makeWorld()
   const { creations, creation } = world
@@ -82,6 +98,7 @@ async function makeWorld() {
     cancelled: [] as string[],
     created: 0,
     isUndecided: false,
+    isListed: true,
     isOver: false,
     isCertain: true,
     mayGiveUp: (_since: number) => false,
@@ -95,6 +112,7 @@ async function makeWorld() {
     },
     async find() {
       if (known.isUndecided) throw new UndecidedBatch(unfinished('one of several'), false)
+      if (!known.isListed) return null
       return known.there.map((id) => ({ id }) as SeenBatch)
     },
     async cancel(id) {

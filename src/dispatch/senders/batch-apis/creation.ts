@@ -177,7 +177,7 @@ export class Creations {
     }
     if (found === null) {
       const { id: name, upstream } = row
-      if (row.creations >= CREATIONS_MAX || this.#hasStopped(run))
+      if (row.creations >= CREATIONS_MAX || this.#hasStopped(run) || hasFaults(creation))
         return { kind: 'returned', result: unfinished(NEVER_KNOWN), left: 'batch', blamed: null }
       log.warn(
         { upstream, name },
@@ -256,15 +256,24 @@ export class Creations {
     return this.#options.pauses.covers(run, row.model)
   }
 
-  /** Whether a pause or a limit keeps the lines back: their reservation is released, and they wait like others. */
+  /**
+   * Whether a pause or a limit keeps the lines back, or the configuration no longer has their model or endpoint: their
+   * reservation is released, and they wait like others, or end with their fault.
+   */
   async #mayNotBeSent(creation: Creation): Promise<boolean> {
     const { run, row } = creation
-    return this.#isPaused(creation) || (await this.#options.limits.isOver(run, row.day))
+    if (hasFaults(creation) || this.#isPaused(creation)) return true
+    return await this.#options.limits.isOver(run, row.day)
   }
 
   #hasStopped({ batch, stopped }: Run): boolean {
     return stopped !== null || stopReason(batch, this.#options.clock.now()) !== null
   }
+}
+
+/** Whether lines cannot run any more, since the configuration has changed. */
+function hasFaults({ run, positions }: Creation): boolean {
+  return positions.some((position) => run.lines[position]!.fault !== null)
 }
 
 /** The batch to look for after the answer to a creation was lost. */

@@ -240,7 +240,7 @@ export class RemoteExecutor {
     if (end.kind !== 'returned' && end.kind !== 'unsent') return end.kind === 'open'
     if (!(await this.#settle(run, row, end)) || run.isClosed) return false
     if (end.kind === 'unsent') {
-      this.#place(run, positions, 'a pause or a limit keeps it from being handed over')
+      this.#place(run, positions, 'it may not be handed over now')
       return false
     }
     const mayStay = end.left !== 'batch'
