@@ -4,7 +4,7 @@
 import { setMaxListeners } from 'node:events'
 import { type Reask, readReask, type StopReason } from '../domain/batch.ts'
 import { base32, lineRequestIdPrefix } from '../domain/ids.ts'
-import { accountsOf, type LimitMetric, type Payer } from '../domain/limit.ts'
+import { accountsOf, type LimitMetric, type Payer, payerKey } from '../domain/limit.ts'
 import type { Price } from '../domain/money.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
 import { ChunkResults } from '../results/chunk-results.ts'
@@ -79,6 +79,11 @@ const SEARCHED = 4
 /** Its answer is not asked for again: it was in flight when the limits were checked. */
 const LAST = 8
 
+interface Paying {
+  payer: Payer
+  accounts: readonly string[]
+}
+
 /** The name of a chunk in a worker. */
 export function chunkKey(batch_id: string, idx: number): string {
   return `${batch_id} ${idx}`
@@ -107,7 +112,9 @@ export class Run {
   #recorded: SentLine | null = null
   #phase: 'open' | 'parking' | 'closed' = 'open'
   /** By entity and model, whose spend its lines are, and where that counts. */
-  readonly #payers = new Map<string, { payer: Payer; accounts: readonly string[] }>()
+  readonly #payers = new Map<string, Paying>()
+  /** The payer of the line that was asked about last: most chunks have one. */
+  #lastPayer: Paying | null = null
   /** The limits that its last reservation met. */
   capped: readonly Capped[] = []
   /** The limits that its lines were last checked under. */
@@ -368,15 +375,15 @@ export class Run {
     return this.#paidBy(position).accounts
   }
 
-  #paidBy(position: number): { payer: Payer; accounts: readonly string[] } {
+  #paidBy(position: number): Paying {
     const { entity, known_model: model } = this.#lines[position]!
-    const key = JSON.stringify([entity, model])
-    let found = this.#payers.get(key)
-    if (!found) {
-      const payer = { entity, model, key_id: this.claim.key_id }
-      found = { payer, accounts: accountsOf(payer) }
-      this.#payers.set(key, found)
-    }
+    const last = this.#lastPayer
+    if (last !== null && last.payer.entity === entity && last.payer.model === model) return last
+    const payer = { entity, model, key_id: this.claim.key_id }
+    const key = payerKey(payer)
+    const found = this.#payers.get(key) ?? { payer, accounts: accountsOf(payer) }
+    this.#payers.set(key, found)
+    this.#lastPayer = found
     return found
   }
 

@@ -56,6 +56,11 @@ export interface Payer {
   model: string | null
 }
 
+/** The same text for lines of one key whose spend counts alike. */
+export function payerKey({ entity, model }: Pick<Payer, 'entity' | 'model'>): string {
+  return JSON.stringify([entity, model])
+}
+
 /** `subject`: the entity, its type or the key, as the scope says. `model`: the only one whose lines count; empty: all count. */
 interface LimitTerms {
   scope: LimitScope

@@ -6,7 +6,7 @@
 // of other days count in every window, which can only make lines wait.
 
 import { dayOf } from '../domain/days.ts'
-import { accountsOf, type LimitMetric, type Payer, REACHED } from '../domain/limit.ts'
+import { accountsOf, type LimitMetric, type Payer, payerKey, REACHED } from '../domain/limit.ts'
 import { addInPlace, counted, isZero, minus, NO_SPEND, negative, type Spend } from '../domain/money.ts'
 import { hasLease } from '../store/chunks.ts'
 import { addReservations, amountsByEntity, amountsByKey } from '../store/ledger.ts'
@@ -104,11 +104,7 @@ type Paid = Pick<Candidate, 'entity' | 'model'>
 
 /** Those of lines of one batch, each once. */
 function payersOf(lines: readonly Paid[], key_id: string): Map<string, Payer> {
-  return new Map(lines.map(({ entity, model }) => [paidBy({ entity, model }), { entity, model, key_id }]))
-}
-
-function paidBy({ entity, model }: Paid): string {
-  return JSON.stringify([entity, model])
+  return new Map(lines.map(({ entity, model }) => [payerKey({ entity, model }), { entity, model, key_id }]))
 }
 
 /** The reservations without those of these lines, which are about to be checked again. */
@@ -131,7 +127,7 @@ async function changeReservations(
   const reserved = new Set(allowed)
   for (const { position, entity, model, projected, isReserved } of lines) {
     const by = { entity: entity ?? '', model: model ?? '' }
-    const key = paidBy(by)
+    const key = payerKey(by)
     const row = rows.get(key) ?? { batch_id, idx, project_id, key_id, ...by, ...NO_SPEND }
     rows.set(key, row)
     if (reserved.has(position) === isReserved) continue
@@ -211,7 +207,7 @@ function byPayer(usages: readonly LimitUsage[], key_id: string): (line: Paid) =>
   const byAccount = Map.groupBy(usages, (usage) => usage.account)
   const known = new Map<string, readonly LimitUsage[]>()
   return ({ entity, model }) => {
-    const key = paidBy({ entity, model })
+    const key = payerKey({ entity, model })
     const found =
       known.get(key) ??
       accountsOf({ entity, model, key_id }).flatMap((account) => byAccount.get(account) ?? [])

@@ -6,7 +6,7 @@ import { startOfDay } from '../domain/days.ts'
 import { entityType } from '../domain/entity.ts'
 import { newId } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
-import { thresholdsMet } from '../domain/limit.ts'
+import { payerKey, thresholdsMet } from '../domain/limit.ts'
 import { DAY_SUMS } from '../domain/line-sums.ts'
 import { isZero, NO_SPEND, plus, type Spend, sumOf } from '../domain/money.ts'
 import { deleteReservations, reduceProjectedSpend, reduceReservation } from '../store/ledger.ts'
@@ -120,7 +120,7 @@ function spendByPayer(
   for (const tally of tallies)
     for (const entity of entitiesOf(tally.entity)) {
       const model = tally.model ?? ''
-      const key = JSON.stringify([entity, model])
+      const key = payerKey({ entity, model })
       rows.set(key, { entity, model, ...plus(rows.get(key) ?? NO_SPEND, spendOf(tally)) })
     }
   return inOrder(rows).filter((row) => !isZero(row))
