@@ -6,16 +6,7 @@ import { type Reask, readReask } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
 import { accountsOf, type Payer } from '../domain/limit.ts'
 import type { Model } from '../domain/model.ts'
-import {
-  addInPlace,
-  addSpend,
-  COUNT_MAX,
-  counted,
-  isZero,
-  NO_SPEND,
-  plus,
-  type Spend,
-} from '../domain/money.ts'
+import { addSpend, COUNT_MAX, counted, NO_SPEND, plus, type Spend } from '../domain/money.ts'
 import { bytesPerToken } from '../domain/tokens.ts'
 import {
   type FileIndex,
@@ -28,11 +19,12 @@ import {
 import type { Sharing } from '../jsonl/shared-beginnings.ts'
 import { amountsByEntity, amountsByKey, insertProjectedSpend } from '../store/ledger.ts'
 import { lockMatchingLimits, matchingLimits, readLimitVersion } from '../store/limits.ts'
-import type { BatchRow, LimitRow, ProjectedSpendRow } from '../store/schema.ts'
+import type { BatchRow, LimitRow } from '../store/schema.ts'
 import type { Reader, Writer } from '../store/store.ts'
 import { type Counter, countedBy, limitSubjects, readCounters, readSpending, spendingOf } from './counters.ts'
 import type { Language } from './limit-error.ts'
 import { batchLimitError } from './limit-error.ts'
+import { projectedByPayer } from './settle.ts'
 
 /** A limit with the projection of a batch; amounts in the limit's unit. */
 export interface LimitProjection extends Counter {
@@ -86,16 +78,12 @@ export async function recordProjectedSpend(
   { id, project_id }: { id: string; project_id: string },
   { groups, key_id }: BatchProjection,
 ): Promise<void> {
-  const rows = new Map<string, ProjectedSpendRow>()
-  for (const { entity, model, spend } of groups)
-    if (model !== null && !isZero(spend))
-      for (const owner of entity === null ? [''] : ['', entity]) {
-        const key = JSON.stringify([owner, model])
-        const row = rows.get(key)
-        if (row) addInPlace(row, spend)
-        else rows.set(key, { batch_id: id, project_id, key_id, entity: owner, model, ...spend })
-      }
-  await insertProjectedSpend(tx, [...rows.values()])
+  const known = groups.filter(({ model }) => model !== null)
+  const rows = projectedByPayer(known, ({ spend }) => spend)
+  await insertProjectedSpend(
+    tx,
+    rows.map((row) => ({ batch_id: id, project_id, key_id, ...row })),
+  )
 }
 
 /** Reads projected spend before spend: an amount that is settled in between is counted twice, never missed. */
@@ -153,7 +141,7 @@ export interface BatchProjection {
   byAccount: ReadonlyMap<string, Spend>
   total: Spend
   lines: number
-  /** What its prompts have in common. */
+  /** The beginnings that its prompts have in common. */
   sharing?: Sharing | undefined
 }
 

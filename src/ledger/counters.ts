@@ -17,7 +17,7 @@ import type { LimitRow } from '../store/schema.ts'
 import type { Reader } from '../store/store.ts'
 import { spentByEntities, spentByKeys } from '../store/usage.ts'
 
-/** What a limit counts for a spender. */
+/** The account that a limit counts for a spender. */
 interface Counted {
   limit: LimitRow
   /** An entity; WHOLE_PROJECT for a limit that is on none. */
@@ -47,7 +47,7 @@ export function countedBy(limits: readonly LimitRow[], payers: Iterable<Payer>):
   })
 }
 
-/** What was spent in the windows that contain `at` (Unix ms). */
+/** The counters in the windows that contain `at` (Unix ms). */
 export async function readCounters(
   db: Reader,
   project_id: string,

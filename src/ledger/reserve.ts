@@ -102,7 +102,7 @@ export async function overcommittedLimits(
 
 type Paid = Pick<Candidate, 'entity' | 'model'>
 
-/** Those of lines of one batch, each once. */
+/** The payers of lines of one batch, each once. */
 function payersOf(lines: readonly Paid[], key_id: string): Map<string, Payer> {
   return new Map(lines.map(({ entity, model }) => [payerKey({ entity, model }), { entity, model, key_id }]))
 }

@@ -111,19 +111,27 @@ function entries(settlement: Settlement, now: number) {
 }
 
 /** The sums of spend by entity and model. */
-function spendByPayer(
-  tallies: readonly Tally[],
+function spendByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
+  parts: readonly Part[],
   entitiesOf: (entity: string | null) => readonly string[],
-  spendOf: (tally: Tally) => Spend,
+  spendOf: (part: Part) => Spend,
 ) {
   const rows = new Map<string, { entity: string; model: string } & Spend>()
-  for (const tally of tallies)
-    for (const entity of entitiesOf(tally.entity)) {
-      const model = tally.model ?? ''
+  for (const part of parts)
+    for (const entity of entitiesOf(part.entity)) {
+      const model = part.model ?? ''
       const key = payerKey({ entity, model })
-      rows.set(key, { entity, model, ...plus(rows.get(key) ?? NO_SPEND, spendOf(tally)) })
+      rows.set(key, { entity, model, ...plus(rows.get(key) ?? NO_SPEND, spendOf(part)) })
     }
   return inOrder(rows).filter((row) => !isZero(row))
+}
+
+/** The sums of spend by model, and by named entity and model, as the projected spend of a batch is kept. */
+export function projectedByPayer<Part extends Pick<Tally, 'entity' | 'model'>>(
+  parts: readonly Part[],
+  spendOf: (part: Part) => Spend,
+) {
+  return spendByPayer(parts, (entity) => (entity === null ? [''] : ['', entity]), spendOf)
 }
 
 /** Takes finished lines of a batch out of what it may still cost. The batch's row is locked, so that two commits do not deadlock. */
@@ -132,12 +140,8 @@ export async function releaseProjectedSpend(
   batch_id: string,
   tallies: readonly Tally[],
 ): Promise<void> {
-  const entitiesOf = (entity: string | null) => (entity === null ? [''] : ['', entity])
-  await reduceProjectedSpend(
-    tx,
-    batch_id,
-    spendByPayer(tallies, entitiesOf, ({ projected }) => projected),
-  )
+  const rows = projectedByPayer(tallies, ({ projected }) => projected)
+  await reduceProjectedSpend(tx, batch_id, rows)
 }
 
 async function releaseReservations(tx: Writer, settlement: Settlement): Promise<void> {
