@@ -1,6 +1,7 @@
 // Finds what does not work, for the first page and for the titles of all pages: workers, stores, models, caps that reject
 // lines, and webhooks. It is read once, and again when it has changed.
 import { useEffect } from 'preact/hooks'
+import { serversOf } from '../domain/server-state.ts'
 import type { DeliveryObject, WebhookObject } from '../wire/event.ts'
 import type { LimitObject } from '../wire/limit.ts'
 import type { List } from '../wire/shape.ts'
@@ -11,7 +12,6 @@ import { type MessageKey, t } from './i18n.ts'
 import { type Cap, capsOf, isReached, readSpent, type Spent } from './limit-shares.ts'
 import { waitingWords } from './parts/text.tsx'
 import { useGet, useResource } from './resource.ts'
-import { serversDown } from './server-state.ts'
 import { may } from './session.ts'
 
 export type Problem = { title: MessageKey; to: string; text: string }
@@ -92,7 +92,7 @@ function problemsOf(
 ): Problem[] {
   const { workers_alive = true, service, waiting = [] } = status ?? {}
   const servers = may('operator') ? '/servers' : '/batches'
-  const down = service ? serversDown(service) : []
+  const down = service ? serversOf(service).filter(({ state }) => state === 'down') : []
   const isTold = new Set(down.map(({ model }) => model))
   const blocked = waiting.filter(
     ({ code, model = '' }) => isBroken(code) && code !== 'no_worker' && !isTold.has(model),

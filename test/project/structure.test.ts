@@ -210,6 +210,7 @@ describe('the structure of src/', () => {
     'src/domain/event.ts',
     'src/domain/json-record.ts',
     'src/domain/limit.ts',
+    'src/domain/server-state.ts',
     'src/domain/waiting-text.ts',
   ]
 

@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
 import { sleep } from '../../domain/clock.ts'
+import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import { ServiceStatus, type UpstreamStatus } from '../../wire/status.ts'
 import { type ApiClient, ApiError } from '../client/client.ts'
@@ -97,36 +98,37 @@ function printStatus(
     output,
     `${counted(workers.length, 'worker')}; chunks: ${queue.chunks.ready} ready, ${queue.chunks.leased} in work, ${queue.chunks.parked} parked.`,
   )
-  const servers = workers.flatMap(({ id, upstreams }) => upstreams.map((server) => ({ server, worker: id })))
+  const servers: readonly Server[] = serversOf(service)
   if (servers.length === 0) return
   writeLine(output, '')
   printTable(output, servers, {
-    MODEL: ({ server: { model } }) => model,
-    SERVER: ({ server: { upstream } }) => upstream,
-    'IN FLIGHT': ({ server: { in_flight, concurrency } }) => `${in_flight} of ${concurrency}`,
-    MAX: ({ server: { concurrency_max } }) => humanCount(concurrency_max),
-    LATENCY: ({ server: { latency_ms } }) => (latency_ms === null ? '-' : humanDuration(latency_ms)),
-    LINES: ({ server: { lines_per_s } }) => humanRate(lines_per_s),
-    ERRORS: ({ server: { errors_per_s } }) => humanRate(errors_per_s),
-    STATE: ({ server }) => stateOf(server),
-    'LAST ERROR': ({ server: { last_error } }) => last_error ?? '-',
-    ...(workers.length > 1 && { WORKER: ({ worker }: { worker: string }) => worker }),
+    MODEL: ({ model }) => model,
+    SERVER: ({ upstream }) => upstream,
+    'IN FLIGHT': ({ in_flight, concurrency }) => `${in_flight} of ${concurrency}`,
+    MAX: ({ concurrency_max }) => humanCount(concurrency_max),
+    LATENCY: ({ latency_ms }) => (latency_ms === null ? '-' : humanDuration(latency_ms)),
+    LINES: ({ lines_per_s }) => humanRate(lines_per_s),
+    ERRORS: ({ errors_per_s }) => humanRate(errors_per_s),
+    STATE: stateText,
+    'LAST ERROR': ({ last_error }) => last_error ?? '-',
   })
 }
 
-function stateOf({
-  circuit,
-  reachable,
-  hours,
-  errors_per_s,
-  in_flight,
-  concurrency_max,
-}: UpstreamStatus): string {
-  if (hours?.places === 0) return `closed until ${localTime(hours.until)}`
-  if (reachable === false) return 'not reachable'
-  if (circuit === 'open') return 'backing off'
-  if (errors_per_s > 0) return 'throttled or failing'
-  return in_flight >= concurrency_max ? 'at concurrency_max' : 'ok'
+type Server = UpstreamStatus & { state: ServerState }
+
+const STATES: Record<Exclude<ServerState, 'outsideHours'>, string> = {
+  ...{ healthy: 'ok', unknown: 'ok', starting: 'starting', down: 'not reachable' },
+  ...{ throttled: 'throttled', recovering: 'failing' },
+}
+
+function stateText(server: Server): string {
+  const { state, hours, in_flight, concurrency_max } = server
+  if (state === 'outsideHours') return closedText(hours)
+  return STATES[state] === 'ok' && in_flight >= concurrency_max ? 'at concurrency_max' : STATES[state]
+}
+
+function closedText(hours: Server['hours']): string {
+  return hours?.until == null ? 'closed' : `closed until ${localTime(hours.until)}`
 }
 
 /** One batch for a person: with times of this place, and what would make it faster. */
@@ -146,7 +148,7 @@ export async function showBatch(
   const { completed, failed, total } = counts
   const done = completed + failed - not_run
   const isOpen = !isTerminal(batch.status)
-  const servers = isOpen ? await serversOf(client, batch) : []
+  const servers = isOpen ? await serversFor(client, batch) : []
   const eta = progress?.estimated_completion ?? null
   printFields(stdout, {
     ...shown,
@@ -164,19 +166,21 @@ export async function showBatch(
         : null,
     }),
   })
-  for (const server of servers)
+  for (const server of servers) {
+    const others = servers.filter(({ model }) => model === server.model)
     writeLine(
       stdout,
       `${server.upstream} has ${server.in_flight} of ${counted(server.concurrency, 'line')} in flight` +
-        `${server.latency_ms === null ? '' : ` and answers in ${humanDuration(server.latency_ms)}`}, ${humanRate(server.lines_per_s)}. ${fasterBy(server)}`,
+        `${server.latency_ms === null ? '' : ` and answers in ${humanDuration(server.latency_ms)}`}, ${humanRate(server.lines_per_s)}. ${fasterBy(server, others)}`,
     )
+  }
 }
 
-/** Of its model, as operators may see them; empty for others. */
-async function serversOf(client: ApiClient, { model }: BatchObject): Promise<UpstreamStatus[]> {
+/** The servers of its model, for operators; empty for others. */
+async function serversFor(client: ApiClient, { model }: BatchObject): Promise<Server[]> {
   try {
     const { service } = await client.get(ServiceStatus, '/v1/status')
-    const all = (service?.workers ?? []).flatMap(({ upstreams }) => upstreams)
+    const all: Server[] = service === undefined ? [] : serversOf(service)
     return all.filter((one) => (model === undefined ? one.in_flight > 0 : one.model === model))
   } catch (error) {
     if (error instanceof ApiError && error.status === 403) return []
@@ -184,17 +188,18 @@ async function serversOf(client: ApiClient, { model }: BatchObject): Promise<Ups
   }
 }
 
-/** What would make a server answer more lines. */
-function fasterBy(server: UpstreamStatus): string {
-  const { in_flight, concurrency, concurrency_max, last_error, hours, live } = server
-  if (hours?.places === 0) return `Its \`hours\` keep it closed until ${localTime(hours.until)}.`
-  if (server.reachable === false || server.circuit === 'open')
-    return `It does not answer: ${last_error ?? 'see "offpeak status"'}.`
-  if (server.errors_per_s > 0)
+/** Advice for a server to answer more lines. `others`: those of its model, itself included. */
+function fasterBy(server: Server, others: readonly Server[]): string {
+  const { in_flight, concurrency_max, last_error, hours, live } = server
+  const why = heldBackBy(server, others)
+  if (why === 'outsideHours') return `Its \`hours\` keep it ${closedText(hours)}.`
+  if (why === 'starting') return 'It is being started.'
+  if (why === 'down') return `It does not answer: ${last_error ?? 'see "offpeak status"'}.`
+  if (why === 'throttled' || why === 'recovering')
     return `It rejects lines, so that fewer are sent at once: ${last_error ?? 'it is throttled'}. A further server takes the rest.`
   if (live !== undefined && in_flight >= live.share) return 'The rest of it is for live traffic (`live`).'
-  if (in_flight >= concurrency_max)
+  if (why === 'configured')
     return `concurrency_max: ${concurrency_max} is reached; raise it if the server can take more, or add a server.`
-  if (in_flight >= concurrency) return 'The limit rises as long as the server gets faster by it.'
+  if (why !== null) return 'The limit rises as long as the server gets faster by it.'
   return 'It could take more: the lines wait for something else, or there are no more.'
 }

@@ -1,5 +1,6 @@
 // The page for operators shows workers, model servers, stores and waiting reasons.
 import type { VNode } from 'preact'
+import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -12,7 +13,6 @@ import { waitingWords } from '../parts/text.tsx'
 import { isBroken } from '../problems.ts'
 import { useGet } from '../resource.ts'
 import { href } from '../router.ts'
-import { heldBackBy, type Server, type ServerState, type Service, serversOf } from '../server-state.ts'
 
 export function Servers(): VNode {
   const status = useGet<ServiceStatus>('/v1/status')
@@ -47,7 +47,13 @@ function Shown({ status }: { status: ServiceStatus }): VNode {
   )
 }
 
-function Whole({ service, waiting }: { service: Service; waiting: ServiceStatus['waiting'] }): VNode {
+function Whole({
+  service,
+  waiting,
+}: {
+  service: NonNullable<ServiceStatus['service']>
+  waiting: ServiceStatus['waiting']
+}): VNode {
   const { workers, stores, queue } = service
   const upstreams = serversOf(service)
   // An outage that batches wait for is told above, and flow control is none.
@@ -163,6 +169,8 @@ const DEMAND = (): Column<Waits>[] => [
       )),
   },
 ]
+
+type Server = UpstreamStatus & { state: ServerState }
 
 function heldBackText(server: Server, others: readonly Server[]): string {
   const why = heldBackBy(server, others)

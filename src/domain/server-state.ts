@@ -1,6 +1,4 @@
 // Names the state of a model server in one word, and what keeps it from answering more.
-import type { ServiceStatus, UpstreamStatus } from '../wire/status.ts'
-
 export type ServerState =
   | 'healthy'
   | 'throttled'
@@ -10,12 +8,36 @@ export type ServerState =
   | 'starting'
   | 'unknown'
 
-type Fields = Pick<UpstreamStatus, 'circuit' | 'hours' | 'latency_ms' | 'errors_per_s' | 'reachable'> &
-  Partial<Pick<UpstreamStatus, 'last_error'>>
+/** The health of a server, as a worker reports it. */
+interface ReportedHealth {
+  circuit: 'closed' | 'open'
+  /** `places`: the most lines that its hours allow just now, until then (Unix seconds). */
+  hours?: { places: number; until: number | null } | null
+  /** Null when nothing was answered of late. */
+  latency_ms: number | null
+  errors_per_s: number
+  /** Null: not known. */
+  reachable?: boolean | null
+  last_error?: string | null
+}
+
+interface ReportedServer extends ReportedHealth {
+  model: string
+  upstream: string
+  in_flight: number
+  concurrency: number
+  concurrency_max: number
+  lines_per_s: number
+}
+
+interface Reports<R> {
+  workers: readonly { upstreams: readonly R[] }[]
+  models: readonly { model: string; state: string }[]
+}
 
 /** A server without requests whose list of models shows nothing is of unknown health. One that asks to wait is not ill. */
 export function serverState(
-  { circuit, hours, latency_ms, errors_per_s, reachable, last_error }: Fields,
+  { circuit, hours, latency_ms, errors_per_s, reachable, last_error }: ReportedHealth,
   isStarting: boolean,
 ): ServerState {
   if (isStarting) return 'starting'
@@ -29,13 +51,12 @@ export function serverState(
   return reachable || latency_ms !== null ? 'healthy' : 'unknown'
 }
 
-export type Service = NonNullable<ServiceStatus['service']>
-
-/** A model server as all workers together see it. */
-export type Server = UpstreamStatus & { state: ServerState }
-
-export function serversOf({ workers, models }: Service): Server[] {
-  const servers = new Map<string, UpstreamStatus>()
+/** The model servers of a service, each as all workers together see it. */
+export function serversOf<R extends ReportedServer>({
+  workers,
+  models,
+}: Reports<R>): (R & { state: ServerState })[] {
+  const servers = new Map<string, R>()
   for (const one of workers.flatMap(({ upstreams }) => upstreams)) {
     const key = `${one.model} ${one.upstream}`
     const other = servers.get(key)
@@ -46,16 +67,13 @@ export function serversOf({ workers, models }: Service): Server[] {
   return [...servers.values()].map((one) => ({ ...one, state: serverState(one, isStarting(one.model)) }))
 }
 
-const SUMS = ['in_flight', 'concurrency', 'lines_per_s', 'errors_per_s'] as const
+/** Each worker has its own part of them. */
+const SUMS = ['in_flight', 'concurrency', 'concurrency_max', 'lines_per_s', 'errors_per_s'] as const
 
-/** What is no sum is as the worker that has more lines there sees it. */
-function added(a: UpstreamStatus, b: UpstreamStatus): UpstreamStatus {
+/** Values that are no sums are those of the worker that has more lines there. */
+function added<R extends ReportedServer>(a: R, b: R): R {
   const sums = SUMS.map((name) => [name, a[name] + b[name]])
   return { ...(a.lines_per_s >= b.lines_per_s ? a : b), ...Object.fromEntries(sums) }
-}
-
-export function serversDown(service: Service): Server[] {
-  return serversOf(service).filter(({ state }) => state === 'down')
 }
 
 /** So many times slower than the fastest server of its model, one is slow. */
@@ -63,8 +81,10 @@ const SLOW = 2
 
 /** Why a server does not answer more lines: its state, or how full and how slow it is; null where it has room. */
 export function heldBackBy(
-  server: Server,
-  others: readonly Server[],
+  server: Pick<ReportedServer, 'in_flight' | 'concurrency' | 'concurrency_max' | 'latency_ms'> & {
+    state: ServerState
+  },
+  others: readonly Pick<ReportedServer, 'latency_ms'>[],
 ): ServerState | 'configured' | 'found' | 'slow' | null {
   const { state, in_flight, concurrency, concurrency_max, latency_ms } = server
   if (state !== 'healthy' && state !== 'unknown') return state
