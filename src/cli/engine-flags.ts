@@ -27,7 +27,7 @@ export interface EngineFlags {
 }
 
 export interface RunEngine {
-  /** What requests call the model, where the run makes them. */
+  /** The name of the model in requests, where the run makes them. */
   model: string
   apply(config: Config, now: number): Config
 }
@@ -131,7 +131,7 @@ function isExecutable(path: string): boolean {
 // Reads what a model server needs for the requests of a file: the names of the model, and the tokens of the longest
 // request with its answer.
 
-/** Of a longer file, only the beginning is read. */
+/** The part of a longer file that is read, its beginning. */
 const BYTES_READ_MAX = 64 * 1024 * 1024
 /** A token is rarely shorter. */
 const BYTES_PER_TOKEN = 3

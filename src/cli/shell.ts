@@ -21,7 +21,7 @@ export interface Shell {
   env: Environment
   terminal: Terminal
   clock: Clock
-  /** Of this program. */
+  /** The version of this program. */
   version: string
   /** Aborts at the first SIGINT or SIGTERM after it was first called. */
   interruption(): AbortSignal

@@ -38,7 +38,7 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   /** Beside those that are built in. */
   endpoints: readonly DeclaredEndpoint[]
   models: readonly ModelConfig[]
-  /** What servers that are started on demand may use of this machine. */
+  /** The part of this machine that servers which are started on demand may use. */
   engines: { gpus: readonly string[]; memory_bytes: number; run_ms_min: number }
   worker: ConfigFile['worker'] & { flush_interval_ms: number }
   /** From the variables of OpenTelemetry; null: nothing is traced. */
@@ -58,10 +58,10 @@ export type BlobsConfig = { kind: 'disk'; root: string } | S3Config
 export interface TracingConfig {
   /** Whether a span follows the decision for its parent. */
   parent_based: boolean
-  /** Of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
+  /** The share of traces that begin here, in [0, 1]; of lines in sampled chunks as well. */
   ratio: number
   service_name: string
-  /** Of the queue of ended spans. */
+  /** The bounds of the queue of ended spans. */
   export: { delay_ms: number; timeout_ms: number; queue_max: number; batch_max: number }
 }
 

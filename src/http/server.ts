@@ -403,7 +403,7 @@ function pathOf({ originalUrl }: FastifyRequest): string {
   return originalUrl.split('?', 1)[0] ?? ''
 }
 
-/** Such a call changes nothing. */
+/** Whether a call is a dry run, which changes nothing. */
 function isDryRun({ query }: FastifyRequest): boolean {
   return isRecord(query) && query.dry_run === 'true'
 }

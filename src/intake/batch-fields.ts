@@ -29,7 +29,7 @@ const reaskOf = ({ reask }: BatchRow) => ({ reask: readReask(reask) ?? undefined
 const orderOf = ({ line_order }: BatchRow) => ({ order: line_order ?? undefined })
 
 const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField<Name> | null } = {
-  // What makes the input, the window and the answer of the call is not among them.
+  // The fields that make the input, the window and the answer of the call have no row of their own.
   ...{ input_file_id: null, requests: null, table: null, endpoint: null, completion_window: null },
   ...{ webhook: null, wait: null },
   input_url: {

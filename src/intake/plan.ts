@@ -32,7 +32,7 @@ import { readIndex, readProjection } from './file-index.ts'
 const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */
 const CHECK_EVERY = 10
-/** As many chunks as the memory of a worker has room for by default, of lines of a kilobyte or two. */
+/** The lines of a kilobyte or two for which the memory of a worker has room by default. */
 const LINES_AHEAD_SCATTERED = 32_000
 
 interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {

@@ -310,7 +310,7 @@ export interface FileIndex {
    * them. Their entities are known only line by line. Empty for nearly every file.
    */
   unattributed: TokenSums[]
-  /** What its prompts have in common; absent where that is not known. */
+  /** The beginnings that its prompts have in common; absent where that is not known. */
   sharing?: Sharing
 }
 

@@ -11,9 +11,9 @@ import type { InputLine } from './line-scan.ts'
 import { promptSpan } from './line-scan-body.ts'
 
 export interface Sharing {
-  /** Of all lines. */
+  /** The bytes of all prompts. */
   prompt_bytes: number
-  /** Of these, the bytes with which an earlier line begins as well. */
+  /** The bytes among them with which an earlier line begins as well. */
   shared_bytes: number
   /** The same, where such a line is among the NEAR_BYTES before: what a cache saves in the order of the file. */
   near_bytes: number
@@ -27,7 +27,7 @@ export interface Sharing {
 
 /** Bytes of a beginning: from some 60 tokens to 16,000. */
 const DEPTHS = [256, 384, 512, 704, 1024, 1472, 2048, 2880, 4096, 8192, 16_384, 32_768, 65_536]
-/** What a server's cache is taken to hold: some 65,000 tokens of prompts. */
+/** The size that a server's cache is taken to have: some 65,000 tokens of prompts. */
 const NEAR_BYTES = 256 * 1024
 /** The sample of a depth: at first, for each chunk more, and at most. */
 const GROUPS_FIRST = 128
@@ -38,7 +38,7 @@ const LINES_PER_PLACE_MIN = 4
 const CHUNKS_PER_GROUP_MAX = 64
 /** So many chunks in the order of claims are open at the same time. */
 const OPEN_CHUNKS = 4
-/** What another order of lines has to save, as a share of the prompts. */
+/** The least that another order of lines has to save, as a share of the prompts. */
 const WORTH = 0.02
 /** By how much another order of chunks has to be better: in a sample, one is by chance. */
 const REACH_MIN = 0.1
@@ -55,7 +55,7 @@ interface Group {
   near: number
   /** Lines in the chunk of the one before. */
   same: number
-  /** Of the last line, among the bytes of all prompts. */
+  /** The place of the last line, among the bytes of all prompts. */
   at: number
   /** Where the first line is in the file, in chunks. */
   first: number
@@ -65,7 +65,7 @@ interface Group {
 
 export class SharedBeginnings {
   readonly #levels = DEPTHS.map(() => new Level())
-  /** Of the line that is added, by depth. */
+  /** The signatures of the line that is added, by depth. */
   readonly #signatures = new Int32Array(DEPTHS.length)
   #bytes = 0
   #model: string | null = null

@@ -43,7 +43,7 @@ interface RecordedRun {
 /** `sealed`: all of it is committed. `parked`: its lease has ended. `lost`: another worker has the lease. */
 export type RunEnd = 'sealed' | 'parked' | 'lost'
 
-/** What becomes of results. */
+/** The events of results that are being recorded. */
 export type Recorded<R> =
   /** These lines are committed. */
   | { kind: 'settled'; run: R; fresh: Fresh }

@@ -7,7 +7,7 @@ import { deleteRows, insertOnce, NOW, selectRows, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
-/** What the recorded path of a call that changes nothing ends with. */
+/** The end of the recorded path of a call that changes nothing. */
 export const DRY_RUN = '?dry_run=true'
 
 const IS_CHANGE = sql<boolean>`method NOT IN ('GET', 'HEAD') AND path NOT LIKE ${sql.lit(`%${DRY_RUN}`)}`

@@ -136,7 +136,7 @@ export async function amountsByKey(
 
 const HOUR_MS = 3_600_000
 
-/** What open batches that may send lines now still need of each model, by the hour of their deadlines. */
+/** The need that open batches which may send lines now still have of each model, by the hour of their deadlines. */
 export interface HourOfDemand {
   model: string
   /** The first deadline in that hour (Unix ms). */

@@ -48,7 +48,7 @@ export class Column<Stored> {
     return this.#with({ isNullable: true })
   }
 
-  /** What it is in a row that is inserted without it. */
+  /** The value of a row that is inserted without it. */
   or(initial: string | number): Column<Generated<Stored>> {
     return this.#with({ initial })
   }
@@ -189,7 +189,7 @@ export const TABLES = {
     traceparent: text().optional(),
     /** When its chunks were made. */
     queued_at: whole().optional(),
-    /** Of a failed batch: JSON array of what is wrong with its first lines; of an expired one, what these waited for. */
+    /** The problems of the first lines of a failed batch, as a JSON array; the reasons why lines of an expired one waited. */
     errors: text().optional(),
     /** No line is sent before (Unix ms). */
     start_after: whole().optional(),
@@ -198,7 +198,7 @@ export const TABLES = {
     /** JSON array of the models that its lines name; null when there are too many. */
     models: text().optional(),
     input_filename: text().optional(),
-    /** What lists are in the order of. */
+    /** The name by which lists are ordered. */
     name: text().or(''),
     /** Where in a bucket its input comes from, and where its results are written when it has ended. */
     input_url: text().optional(),
@@ -429,7 +429,7 @@ export const TABLES = {
     day: whole().key(),
     model: text().key(),
     key_id: text().key(),
-    /** Of the entity; empty when it has none. */
+    /** The type of the entity; empty when it has none. */
     entity_type: text(),
     ...recordOf(DAY_SUMS, (name) => counter().since(LINE_SUMS[name].usage_days)),
   },
@@ -489,7 +489,7 @@ export const TABLES = {
     threshold: double().key(),
     created: whole(),
   },
-  /** What servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
+  /** Sums that servers reported of prompts: their bytes in the input, and their tokens; those of long ones as well. */
   prompt_statistics: {
     model: text().key(),
     bytes: whole(),
@@ -585,9 +585,9 @@ export const TABLES = {
     status: text<UploadStatus>(),
     filename: text(),
     mime_type: text(),
-    /** What its parts come to in the end, as its caller announced. */
+    /** The size of its parts in the end, as its caller announced. */
     bytes: whole(),
-    /** What all its parts come to now, those included that are sent twice. */
+    /** The size of all its parts now, those included that are sent twice. */
     part_bytes: counter(),
     /** How soon the file is to be gone, where that is sooner than the plan says. */
     file_expires_after_ms: whole().optional(),
@@ -596,7 +596,7 @@ export const TABLES = {
     completion_attempt: counter(),
     /** Until when that call has the upload to itself unless it renews, by the database's clock; null once it has failed. */
     completing_until: whole().optional(),
-    /** What it asks for, as a hash. */
+    /** The hash of the call that completes it. */
     completion_order: text().optional(),
     /** JSON of the error that it ended with. */
     completion_failure: text().optional(),
@@ -608,7 +608,7 @@ export const TABLES = {
     id: text().key(),
     upload_id: text().references('uploads'),
     bytes: whole(),
-    /** Of the content, hex. */
+    /** The digest of the content, hex. */
     sha256: text(),
     blob: text(),
     created: whole(),

@@ -70,7 +70,7 @@ function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | 
   return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
 }
 
-/** What vectors become, in place of a schema's fields; no answer is checked by its schema. */
+/** The schema of vectors, in place of a caller's; no answer is checked by it. */
 export const EMBEDDING: AnswerSchema = {
   schema: {},
   fields: [{ name: 'embedding', type: { items: 'float' }, required: true, nullable: false }],

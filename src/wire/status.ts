@@ -112,7 +112,7 @@ export type ServiceStatus = Static<typeof ServiceStatus>
 export type WorkerStatus = Static<typeof WorkerStatus>
 export type UpstreamStatus = Static<typeof UpstreamStatus>
 
-// What open batches need of model servers, for autoscalers.
+// The need that open batches have of model servers, for autoscalers.
 
 export const ModelDemand = object(
   'ModelDemand',

@@ -78,7 +78,7 @@ async function limitedTypes(client: ApiClient): Promise<string[]> {
 
 const LIMITS_READ = 100
 
-/** Of the requests in the file `input`, beside the terms of the batch. Throws where no model here can answer any of them. */
+/** Checks the requests in the file `input`, beside the terms of the batch. Throws where no model here can answer any of them. */
 export async function checkOrder(
   client: ApiClient,
   { input, model, ...terms }: Terms & { input: string; model?: string | undefined },

@@ -27,7 +27,7 @@ interface ClientOptions {
   onRetry?: (reason: string, delayMs: number, triedMs: number) => void
   /** For how long calls to a server that was reached before are retried. */
   patienceMs?: number
-  /** Of this program; named in each call. */
+  /** The version of this program; named in each call. */
   version?: string
 }
 
@@ -138,7 +138,7 @@ export class ApiClient {
     }
   }
 
-  /** Of the service; null where it does not say it. */
+  /** The version of the service; null where it does not say it. */
   async serviceVersion(): Promise<string | null> {
     try {
       const { body } = await this.#request(

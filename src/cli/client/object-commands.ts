@@ -9,7 +9,7 @@ import { type ApiFlags, apiCommand, type Connection, withApi } from './connect.t
 
 interface ListOrder<T extends TSchema> {
   description: string
-  /** What the command's argument is: the ID of the object whose list is shown. */
+  /** The meaning of the command's argument: the ID of the object whose list is shown. */
   argument?: string
   shape: T
   /** `id`: the argument; empty where the command has none. */
@@ -50,11 +50,11 @@ export function addList<T extends TSchema>(
 }
 
 interface ResourceOrder<T extends TObject> extends Omit<ListOrder<T>, 'path' | 'argument'> {
-  /** As paths of the API name it: `files`. */
+  /** The kind as paths of the API name it: `files`. */
   kind: string
   /** One of its objects, and what the ID of one looks like. */
   one: readonly [noun: string, id: string]
-  /** Of the command that deletes one, if there is such a command. */
+  /** The name of the command that deletes one, if there is such a command. */
   deletion?: string
   /** One of them, for a person. */
   show?: Show<Static<T>>

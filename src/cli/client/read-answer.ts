@@ -18,7 +18,7 @@ export function readAnswer<T extends TSchema>(shape: T, answer: unknown, call: s
   )
 }
 
-/** What is read of a JSON Schema. */
+/** The parts of a JSON Schema that are read. */
 interface Form {
   type?: string
   const?: unknown

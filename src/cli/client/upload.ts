@@ -18,7 +18,7 @@ import type { ApiClient } from './client.ts'
 
 interface Uploaded {
   file: FileObject
-  /** Of the bytes that were sent, in hex. */
+  /** The digest of the bytes that were sent, in hex. */
   sha256: string
 }
 
@@ -209,7 +209,7 @@ class Slice extends File {
   }
 }
 
-// What a file of requests asks for, and the model in its lines.
+// The endpoint that a file of requests asks for, and the model in its lines.
 
 interface FileAsks {
   /** DEFAULT_ENDPOINT where no line is a request. */

@@ -45,7 +45,7 @@ interface CreateFlags extends ApiFlags, BatchFlags {
   webhook?: string
 }
 
-/** What is read of a batch as it is created: nothing else may cost its ID. */
+/** The fields of a batch that are read when it is created: nothing else may cost its ID. */
 const Created = Type.Pick(BatchObject, ['id', 'webhook'])
 type Created = Static<typeof Created>
 

@@ -12,7 +12,7 @@ interface Place {
 }
 
 interface Choice {
-  /** Of an option all its names, the long one first. */
+  /** The names of an option, the long one first. */
   names: readonly string[]
   description: string
   takesValue: boolean

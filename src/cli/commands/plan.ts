@@ -131,7 +131,7 @@ interface Load {
   lines_per_day: number
   /** Seconds from sending a line to its answer. */
   latency_s: number
-  /** Of a line, input and output together. */
+  /** The tokens of a line, input and output together. */
   tokens: number
   /** The busiest hours against the average. */
   peak: number
@@ -218,7 +218,7 @@ function perLine(figure: FigureName): number {
  */
 interface Figure {
   value: number
-  /** As docs/scaling.md writes it. */
+  /** The number as docs/scaling.md writes it. */
   text: string
   command: string
 }

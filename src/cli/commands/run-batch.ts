@@ -32,7 +32,7 @@ export interface RunOrder extends RunTerms {
   state: string
   /** The model server that the command names; undefined: those of the configuration. */
   server?: string | undefined
-  /** Of every request, where one option says it. */
+  /** The model of every request, where one option says it. */
   model?: string
 }
 
@@ -214,7 +214,7 @@ const RunState = Type.Object({
   nonce: Type.String(),
   file_id: Type.String(),
   batch_id: Type.Union([Type.String(), Type.Null()]),
-  /** Of a run over a table. */
+  /** The terms of a run over a table. */
   table: Type.Optional(Type.Object({ terms: TableTerms, rows: Type.Number() })),
   /** When (Unix ms), by which server, if the command named one, and whether no line was answered. */
   finished: Type.Optional(
@@ -298,7 +298,7 @@ function metadataText(metadata: Record<string, string>): string {
 interface CodeCount {
   code: string
   count: number
-  /** Those of the first line with this code. */
+  /** The message of the first line with this code. */
   message: string
   limit_id?: string | undefined
 }

@@ -141,7 +141,7 @@ async function givenTerms(flags: TableFlags): Promise<Partial<TableTerms>> {
     schema: schema === undefined ? undefined : (await readSchema(schema)).schema,
     skip_empty: skipEmpty,
   }
-  // As they are stored.
+  // The fields as they are stored.
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 }
 
@@ -203,7 +203,7 @@ export async function askedOf(input: string, table: TableReader, terms: TableTer
   return { question, schema: embeds ? EMBEDDING : schema }
 }
 
-/** Of `max_tokens=100`: a JSON value, or text. */
+/** The value in `max_tokens=100`: JSON, or text. */
 function fieldValue(value: string, key: string): unknown {
   if (QUESTION_FIELDS.includes(key))
     throw new InvalidArgumentError('Use --model, --prompt, --input, --system and --schema.')

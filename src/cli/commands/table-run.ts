@@ -40,10 +40,10 @@ import {
 } from './table-question.ts'
 
 export interface TableJob {
-  /** What differs from the order of a run over a file of requests. */
+  /** The parts of the order that differ from those of a run over a file of requests. */
   order: Pick<RunOrder, 'input' | 'output' | 'errors' | 'state' | 'table' | 'model'>
   target: Target
-  /** Of the table. */
+  /** The columns of the table. */
   columns: readonly string[]
   /** Writes the table with the answers. */
   join(): Promise<JoinedRows>

@@ -31,7 +31,7 @@ export interface BatchFlags extends Omit<BatchTerms, 'start_after'> {
   name?: string
   entity?: string
   notBefore?: number
-  /** What holds where no option says otherwise. */
+  /** The terms that hold where no option says otherwise. */
   earlier?: BatchTerms
 }
 

@@ -21,7 +21,7 @@ export interface Entry {
   readonly position: number
 }
 
-/** Of a batch whose lines share prefixes, at least: the more of them wait, the more go to one server in a row. */
+/** The least number of waiting lines of a batch whose lines share prefixes: the more wait, the more go to one server in a row. */
 const LINES_AHEAD_SHARED = 4000
 /** Groups that are looked at for one that belongs to a server. */
 const SCAN_MAX = 256

@@ -234,7 +234,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     },
   })
 
-  /** What a batch of this file would cost. Throws file_not_found and file_not_processed. */
+  /** The estimated cost of a batch of this file. Throws file_not_found and file_not_processed. */
   async function estimateOf(
     request: FastifyRequest,
     order: Pick<BatchOrder, 'project_id' | 'input_file_id' | 'start_after' | keyof ProjectionTerms>,

@@ -183,7 +183,7 @@ class LiveFeed {
     return await this.#show(await listOpenBatches(this.#options.store.read, project_id, BATCHES_MAX))
   }
 
-  /** Of what the calls of the last time have changed, by its name in their paths, and of what no call changes. */
+  /** The versions of all that calls have changed lately, by its name in their paths, and of what no call changes. */
   async versions(project_id: string): Promise<LiveUpdate['versions']> {
     const { store, clock } = this.#options
     const { rows: calls } = await listHttpRequests(store.read, project_id, {

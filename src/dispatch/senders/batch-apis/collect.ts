@@ -40,7 +40,7 @@ export interface CollectorOptions extends Pick<Ports, 'store' | 'clock' | 'log'>
   observe?: Pick<Observer, 'attempted'> | undefined
 }
 
-/** What is left to do for lines that a batch API had. */
+/** The work that is left for lines that a batch API had. */
 export type Collected =
   /** Its results cannot be read now: try again then (Unix ms). */
   | { kind: 'again'; at: number }
