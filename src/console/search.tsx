@@ -11,7 +11,7 @@ import { type ApiFailure, get, getAll, getPage, pathWith, type Query } from './a
 import { later } from './browser-clock.ts'
 import { type MessageKey, t } from './i18n.ts'
 import { keptList } from './kept.ts'
-import { shownPages } from './pages.ts'
+import { shownPages } from './pages.tsx'
 import { Icon } from './parts/button.tsx'
 import { closeDialog, Dialog, openDialog } from './parts/dialog.tsx'
 import { TextField } from './parts/field.tsx'

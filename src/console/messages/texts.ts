@@ -29,6 +29,7 @@ export const messages = {
   'error.unreachable': ['The service cannot be reached. Check that it is running and try again.', 'Der Dienst ist nicht erreichbar. Prüfen Sie, ob er läuft, und versuchen Sie es noch einmal.'],
   'error.lost': ['Connection lost; data from {at}.', 'Verbindung verloren; Stand {at}.'],
   'error.status': ['The service answered with status {status}.', 'Der Dienst antwortet mit dem Status {status}.'],
+  'error.page': ['The code of this page could not be loaded.', 'Der Code dieser Seite ließ sich nicht laden.'],
   'notFound.title': ['Page not found', 'Seite nicht gefunden'],
   'notFound.text': ['There is no page {path}.', 'Es gibt keine Seite {path}.'],
   'signIn.title': ['Sign in to the console', 'An der Konsole anmelden'],

@@ -14,7 +14,7 @@ import { CopyButton, Entity } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import { costFigure, Facts, Figures, Page, Section, Time } from '../parts/page.tsx'
 import { BatchStatus, lineCounts, ProgressBar } from '../parts/status.tsx'
-import { WaitingReason, Words } from '../parts/text.tsx'
+import { reaskText, WaitingReason, Words } from '../parts/text.tsx'
 import { isBroken } from '../problems.ts'
 import { type Resource, useGet, useResource } from '../resource.ts'
 import { href, type PageParams } from '../router.ts'
@@ -23,7 +23,6 @@ import { BatchActions, useEstimate } from './batch-actions.tsx'
 import { ErrorGroups, useErrors } from './batch-errors.tsx'
 import { Timeline } from './batch-timeline.tsx'
 import { Lines } from './line-browser.tsx'
-import { reaskText } from './new-batch.tsx'
 
 /** How often a batch is asked for while its results are written to a bucket. */
 const WRITTEN_POLL_MS = 5_000

@@ -18,7 +18,6 @@ import { type Column, Table, useColumns, useOrder } from '../parts/table.tsx'
 import { waitingWords } from '../parts/text.tsx'
 import { useAll, usePages } from '../resource.ts'
 import { href, useAddress } from '../router.ts'
-import { SIMULATOR } from './new-batch-source.tsx'
 
 const PATH = '/v1/batches'
 const STATUSES = [
@@ -259,6 +258,9 @@ function Speed({ batch }: { batch: BatchObject }): VNode {
     </div>
   )
 }
+
+/** The model of a service without a configuration, which the example names. */
+export const SIMULATOR = 'sim-1'
 
 export function FirstBatch(): VNode {
   const models = useAll<ModelObject>('/v1/models')

@@ -10,11 +10,9 @@ import { SelectField, TextField, useFields } from '../parts/field.tsx'
 import { Notice } from '../parts/notice.tsx'
 import { CodeBlock } from '../parts/text.tsx'
 import { replaceQuery, useAddress } from '../router.ts'
+import { SIMULATOR } from './batches.tsx'
 
 const TOKENS_MAX = 256
-
-/** The model of a service without a configuration, which the example names. */
-export const SIMULATOR = 'sim-1'
 
 type SourceProps = { models: readonly ModelObject[]; onFile: (file: File) => void }
 

@@ -18,10 +18,12 @@ import { FailureNotice, Loading, Notice } from '../parts/notice.tsx'
 import { costFigure, Figures, Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
+import { reaskText } from '../parts/text.tsx'
 import { useAction, useAll, useGet, useResource } from '../resource.ts'
 import { currentAddress, href, navigate, replaceQuery } from '../router.ts'
 import { may } from '../session.ts'
-import { BatchSource, jsonProblem, SIMULATOR } from './new-batch-source.tsx'
+import { SIMULATOR } from './batches.tsx'
+import { BatchSource, jsonProblem } from './new-batch-source.tsx'
 
 const POLL_MS = 300
 /** So much of a file is read for what its first line asks for. */
@@ -388,11 +390,6 @@ function OrderForm({ file, content }: { file: FileObject; content: File | FileOb
       </div>
     </form>
   )
-}
-
-/** How answers of a batch are asked for again. */
-export function reaskText(reask: BatchObject['reask'] | null): string {
-  return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
 }
 
 type Group = BatchEstimate['groups'][number]

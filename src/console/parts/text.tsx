@@ -76,6 +76,11 @@ export function WaitingReason({ reason }: { reason: NonNullable<BatchObject['wai
   )
 }
 
+/** How answers of a batch are asked for again. */
+export function reaskText(reask: BatchObject['reask'] | null): string {
+  return reask == null ? t('new.reask.never') : t(`new.reask.${reask.mode}`, { n: reask.max })
+}
+
 export function Prose({ text }: { text: string }): VNode {
   return (
     <div class="prose" dir="auto">

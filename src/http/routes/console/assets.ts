@@ -1,5 +1,5 @@
-// The files that the console's pages load, as built beside the service or else built here: one minified script for all
-// pages, and others for what few pages need (charts, German).
+// The files that the console's pages load, as built beside the service or else built here: one minified script for the
+// pages that are open all day, and others for other pages, charts, Markdown and German.
 import { createHash } from 'node:crypto'
 import { globSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
