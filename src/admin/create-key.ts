@@ -2,6 +2,7 @@
 import { type CompatMode, makeApiKey, PROJECT_SCOPES, type Scope } from '../domain/api-key.ts'
 import type { Clock } from '../domain/clock.ts'
 import { newId } from '../domain/ids.ts'
+import { parseRetention, type RetentionTexts } from '../domain/retention.ts'
 import { ensureProject } from '../store/projects.ts'
 import { insertRow } from '../store/rows.ts'
 import type { Store, Writer } from '../store/store.ts'
@@ -16,6 +17,8 @@ export interface KeyOrder {
   name?: string | undefined
   /** How its answers are rendered; null: in the API's own form. */
   compat?: CompatMode | null | undefined
+  /** How long content of its batches is kept, where that is less than the plan says. */
+  retention?: RetentionTexts | undefined
 }
 
 /** Runs in the transaction that creates the key; throws where the project may have no more. */
@@ -36,7 +39,7 @@ export async function createKey(
   store: Store,
   clock: Clock,
   region: string,
-  { project, plan, scopes = PROJECT_SCOPES, name, compat = null }: KeyOrder,
+  { project, plan, scopes = PROJECT_SCOPES, name, compat = null, retention }: KeyOrder,
   check: KeyCheck = async () => {},
 ): Promise<IssuedKey> {
   const now = clock.now()
@@ -54,6 +57,7 @@ export async function createKey(
       created: now,
       revoked_at: null,
       compat,
+      retention: retention ? JSON.stringify(parseRetention(retention)) : null,
     })
     return found
   })

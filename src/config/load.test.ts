@@ -87,6 +87,7 @@ describe('without a file', () => {
             name: 'payg',
             completion_windows: [{ text: '24h', ms: 86_400_000 }],
             file_retention_ms: 90 * 86_400_000,
+            retention: null,
             quotas: QUOTAS_DEFAULT,
           },
         ],
@@ -99,6 +100,7 @@ describe('without a file', () => {
               { text: '24h', ms: 86_400_000 },
             ],
             file_retention_ms: 395 * 86_400_000,
+            retention: null,
             quotas: QUOTAS_DEFAULT,
           },
         ],
@@ -266,6 +268,9 @@ describe('what is understood', () => {
     assert.deepEqual(plans.get('payg')?.completion_windows, [{ text: '24h', ms: 86_400_000 }])
     assert.equal(plans.get('quick')?.completion_windows[0]?.ms, 2000)
     assert.equal(plans.get('quick')?.file_retention_ms, 90 * 86_400_000)
+    const notKept = load('plans: {payg: {retention: {results: 0h, grace: 4h}}}').plans.get('payg')
+    assert.deepEqual(notKept?.retention, { results_ms: 0, grace_ms: 14_400_000 })
+    assert.equal(notKept?.file_retention_ms, 14_400_000, 'an upload waits for its batch no longer')
   })
 
   test('a model without a price is free and says so', () => {
@@ -470,6 +475,9 @@ describe('what is refused', () => {
     ['plans: {payg: {completion_windows: []}}', 'plans.payg.completion_windows: expected at least one item'],
     ['plans: {payg: {completion_windows: [24h, 1d]}}', 'plans.payg.completion_windows: lists 1d twice'],
     ['plans: {new: {file_retention: 1d}}', 'plans.new.completion_windows: is missing'],
+    ['plans: {payg: {retention: {grace: 1h}}}', 'plans.payg.retention.results: is missing'],
+    ['plans: {payg: {retention: {results: never}}}', 'plans.payg.retention.results: expected a duration'],
+    ['plans: {payg: {retention: 0h}}', 'plans.payg.retention: expected a map of keys'],
     ['plans: {payg: {file_retention: 90}}', 'plans.payg.file_retention: expected a duration such as 250ms'],
     [
       'plans: {payg: {file_retension: 9d}}',

@@ -12,6 +12,7 @@ import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { onlyEndpoint, type UpstreamType } from '../domain/model.ts'
 import { QUOTA_NAMES, QUOTAS_DEFAULT } from '../domain/plan.ts'
+import { GRACE } from '../domain/retention.ts'
 import { SIMULATED_FAULTS } from '../domain/simulated-server.ts'
 import {
   anyText,
@@ -276,6 +277,12 @@ const PLAN = section({
     }),
   ),
   file_retention: named('file_retention_ms', optional(duration(1000))),
+  retention: optional(
+    section({
+      results: named('results_ms', duration(0)),
+      grace: named('grace_ms', byDefault(GRACE, duration(0))),
+    }),
+  ),
   quotas: QUOTAS,
 })
 

@@ -99,14 +99,20 @@ function plansOf(configured: ConfigFile['plans']): Map<string, Plan> {
       name,
       completion_windows: windows.map((text) => ({ text, ms: durationMs(text) ?? 0 })),
       file_retention_ms: durationMs(file_retention) ?? 0,
+      retention: null,
       quotas: QUOTAS_DEFAULT,
     })
-  for (const [name, { completion_windows, file_retention_ms, quotas }] of Object.entries(configured)) {
+  for (const [name, { completion_windows, file_retention_ms, retention, quotas }] of Object.entries(
+    configured,
+  )) {
     const known = plans.get(name)
+    const kept_ms = file_retention_ms ?? known?.file_retention_ms ?? FILE_RETENTION_MS
     plans.set(name, {
       name,
       completion_windows: completion_windows ?? known?.completion_windows ?? [],
-      file_retention_ms: file_retention_ms ?? known?.file_retention_ms ?? FILE_RETENTION_MS,
+      // An upload that no batch is made of is not kept either.
+      file_retention_ms: Math.min(kept_ms, retention?.grace_ms ?? kept_ms),
+      retention,
       quotas,
     })
   }

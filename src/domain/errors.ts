@@ -133,6 +133,13 @@ export const ERRORS = {
     message: 'There is no such file.',
     advice: 'Check the ID against the list of files; deleted and expired files are not listed.',
   }),
+  content_not_kept: http(410, {
+    message:
+      'The content of this file was destroyed: its batch keeps results only until they are fetched, and its input until it ends (`retention`).',
+    advice:
+      'Use the copy that you have fetched. Counts, usage and cost stay: read the batch. To run lines again, upload them again.',
+    operatorAdvice: '`plans.<name>.retention` sets how long results are kept.',
+  }),
   batch_not_found: http(404, {
     message: 'There is no such batch.',
     advice: 'Check the ID against the list of batches of this project.',

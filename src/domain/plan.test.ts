@@ -63,6 +63,7 @@ describe('the window of a batch', () => {
     name: 'payg',
     completion_windows: [{ text: '24h', ms: 86_400_000 }],
     file_retention_ms: 1,
+    retention: null,
     quotas: QUOTAS_DEFAULT,
   }
 

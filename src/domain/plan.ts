@@ -1,6 +1,7 @@
-// A plan sets the completion windows, the file retention and the quotas of the projects that have it.
+// A plan sets the completion windows, the retention of content and the quotas of the projects that have it.
 import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
+import type { Retention } from './retention.ts'
 
 interface CompletionWindow {
   /** The window as configured, and as a batch shows it: `24h`. */
@@ -13,6 +14,8 @@ export interface Plan {
   /** At least one, in the order configured. */
   completion_windows: readonly CompletionWindow[]
   file_retention_ms: number
+  /** For content that is not kept; null: files are kept as long as `file_retention_ms`. */
+  retention: Retention | null
   quotas: Quotas
 }
 

@@ -7,6 +7,7 @@ import { DEFAULT_ENDPOINT, MIXED } from '../domain/endpoint.ts'
 import { trimmedEntity } from '../domain/entity.ts'
 import { invalidParam } from '../domain/errors.ts'
 import { usd } from '../domain/money.ts'
+import { parseRetention, shownRetention } from '../domain/retention.ts'
 import { METADATA_PAIRS_MAX, METADATA_VALUE_CHARACTERS_MAX } from '../jsonl/line-scan.ts'
 import type { BatchRow, Schema } from '../store/schema.ts'
 import type { BatchObject, CreateBatch, Metadata } from '../wire/batch.ts'
@@ -27,6 +28,8 @@ interface BatchField<Name extends string> {
 const reaskOf = ({ reask }: BatchRow) => ({ reask: readReask(reask) ?? undefined })
 
 const orderOf = ({ line_order }: BatchRow) => ({ order: line_order ?? undefined })
+
+const retentionOf = ({ retention }: BatchRow) => ({ retention: shownRetention(retention) })
 
 const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField<Name> | null } = {
   // The fields that make the input, the window and the answer of the call have no row of their own.
@@ -101,6 +104,11 @@ const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField
     kept: ({ order = null }) => ({ line_order: order }),
     shown: orderOf,
     retried: orderOf,
+  },
+  retention: {
+    kept: ({ retention }) => ({ retention: retention ? JSON.stringify(parseRetention(retention)) : null }),
+    shown: retentionOf,
+    retried: retentionOf,
   },
   output_expires_after: {
     kept: ({ output_expires_after: after }) => ({

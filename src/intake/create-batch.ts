@@ -4,6 +4,7 @@ import { type BatchEndpoint, endpointPathOf, endpointPaths, MIXED } from '../dom
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
+import { type Retention, readRetention, strictest } from '../domain/retention.ts'
 import { admit, type BatchProjection, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { insertBatch } from '../store/batches.ts'
@@ -43,7 +44,7 @@ export type BatchOrder = BatchOwner &
 /** Throws invalid_request and plan_lacks_feature. */
 export function orderBatch(
   request: CreateBatch & { input_file_id: string },
-  owner: BatchOwner,
+  owner: BatchOwner & { retention: Retention | null },
   plan: Plan,
 ): BatchOrder {
   const { endpoint, input_file_id, completion_window } = request
@@ -54,9 +55,12 @@ export function orderBatch(
   }
   const columns = keptFields(request)
   const window = offeredWindow(plan, completion_window)
+  const { retention: ofKey, ...rest } = owner
+  const retention = strictest([plan.retention, ofKey, readRetention(columns.retention ?? null)])
   return {
     ...columns,
-    ...owner,
+    ...rest,
+    retention: retention && JSON.stringify(retention),
     endpoint,
     input_file_id,
     completion_window: window.text,

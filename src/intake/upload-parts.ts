@@ -7,7 +7,7 @@ import { ApiError, ERRORS, invalidParam, isErrorCode } from '../domain/errors.ts
 import { newId } from '../domain/ids.ts'
 import { quotaExceeded } from '../domain/plan.ts'
 import { insertBlobs, readBlobRow } from '../store/blobs.ts'
-import { readFile } from '../store/files.ts'
+import { findFile } from '../store/files.ts'
 import { lockProject } from '../store/projects.ts'
 import { countRows, insertRow, readRow } from '../store/rows.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../store/schema.ts'
@@ -209,7 +209,7 @@ export class UploadCompletions {
   async #madeFile(upload: UploadRow): Promise<Completed | null> {
     if (upload.file_id === null) return null
     const { store, clock } = this.#deps
-    const file = await readFile(store.read, upload.project_id, upload.file_id, clock.now())
+    const file = await findFile(store.read, upload.project_id, upload.file_id, clock.now())
     return file ? { upload, file } : null
   }
 

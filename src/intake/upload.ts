@@ -212,6 +212,7 @@ export async function insertUpload(
     batch_id: null,
     part: null,
     source: null,
+    not_kept: 0,
   }
   await insertBlobs(tx, project_id, [content, ...(index?.blobs ?? [])], now)
   await insertRow(tx, 'files', file)

@@ -3,8 +3,10 @@
 import { cancelOutcome, finalStatus, isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
+import { readRetention } from '../domain/retention.ts'
 import { batchEnded, recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
+import { expireFile, fileSource, isTableRead } from '../store/files.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { stopRemoteBatches } from '../store/remote-batches.ts'
@@ -46,13 +48,16 @@ export async function endBatch(
   const project = await readRow(tx, 'projects', { id: batch.project_id })
   if (!project) throw new Error(`batch ${batch.id} belongs to no project`)
   const retentionMs = rules.file_retention_ms(project.plan)
-  const expires_at = now + Math.min(retentionMs, batch.output_expires_after_ms ?? retentionMs)
+  const retention = readRetention(batch.retention)
+  const ownMs = Math.min(batch.output_expires_after_ms ?? retentionMs, retention?.grace_ms ?? retentionMs)
+  const expires_at = now + Math.min(retentionMs, ownMs)
   const files = {
     output_file_id: await addResultFile(tx, batch, 'output', expires_at, now),
     error_file_id: await addResultFile(tx, batch, 'error', expires_at, now),
   }
   await setBatch(tx, batch.id, files)
   await deleteProjectedSpend(tx, batch.id)
+  if (retention !== null) await expireInput(tx, batch, now)
   await releaseInput(tx, batch.input_file_id, now)
   const row = { ...ended, ...files }
   await recordEvent(tx, batchEnded(row, status), now)
@@ -84,8 +89,18 @@ async function addResultFile(
     expires_at,
     batch_id: batch.id,
     part,
+    not_kept: batch.retention === null ? 0 : 1,
   })
   return id
+}
+
+/** Ends an input that is not kept, and the table that it was made of: for those that still read it, with their end. */
+async function expireInput(tx: Writer, { project_id, input_file_id }: BatchRow, now: number): Promise<void> {
+  await expireFile(tx, input_file_id, now)
+  const input = await readRow(tx, 'files', { id: input_file_id })
+  const made = input && fileSource(input)?.made
+  if (made && 'table' in made && !(await isTableRead(tx, project_id, made.file_id)))
+    await expireFile(tx, made.file_id, now)
 }
 
 /**

@@ -7,6 +7,7 @@ import { isDamaged } from '../blobs/blobs.ts'
 import { ObjectFailed, type OpenBucket, untilAborted } from '../blobs/objects.ts'
 import { isTerminal } from '../domain/batch.ts'
 import { ApiError } from '../domain/errors.ts'
+import { EVERYTHING, endFetched, NOTHING } from '../lifecycle/fetched-results.ts'
 import { nextAttemptAt } from '../notify/deliver.ts'
 import { outputEnded, recordEvent } from '../notify/record-event.ts'
 import { setBatch } from '../store/batches.ts'
@@ -63,14 +64,15 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
   }
   const now = clock.now()
   const error = failure === null ? null : reasonOf(failure)
-  const isGone = failure instanceof ApiError && failure.code === 'file_not_found'
+  const isGone =
+    failure instanceof ApiError && (failure.code === 'file_not_found' || failure.code === 'content_not_kept')
   const next =
     failure === null || isGone
       ? null
       : schedule({ started: task.created, attempts: task.attempts }, now, random())
   await store.write(async (tx) => {
     const current = await lockRow(tx, 'batches', { id: batch.id })
-    if (current?.output_url !== batch.output_url) {
+    if (!current || current.output_url !== batch.output_url) {
       if (await finishTask(tx, task)) await requeueTask(tx, task, now)
       return
     }
@@ -81,6 +83,9 @@ export async function exportResults(deps: ExportDeps, task: TaskRow, signal: Abo
     if (!(await finishTask(tx, task))) return
     const status = failure === null ? 'delivered' : 'failed'
     await setBatch(tx, batch.id, { output_url_status: status, output_url_error: error })
+    // Also what callers fetched while the export was to be made.
+    const fetched = failure === null ? EVERYTHING : NOTHING
+    await endFetched(tx, { ...current, output_url_status: status }, fetched, now)
     await recordEvent(tx, outputEnded(batch, status, error), now)
   })
 }

@@ -175,7 +175,7 @@ function meanSpeed(now: number): RawBuilder<number> {
 type BatchFacts = Pick<
   BatchRow,
   | ('errors' | 'total' | 'models' | 'output_file_id' | 'error_file_id' | 'chunk_count' | 'unshared_lines')
-  | ('prefix_bytes' | 'lines_ahead')
+  | ('prefix_bytes' | 'lines_ahead' | 'fetched')
   | ('output_url' | 'output_url_status' | 'output_url_error' | 'deleted_at')
 >
 

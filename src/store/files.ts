@@ -3,6 +3,7 @@
 // users from that moment on: whatever users read goes through `visibleFiles` or `readVisibleResults`, and maintenance only
 // frees the space afterwards.
 import { type ExpressionBuilder, sql } from 'kysely'
+import { ApiError } from '../domain/errors.ts'
 import type { FilePurpose, ForeignPurpose } from '../domain/file.ts'
 import type { BatchTable, RetryBatch } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
@@ -38,8 +39,24 @@ function isRead({ exists, selectFrom }: ExpressionBuilder<Schema, 'files'>) {
   )
 }
 
-/** The project's file; undefined when it does not exist, is another project's, was deleted, or has expired. */
+/** The same as findFile. Throws content_not_kept for one whose content was destroyed because it is not kept. */
 export async function readFile(
+  db: Reader,
+  project_id: string,
+  id: string,
+  now: number,
+): Promise<FileRow | undefined> {
+  const file = await findFile(db, project_id, id, now)
+  if (
+    !file &&
+    (await selectRows(db, 'files', { id, project_id, not_kept: 1 }).select('id').executeTakeFirst())
+  )
+    throw new ApiError('content_not_kept')
+  return file
+}
+
+/** The project's file; undefined when it does not exist, is another project's, was deleted, or has expired. */
+export async function findFile(
   db: Reader,
   project_id: string,
   id: string,
@@ -153,11 +170,8 @@ export async function lockInputFile(
   id: string,
   now: number,
 ): Promise<FileRow | undefined> {
-  return await visibleFiles(tx, project_id, now)
-    .selectAll()
-    .where('id', '=', id)
-    .forShare()
-    .executeTakeFirst()
+  const file = visibleFiles(tx, project_id, now).selectAll().where('id', '=', id).forShare()
+  return (await file.executeTakeFirst()) ?? (await readFile(tx, project_id, id, now))
 }
 
 /** The same as readFileRow; the row is locked until the end of the transaction. */
@@ -214,6 +228,29 @@ export async function markInvalid(
 /** Marks the file as deleted; the caller marks its content for deletion. False if it was deleted before. */
 export async function markDeleted(tx: Writer, id: string, now: number): Promise<boolean> {
   return await changesRow(updateRows(tx, 'files', { id, deleted_at: null }).set({ deleted_at: now }))
+}
+
+/** Its content is not kept: the file ends at `at` (Unix ms), if it does not end before. */
+export async function expireFile(tx: Writer, id: string, at: number): Promise<void> {
+  await updateRows(tx, 'files', { id })
+    .set({
+      not_kept: 1,
+      expires_at: sql<number>`CASE WHEN expires_at > ${at} THEN ${at} ELSE expires_at END`,
+    })
+    .execute()
+}
+
+/** Whether an unfinished batch has lines that are made of the rows of this table. */
+export async function isTableRead(db: Reader, project_id: string, table_id: string): Promise<boolean> {
+  const made = await db
+    .selectFrom('batches')
+    .innerJoin('files', 'files.id', 'batches.input_file_id')
+    .select('files.id')
+    .where('batches.project_id', '=', project_id)
+    .where('batches.status', 'in', OPEN_STATUSES_SQL)
+    .where('files.source', 'like', `%"file_id":"${table_id}"%`)
+    .executeTakeFirst()
+  return made !== undefined
 }
 
 /** The IDs of files that have ended, oldest first. */

@@ -110,6 +110,8 @@ export const TABLES = {
     last_used_at: whole().optional(),
     /** How its answers are rendered, where a call does not say; null: in the API's own form. */
     compat: text<CompatMode>().optional(),
+    /** JSON of Retention: that of its batches at most; null: as the plan says. */
+    retention: text().optional(),
   },
   files: {
     id: text().key(),
@@ -136,6 +138,8 @@ export const TABLES = {
     part: text<'output' | 'error'>().optional(),
     /** JSON of FileSource (files.ts): of an input that comes from a bucket. */
     source: text().optional(),
+    /** 1: its batch does not keep it; callers are then told that its content was destroyed. */
+    not_kept: integer().or(0),
   },
   batches: {
     id: text().key(),
@@ -183,6 +187,10 @@ export const TABLES = {
     speed: double().or(0),
     /** The retention of its result files, if shorter than the plan's. */
     output_expires_after_ms: whole().optional(),
+    /** JSON of Retention: how long its content is kept; null: as other files. */
+    retention: text().optional(),
+    /** JSON of Fetched: which of its results callers have been sent; only with `retention`. */
+    fetched: text().optional(),
     /** Which of its identical requests are sent once; null: none. */
     dedupe: text<DedupeMode>().optional(),
     /** The W3C trace context of the call that created it. */

@@ -32,6 +32,7 @@ import {
   object,
   oneOf,
   orNull,
+  RetentionShape,
   text,
   timestamp,
 } from './shape.ts'
@@ -199,6 +200,7 @@ export const BatchObject = object(
     order: Type.Optional(
       Type.Literal('file', { description: 'Its lines are sent in the order of the file.' }),
     ),
+    retention: Type.Optional(RetentionShape),
     progress: Type.Optional(Progress),
     webhook: Type.Optional(BatchWebhook),
     results: Type.Optional(
@@ -338,6 +340,10 @@ export const CreateBatch = object(
     order: maybe(
       Type.Literal('file'),
       '`file`: lines are sent in the order of the file, as far as servers have room. Without it, lines that begin alike are sent one after the other, so that prefix caches of servers hit; results are in the order of the file in any case.',
+    ),
+    retention: maybe(
+      RetentionShape,
+      'Destroys the results once they were fetched, and the input with the end of the batch. The shortest times of plan, key and batch hold.',
     ),
     webhook: WebhookOfBatch,
     wait: maybe(

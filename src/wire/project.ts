@@ -3,7 +3,18 @@ import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'
 import { CreateKeyLimit, LimitObject } from './limit.ts'
-import { arrayOf, count, maybeText, object, oneOf, orNull, text, timestamp } from './shape.ts'
+import {
+  arrayOf,
+  count,
+  maybe,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  RetentionShape,
+  text,
+  timestamp,
+} from './shape.ts'
 
 // An API key as the API shows it, and the request that issues one.
 
@@ -20,6 +31,7 @@ const KEY = {
     Type.Enum([...COMPAT_MODES]),
     'The clients whose form its answers have; null: the usual form.',
   ),
+  retention: Type.Optional(RetentionShape),
   created: timestamp('when it was issued.'),
   last_used_at: orNull(count(), 'Unix seconds, to about a minute; null when it has not been used.'),
   revoked_at: orNull(count()),
@@ -49,6 +61,10 @@ export const CreateApiKey = object('CreateApiKey', {
   ),
   project_id: maybeText('Another project than that of the calling key; needs the scope `operator`.'),
   limit: Type.Optional(CreateKeyLimit),
+  retention: maybe(
+    RetentionShape,
+    'Content of its batches is kept no longer; a plan and a batch can only shorten it.',
+  ),
 })
 
 export const ProjectObject = object('Project', {

@@ -74,6 +74,16 @@ function said(description: string | undefined): { description?: string } {
   return description === undefined ? {} : { description }
 }
 
+/** How long content is kept that is not kept for good. */
+export const RetentionShape = object('Retention', {
+  results: text(
+    'How long results are kept once they were fetched, such as `0h`; the input ends with its batch.',
+  ),
+  grace: maybeText(
+    'How long they are kept after the end of the batch if nobody fetches them; a day by default.',
+  ),
+})
+
 /** The answer to a DELETE. */
 export function deletedOf<O extends string>(object: O, title: string) {
   return Type.Object(

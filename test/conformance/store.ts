@@ -1097,6 +1097,7 @@ function file(id: string, more: Partial<FileRow> = {}): FileRow {
     batch_id: null,
     part: null,
     source: null,
+    not_kept: 0,
     ...more,
   }
 }

@@ -65,6 +65,7 @@ export const SIM_PLAN: Plan = {
   name: 'payg',
   completion_windows: [{ text: '24h', ms: 86_400_000 }],
   file_retention_ms: 90 * 86_400_000,
+  retention: null,
   quotas: QUOTAS_DEFAULT,
 }
 

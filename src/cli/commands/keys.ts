@@ -1,9 +1,10 @@
 // keys: issue, list and revoke API keys directly in the database, without an API key.
 import { type Command, Option } from 'commander'
 import { COMPAT_MODES, type CompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
+import type { RetentionTexts } from '../../domain/retention.ts'
 import type { ConfigFlags, KeyRing, Shell } from '../shell.ts'
 import { Failure } from '../terminal/failure.ts'
-import { examples, someOf, withConfig, withJson } from '../terminal/option-values.ts'
+import { examples, retentionOption, someOf, withConfig, withJson } from '../terminal/option-values.ts'
 import { humanTime, printJson, printTable, writeLine } from '../terminal/terminal.ts'
 
 interface CreateFlags extends ConfigFlags {
@@ -12,6 +13,7 @@ interface CreateFlags extends ConfigFlags {
   scopes?: Scope[]
   name?: string
   compat?: CompatMode
+  retention?: RetentionTexts
   json?: boolean
 }
 
@@ -37,6 +39,7 @@ export function addKeys(program: Command, shell: Shell): void {
         COMPAT_MODES,
       ),
     )
+    .addOption(retentionOption())
   examples(
     withConfig(withJson(create)).action((flags: CreateFlags) => createKey(shell, flags)),
     'offpeak keys create --project research --plan enterprise',
@@ -55,9 +58,9 @@ export function addKeys(program: Command, shell: Shell): void {
 
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
-  const { project, plan, scopes, name, compat } = flags
+  const { project, plan, scopes, name, compat, retention } = flags
   await using keys = await shell.launch.keys(await shell.launch.loadConfig(flags), true)
-  const made = await keys.create({ project, plan, scopes, name, compat })
+  const made = await keys.create({ project, plan, scopes, name, compat, retention })
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
   writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)

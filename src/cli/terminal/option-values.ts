@@ -4,6 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { REASK_MODES, REASKS_MAX, type Reask } from '../../domain/batch.ts'
 import { systemClock } from '../../domain/clock.ts'
 import { durationMs, parseDay } from '../../domain/days.ts'
+import type { RetentionTexts } from '../../domain/retention.ts'
 
 export const WINDOW_HELP = 'completion window (default: the longest of the plan)'
 
@@ -14,6 +15,7 @@ export interface BatchTerms {
   dedupe?: true | 'force'
   reask?: Reask
   order?: 'file'
+  retention?: RetentionTexts
 }
 
 /** The option of each field, and the name by which its value comes. */
@@ -22,6 +24,7 @@ const TERMS = {
   dedupe: ['dedupe', dedupeOption],
   reask: ['reask', reaskOption],
   order: ['order', orderOption],
+  retention: ['retention', retentionOption],
 } as const satisfies Record<keyof BatchTerms, readonly [flag: keyof BatchFlags, option: () => Option]>
 
 /** The terms of a batch, whatever its input is. */
@@ -100,6 +103,17 @@ function dedupeOption(): Option {
 function orderOption(): Option {
   const text = 'file: send lines in the order of the file, not those that begin alike one after the other'
   return new Option('--order <file>', text).choices(['file'])
+}
+
+export function retentionOption(): Option {
+  const text =
+    'destroy results so long after they were fetched, such as 0h, and the input with its batch; the second, after a comma, is how long they wait for that (default: 1d)'
+  return new Option('--retention <results[,grace]>', text).argParser((value): RetentionTexts => {
+    const [results = '', grace, ...more] = value.split(',')
+    if (more.length === 0 && [results, grace ?? results].every((one) => durationMs(one) !== null))
+      return { results, ...(grace !== undefined && { grace }) }
+    throw new InvalidArgumentError('Expected a duration such as 0h or 10m, or two such as 0h,4h.')
+  })
 }
 
 function reaskOption(): Option {

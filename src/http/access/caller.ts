@@ -7,6 +7,7 @@ import { Type } from 'typebox'
 import { COMPAT_MODES, type CompatMode, isCompatMode, SCOPES, type Scope } from '../../domain/api-key.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import type { Plan } from '../../domain/plan.ts'
+import { type Retention, readRetention } from '../../domain/retention.ts'
 import { namesIn } from '../../domain/text.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
 import type { KeyWithProject } from '../../store/projects.ts'
@@ -20,6 +21,8 @@ export interface Caller {
   scopes: ReadonlySet<Scope>
   /** How its answers are rendered, where a call does not say. */
   compat: CompatMode | null
+  /** How long content of its batches is kept, where the key says so. */
+  retention: Retention | null
   /** When the session of the console ends that the call was made in (Unix ms); null for a call with a key. */
   session_expires: number | null
   /** Who made the call, where a trusted proxy says so; else null. */
@@ -36,6 +39,7 @@ export function callerOfKey(key: KeyWithProject, session_expires: number | null)
     scopes: new Set(namesIn(key.scopes, SCOPES)),
     // The console reads objects in the API's own form.
     compat: session_expires === null ? key.compat : null,
+    retention: readRetention(key.retention),
     session_expires,
     person: null,
   }

@@ -2,12 +2,14 @@
 // reads among them that take much time and memory proceed in turn.
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
-import type { FastifyRequest } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { type Clock, sleep } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { type QuotaName, quotaExceeded } from '../../domain/plan.ts'
 import { ProjectQueue, type QueueBounds, QueueFull, SharedSlots } from '../../domain/project-queue.ts'
 import type { QuotaHolder } from '../../intake/check-quota.ts'
+import { type Fetch, recordFetch } from '../../lifecycle/fetched-results.ts'
+import type { BatchRow } from '../../store/schema.ts'
 
 /** Runs `act` once the answer has been sent or its caller has left; a caller may have left before. */
 export function whenClosed(answer: ServerResponse, act: () => void): void {
@@ -97,6 +99,23 @@ export class WaitingCalls {
   stop(): void {
     this.#stopped.abort()
   }
+}
+
+/** Counts results as fetched when all of the answer that brings them has been sent. */
+export function whenSent(
+  request: FastifyRequest,
+  { raw }: FastifyReply,
+  ports: Parameters<typeof recordFetch>[0],
+  batch: BatchRow,
+  fetch: Fetch,
+): void {
+  if (batch.retention === null) return
+  whenClosed(raw, () => {
+    if (!raw.writableFinished) return
+    recordFetch(ports, batch, fetch).catch((error: unknown) =>
+      request.log.error({ err: error, batch_id: batch.id }, 'results that were fetched could not be ended'),
+    )
+  })
 }
 
 // Bounds the reads that take much time and memory of this process: tables, reports, pages of results, lines of a batch.

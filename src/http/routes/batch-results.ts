@@ -1,18 +1,20 @@
 // GET /v1/batches/{batch_id}/results: the finished lines of a batch as JSONL, or as a table.
 import { Type } from 'typebox'
+import { isTerminal } from '../../domain/batch.ts'
 import { invalidParam } from '../../domain/errors.ts'
 import { placesInChunk } from '../../jsonl/chunk-lines.ts'
+import { EVERYTHING, type Fetch, TO_END } from '../../lifecycle/fetched-results.ts'
 import { type ReadPorts, readFinished, readResultRows } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
 import { chunksOf } from '../../store/chunks.ts'
-import { readVisibleInput } from '../../store/files.ts'
+import { readFile, readVisibleInput } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import { type AnswerSchema, answerColumns, schemaOfRequest } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
 import { SchemaChecks } from '../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../tables/table.ts'
 import { ResultsQuery } from '../../wire/batch-line.ts'
-import type { HeavyRead } from '../response/long-calls.ts'
+import { type HeavyRead, whenSent } from '../response/long-calls.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
@@ -32,9 +34,9 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
       'there, all has been read. A page holds about 8 MiB at most. With `format` the whole is a table instead.',
     answer: Type.String(),
     content_type: 'application/x-ndjson',
-    errors: ['invalid_request'],
+    errors: ['invalid_request', 'content_not_kept'],
     query: ResultsQuery.properties,
-    async handler(request, { project_id }, reply) {
+    async handler(request, { project_id, session_expires }, reply) {
       const { format = 'jsonl', spreadsheet = 'false', ...paging } = request.query
       const { after = 0, limit = LIMIT_DEFAULT, part = 'all', contiguous = 'false' } = paging
       const [param] = Object.keys(paging)
@@ -43,17 +45,24 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
       const read = await reads.open(project_id, reply.raw)
       const ports = { db: store.read, sealed, now: clock.now() }
       const batch = await visibleBatch(store.read, project_id, request.params.batch_id)
+      if (batch.retention !== null) await checkKept(ports, batch, part)
+      const isEnded = isTerminal(batch.status)
+      const sent = (fetch: Fetch): void => whenSent(request, reply, { store, clock }, batch, fetch)
       if (format !== 'jsonl') {
         reply.headers({
           'content-disposition': attachment(`${batch.id}.${format}`),
           'x-batch-status': batch.status,
         })
         const order = { format, spreadsheet: spreadsheet === 'true' }
+        if (isEnded) sent(EVERYTHING)
         const table = readResultsTable({ ...ports, checks }, batch, order, read)
         return reply.type(TABLE_TYPES[format]).send(read.stream(table))
       }
       const order = { after, limit, part, contiguous: contiguous === 'true' }
       const page = await read.turn(() => readFinished(ports, batch.id, order))
+      // A person who looks at results in the console has not fetched them.
+      if ((isEnded || order.contiguous) && session_expires === null)
+        sent({ part, unit: 'lines', range: [after, isEnded && !page.hasMore ? TO_END : page.nextAfter] })
       reply.headers({
         'x-next-after': page.nextAfter,
         'x-has-more': String(page.hasMore),
@@ -64,6 +73,16 @@ export function batchResultsRoute(app: App, { store, sealed, clock, reads }: Rou
         .send(read.stream(request.compat === 'openai' ? inOpenAiForm(page.text) : page.text))
     },
   })
+}
+
+/** Throws content_not_kept where results that are asked for have been destroyed. */
+async function checkKept(
+  { db, now }: ReadPorts,
+  { project_id, output_file_id, error_file_id }: BatchRow,
+  part: Fetch['part'],
+): Promise<void> {
+  if (part !== 'error' && output_file_id !== null) await readFile(db, project_id, output_file_id, now)
+  if (part !== 'output' && error_file_id !== null) await readFile(db, project_id, error_file_id, now)
 }
 
 // The results of a batch as a table, written while they are read: as much is in memory as a group of rows.

@@ -32,11 +32,19 @@ import {
   projectLimits,
 } from '../../ledger/check-limits.ts'
 import { negotiateLanguage } from '../../ledger/limit-error.ts'
+import { EVERYTHING } from '../../lifecycle/fetched-results.ts'
 import { removeFile } from '../../lifecycle/remove-file.ts'
 import { expectedCompletion } from '../../progress/completion.ts'
 import { readFinished } from '../../results/finished-lines.ts'
 import { inOpenAiForm } from '../../results/openai-errors.ts'
-import { fileProblems, lockFileRow, type MadeOf, readFile, readIndexBytes } from '../../store/files.ts'
+import {
+  fileProblems,
+  findFile,
+  lockFileRow,
+  type MadeOf,
+  readFile,
+  readIndexBytes,
+} from '../../store/files.ts'
 import { insertRow } from '../../store/rows.ts'
 import type { BatchRow, FileRow, WebhookRow } from '../../store/schema.ts'
 import type { Writer } from '../../store/store.ts'
@@ -63,7 +71,7 @@ import {
   idempotentCall,
   sendOnce,
 } from '../request/idempotency.ts'
-import { untilDisconnected, WaitingCalls, whileConnected } from '../response/long-calls.ts'
+import { untilDisconnected, WaitingCalls, whenSent, whileConnected } from '../response/long-calls.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { checkPlace, showBatch, showBatchNow, visibleBatch } from './batches.ts'
 import { fileIdOf, shownFileId } from './files.ts'
@@ -405,6 +413,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
       const now = await showBatchNow(deps, batch, viewOf(request, region))
       const shown = JSON.stringify({ ...now, ...(webhook && { webhook }) })
       const results = isTerminal(batch.status) ? await readResults(request, reply, batch) : null
+      if (results !== null) whenSent(request, reply, deps, batch, EVERYTHING)
       request.recorded = shown
       const text = results === null ? shown : `${shown.slice(0, -1)},"results":[${results}]}`
       return sendOnce(reply, { ...created, text })
@@ -433,7 +442,7 @@ export function createBatchRoutes(app: App, deps: RouteDependencies): void {
     // The files of a call that is repeated later may have been deleted.
     for (const id of [batch.output_file_id, batch.error_file_id])
       if (id !== null)
-        bytes += (await readFile(store.read, project_id, id, now))?.bytes ?? Number.POSITIVE_INFINITY
+        bytes += (await findFile(store.read, project_id, id, now))?.bytes ?? Number.POSITIVE_INFINITY
     if (bytes > RESULTS_BYTES_MAX) return null
     const order = {
       after: 0,
@@ -613,9 +622,9 @@ function oneInput(second: string | null): ApiError {
 }
 
 function ownerOf(request: FastifyRequest, header_entity: string | null) {
-  const { project_id, key_id } = callerOf(request)
+  const { project_id, key_id, retention } = callerOf(request)
   const language = negotiateLanguage(request.headers['accept-language'])
-  return { project_id, key_id, header_entity, language, traceparent: request.traceContext }
+  return { project_id, key_id, retention, header_entity, language, traceparent: request.traceContext }
 }
 
 /** A projection as the API shows it. */

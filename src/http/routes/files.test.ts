@@ -291,6 +291,7 @@ async function withResults(server: TestServer): Promise<FileRow> {
     batch_id: batch.id,
     part: 'output',
     source: null,
+    not_kept: 0,
   }
   for (const [idx, content] of texts.entries()) {
     const blob = content === null ? null : await sealed.put(project_id, `out/${idx}`, [Buffer.from(content)])

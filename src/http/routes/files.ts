@@ -21,6 +21,7 @@ import { removeFile } from '../../lifecycle/remove-file.ts'
 import { readInOpenAiForm } from '../../results/openai-errors.ts'
 import { readContent } from '../../results/read-content.ts'
 import { fileProblems, fileSource, listFiles, readFile } from '../../store/files.ts'
+import { readRow } from '../../store/rows.ts'
 import type { FileRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
 import { readFileTask } from '../../store/tasks.ts'
@@ -31,6 +32,7 @@ import { planOf, quotaHolder, type View, viewOf } from '../access/caller.ts'
 import { objectRoutes } from '../object-routes.ts'
 import { announcedForm, checkFormLength, formOf } from '../request/form.ts'
 import { hasIdempotencyKey, IdempotencyHeaders, idempotentCall, sendOnce } from '../request/idempotency.ts'
+import { whenSent } from '../response/long-calls.ts'
 import { attachment } from '../response/send-error.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
@@ -269,7 +271,7 @@ export function fileContentRoute(
       Range: Type.Optional(Type.String({ examples: ['bytes=0-1023'] })),
       'If-None-Match': maybeText('The `ETag` of a copy that the caller has: 304 if the content is the same.'),
     }),
-    errors: ['file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
+    errors: ['content_not_kept', 'file_not_processed', 'range_not_satisfiable', 'quota_exceeded'],
     async handler(request, { project_id }, reply) {
       const id = fileIdOf(request.params.file_id)
       const file = found(await readFile(store.read, project_id, id, clock.now()), 'file_not_found')
@@ -293,6 +295,13 @@ export function fileContentRoute(
       reply.type(JSONL).header('content-length', range.end - range.start)
       if (request.method === 'HEAD') return reply.send()
       downloads.take(quotaHolder(request, plans), reply.raw)
+      const { batch_id, part } = file
+      const batch = batch_id === null ? undefined : await readRow(store.read, 'batches', { id: batch_id })
+      if (batch && part !== null)
+        whenSent(request, reply, { store, clock }, batch, {
+          ...{ part, unit: 'bytes' as const },
+          range: [range.start, range.end],
+        })
       const read = isRendered ? readInOpenAiForm : readContent
       return reply.send(Readable.from(read({ db: store.read, sealed }, file, range), { objectMode: false }))
     },

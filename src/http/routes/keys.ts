@@ -4,6 +4,7 @@ import { createKey } from '../../admin/create-key.ts'
 import { PROJECT_SCOPES, SCOPES } from '../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
+import { shownRetention } from '../../domain/retention.ts'
 import { namesIn } from '../../domain/text.ts'
 import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
@@ -55,6 +56,7 @@ export function keyRoutes(app: App, { store, clock, region, plans, models }: Rou
       const {
         name,
         compat,
+        retention,
         limit,
         // A key that may change limits could lift its own.
         scopes = PROJECT_SCOPES.filter(
@@ -71,7 +73,7 @@ export function keyRoutes(app: App, { store, clock, region, plans, models }: Rou
       const project_id = request.body.project_id ?? caller.project_id
       const { name: project, plan } = await checkProject(store.read, caller, project_id)
       const quotas = plans.get(plan)?.quotas
-      const order = { project, plan, scopes, name, compat }
+      const order = { project, plan, scopes, name, compat, retention: retention ?? undefined }
       let made: LimitObject | undefined
       const { id, key } = await createKey(store, clock, region, order, async (tx, { id }) => {
         if (quotas) await checkQuotas(tx, { project_id, quotas }, { keys: 1 })
@@ -135,6 +137,7 @@ function showKey(row: KeyWithProject): ApiKeyObject {
     project: row.project_name,
     scopes: namesIn(row.scopes, SCOPES),
     compat: row.compat,
+    retention: shownRetention(row.retention),
     created: unixSeconds(row.created),
     last_used_at: secondsOrNull(row.last_used_at),
     revoked_at: secondsOrNull(row.revoked_at),

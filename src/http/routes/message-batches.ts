@@ -7,11 +7,12 @@ import { ApiError, ERRORS, type WireError, wireError } from '../../domain/errors
 import { inBlocks } from '../../jsonl/byte-lines.ts'
 import { JsonScanner, Names } from '../../jsonl/json-scan.ts'
 import { cancelBatch } from '../../lifecycle/batch.ts'
+import { EVERYTHING } from '../../lifecycle/fetched-results.ts'
 import { removeFile, removeUnsharedInput } from '../../lifecycle/remove-file.ts'
 import { readErrors } from '../../results/batch-statistics.ts'
 import { readResultLines } from '../../results/finished-lines.ts'
 import { listMessageBatches, readMessageBatch, setBatch } from '../../store/batches.ts'
-import { readExpiries, readFile } from '../../store/files.ts'
+import { findFile, readExpiries } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Reader } from '../../store/store.ts'
 import {
@@ -23,6 +24,7 @@ import {
   messagesError,
 } from '../../wire/message-batch.ts'
 import { authorize } from '../access/auth.ts'
+import { whenSent } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 const NO_RESULTS =
@@ -101,7 +103,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
         if (!isTerminal(batch.status)) throw new ApiError('batch_not_deletable')
         await removeUnsharedInput(tx, batch, now)
         for (const file_id of [batch.output_file_id, batch.error_file_id]) {
-          const file = file_id === null ? undefined : await readFile(tx, project_id, file_id, now)
+          const file = file_id === null ? undefined : await findFile(tx, project_id, file_id, now)
           if (file) await removeFile(tx, file, now)
         }
         await setBatch(tx, batch.id, { deleted_at: now })
@@ -120,7 +122,7 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
       'A line of JSON for each request, in the order of the requests: `{"custom_id", "result": {"type": "succeeded", "message"}}`, or a result of the type `errored` with an `error`, `canceled` or `expired`. The batch must have ended.',
     answer: Type.String(),
     content_type: 'application/x-jsonl',
-    errors: ['file_not_found'],
+    errors: ['file_not_found', 'content_not_kept'],
     async handler(request, { project_id }, reply) {
       const read = await reads.open(project_id, reply.raw)
       const now = clock.now()
@@ -128,7 +130,11 @@ export function messageBatchRoutes(app: App, { store, sealed, clock, wake, reads
       if (!isTerminal(batch.status))
         throw new ApiError('invalid_request', `The batch has no results yet: it is ${batch.status}.`)
       const [shown] = await showMessageBatches(store.read, [batch], request, now)
-      if (shown?.archived_at) throw new ApiError('file_not_found', NO_RESULTS)
+      if (shown?.archived_at)
+        throw batch.retention === null
+          ? new ApiError('file_not_found', NO_RESULTS)
+          : new ApiError('content_not_kept')
+      whenSent(request, reply, { store, clock }, batch, EVERYTHING)
       const results = inBlocks(messageResults({ db: store.read, sealed, now }, batch), PIECE_BYTES)
       return reply.type('application/x-jsonl').send(read.stream(results))
     },

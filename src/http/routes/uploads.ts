@@ -10,7 +10,7 @@ import {
   openUpload,
   UploadCompletions,
 } from '../../intake/upload-parts.ts'
-import { readFile } from '../../store/files.ts'
+import { findFile } from '../../store/files.ts'
 import { readRow } from '../../store/rows.ts'
 import type { FileRow, UploadPartRow, UploadRow } from '../../store/schema.ts'
 import { endUpload, listUploadParts, listUploads, lockUpload, readUpload } from '../../store/uploads.ts'
@@ -87,7 +87,7 @@ export function uploadRoutes(app: App, deps: RouteDependencies): void {
     },
     async showOne(upload, request) {
       const { project_id, file_id } = upload
-      const file = file_id === null ? undefined : await readFile(store.read, project_id, file_id, clock.now())
+      const file = file_id === null ? undefined : await findFile(store.read, project_id, file_id, clock.now())
       return showUpload(upload, viewOf(request, region), file)
     },
   })
