@@ -22,6 +22,7 @@ export type BatchEndpoint = EndpointPath | typeof MIXED
 
 /** The endpoint of every model whose configuration names none. */
 export const DEFAULT_ENDPOINT: BuiltInPath = '/v1/chat/completions'
+export const EMBEDDINGS: BuiltInPath = '/v1/embeddings'
 
 /**
  * The use of a field of the body. Fields that the table does not name are sent unread.

@@ -5,9 +5,9 @@ import {
   answerSchema,
   EMBEDDING,
   FIELDS_MAX,
+  formOfAnswers,
   LINE_BYTES_MAX,
   parseResultRow,
-  schemaOfRequest,
 } from './answer-cells.ts'
 
 test('of a line that is too long for a table its IDs are read, and nothing else', () => {
@@ -46,7 +46,7 @@ test('columns are typed by references, choices with null, and enums, as Pydantic
     },
   }
   const line = (asked: object) => Buffer.from(JSON.stringify({ body: asked }))
-  const found = schemaOfRequest(line({ response_format: { json_schema: { schema } } }))
+  const found = formOfAnswers('/v1/chat/completions', line({ response_format: { json_schema: { schema } } }))
   assert.deepEqual(
     found?.fields.map(({ type, nullable }) => [type, nullable]),
     [
@@ -62,7 +62,19 @@ test('columns are typed by references, choices with null, and enums, as Pydantic
       ['json', true],
     ],
   )
-  assert.equal(schemaOfRequest(line({})), null)
+  assert.equal(formOfAnswers('/v1/chat/completions', line({})), undefined)
+})
+
+test('the answers to a request for one embedding are vectors, and those for several are one cell', () => {
+  const form = (body: object | null) =>
+    formOfAnswers('/v1/embeddings', body && Buffer.from(JSON.stringify({ body })))
+  for (const input of ['a', ['a'], [1, 2]]) assert.equal(form({ input }), EMBEDDING)
+  for (const input of [
+    ['a', 'b'],
+    [[1], [2]],
+  ])
+    assert.equal(form({ input }), undefined)
+  assert.equal(form(null), EMBEDDING)
 })
 
 test('the cell of an embedding is its vector, and several vectors are none', async () => {

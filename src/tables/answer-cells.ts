@@ -1,4 +1,5 @@
 // Reads result lines and makes their cells: the answer, or a cell for each field of the schema, and the error.
+import { EMBEDDINGS } from '../domain/endpoint.ts'
 import { isRecord } from '../domain/json-record.ts'
 import { shortened } from '../domain/text.ts'
 import { JsonScanner, Names } from '../jsonl/json-scan.ts'
@@ -38,22 +39,38 @@ export function answerSchema(schema: unknown): AnswerSchema | null {
 }
 
 /** A longer schema names no columns. */
-const SCHEMA_BYTES_MAX = 1024 * 1024
+const VALUE_BYTES_MAX = 1024 * 1024
+const pathOf = (...names: readonly string[]): Names<string>[] => names.map((name) => new Names(name))
 const SCHEMA_PATHS = [
-  ['body', 'response_format', 'json_schema', 'schema'],
-  ['body', 'output_config', 'format', 'schema'],
-].map((path) => path.map((name) => new Names(name)))
+  pathOf('body', 'response_format', 'json_schema', 'schema'),
+  pathOf('body', 'output_config', 'format', 'schema'),
+]
+const INPUT_PATH = pathOf('body', 'input')
 
-/** The schema that a request asks answers by; null where it asks by none that has columns. */
-export function schemaOfRequest(line: Buffer): AnswerSchema | null {
-  for (const path of SCHEMA_PATHS) {
-    const found = schemaAt(line, path)
-    if (found !== null) return found
-  }
-  return null
+/** A vector, in place of a caller's schema; no answer is checked by it. */
+export const EMBEDDING: AnswerSchema = {
+  schema: {},
+  fields: [{ name: 'embedding', type: { items: 'float' }, required: true, nullable: false }],
 }
 
-function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | null {
+/**
+ * The columns of the answers of a batch: those of the schema that its first request asks by, or a vector. Undefined where
+ * an answer is one cell. `request` is null once the input was deleted.
+ */
+export function formOfAnswers(endpoint: string, request: Buffer | null): AnswerSchema | undefined {
+  if (endpoint === EMBEDDINGS) return request === null || asksOneVector(request) ? EMBEDDING : undefined
+  if (request === null) return undefined
+  const found = SCHEMA_PATHS.map((path) => answerSchema(valueAt(request, path)))
+  return found.find((schema) => schema !== null) ?? undefined
+}
+
+/** An input of several texts has several vectors. */
+function asksOneVector(request: Buffer): boolean {
+  const input = valueAt(request, INPUT_PATH)
+  return !Array.isArray(input) || input.length === 1 || typeof input[0] === 'number'
+}
+
+function valueAt(line: Buffer, path: readonly Names<string>[]): unknown {
   const json = new JsonScanner()
   json.open(line, 0, line.length)
   for (const names of path) {
@@ -62,18 +79,12 @@ function schemaAt(line: Buffer, path: readonly Names<string>[]): AnswerSchema | 
       json.skipValue()
       more = json.nextMember()
     }
-    if (!more) return null
+    if (!more) return undefined
   }
   const start = json.at
   json.skipValue()
-  if (json.fault !== null || json.at - start > SCHEMA_BYTES_MAX) return null
-  return answerSchema(JSON.parse(line.toString('utf8', start, json.at)))
-}
-
-/** The schema of vectors, in place of a caller's; no answer is checked by it. */
-export const EMBEDDING: AnswerSchema = {
-  schema: {},
-  fields: [{ name: 'embedding', type: { items: 'float' }, required: true, nullable: false }],
+  if (json.fault !== null || json.at - start > VALUE_BYTES_MAX) return undefined
+  return JSON.parse(line.toString('utf8', start, json.at))
 }
 
 const SCALARS: readonly string[] = ['string', 'integer', 'number', 'boolean']

@@ -1,5 +1,5 @@
 // Makes the request lines that ask a model about the rows of a table.
-import { DEFAULT_ENDPOINT, type EndpointPath } from '../domain/endpoint.ts'
+import { DEFAULT_ENDPOINT, EMBEDDINGS } from '../domain/endpoint.ts'
 import type { AnswerSchema } from './answer-cells.ts'
 import { columnIndex, compileTemplate, refuseSame, type Template } from './prompt-template.ts'
 import { type Cell, cellText, RowError, rowId, TableError, type TableReader } from './table.ts'
@@ -29,7 +29,6 @@ type QuestionNames = Readonly<Record<'prompt' | 'system' | 'images' | 'idColumn'
 
 /** The default of `limits.line_bytes_max`. */
 const LINE_BYTES_MAX = 8 * 1024 * 1024
-export const EMBEDDINGS: EndpointPath = '/v1/embeddings'
 /** With more, something is wrong with all rows. */
 const SKIPPED_MAX = 100_000
 

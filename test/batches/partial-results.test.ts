@@ -165,6 +165,21 @@ test('results are a table with a column for each property that the requests ask 
   assert.deepEqual([paged.status, JSON.parse(await paged.text()).error.param], [400, 'limit'])
 })
 
+test('the results of embeddings are a table of vectors', async () => {
+  await using service = await TestService.start('models: [{id: m, upstreams: [{type: sim}]}]')
+  const url = '/v1/embeddings'
+  const row = { custom_id: 'a', method: 'POST', url, body: { model: 'm', input: 'hello', dimensions: 2 } }
+  const { id } = await service.run([row], { endpoint: url })
+  const table = (format: string) => service.request('GET', `/v1/batches/${id}/results?format=${format}`)
+  assert.match(
+    await (await table('csv')).text(),
+    /^custom_id,embedding,error,.*\na,"\[-?0[.\d]+,-?0[.\d]+\]",,/,
+  )
+  const file = await (await table('parquet')).arrayBuffer()
+  const [read] = await parquetReadObjects({ file, columns: ['embedding'] })
+  assert.equal(read?.embedding.length, 2)
+})
+
 test('a reader who leaves ends the table', async () => {
   await using upstream = await testUpstream()
   await using service = await TestService.start(configFor(upstream.base_url))

@@ -200,6 +200,9 @@ describe('a table', { timeout: 60_000 }, () => {
         its_error: 'not_schema: score must be <= 5',
       },
     ])
+    const { batch_id } = JSON.parse(await text('out.jsonl.offpeak-run.json'))
+    await offpeak(service, 'results', batch_id, '-o', at('read.csv'))
+    assert.match(await text('read.csv'), /^custom_id,label,score,tags,error,/)
     const format = upstream.calls.at(-1)?.body.response_format
     assert.partialDeepStrictEqual(format, {
       type: 'json_schema',

@@ -4,9 +4,8 @@ import { basename, dirname, join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isTerminal } from '../../domain/batch.ts'
 import { byteLines } from '../../jsonl/byte-lines.ts'
-import { type AnswerSchema, answerColumns, EMBEDDING, schemaOfRequest } from '../../tables/answer-cells.ts'
+import { type AnswerSchema, answerColumns, formOfAnswers } from '../../tables/answer-cells.ts'
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
-import { EMBEDDINGS } from '../../tables/row-requests.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
@@ -102,26 +101,21 @@ async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
     id,
     target,
     write: async (files, batch, client) =>
-      write(files, schema ?? (await formOf(batch, target, client)), target, flags),
+      write(files, schema ?? (await formOf(client, batch)), target, flags),
   }
 }
 
-/** The columns of Parquet have types, which the first request says where no option does. */
 async function formOf(
-  { endpoint, input_file_id }: BatchObject,
-  { format }: Target,
   client: ApiClient,
+  { endpoint, input_file_id }: BatchObject,
 ): Promise<AnswerSchema | undefined> {
-  if (format !== 'parquet') return undefined
-  if (endpoint === EMBEDDINGS) return EMBEDDING
   try {
     for await (const { line } of byteLines(contentOf(client, input_file_id)))
-      return schemaOfRequest(line) ?? undefined
+      return formOfAnswers(endpoint, line)
   } catch (error) {
-    // Once the input is deleted, the answers are text.
     if (!(error instanceof ApiError) || error.status !== 404) throw error
   }
-  return undefined
+  return formOfAnswers(endpoint, null)
 }
 
 async function writeResultsOf(

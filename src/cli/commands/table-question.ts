@@ -242,7 +242,7 @@ export async function readSchema(path: string): Promise<AnswerSchema> {
 
 /** The caller closes it. */
 export function checkBy(form: AnswerSchema | undefined): SchemaCheck | undefined {
-  return form === undefined || form === EMBEDDING ? undefined : new SchemaChecks().begin('', form.schema)
+  return form && new SchemaChecks().begin('', form.schema)
 }
 
 // Makes the file of a batch's request lines from the rows of a table. A row of which none can be made is skipped, and its

@@ -9,7 +9,7 @@ import { inOpenAiForm } from '../../results/openai-errors.ts'
 import { chunksOf } from '../../store/chunks.ts'
 import { readFile, readVisibleInput } from '../../store/files.ts'
 import type { BatchRow } from '../../store/schema.ts'
-import { type AnswerSchema, answerColumns, schemaOfRequest } from '../../tables/answer-cells.ts'
+import { answerColumns, formOfAnswers } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
 import { SchemaChecks } from '../../tables/schema-checks.ts'
 import type { Column, Sink, TableWriter } from '../../tables/table.ts'
@@ -108,8 +108,7 @@ interface TableOrder {
 }
 
 /**
- * A column for each property where the first request asks for answers by a schema; else one for the answer. Yields when
- * some rows were read, be it an empty piece. Checks end when the read is closed.
+ * The columns are those of `formOfAnswers`. Yields when some rows were read, be it an empty piece. Checks end when the read is closed.
  */
 export async function* readResultsTable(
   { checks, ...ports }: TablePorts,
@@ -117,7 +116,7 @@ export async function* readResultsTable(
   { format, spreadsheet }: TableOrder,
   read: Pick<HeavyRead, 'closed' | 'outside'>,
 ): AsyncGenerator<Buffer> {
-  const schema = (await firstSchema(ports, batch)) ?? undefined
+  const schema = formOfAnswers(batch.endpoint, await readFirstLine(ports, batch))
   const check = schema && checks.begin(batch.project_id, schema.schema)
   const close = (): void => check?.close()
   read.closed.addEventListener('abort', close, { once: true })
@@ -158,13 +157,7 @@ async function writerOf(
   return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })
 }
 
-/** Null where the input was deleted, too. */
-async function firstSchema(ports: ReadPorts, batch: BatchRow): Promise<AnswerSchema | null> {
-  const line = await readFirstLine(ports, batch)
-  return line === null ? null : schemaOfRequest(line)
-}
-
-/** The first line of the input. */
+/** The first line of the input; null once it was deleted. */
 async function readFirstLine({ db, sealed, now }: ReadPorts, batch: BatchRow): Promise<Buffer | null> {
   const content = await readVisibleInput(db, batch, now)
   const { value: chunk } = await chunksOf(db, batch.id).next()
