@@ -22,7 +22,7 @@ const ENTRIES = [
 ]
 /** Loaded only when needed, or found by their files. */
 const EXTERNAL = [
-  ...['@aws-sdk/*', '@opentelemetry/*', 'pg', 'undici', 'pino-pretty', 'mustache'],
+  ...['@aws-sdk/*', '@opentelemetry/*', 'jose', 'pg', 'undici', 'pino-pretty', 'mustache'],
   ...['csv-parse', 'hyparquet', 'hyparquet-writer', 'hyparquet-compressors'],
   // Makes the console for who runs the sources; dist/ has it.
   'esbuild',

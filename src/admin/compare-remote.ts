@@ -39,6 +39,13 @@ export interface LiveMetricsCheck extends Pick<BatchApiCheck, 'upstream' | 'prob
   metrics_url: string
 }
 
+/** Whether the keys of an issuer of tokens can be read. */
+export interface KeySetCheck {
+  issuer: string
+  keys_at: string
+  problem: string | null
+}
+
 export interface RemoteComparison {
   upstreams: RemoteSums[]
   differences: { remote_batch: string; upstream: string; batch_id: string; problem: string }[]

@@ -2,7 +2,12 @@
 // take only the parts that they use.
 
 import type { BackedUp } from '../admin/backup-blobs.ts'
-import type { BatchApiCheck, LiveMetricsCheck, RemoteComparison } from '../admin/compare-remote.ts'
+import type {
+  BatchApiCheck,
+  KeySetCheck,
+  LiveMetricsCheck,
+  RemoteComparison,
+} from '../admin/compare-remote.ts'
 import type { KeyOrder as IssueOrder } from '../admin/create-key.ts'
 import type { Examined, Finding } from '../admin/examine.ts'
 import type { Moved } from '../admin/migrate-data.ts'
@@ -95,6 +100,7 @@ export interface Doctor extends AsyncDisposable {
   batchApis(): Promise<BatchApiCheck[]>
   /** Reads the metrics of each server with live traffic. */
   liveMetrics(): Promise<LiveMetricsCheck[]>
+  keySets(): Promise<KeySetCheck[]>
 }
 
 /** They take precedence over variables and the file. */
@@ -141,13 +147,18 @@ export interface KeyRing extends AsyncDisposable {
   list(): Promise<KeySummary[]>
   /** False when the key does not exist or is already revoked. */
   revoke(id: string): Promise<boolean>
+  /** Revokes a subject of tokens (`sub`), or one token (`jti`); false where it is already revoked. */
+  revokeTokens(claim: 'sub' | 'jti', value: string): Promise<boolean>
 }
 
 /** Without a plan, a project keeps its own, and a new project gets payg. Without scopes: every one but `operator`. */
 export type KeyOrder = Omit<IssueOrder, 'plan'> & { plan?: string | undefined }
 
 export interface KeySummary
-  extends Pick<ApiKeyObject, 'id' | 'project' | 'scopes' | 'name' | 'compat' | 'created' | 'revoked_at'> {
+  extends Pick<
+    ApiKeyObject,
+    'id' | 'project' | 'scopes' | 'name' | 'issuer' | 'compat' | 'created' | 'revoked_at'
+  > {
   plan: string
 }
 

@@ -1,6 +1,11 @@
 // Opens the stores for the doctor without creating or repairing anything. A store that cannot be opened is itself a
 // finding.
-import { type BatchApiCheck, compareRemote, type LiveMetricsCheck } from '../admin/compare-remote.ts'
+import {
+  type BatchApiCheck,
+  compareRemote,
+  type KeySetCheck,
+  type LiveMetricsCheck,
+} from '../admin/compare-remote.ts'
 import { type Examined, examine, type Finding } from '../admin/examine.ts'
 import { reconcile } from '../admin/reconcile.ts'
 import { BatchApiError } from '../backends/batch-api/batch-api.ts'
@@ -13,6 +18,7 @@ import type { BatchApiUpstream, Config } from '../config/config.ts'
 import { systemClock } from '../domain/clock.ts'
 import { isOfKind } from '../domain/model.ts'
 import { withoutUrlSecrets } from '../domain/text.ts'
+import { readKeySet } from '../http/access/jwt-identity.ts'
 import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
 import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
@@ -44,6 +50,7 @@ export async function doctor(config: Config): Promise<Doctor> {
     },
     batchApis: () => checkBatchApis(config),
     liveMetrics: () => checkLiveMetrics(config),
+    keySets: () => checkKeySets(config),
     remote: async () => await compareRemote(store.read, await sealedBlobs()),
     [Symbol.asyncDispose]: () => store.close(),
   }
@@ -90,6 +97,7 @@ function unopened(finding: Finding): Doctor {
     remote: fail,
     batchApis: async () => [],
     liveMetrics: async () => [],
+    keySets: async () => [],
     async [Symbol.asyncDispose]() {},
   }
 }
@@ -142,6 +150,22 @@ async function checkLiveMetrics({ models }: Config): Promise<LiveMetricsCheck[]>
           })),
     ),
   )
+}
+
+async function checkKeySets({ auth: { jwt } }: Config): Promise<KeySetCheck[]> {
+  if (!jwt) return []
+  const problem = await readKeySet(jwt).then(
+    () => null,
+    (error: unknown) =>
+      `they cannot be read (${reasonOf(error)}). Check auth.jwt.jwks_url or auth.jwt.jwks_file`,
+  )
+  return [{ issuer: jwt.issuer, keys_at: jwt.jwks_url ?? jwt.jwks_file ?? '', problem }]
+}
+
+/** The cause of a failed fetch says more than the error. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.cause instanceof Error ? error.cause.message : error.message
 }
 
 async function problemOf(upstream: BatchApiUpstream): Promise<string | null> {

@@ -8,11 +8,18 @@ import { makeFolder } from '../blobs/folders.ts'
 import type { KeyOrder, KeyRing, KeySummary } from '../cli/shell.ts'
 import { Failure } from '../cli/terminal/failure.ts'
 import { apiKeyPath, type Config } from '../config/config.ts'
-import { COMPAT_MODES, type CompatMode, PROJECT_SCOPES, SCOPES } from '../domain/api-key.ts'
+import {
+  COMPAT_MODES,
+  type CompatMode,
+  NO_SECRET,
+  PROJECT_SCOPES,
+  revocationId,
+  SCOPES,
+} from '../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../domain/clock.ts'
 import { namesIn } from '../domain/text.ts'
-import { type KeyWithProject, listKeys, readKey, revokeKey } from '../store/projects.ts'
-import { readRow } from '../store/rows.ts'
+import { type KeyWithProject, listKeys, listProjects, readKey, revokeKey } from '../store/projects.ts'
+import { insertOnce, readRow } from '../store/rows.ts'
 import { assertDatabaseExists, type OpenStore, openDatabase } from './stores.ts'
 
 const PLAN = 'payg'
@@ -41,6 +48,27 @@ export async function keys(config: Config, makes: boolean): Promise<KeyRing> {
     },
     list: async () => (await listKeys(store.read)).map(summary),
     revoke: (id) => store.write((tx) => revokeKey(tx, id, store.clock.now())),
+    async revokeTokens(claim, value) {
+      const issuer = config.auth.jwt?.issuer
+      if (issuer === undefined) throw new Failure('no tokens are accepted: the configuration has no auth.jwt')
+      const [owner] = await listProjects(store.read)
+      if (!owner) throw new Failure('the database has no project yet; start the service first')
+      const now = store.clock.now()
+      return await store.write((tx) =>
+        insertOnce(tx, 'api_keys', {
+          id: revocationId(issuer, claim, value),
+          name: `${claim === 'sub' ? 'subject' : 'token'} ${value}`,
+          ...{
+            project_id: owner.id,
+            issuer,
+            secret_sha256: NO_SECRET,
+            scopes: '[]',
+            created: now,
+            revoked_at: now,
+          },
+        }),
+      )
+    },
     [Symbol.asyncDispose]: () => store.close(),
   }
 }
@@ -52,6 +80,7 @@ function summary(row: KeyWithProject): KeySummary {
     plan: row.plan,
     scopes: namesIn(row.scopes, SCOPES),
     name: row.name,
+    ...(row.issuer !== null && { issuer: row.issuer }),
     compat: row.compat,
     created: unixSeconds(row.created),
     revoked_at: secondsOrNull(row.revoked_at),

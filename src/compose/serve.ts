@@ -276,6 +276,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     webhooks: { ...config.webhooks, master },
     batchApiSecrets,
     signInProxy: config.auth.proxy,
+    jwt: config.auth.jwt,
     buckets: () => current().buckets,
     wake: () => workers?.wake(),
     readLineRecord: (...wanted) =>

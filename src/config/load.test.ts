@@ -48,11 +48,16 @@ const SECRETS = {
   assignment: 'KEY=sk-one',
   nothing: '\n',
   certificate: cert,
+  'key set': '{"keys": [{"kty": "EC"}]}',
+  'private key set': '{"keys": [{"kty": "EC", "d": "x"}]}',
+  'key set of HMAC': '{"keys": [{"kty": "oct", "k": "x"}]}',
 }
 
 const model = (keys: string): string => `models: [{id: m, upstreams: [{type: sim}], ${keys}}]`
 const upstream = (keys: string): string => `models: [{id: m, upstreams: [{${keys}}]}]`
 const endpoint = (keys: string): string => `endpoints: [{path: a, prompt: b, answer: c, ${keys}}]`
+const KEYS_AT = 'jwks_url: "https://i.example/keys"'
+const jwt = (keys: string): string => `auth: {jwt: {issuer: "https://i.example", ${keys}}}`
 const proxy = (keys: string): string => `auth: {proxy: {header: X-Email, ${keys}}}`
 
 const PLACE = { tier: 0, price: null, hours: [] }
@@ -78,7 +83,7 @@ describe('without a file', () => {
       buckets: [],
       rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
-      auth: { proxy: null },
+      auth: { proxy: null, jwt: null },
       endpoints: [],
       plans: new Map([
         [
@@ -648,6 +653,37 @@ describe('what is refused', () => {
     [
       proxy('from: "::1", groups: {"*": {project: p}}').replace('X-Email', 'Authorization'),
       'auth.proxy.header: is used for something else',
+    ],
+    [jwt('audience: a, project: p'), 'auth.jwt.jwks_url: is missing; expected the address of the keys'],
+    [jwt(`audience: a, ${KEYS_AT}`), 'auth.jwt.project: is missing; expected the name of a claim'],
+    [jwt(`project: p, ${KEYS_AT}`), 'auth.jwt.audience: is missing; expected a list of audiences'],
+    [
+      jwt('audience: a, project: p, jwks_url: "http://i.example/k"'),
+      'auth.jwt.jwks_url: expected an https:// address',
+    ],
+    [
+      jwt('audience: a, project: p, jwks_url: "https://u:p@i.example"'),
+      'auth.jwt.jwks_url: expected an https:// address',
+    ],
+    [
+      jwt('audience: a, project: p, jwks_file: /nowhere'),
+      'auth.jwt.jwks_file: the file /nowhere cannot be read',
+    ],
+    [
+      jwt(`audience: a, project: p, jwks_file: "${secretFile('JSON')}"`),
+      'JSON holds no JSON Web Key Set: {"keys": [...]}',
+    ],
+    [
+      jwt(`audience: a, project: p, jwks_file: "${secretFile('private key set')}"`),
+      'private key set holds a private key; expected the public keys alone',
+    ],
+    [
+      jwt(`audience: a, project: p, jwks_file: "${secretFile('key set of HMAC')}"`),
+      'key set of HMAC holds no public key of type RSA, EC or OKP',
+    ],
+    [
+      jwt(`audience: a, project: p, ${KEYS_AT}, jwks_file: "${secretFile('key set')}"`),
+      'auth.jwt.jwks_url: excludes jwks_file: keep one of them',
     ],
     [upstream('type: sim, tier: -1'), 'models[0].upstreams[0].tier: expected a whole number from 0 to 100'],
     [upstream('type: sim, hours: [{days: mon-fry}]'), 'hours[0].days: expected days such as mon-fri'],

@@ -6,7 +6,13 @@ import { totalmem } from 'node:os'
 import { type Static, Type } from 'typebox'
 import { SCOPES } from '../domain/api-key.ts'
 import { BUCKET_USES } from '../domain/bucket-url.ts'
-import { certificateProblem, HEADER_NAME, keyProblem, OWN_HEADER } from '../domain/credentials.ts'
+import {
+  certificateProblem,
+  HEADER_NAME,
+  keyProblem,
+  keySetProblem,
+  OWN_HEADER,
+} from '../domain/credentials.ts'
 import { ENDPOINT_PATHS, isBuiltIn } from '../domain/endpoint.ts'
 import { LINE_NUMBER_MAX } from '../domain/ids.ts'
 import { recordOf } from '../domain/json-record.ts'
@@ -66,6 +72,11 @@ export function parseBaseUrl(found: string): string | undefined {
 }
 
 const BASE_URL = text(ADDRESS, BASE_URL_EXPECTED, parseBaseUrl)
+
+/** Whether a host of a URL is this machine. */
+export function isLoopback(hostname: string): boolean {
+  return hostname === 'localhost' || hostname === '[::1]' || /^127\./.test(hostname)
+}
 
 /** Whether it is an http or https URL whose user and password can be decoded. */
 export function isProxyAddress(found: string): boolean {
@@ -265,6 +276,54 @@ const SIGN_IN_PROXY = checked(
   },
 )
 
+const READABLE_FILE = checked(anyText, (path, problem) => {
+  const why = unreadable(path)
+  if (why !== null) problem([], `the file ${path} cannot be read (${why})`)
+})
+
+// The issuer whose tokens are accepted beside API keys.
+
+const CLAIM = text(
+  /^\S{1,200}$/,
+  'the name of a claim such as project, or of a member such as kubernetes.io.namespace',
+)
+
+const JWT = checked(
+  section({
+    issuer: text(/^\S{1,1000}$/, 'the `iss` of its tokens, such as https://login.example.com'),
+    audience: listOf(text(/^\S{1,1000}$/, 'the `aud` of its tokens such as offpeak'), 'a list of audiences'),
+    jwks_url: optional(
+      text(
+        /^https?:\/\/[^\s#@]+$/,
+        'an https:// address without credentials, or one on this machine',
+        (found) => {
+          if (!URL.canParse(found)) return undefined
+          const { protocol, hostname } = new URL(found)
+          return protocol === 'https:' || isLoopback(hostname) ? found : undefined
+        },
+      ),
+    ),
+    jwks_file: optional(
+      checked(READABLE_FILE, (path, problem) => {
+        const why = unreadable(path) === null ? keySetProblem(readFileSync(path, 'utf8')) : null
+        if (why !== null) problem([], `the file ${path} ${why}`)
+      }),
+    ),
+    project: CLAIM,
+    scopes: optional(CLAIM),
+    entity: optional(CLAIM),
+  }),
+  ({ jwks_url, jwks_file }, problem) => {
+    if ((jwks_url === null) === (jwks_file === null))
+      problem(
+        ['jwks_url'],
+        jwks_url === null
+          ? 'is missing; expected the address of the keys of the issuer, or jwks_file'
+          : 'excludes jwks_file: keep one of them',
+      )
+  },
+)
+
 const QUOTAS = section(
   recordOf(QUOTA_NAMES, (name) => byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT)),
 )
@@ -343,11 +402,6 @@ const FAIRNESS_HEADER = text(
   'the name of a header that begins with x-, such as x-llm-d-inference-fairness-id',
   (found) => found.toLowerCase(),
 )
-
-const READABLE_FILE = checked(anyText, (path, problem) => {
-  const why = unreadable(path)
-  if (why !== null) problem([], `the file ${path} cannot be read (${why})`)
-})
 
 const API_KEY_FILE = checked(READABLE_FILE, (path, problem) => {
   const why = unreadable(path) === null ? keyProblem(readFileSync(path, 'utf8').trim()) : null
@@ -713,7 +767,7 @@ const KEYS = section({
     ),
   }),
   plans: PLANS,
-  auth: section({ proxy: optional(SIGN_IN_PROXY) }),
+  auth: section({ proxy: optional(SIGN_IN_PROXY), jwt: optional(JWT) }),
   endpoints: optional(DECLARED_ENDPOINTS),
   limits: section({
     file_bytes_max: byDefault('10GiB', size(1)),

@@ -20,6 +20,7 @@ import { type S3Address, type S3Config, sizeText } from './scalars.ts'
 import {
   BUILT_IN_PLANS,
   type ConfigFile,
+  isLoopback,
   isProxyAddress,
   type ModelShape,
   machineOf,
@@ -308,10 +309,6 @@ export function proxyFromEnv(base_url: string, env: NodeJS.ProcessEnv): string |
   if (isExcepted(url, either('no_proxy') ?? '')) return null
   const address = proxy.includes('://') ? proxy : `http://${proxy}`
   return isProxyAddress(address) ? address : null
-}
-
-function isLoopback(hostname: string): boolean {
-  return hostname === 'localhost' || hostname === '[::1]' || /^127\./.test(hostname)
 }
 
 /** `example.com` and `.example.com` stand for the name and all below it; a port may follow; `*` is everything. */

@@ -2,7 +2,7 @@
 // secret, 256 random bits, is compared by its hash; 256 random bits cannot be guessed, so the hash needs neither a
 // salt nor a slow function.
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
-import { ID_PREFIXES } from './ids.ts'
+import { BASE32, ID_PREFIXES } from './ids.ts'
 
 /** The permissions of a key, one or more. The routes declare the scope that they require. */
 export const SCOPES = [
@@ -70,14 +70,27 @@ export function secretMatches(secret: string, secret_sha256: string): boolean {
   return given.length === stored.length && timingSafeEqual(given, stored)
 }
 
-// Persons who are signed in by a trusted proxy have rows among the keys. A key's ID is a ULID, whose first character is 7 at most.
+// Identities for which others vouch have rows among the keys: persons that a trusted proxy has signed in, and subjects of
+// tokens. A key's ID is a ULID, whose first character is 7 at most.
 
-export const PERSON_ID = `${ID_PREFIXES.key}z`
+export const IDENTITY_ID = `${ID_PREFIXES.key}z`
+
+/** The same at each call, so no index is needed to find the row. Sorts after the IDs of keys. */
+export function identityId(...names: readonly string[]): string {
+  const digest = createHash('sha256').update(names.join('\0')).digest()
+  return IDENTITY_ID + [...digest.subarray(0, 25)].map((byte) => BASE32[byte & 31]).join('')
+}
+
+/** The ID of the row that revokes a subject, or the token with an ID, whatever project it names. */
+export function revocationId(issuer: string, claim: 'sub' | 'jti', value: string): string {
+  return identityId('', issuer, claim, value)
+}
+
 /** In place of the hash of a secret: no secret has it. */
 export const NO_SECRET = 'none'
 
-export function isPerson(key_id: string): boolean {
-  return key_id.startsWith(PERSON_ID)
+export function isIdentity(key_id: string): boolean {
+  return key_id.startsWith(IDENTITY_ID)
 }
 
 // How the API renders its objects: in its own form, or such that all that a client of OpenAI's Batch API may assume of

@@ -1,6 +1,8 @@
 // Checks API keys, headers and certificates before they are sent. A problem says what is wrong and how to fix it, and
 // quotes nothing: a file or a variable that does not hold what it should may hold another secret.
 
+import { isRecord, parsedJson } from './json-record.ts'
+
 /** The name of a header in HTTP (RFC 9110, section 5.6.2). */
 export const HEADER_NAME = /^[A-Za-z0-9!#$%&'*+.^_`|~-]+$/
 /** Headers that say where a request ends and whether its connection stays open: the service sets them itself. */
@@ -19,6 +21,18 @@ export function keyProblem(text: string): string | null {
     return 'holds more than one line, spaces, or other characters than printable ASCII; expected the API key alone, as UTF-8'
   if (ASSIGNMENT.test(text)) return 'holds NAME=value; expected the API key alone'
   return QUOTING.test(text) ? 'holds JSON or quotes; expected the API key alone' : null
+}
+
+/** Why `text` is no set of public keys (JWKS); null where it is one. */
+export function keySetProblem(text: string): string | null {
+  const set = parsedJson(text)
+  const keys: readonly unknown[] | null = isRecord(set) && Array.isArray(set.keys) ? set.keys : null
+  if (keys === null) return 'holds no JSON Web Key Set: {"keys": [...]}'
+  if (keys.some((key) => isRecord(key) && typeof key.d === 'string'))
+    return 'holds a private key; expected the public keys alone'
+  return keys.some((key) => isRecord(key) && ['RSA', 'EC', 'OKP'].includes(String(key.kty)))
+    ? null
+    : 'holds no public key of type RSA, EC or OKP'
 }
 
 /** PEM. `ca`: authorities that vouch for a server; `cert` and `key`: what a server asks of its clients. */

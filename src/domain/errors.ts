@@ -116,6 +116,13 @@ export const ERRORS = {
     message: 'The API key lacks a scope.',
     advice: 'Use a key that has the scope that the message names.',
   }),
+  unknown_project: http(403, {
+    message: 'The token names no project of this service.',
+    advice:
+      'Use a token that names a project, or ask the operator of the service to create the project that it names.',
+    operatorAdvice:
+      '`auth.jwt.project` says which claim names the project; `offpeak apply` and `POST /v1/projects` create one.',
+  }),
   plan_lacks_feature: http(403, {
     message: 'The plan of this project does not include the requested feature.',
     advice: 'Request what the plan includes, or ask the operator of the service for another plan.',

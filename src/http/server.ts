@@ -33,6 +33,7 @@ import {
   requireConsoleHeader,
 } from './access/auth.ts'
 import { type Caller, compatOfHeader, planOf, urlOfCall } from './access/caller.ts'
+import { JwtIdentity, type JwtRules, tokenOf } from './access/jwt-identity.ts'
 import { ProxyIdentity, type SignInProxy } from './access/proxy-identity.ts'
 import { type Counted, RateLimit, tighter } from './access/rate-limit.ts'
 import { closeIdleConnectionsAtEnd } from './connection/graceful-shutdown.ts'
@@ -57,6 +58,8 @@ export interface ServerDependencies extends ServiceDependencies {
   project_requests_per_minute?: number | null
   /** Null or absent: no proxy signs persons in. */
   signInProxy?: SignInProxy | null
+  /** Null or absent: no tokens are accepted. */
+  jwt?: JwtRules | null
   log?: FastifyBaseLogger
   timeouts?: Partial<Timeouts>
   /** Without it, calls have no spans. */
@@ -159,6 +162,12 @@ export function buildServer(deps: ServerDependencies): App {
     },
   })
 
+  const jwtIdentity = deps.jwt
+    ? new JwtIdentity(deps.jwt, store, clock, (err) =>
+        app.log.warn({ err }, 'the keys of auth.jwt cannot be read'),
+      )
+    : undefined
+
   closeIdleConnectionsAtEnd(app)
   // Node knows the address of a connection that has ended only where it was asked before.
   app.server.on('connection', (socket) => void socket.remoteAddress)
@@ -260,7 +269,7 @@ export function buildServer(deps: ServerDependencies): App {
     if (status.apiError) throw status.apiError
   }
 
-  /** A key wins over what a proxy says, and both over the cookie of a session. */
+  /** A key wins over what a proxy says, that over a token, and all of them over the cookie of a session. */
   async function callerFrom({ headers, method, raw }: FastifyRequest): Promise<Caller> {
     const { authorization } = headers
     const session = authorization === undefined ? consoleTokenOf(headers.cookie) : null
@@ -269,8 +278,14 @@ export function buildServer(deps: ServerDependencies): App {
     let caller: Caller
     if (person && (session === null || proxyIdentity?.isMember(person)))
       caller = await proxyIdentity!.authenticate(person)
-    else if (session === null) return await authenticate(store.read, region, authorization)
-    else caller = await authenticateSession(store.read, session, clock.now())
+    else if (session === null) {
+      const token = jwtIdentity && tokenOf(authorization)
+      if (!jwtIdentity || !token) return await authenticate(store.read, region, authorization)
+      const { caller, entity } = await jwtIdentity.authenticate(token)
+      // As the header that the caller may send; Node has headers as Latin-1.
+      if (entity !== null) headers['x-service-entity'] ??= Buffer.from(entity).toString('latin1')
+      return caller
+    } else caller = await authenticateSession(store.read, session, clock.now())
     if (method !== 'GET' && method !== 'HEAD') requireConsoleHeader(headers)
     return caller
   }

@@ -1,6 +1,6 @@
 // Projects own everything; a project has the plan.
 import { sql } from 'kysely'
-import { isPerson, PERSON_ID } from '../domain/api-key.ts'
+import { IDENTITY_ID, isIdentity } from '../domain/api-key.ts'
 import { OPEN_STATUSES } from '../domain/batch.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { deleteRows, exactSum, insertOnce, insertRow, putRows, selectRows, updateRows } from './rows.ts'
@@ -95,37 +95,49 @@ export async function recordKeyUses(tx: Writer, uses: readonly KeyUse[]): Promis
   for (const { id, at } of uses) await updateRows(tx, 'api_keys', { id }).set({ last_used_at: at }).execute()
 }
 
-/** Keys of the project that are not revoked; persons are not counted. */
+/** Keys of the project that are not revoked; persons and subjects of tokens are not counted. */
 export async function countKeys(db: Reader, project_id: string): Promise<number> {
   const { count } = await selectRows(db, 'api_keys', { project_id, revoked_at: null })
     .select((eb) => eb.fn.countAll<number>().as('count'))
-    .where('id', '<', PERSON_ID)
+    .where('id', '<', IDENTITY_ID)
     .executeTakeFirstOrThrow()
   return Number(count)
 }
 
-/** Adds the person, and the project where there is none of its name, or sets the person's scopes. */
-export async function putPerson(
+/** Adds the identity, and the project where there is none of its name, or sets the identity's scopes. */
+export async function putIdentity(
   tx: Writer,
   project: ProjectRow,
-  person: Omit<NewApiKeyRow, 'project_id'>,
+  identity: Omit<NewApiKeyRow, 'project_id'>,
 ): Promise<void> {
   const { id } = await ensureProject(tx, project)
-  await putRows(tx, 'api_keys', [{ ...person, project_id: id }], ['scopes'])
+  await putRows(tx, 'api_keys', [{ ...identity, project_id: id }], ['scopes'])
 }
 
-/** The names of the persons among these keys, by ID. */
-export async function namesOfPersons(
+/** Whether one of these rows is there and revoked. */
+export async function isRevoked(db: Reader, ids: readonly string[]): Promise<boolean> {
+  const revoked = selectRows(db, 'api_keys', { id: ids }).select('id').where('revoked_at', 'is not', null)
+  return (await revoked.limit(1).executeTakeFirst()) !== undefined
+}
+
+export type Identity = Pick<ApiKeyRow, 'name' | 'issuer'>
+
+/** The identities among these keys, by ID. */
+export async function identitiesAmong(
   db: Reader,
   key_ids: Iterable<string | null>,
-): Promise<Map<string, string>> {
-  const persons = [...new Set(key_ids)].filter((id) => id !== null && isPerson(id))
-  if (persons.length === 0) return new Map()
-  const rows = await db.selectFrom('api_keys').select(['id', 'name']).where('id', 'in', persons).execute()
-  return new Map(rows.map(({ id, name }) => [id, name ?? '']))
+): Promise<Map<string, Identity>> {
+  const ids = [...new Set(key_ids)].filter((id) => id !== null && isIdentity(id))
+  if (ids.length === 0) return new Map()
+  const rows = await db
+    .selectFrom('api_keys')
+    .select(['id', 'name', 'issuer'])
+    .where('id', 'in', ids)
+    .execute()
+  return new Map(rows.map(({ id, ...identity }) => [id, identity]))
 }
 
-/** How many revoked keys each project keeps, the newest ones. */
+/** How many revoked keys each project keeps, the newest ones. Identities are kept: a row that is gone would let them in. */
 const REVOKED_KEPT_MAX = 1_000
 
 /** Ends its sessions as well. False when there is no such key or it was revoked before. */
@@ -139,6 +151,7 @@ export async function revokeKey(tx: Writer, id: string, now: number): Promise<bo
   const old = await selectRows(tx, 'api_keys', { project_id: revoked.project_id })
     .select('id')
     .where('revoked_at', 'is not', null)
+    .where('id', '<', IDENTITY_ID)
     .orderBy('id', 'desc')
     .limit(1)
     .offset(REVOKED_KEPT_MAX)

@@ -112,6 +112,8 @@ export const TABLES = {
     compat: text<CompatMode>().optional(),
     /** JSON of Retention: that of its batches at most; null: as the plan says. */
     retention: text().optional(),
+    /** Of the tokens whose subject has the row; null for keys and persons. */
+    issuer: text().optional(),
   },
   files: {
     id: text().key(),

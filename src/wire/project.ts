@@ -23,7 +23,8 @@ const ScopeName = oneOf(SCOPES)
 const KEY = {
   id: text('Begins with `key_`.'),
   object: Type.Literal('api_key'),
-  name: orNull(Type.String()),
+  name: orNull(Type.String(), 'Of a token: its subject.'),
+  issuer: maybeText('The issuer of the tokens that this row stands for; absent for keys and persons.'),
   project_id: Type.String(),
   project: text("The project's name."),
   scopes: Type.Array(ScopeName),

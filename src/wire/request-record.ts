@@ -16,6 +16,8 @@ export const HttpRequestRecord = object('HttpRequestRecord', {
     'The key; with an `address`, the one that the call named, if any, be it valid or not.',
   ),
   person: maybeText('Who called, where a proxy had signed them in.'),
+  subject: maybeText('The subject of the token that came with the call.'),
+  issuer: maybeText('The issuer of that token.'),
   address: maybeText('Where a call came from that no key vouched for; for operators.'),
   entity: TextOrNull,
   created: timestamp('when it was answered.'),

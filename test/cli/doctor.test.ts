@@ -7,6 +7,7 @@ import { test } from 'node:test'
 import type { Finding } from '../../src/admin/examine.ts'
 import type { Reconciled } from '../../src/admin/reconcile.ts'
 import { doctor } from '../../src/compose/doctor.ts'
+import { keys } from '../../src/compose/keys.ts'
 import { openStores } from '../../src/compose/stores.ts'
 import { systemClock } from '../../src/domain/clock.ts'
 import { freePort } from '../../src/engines/engine-access.ts'
@@ -86,6 +87,32 @@ ${upstream('silent', '{metrics: off}')}`,
   assert.match(out, /^other .*it shows no metrics of vLLM, SGLang or llama.cpp\. Check live\.metrics/m)
   assert.match(out, /^router .*no series .* for \{namespace="llm"\} in the last 1m\. Check/m)
   assert.doesNotMatch(out, /^silent/m)
+})
+
+test('doctor remote says whether the keys of tokens can be read, and keys revoke --subject revokes what they name', async () => {
+  const server = createServer((_request, response) => response.end('{"keys": [{"kty": "oct", "k": "x"}]}'))
+  const { url, close } = await listen(server)
+  const jwt = `auth: {jwt: {issuer: "https://i.example", audience: a, project: p, jwks_url: "${url}/keys"}}`
+  await using service = await TestService.start(jwt, { worker: false })
+  const { code, out } = await offpeak(service, 'doctor', 'remote')
+  await close()
+  assert.equal(code, 1)
+  assert.match(
+    out,
+    /^tokens of https:\/\/i\.example \(keys at http:\S+\/keys\): they cannot be read \(holds no public key .*\)\. Check auth\.jwt\.jwks_url/m,
+  )
+  const launch = launchOnly({ loadConfig: () => service.config, keys })
+  const revoke = (...args: string[]) => runOffpeak(['keys', 'revoke', ...args], { launch })
+  const first = await revoke('--subject', 'etl')
+  assert.deepEqual([first.code, first.err], [0, 'etl is revoked.\n'])
+  assert.match((await revoke('--subject', 'etl')).err, /etl is already revoked/)
+  assert.equal((await revoke('--token-id', 'etl')).code, 0)
+  assert.match(
+    (await revoke('--token-id', 'a', '--subject', 'b')).err,
+    /give the ID of a key, --subject or --token-id/,
+  )
+  const { out: listed } = await runOffpeak(['keys', 'list'], { launch })
+  assert.match(listed, /subject etl of https:\/\/i\.example/)
 })
 
 async function examined(service: TestService, ...args: string[]): Promise<Report & { code: number }> {

@@ -51,9 +51,22 @@ export function addKeys(program: Command, shell: Shell): void {
     (flags: ConfigFlags & { json?: boolean }) => listKeys(shell, flags),
   )
 
-  withConfig(keys.command('revoke').description('revoke a key at once').argument('<id>', 'key_…')).action(
-    (id: string, flags: ConfigFlags) => revokeKey(shell, id, flags),
+  const revoke = keys
+    .command('revoke')
+    .description('revoke a key, or what tokens (auth.jwt) name, at once')
+    .argument('[id]', 'key_…')
+    .option('--subject <name>', 'every token with this subject (`sub`), in all projects')
+    .option('--token-id <id>', 'the one token with this ID (`jti`)')
+  examples(
+    withConfig(revoke).action((id: string | undefined, flags: RevokeFlags) => revokeKey(shell, id, flags)),
+    'offpeak keys revoke key_01k9x2m4q8',
+    'offpeak keys revoke --subject system:serviceaccount:team-a:etl',
   )
+}
+
+interface RevokeFlags extends ConfigFlags {
+  subject?: string
+  tokenId?: string
 }
 
 async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
@@ -78,19 +91,28 @@ async function listKeys(shell: Shell, flags: ConfigFlags & { json?: boolean }): 
     PLAN: ({ plan }) => plan,
     CREATED: ({ created }) => humanTime(created),
     REVOKED: ({ revoked_at }) => humanTime(revoked_at),
-    NAME: ({ name }) => name ?? '-',
+    NAME: ({ name, issuer }) => (issuer === undefined ? (name ?? '-') : `${name} of ${issuer}`),
     COMPAT: ({ compat }) => compat ?? '-',
     SCOPES: ({ scopes }) => scopes.join(' '),
   })
 }
 
-async function revokeKey(shell: Shell, id: string, flags: ConfigFlags): Promise<void> {
+async function revokeKey(shell: Shell, id: string | undefined, flags: RevokeFlags): Promise<void> {
+  const { subject, tokenId } = flags
+  const given = [id, subject, tokenId].filter((one) => one !== undefined)
+  const [what, ...others] = given
+  if (what === undefined || others.length > 0)
+    throw new Failure('give the ID of a key, --subject or --token-id')
   await using keys = await keysOf(shell, flags)
-  if (!(await keys.revoke(id)))
+  const isFirst =
+    id === undefined ? keys.revokeTokens(subject === undefined ? 'jti' : 'sub', what) : keys.revoke(id)
+  if (!(await isFirst))
     throw new Failure(
-      `the key ${id} does not exist or is already revoked; "offpeak keys list" shows every key`,
+      id === undefined
+        ? `${what} is already revoked`
+        : `the key ${id} does not exist or is already revoked; "offpeak keys list" shows every key`,
     )
-  writeLine(shell.terminal.stderr, `${id} is revoked.`)
+  writeLine(shell.terminal.stderr, `${what} is revoked.`)
 }
 
 async function keysOf(shell: Shell, flags: ConfigFlags): Promise<KeyRing> {

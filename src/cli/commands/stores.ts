@@ -213,7 +213,7 @@ export function addDoctor(program: Command, shell: Shell): void {
   const remote = doctor
     .command('remote')
     .description(
-      'ask each batch API whether it answers and compare its batches; read the metrics of servers with live traffic',
+      'ask each batch API whether it answers and compare its batches; read the metrics of servers with live traffic and the keys of tokens',
     )
   withConfig(withJson(remote)).action((_: BooksFlags, command: Command) =>
     compareRemote(shell, command.optsWithGlobals<BooksFlags>()),
@@ -230,12 +230,13 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
   const { upstreams, differences } = await doctor.remote()
   const batchApis = await doctor.batchApis()
   const liveMetrics = await doctor.liveMetrics()
-  const isReady = [...batchApis, ...liveMetrics].every(({ problem }) => problem === null)
+  const keySets = await doctor.keySets()
+  const isReady = [...batchApis, ...liveMetrics, ...keySets].every(({ problem }) => problem === null)
   if (!isReady) shell.exit(EXIT_FAILED)
   if (flags.json)
     return printJson(stdout, {
       ok: isReady,
-      ...{ batch_apis: batchApis, live_metrics: liveMetrics, upstreams, differences },
+      ...{ batch_apis: batchApis, live_metrics: liveMetrics, key_sets: keySets, upstreams, differences },
     })
   for (const { upstream, base_url, problem } of batchApis)
     writeLine(stdout, `${upstream} (${base_url}): ${problem ?? 'it answers and takes the key'}.`)
@@ -244,6 +245,8 @@ async function compareRemote(shell: Shell, flags: BooksFlags): Promise<void> {
       stdout,
       `${upstream} (metrics at ${metrics_url}): ${problem ?? 'they say what the server does'}.`,
     )
+  for (const { issuer, keys_at, problem } of keySets)
+    writeLine(stdout, `tokens of ${issuer} (keys at ${keys_at}): ${problem ?? 'its keys can be read'}.`)
   for (const { remote_batch, upstream, batch_id, problem } of differences)
     writeLine(stdout, `${upstream} ${remote_batch} (of ${batch_id}): ${problem}.`)
   for (const one of upstreams) {

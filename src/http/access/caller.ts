@@ -27,6 +27,8 @@ export interface Caller {
   session_expires: number | null
   /** Who made the call, where a trusted proxy says so; else null. */
   person: string | null
+  /** Of a call with a token: until when it is valid (Unix ms), and the rows that would revoke it; else null. */
+  token: { expires: number; revoked_by: readonly string[] } | null
 }
 
 /** `session_expires`: null without a session of the console. */
@@ -42,6 +44,7 @@ export function callerOfKey(key: KeyWithProject, session_expires: number | null)
     retention: readRetention(key.retention),
     session_expires,
     person: null,
+    token: null,
   }
 }
 

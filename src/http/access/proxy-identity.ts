@@ -1,18 +1,13 @@
 // Knows persons who are signed in by a trusted proxy, such as oauth2-proxy before an OpenID provider. The proxy names
 // the person and the groups in headers of each request; nothing is kept between two calls, so a person who leaves a
 // group has no access at the next call. Headers count only on connections from the proxy's address.
-//
-// A person has a row among the API keys of the project, without a secret, so that persons are counted, recorded and
-// revoked like keys.
-import { createHash } from 'node:crypto'
 import { BlockList, isIP } from 'node:net'
-import { NO_SECRET, PERSON_ID, PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
+import { PROJECT_SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
-import { BASE32, newId } from '../../domain/ids.ts'
-import { putPerson, readKey } from '../../store/projects.ts'
 import type { Store } from '../../store/store.ts'
-import { type Caller, callerOfKey } from './caller.ts'
+import type { Caller } from './caller.ts'
+import { callerOfIdentity } from './identity-row.ts'
 
 /** The configuration of the proxy. */
 export interface SignInProxy {
@@ -38,8 +33,6 @@ interface Person {
   groups: readonly string[]
 }
 
-/** The plan of a project that the first person of a group makes. */
-const PLAN = 'payg'
 const EVERYBODY = '*'
 const NAME_CHARACTERS_MAX = 200
 /** Nothing that hides or reorders text, and no list of several names. */
@@ -97,20 +90,8 @@ export class ProxyIdentity {
         'missing_scope',
         `You are signed in as ${name}, but none of your groups may use this service. Its operator can add one to \`auth.proxy.groups\`.`,
       )
-    const id = idOf(group.project, name)
-    const scopes = JSON.stringify(group.scopes ?? PROJECT_SCOPES)
-    let row = await readKey(this.#store.read, id)
-    if (row?.scopes !== scopes) {
-      const created = this.#clock.now()
-      const project = { id: newId('project', created), name: group.project, plan: PLAN, created }
-      const person = { id, name, scopes, created, secret_sha256: NO_SECRET, revoked_at: null, compat: null }
-      await this.#store.write((tx) => putPerson(tx, project, person))
-      row = await readKey(this.#store.read, id)
-    }
-    if (row === undefined || row.revoked_at !== null)
-      throw new ApiError('invalid_api_key', `The access of ${name} to the project was revoked.`)
-    // Not those of the row: a call of the same person with other groups may just have put its own there.
-    return { ...callerOfKey({ ...row, scopes }, null), person: name }
+    const identity = { project: group.project, name, issuer: null, scopes: group.scopes ?? PROJECT_SCOPES }
+    return { ...(await callerOfIdentity(this.#store, this.#clock, identity)), person: name }
   }
 
   #groupOf({ groups }: Person) {
@@ -121,10 +102,4 @@ export class ProxyIdentity {
 /** Each time that the header is given, trimmed; Node reads the bytes of headers as Latin-1. */
 function textsOf(headers: NodeJS.Dict<string[]>, name: string): string[] {
   return (headers[name] ?? []).map((value) => Buffer.from(value, 'latin1').toString().trim())
-}
-
-/** The same at each call, so no index is needed to find the row. Sorts after the IDs of keys. */
-function idOf(project: string, name: string): string {
-  const digest = createHash('sha256').update(`${project}\0${name}`).digest()
-  return PERSON_ID + [...digest.subarray(0, 25)].map((byte) => BASE32[byte & 31]).join('')
 }

@@ -133,6 +133,7 @@ function showKey(row: KeyWithProject): ApiKeyObject {
     id: row.id,
     object: 'api_key',
     name: row.name,
+    issuer: row.issuer ?? undefined,
     project_id: row.project_id,
     project: row.project_name,
     scopes: namesIn(row.scopes, SCOPES),

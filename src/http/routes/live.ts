@@ -13,7 +13,7 @@ import { SharedSlots } from '../../domain/project-queue.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listLaterBatches, listOpenBatches } from '../../store/batches.ts'
 import { listHttpRequests } from '../../store/calls.ts'
-import { readKey } from '../../store/projects.ts'
+import { isRevoked, readKey } from '../../store/projects.ts'
 import type { BatchRow } from '../../store/schema.ts'
 import type { Store } from '../../store/store.ts'
 import { deliveryVersions } from '../../store/webhooks.ts'
@@ -52,7 +52,7 @@ export function liveRoute(
     operation: 'watchBatches',
     summary: 'Watch the batches of the project',
     description:
-      'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new, and `versions` when one has changed. It ends when its key is revoked. Without that header, one LiveUpdate with the unfinished batches.',
+      'With `Accept: text/event-stream`, a stream of events `update`, each a LiveUpdate in JSON: first the unfinished batches, then, at most once a second, those that have changed, ended or are new, and `versions` when one has changed. It ends when its key is revoked, or its token has expired. Without that header, one LiveUpdate with the unfinished batches.',
     answer: LiveUpdate,
     also: { [EVENT_STREAM]: LiveUpdate },
     errors: ['quota_exceeded'],
@@ -122,7 +122,10 @@ export function liveRoute(
         await authenticateSession(store.read, session, clock.now())
         return true
       }
-      const key = await readKey(store.read, callerOf(request).key_id)
+      const { key_id, token } = callerOf(request)
+      if (token && (token.expires <= clock.now() || (await isRevoked(store.read, token.revoked_by))))
+        return false
+      const key = await readKey(store.read, key_id)
       return key?.revoked_at === null
     } catch (error) {
       // A database that does not answer just now says nothing of the key.

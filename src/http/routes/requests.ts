@@ -4,7 +4,7 @@ import type { LineRecordText } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
 import { listHttpRequests } from '../../store/calls.ts'
-import { namesOfPersons } from '../../store/projects.ts'
+import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
 import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
@@ -58,18 +58,18 @@ export function requestRoutes(
         since: since === undefined ? clock.now() - DEFAULT_DAYS * DAY_MS : since * 1000,
         until: until === undefined ? undefined : until * 1000,
       }
-      let persons = new Map<string, string>()
+      let identities = new Map<string, Identity>()
       return await readPage(page, {
         find: (id) => readOwn(store.read, 'http_requests', project_id, id),
         async list(bounds) {
           const listed = await listHttpRequests(store.read, project_id, { ...bounds, ...filter })
-          persons = await namesOfPersons(
+          identities = await identitiesAmong(
             store.read,
             listed.rows.map(({ key_id }) => key_id),
           )
           return listed
         },
-        show: (row) => showRequest({ ...row, response: null }, persons),
+        show: (row) => showRequest({ ...row, response: null }, identities),
       })
     },
   })
@@ -88,7 +88,7 @@ export function requestRoutes(
     const call = await readOwn(store.read, 'http_requests', project_id, id)
     const shown =
       call ?? (scopes.has('operator') ? await readRow(store.read, 'anonymous_requests', { id }) : undefined)
-    return shown && showRequest(shown, await namesOfPersons(store.read, [shown.key_id]))
+    return shown && showRequest(shown, await identitiesAmong(store.read, [shown.key_id]))
   }
 
   route(app, 'GET /v1/requests/:request_id', {
@@ -111,10 +111,10 @@ export function requestRoutes(
 
 function showRequest(
   row: HttpRequestRow | AnonymousRequestRow,
-  persons: ReadonlyMap<string, string>,
+  identities: ReadonlyMap<string, Identity>,
 ): HttpRequestRecord {
   const isAnonymous = 'address' in row
-  const person = persons.get(row.key_id ?? '')
+  const { name, issuer = null } = identities.get(row.key_id ?? '') ?? {}
   return {
     id: row.id,
     object: 'request',
@@ -123,7 +123,8 @@ function showRequest(
     path: row.path,
     status_code: row.status,
     api_key_id: row.key_id,
-    person,
+    person: issuer === null ? (name ?? undefined) : undefined,
+    ...(issuer !== null && { subject: name ?? '', issuer }),
     address: isAnonymous ? row.address : undefined,
     entity: isAnonymous ? null : row.entity,
     created: unixSeconds(row.created),

@@ -3,7 +3,7 @@
 // such a link.
 import type { FastifyRequest } from 'fastify'
 import { Type } from 'typebox'
-import { hashConsoleToken, makeConsoleToken } from '../../../domain/api-key.ts'
+import { hashConsoleToken, isIdentity, makeConsoleToken } from '../../../domain/api-key.ts'
 import { secondsOrNull, unixSeconds } from '../../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../../domain/errors.ts'
 import {
@@ -120,9 +120,12 @@ export function consoleSessionRoutes(app: App, deps: RouteDependencies): void {
   })
 
   async function makeLink(request: FastifyRequest): Promise<ConsoleLink> {
-    const { key_id, session_expires, person } = callerOf(request)
-    if (session_expires !== null || person !== null)
-      throw new ApiError('missing_scope', 'A session cannot make a link; authenticate with an API key.')
+    const { key_id, session_expires } = callerOf(request)
+    if (session_expires !== null || isIdentity(key_id))
+      throw new ApiError(
+        'missing_scope',
+        'Neither a session nor a token can make a link; authenticate with an API key.',
+      )
     const created = clock.now()
     const expires = created + LINK_MS
     const { token, token_sha256 } = makeConsoleToken()
