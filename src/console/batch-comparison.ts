@@ -2,13 +2,18 @@
 import { isRecord } from '../domain/json-record.ts'
 import { lineOfRequest, objectOf } from './answer-columns.ts'
 
-const EXCERPT_CHARACTERS = 160
+const EXCERPT_CHARACTERS = 240
+/** So much that both answers have stands in an excerpt before what one of them has alone. */
+const LEAD_CHARACTERS = 30
+/** Longer texts between what both answers begin and end with are one difference. */
+const WORD_PAIRS_MAX = 4_000_000
 
 /** One batch's result of a line. The answers of large batches would not fit into a browser: a hash stands for each. */
 export interface Side {
   line: number
   failed: boolean
-  excerpt: string
+  /** Its beginning, where it does not fit. */
+  answer: string
   hash: string
   cost_usd: number
   tokens: number
@@ -18,18 +23,18 @@ type Difference = 'status' | 'answer' | 'missing' | 'same'
 
 export type Pair = { custom_id: string; a: Side | null; b: Side | null; difference: Difference }
 
-/** `text`: a result line of a batch. */
-export function sideOf(text: string): { custom_id: string; side: Side } {
-  const { id, custom_id, response, error } = objectOf(JSON.parse(text))
-  const { usage, id: _, created: __, ...body } = objectOf(objectOf(response).body)
-  const { total_tokens = 0, cost_usd = 0 } = objectOf(usage)
-  const answer = isRecord(error) ? `${error.code}: ${error.message}` : answerOf(body)
+/** `text`: a result line of a batch; `room`: how many characters of its answer are kept at least. */
+export function sideOf(text: string, room = 0): { custom_id: string; side: Side } {
+  const result = objectOf(JSON.parse(text))
+  const { id, custom_id, response, error } = result
+  const { total_tokens = 0, cost_usd = 0 } = objectOf(objectOf(objectOf(response).body).usage)
+  const answer = answerOf(result)
   return {
     custom_id: String(custom_id),
     side: {
       line: lineOfRequest(String(id)),
       failed: isRecord(error),
-      excerpt: answer.slice(0, EXCERPT_CHARACTERS),
+      answer: answer.slice(0, Math.max(room, EXCERPT_CHARACTERS)),
       hash: hashOf(answer),
       cost_usd: Number(cost_usd),
       tokens: Number(total_tokens),
@@ -37,8 +42,10 @@ export function sideOf(text: string): { custom_id: string; side: Side } {
   }
 }
 
-/** What a model said; an answer of another shape as it is. */
-function answerOf(body: Record<string, unknown>): string {
+/** What a model said, or why the line failed; an answer of another shape as it is. */
+export function answerOf({ response, error }: Record<string, unknown>): string {
+  if (isRecord(error)) return `${error.code}: ${error.message}`
+  const { usage: _, id: __, created: ___, ...body } = objectOf(objectOf(response).body)
   const messages = Array.isArray(body.choices) ? body.choices.map((choice) => objectOf(choice).message) : []
   const texts = messages.map((message) => {
     const { role: _, ...rest } = objectOf(message)
@@ -82,4 +89,65 @@ function pairOf(custom_id: string, a: Side | null, b: Side | null): Pair {
           ? 'same'
           : 'answer'
   return { custom_id, a, b, difference }
+}
+
+/** Of both answers, what tells them apart. */
+export function excerptsOf({ a, b }: Pair): (string | null)[] {
+  const [one = '', other = ''] = [a?.answer, b?.answer]
+  let at = 0
+  while (at < one.length && one[at] === other[at]) at++
+  const isCut = one !== other && other !== '' && at > LEAD_CHARACTERS
+  const from = isCut ? one.lastIndexOf(' ', at - LEAD_CHARACTERS) + 1 || at - LEAD_CHARACTERS : 0
+  const cut = (text: string): string => (isCut ? '…' : '') + text.slice(from, from + EXCERPT_CHARACTERS)
+  return [a, b].map((side) => side && cut(side.answer))
+}
+
+/** A part of an answer, and whether the other answer lacks it. */
+export type AnswerPart = { text: string; isOwn: boolean }
+
+/** The words of each of two texts, next to those of the other. */
+export function wordDifferences(one: string, other: string): [AnswerPart[], AnswerPart[]] {
+  const [a, b] = [wordsOf(one), wordsOf(other)]
+  let start = 0
+  while (start < a.length && a[start] === b[start]) start++
+  let end = 0
+  while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end++
+  const [toA, toB] = [a.length - end, b.length - end]
+  const isBounded = (toA - start) * (toB - start) <= WORD_PAIRS_MAX
+  /** How many words both have, in order, behind the two of these numbers. */
+  const common = Array.from(
+    { length: isBounded ? toA - start + 1 : 0 },
+    () => new Uint16Array(toB - start + 1),
+  )
+  const behind = (i: number, j: number): number => common[i - start]?.[j - start] ?? 0
+  if (isBounded)
+    for (let i = toA - 1; i >= start; i--)
+      for (let j = toB - 1; j >= start; j--)
+        common[i - start]![j - start] =
+          a[i] === b[j] ? behind(i + 1, j + 1) + 1 : Math.max(behind(i + 1, j), behind(i, j + 1))
+  const own: [Set<number>, Set<number>] = [new Set(), new Set()]
+  for (let [i, j] = [start, start]; i < toA || j < toB; ) {
+    const isCommon = i < toA && j < toB && a[i] === b[j]
+    const isNext = !isCommon && (j === toB || (i < toA && behind(i + 1, j) >= behind(i, j + 1)))
+    if (isNext) own[0].add(i)
+    else if (!isCommon) own[1].add(j)
+    i += isCommon || isNext ? 1 : 0
+    j += isNext ? 0 : 1
+  }
+  return [partsOf(a, own[0]), partsOf(b, own[1])]
+}
+
+const wordsOf = (text: string): string[] =>
+  [...new Intl.Segmenter(undefined, { granularity: 'word' }).segment(text)].map(({ segment }) => segment)
+
+/** Space between two words of a text's own is its own as well. */
+function partsOf(words: readonly string[], own: ReadonlySet<number>): AnswerPart[] {
+  const parts: AnswerPart[] = []
+  for (const [i, text] of words.entries()) {
+    const isOwn = own.has(i) || (own.has(i - 1) && own.has(i + 1) && text.trim() === '')
+    const last = parts.at(-1)
+    if (last?.isOwn === isOwn) last.text += text
+    else parts.push({ text, isOwn })
+  }
+  return parts
 }

@@ -614,10 +614,12 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const rows = page.locator('tbody [role=row]')
     await rows.first().waitFor()
     assert.equal(await rows.count(), 1)
-    assert.match(await rows.innerText(), /^2\s+b\s+.*one\s+upstream_rejected: .*One failed$/s)
+    assert.match(await rows.innerText(), /^b Line 2\s+one\s+upstream_rejected: .*One failed$/s)
     assert.deepEqual([await figure('Same answer'), await figure('One failed')], ['2\n67%', '1\n33%'])
     await page.getByRole('button', { name: 'b', exact: true }).click()
-    await page.locator('.notice.bad', { hasText: 'the prompt is not allowed' }).waitFor()
+    const marks = page.locator('mark')
+    await marks.filter({ hasText: 'the prompt is not allowed' }).waitFor()
+    assert.deepEqual(await marks.allInnerTexts(), ['one', await marks.last().innerText()])
     assert.deepEqual(await visitor.accessibilityProblems(), [])
     await visitor.screenshot('compare')
     // Their order does not matter.
@@ -625,7 +627,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await rows.nth(1).waitFor()
     assert.deepEqual(
       (await rows.allInnerTexts()).map((text) => text.replace(/\s+/g, ' ')),
-      ['2 b one two Other answer', '2 d – d In one only'],
+      [
+        'b Line 2 one two 15 → 15 $0.000003 → $0.000003 Other answer',
+        'd Line 2 – d – → 15 – → $0.000003 In one only',
+      ],
     )
     await page.setViewportSize({ width: 390, height: 800 })
     assert.deepEqual(await visitor.tooSmallOrHigh(), [])

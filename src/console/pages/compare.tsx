@@ -5,15 +5,26 @@ import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/shape.ts'
-import { type ApiFailure, get, getPage, readResults } from '../api.ts'
-import { type Pair, pairsOf, type Side, sideOf } from '../batch-comparison.ts'
+import { choicesOf, objectOf } from '../answer-columns.ts'
+import { type ApiFailure, get, getPage, type Query, readResults } from '../api.ts'
+import {
+  type AnswerPart,
+  answerOf,
+  excerptsOf,
+  type Pair,
+  pairsOf,
+  type Side,
+  sideOf,
+  wordDifferences,
+} from '../batch-comparison.ts'
 import { now } from '../browser-clock.ts'
 import { count, dateTime, percent, usd, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
+import { parseExact, print } from '../json.ts'
 import { Choice, TextButton } from '../parts/button.tsx'
 import { FilterBar } from '../parts/filters.tsx'
 import { LongTable } from '../parts/long-table.tsx'
-import { Answer } from '../parts/messages.tsx'
+import { SchemaVerdict } from '../parts/messages.tsx'
 import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { amountFigure, costFigure, Figures, Page, Section } from '../parts/page.tsx'
 import { Badge, BatchStatus, failedText, lineCounts } from '../parts/status.tsx'
@@ -25,6 +36,7 @@ const OFFERED_MAX = 8
 const PAGE_LINES = 2_000
 /** More would not fit into every browser. */
 const LINES_MAX = 200_000
+const CHARACTERS_MAX = 20_000_000
 const DIFFERENT = ['status', 'answer', 'missing'] as const
 const TONES = { status: 'bad', answer: 'warn', missing: 'idle', same: 'good' } as const
 
@@ -69,7 +81,7 @@ export function Compare(): VNode {
 interface Compared {
   a: BatchObject
   b: BatchObject
-  /** In place of `a`: what is searched for, or the newest batches; the one that was retried and those of the same input first. */
+  /** In place of `a`: what is searched for, or the newest batches; the one that was retried, retries and those of the same input first. */
   offered: readonly BatchObject[]
 }
 
@@ -80,10 +92,12 @@ async function readBoth(a: string, b: string, search: string, signal: AbortSigna
   const [chosen, second] = await Promise.all([a === '' ? null : read(a), read(b)])
   const { retry_of } = second.metadata
   const parent = retry_of && chosen?.id !== retry_of ? await read(retry_of).catch(() => null) : null
-  const list = (search: string): Promise<List<BatchObject>> =>
-    getPage('/v1/batches', { search, limit: OFFERED_MAX }, { signal })
-  const wanted = search === '' ? [second.input_file_id, second.name.slice(0, 200), ''] : [search]
-  const found = await Promise.all(wanted.map(list))
+  const list = (query: Query): Promise<List<BatchObject>> =>
+    getPage('/v1/batches', { ...query, limit: OFFERED_MAX }, { signal })
+  // Runs of a name are told apart by what it ends with.
+  const name = second.name.slice(0, 200).replace(/(.)[\s#._-]*v?[\d\s:._-]*$/i, '$1')
+  const near = [second.input_file_id, name, ''].map((search) => ({ search }))
+  const found = await Promise.all((search === '' ? [{ retry_of: b }, ...near] : [{ search }]).map(list))
   const all = [...[chosen, parent].filter((batch) => batch !== null), ...found.flatMap(({ data }) => data)]
   const offered = [...new Map(all.map((batch) => [batch.id, batch])).values()].filter(({ id }) => id !== b)
   const first = chosen ?? offered[0]
@@ -99,9 +113,13 @@ function useComparison(a: string, b: string): Comparison {
     const abort = new AbortController()
     const sides = [new Map<string, Side>(), new Map<string, Side>()] as const
     const read = async (id: string, into: Map<string, Side>): Promise<void> => {
+      let room = CHARACTERS_MAX
       for (let after: string | null = '0'; after !== null && into.size < LINES_MAX; ) {
         const { lines, next } = await readResults(id, { after, limit: PAGE_LINES }, abort.signal)
-        for (const { custom_id, side } of lines.map(sideOf)) into.set(custom_id, side)
+        for (const { custom_id, side } of lines.map((line) => sideOf(line, room))) {
+          into.set(custom_id, side)
+          room -= side.answer.length
+        }
         after = next
       }
     }
@@ -117,6 +135,7 @@ function useComparison(a: string, b: string): Comparison {
 function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
   const { query } = useAddress()
   const { pairs, isWhole, failure } = useComparison(a.id, b.id)
+  const columns = useMemo(COLUMNS, [])
   const wanted = query.get('show')
   const shown = useMemo(
     () =>
@@ -153,7 +172,7 @@ function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
               }))}
             />
           </div>
-          {open ? <OpenPair a={a} b={b} pair={open} /> : null}
+          {open ? <OpenPair a={a} b={b} pair={open} pairs={shown} /> : null}
           <Section
             title={t('lines.title')}
             aside={
@@ -168,7 +187,11 @@ function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
               />
             }
           >
-            {shown.length === 0 ? <Empty title={t('compare.none')} /> : <Pairs pairs={shown} />}
+            {shown.length === 0 ? (
+              <Empty title={t('compare.none')} />
+            ) : (
+              <LongTable<Pair> label={t('compare.title')} columns={columns} rows={shown} cards />
+            )}
           </Section>
         </>
       )}
@@ -215,63 +238,137 @@ function BatchCard({
   )
 }
 
-function Pairs({ pairs }: { pairs: readonly Pair[] }): VNode {
-  const side = (one: Side | null): VNode => (
-    <span class={one?.failed ? 'bad-text' : one ? '' : 'muted'} title={one?.excerpt}>
-      {one ? one.excerpt : '–'}
-    </span>
-  )
-  const columns: Column<Pair>[] = [
-    {
-      title: '#',
-      width: '4rem',
-      minor: true,
-      cell: ({ a, b }) => <span class="muted">{count(a?.line ?? b?.line ?? 0)}</span>,
-    },
-    {
-      title: 'custom_id',
-      main: true,
-      cell: ({ custom_id }) => (
-        <TextButton
-          label={<span class="mono">{custom_id}</span>}
-          onClick={() => replaceQuery({ custom_id })}
-        />
-      ),
-    },
-    { title: 'A', grow: 1.75, cell: ({ a }) => side(a) },
-    { title: 'B', grow: 1.75, cell: ({ b }) => side(b) },
-    {
-      title: t('batch.status'),
-      width: '11rem',
-      minor: true,
-      cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
-    },
-  ]
-  return <LongTable<Pair> label={t('compare.title')} columns={columns} rows={pairs} />
+/** A value of both sides. */
+const both = ({ a, b }: Pair, show: (side: Side) => string): VNode => (
+  <div>
+    {a ? show(a) : '–'} <span class="muted">→</span> {b ? show(b) : '–'}
+  </div>
+)
+
+const excerpt = (pair: Pair, i: 0 | 1): VNode => {
+  const side = i === 0 ? pair.a : pair.b
+  return <span class={`two-lines ${side?.failed ? 'bad-text' : ''}`}>{excerptsOf(pair)[i] ?? '–'}</span>
 }
 
-/** The whole of both answers. */
-function OpenPair({ a, b, pair }: { a: BatchObject; b: BatchObject; pair: Pair }): VNode {
+const COLUMNS = (): Column<Pair>[] => [
+  {
+    title: 'custom_id',
+    main: true,
+    cell: ({ custom_id, a, b }) => [
+      <TextButton
+        label={<span class="mono">{custom_id}</span>}
+        onClick={() => replaceQuery({ custom_id })}
+      />,
+      <span class="muted small"> {t('line.number', { n: a?.line ?? b?.line ?? 0 })}</span>,
+    ],
+  },
+  { title: 'A', grow: 2.5, cell: (pair) => excerpt(pair, 0) },
+  { title: 'B', grow: 2.5, cell: (pair) => excerpt(pair, 1) },
+  {
+    title: t('line.usage'),
+    width: '9rem',
+    wide: true,
+    align: 'end',
+    cell: (pair) => both(pair, ({ tokens }) => count(tokens)),
+  },
+  {
+    title: t('batch.cost'),
+    width: '11rem',
+    wide: true,
+    align: 'end',
+    cell: (pair) => both(pair, ({ cost_usd }) => usd(cost_usd)),
+  },
+  {
+    title: t('batch.status'),
+    width: '10rem',
+    minor: true,
+    cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
+  },
+]
+
+/** Both answers whole, and the words that only one of them has; `pairs`: those that are listed. */
+function OpenPair({
+  a,
+  b,
+  pair,
+  pairs,
+}: {
+  a: BatchObject
+  b: BatchObject
+  pair: Pair
+  pairs: readonly Pair[]
+}): VNode {
+  const lines = useResource(
+    (signal) => Promise.all([readLine(a, pair.a, signal), readLine(b, pair.b, signal)]),
+    [a.id, b.id, pair.custom_id],
+  )
+  useEffect(() => {
+    const section = document.getElementById('pair')
+    section?.scrollIntoView({ block: 'nearest' })
+    section?.focus({ preventScroll: true })
+  }, [pair.custom_id])
+  const at = pairs.indexOf(pair)
+  const step = (label: MessageKey, to: Pair | undefined): VNode | null =>
+    to ? <TextButton label={t(label)} onClick={() => replaceQuery({ custom_id: to.custom_id })} /> : null
   return (
     <Section
+      id="pair"
       title={pair.custom_id}
-      aside={<TextButton label={t('close')} onClick={() => replaceQuery({ custom_id: null })} />}
+      aside={
+        <div class="row">
+          {step('line.previous', pairs[at - 1])}
+          {step('line.next', pairs[at + 1])}
+          <TextButton label={t('close')} onClick={() => replaceQuery({ custom_id: null })} />
+        </div>
+      }
     >
-      <div class="columns">
-        <OpenSide letter="A" batch={a} side={pair.a} />
-        <OpenSide letter="B" batch={b} side={pair.b} />
-      </div>
+      <Loaded resource={lines} rows={2}>
+        {([one, other]) => {
+          const [partsA, partsB] = wordDifferences(textOf(one), textOf(other))
+          return (
+            <div class="columns">
+              <OpenSide letter="A" batch={a} side={pair.a} line={one} parts={other ? partsA : []} />
+              <OpenSide letter="B" batch={b} side={pair.b} line={other} parts={one ? partsB : []} />
+            </div>
+          )
+        }}
+      </Loaded>
     </Section>
   )
 }
 
-function OpenSide({ letter, batch, side }: { letter: string; batch: BatchObject; side: Side | null }): VNode {
-  const path = side && `/v1/batches/${batch.id}/lines/${side.line}`
-  const line = useResource(
-    async (signal) => (path === null ? null : await get<BatchLine>(path, {}, { signal })),
-    [path],
-  )
+async function readLine(
+  batch: BatchObject,
+  side: Side | null,
+  signal: AbortSignal,
+): Promise<BatchLine | null> {
+  return side && (await get<BatchLine>(`/v1/batches/${batch.id}/lines/${side.line}`, {}, { signal }))
+}
+
+/** JSON is set in lines, so that its members are compared. */
+function textOf(line: BatchLine | null): string {
+  const text = isRecord(line?.result) ? answerOf(line.result) : ''
+  const parsed = /^\s*[[{]/.test(text) ? parseExact(text) : null
+  return parsed === null ? text : print(parsed)
+}
+
+function OpenSide({
+  letter,
+  batch,
+  side,
+  line,
+  parts,
+}: {
+  letter: string
+  batch: BatchObject
+  side: Side | null
+  line: BatchLine | null
+  /** None where there is nothing to compare with. */
+  parts: readonly AnswerPart[]
+}): VNode {
   if (side === null) return <Notice>{t('compare.notIn', { name: batch.name })}</Notice>
+  const { input, result } = line ?? {}
+  const body = isRecord(result) && isRecord(result.response) ? result.response.body : null
   return (
     <div class="stack tight">
       <div class="row muted small">
@@ -281,19 +378,19 @@ function OpenSide({ letter, batch, side }: { letter: string; batch: BatchObject;
         <span title={usdExact(side.cost_usd)}>{usd(side.cost_usd)}</span>
         <span>{t('limits.tokens', { n: count(side.tokens) })}</span>
       </div>
-      <Loaded resource={line} rows={2}>
-        {(data) => {
-          const result = isRecord(data?.result) ? data.result : {}
-          const { response, error } = result
-          return isRecord(error) ? (
-            <Notice tone="bad" title={String(error.code)}>
-              {String(error.message)}
-            </Notice>
-          ) : (
-            <Answer body={isRecord(response) ? response.body : null} asked={null} />
-          )
-        }}
-      </Loaded>
+      <div class={`message prose ${side.failed ? 'bad-text' : ''}`} dir="auto">
+        {parts.length === 0
+          ? textOf(line)
+          : parts.map(({ text, isOwn }) =>
+              isOwn ? <mark class={letter}>{text}</mark> : <span>{text}</span>,
+            )}
+      </div>
+      {choicesOf(body).map(({ message }) => (
+        <SchemaVerdict
+          asked={isRecord(input) && isRecord(input.body) ? input.body : null}
+          message={objectOf(message)}
+        />
+      ))}
     </div>
   )
 }

@@ -149,7 +149,7 @@ function ToolCall({ call }: { call: Json }): VNode {
   )
 }
 
-function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }): VNode | null {
+export function SchemaVerdict({ asked, message }: { asked: Json | null; message: Json }): VNode | null {
   const schema = schemaOf(asked)
   const text = textOfContent(message.content)
   if (!isRecord(schema) || text === null) return null
