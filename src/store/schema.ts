@@ -588,6 +588,18 @@ export const TABLES = {
     /** JSON of WorkerReport (workers.ts). */
     report: text(),
   },
+  /** What a model server did in an hour of the clock (Unix ms), for a day; written with reports, so to some seconds. */
+  server_hours: {
+    model: text().key(),
+    upstream: text().key(),
+    hour: whole().key(),
+    /** Attempts that were answered, and the sum of their durations. */
+    answered: counter(),
+    answered_ms: counter(),
+    /** Attempts that failed or were throttled, and the same. */
+    missed: counter(),
+    missed_ms: counter(),
+  },
   /** An upload in parts; once it is completed it is a file. */
   uploads: {
     id: text().key(),
@@ -671,6 +683,7 @@ export type CrossingRow = Selectable<Schema['limit_crossings']>
 export type UploadRow = Selectable<Schema['uploads']>
 export type UploadPartRow = Selectable<Schema['upload_parts']>
 export type LaneReportRow = Selectable<Schema['lane_reports']>
+export type ServerHourRow = Selectable<Schema['server_hours']>
 export type ConsoleSessionRow = Selectable<Schema['console_sessions']>
 export type BatchStatisticsRow = Selectable<Schema['batch_statistics']>
 

@@ -15,6 +15,7 @@ const NOT_COPIED: readonly string[] = [
   'workers',
   'worker_reports',
   'lane_reports',
+  'server_hours',
   'database_properties',
   'rate_buckets',
   'console_sessions',

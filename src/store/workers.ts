@@ -5,9 +5,11 @@
 // session, so a renewal updates one row. Only the database's clock decides when a session expires. Its chunks and tasks
 // are then requeued, and the next claim raises their epoch: commits that name the old epoch change nothing.
 import { type BatchStatus, OPEN_STATUSES } from '../domain/batch.ts'
+import { DAY_MS } from '../domain/days.ts'
 import { newId } from '../domain/ids.ts'
 import { deleteReservationsOfWorker } from './ledger.ts'
 import {
+  addRows,
   changesRow,
   countRows,
   deleteRows,
@@ -17,7 +19,15 @@ import {
   selectRows,
   updateRows,
 } from './rows.ts'
-import type { BatchRow, ChunkRow, LaneReportRow, SessionRole, TaskKind, TaskRow } from './schema.ts'
+import type {
+  BatchRow,
+  ChunkRow,
+  LaneReportRow,
+  ServerHourRow,
+  SessionRole,
+  TaskKind,
+  TaskRow,
+} from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
 export async function openSession(
@@ -168,6 +178,25 @@ export async function setWorkerReport(
 ): Promise<void> {
   const row = { worker_id, reported_at: now, report: JSON.stringify(report) }
   await putRows(tx, 'worker_reports', [row], ['reported_at', 'report'])
+}
+
+/** Adds what servers did since the last report, and forgets what is older than a day. */
+export async function addServerHours(tx: Writer, rows: readonly ServerHourRow[], now: number): Promise<void> {
+  if (rows.length === 0) return
+  await addRows(tx, 'server_hours', rows, ['answered', 'answered_ms', 'missed', 'missed_ms'])
+  await tx
+    .deleteFrom('server_hours')
+    .where('hour', '<=', now - DAY_MS)
+    .execute()
+}
+
+/** By model, server and hour. */
+export async function listServerHours(db: Reader, now: number): Promise<ServerHourRow[]> {
+  const rows = db
+    .selectFrom('server_hours')
+    .selectAll()
+    .where('hour', '>', now - DAY_MS)
+  return await rows.orderBy('model').orderBy('upstream').orderBy('hour').execute()
 }
 
 /** A worker whose session lives. */

@@ -96,6 +96,20 @@ export const ServiceStatus = object('ServiceStatus', {
             error: TextOrNull,
           }),
         ),
+        history: Type.Optional(
+          arrayOf(
+            Type.Object({
+              model: Type.String(),
+              upstream: Type.String(),
+              at: timestamp('when the hour begins.'),
+              answered: count('Attempts that were answered.'),
+              missed: count('Attempts that failed or were throttled.'),
+              latency_ms: orNull(amount(), 'The mean of those that were answered.'),
+              concurrency: amount('How many attempts ran at once, as the mean of the hour.'),
+            }),
+            'With `history=true`: by model server and hour of the last day, all but hours without attempts.',
+          ),
+        ),
         queue: Type.Object({
           batches: Type.Array(Type.Object({ status: Type.String(), count: Count })),
           chunks: Type.Object({ ready: Count, leased: Count, parked: Count }),

@@ -11,7 +11,13 @@ import { LiveServer } from '../dispatch/senders/live/live-server.ts'
 import { type Call, ModelServer } from '../dispatch/senders/upstream.ts'
 import { HOUR_MS } from '../domain/days.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
-import { listLaneReports, listLiveWorkers, openSession, type UpstreamReport } from '../store/workers.ts'
+import {
+  listLaneReports,
+  listLiveWorkers,
+  listServerHours,
+  openSession,
+  type UpstreamReport,
+} from '../store/workers.ts'
 import { LaneReporter, WorkerReporter } from './worker-reporter.ts'
 
 const THROTTLED: BackendResult = { kind: 'throttled', status: 429, reason: '429', words: 'slow down' }
@@ -71,6 +77,12 @@ async function reporting() {
       await reporter.report()
       return await listLaneReports(store.read)
     },
+    /** An attempt took so long. */
+    attempted: (result: 'answered' | 'failed', ms: number) => workerReporter.attempted(upstream, result, ms),
+    async serverHours() {
+      await workerReporter.report()
+      return (await listServerHours(store.read, clock.now())).map((row) => ({ ...row }))
+    },
     async liveHours() {
       await workerReporter.report()
       const [worker] = await listLiveWorkers(store.read)
@@ -103,6 +115,29 @@ test('what others leave of a live server is reported by hour, for a day', async 
     [first + HOUR_MS, 0],
     [first + 24 * HOUR_MS, 0],
   ])
+})
+
+test('what a server did is counted by hour, for a day', async () => {
+  await using setup = await reporting()
+  const { clock, attempted } = setup
+  await clock.advance(HOUR_MS - (clock.now() % HOUR_MS))
+  const first = clock.now()
+  const server = { model: 'm', upstream: 'u' }
+  attempted('answered', 100)
+  attempted('failed', 7)
+  const one = { ...server, hour: first, answered: 1, answered_ms: 100, missed: 1, missed_ms: 7 }
+  assert.deepEqual(await setup.serverHours(), [one])
+  // The same again: only a report that has changed is written, and every attempt counts.
+  attempted('answered', 100)
+  attempted('failed', 7)
+  const two = { ...server, hour: first, answered: 2, answered_ms: 200, missed: 2, missed_ms: 14 }
+  assert.deepEqual(await setup.serverHours(), [two])
+  await clock.advance(HOUR_MS)
+  attempted('answered', 50)
+  const next = { ...server, hour: first + HOUR_MS, answered: 1, answered_ms: 50, missed: 0, missed_ms: 0 }
+  assert.deepEqual(await setup.serverHours(), [two, next])
+  await clock.advance(23 * HOUR_MS)
+  assert.deepEqual(await setup.serverHours(), [next])
 })
 
 test('a model is throttled from the first throttled line until a line is answered', async () => {

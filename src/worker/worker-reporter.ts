@@ -9,8 +9,10 @@ import type { LiveServer } from '../dispatch/senders/live/live-server.ts'
 import { ModelServer, type Observer, type Upstream } from '../dispatch/senders/upstream.ts'
 import { type Clock, unixSeconds } from '../domain/clock.ts'
 import { DAY_MS, startOfHour } from '../domain/days.ts'
+import type { ServerHourRow } from '../store/schema.ts'
 import type { Ports, Store } from '../store/store.ts'
 import {
+  addServerHours,
   type LaneReport,
   type LiveReport,
   setLaneReports,
@@ -36,11 +38,7 @@ interface WorkerReporterOptions {
 }
 
 /** Attempts at an upstream since the last report. */
-interface Attempts {
-  answered: number
-  missed: number
-  latencyMs: number
-}
+type Attempts = Pick<ServerHourRow, 'answered' | 'answered_ms' | 'missed' | 'missed_ms'>
 
 /** `at`: Unix ms. */
 type Probed = ServerProbe & { at: number }
@@ -64,13 +62,16 @@ export class WorkerReporter {
   attempted: Observer['attempted'] = (upstream, result, durationMs) => {
     let attempts = this.#attempts.get(upstream)
     if (!attempts) {
-      attempts = { answered: 0, missed: 0, latencyMs: 0 }
+      attempts = { ...NO_ATTEMPTS }
       this.#attempts.set(upstream, attempts)
     }
     if (result === 'answered' || result === 'refused') {
       attempts.answered++
-      attempts.latencyMs += durationMs
-    } else if (result !== 'aborted') attempts.missed++
+      attempts.answered_ms += Math.round(durationMs)
+    } else if (result !== 'aborted') {
+      attempts.missed++
+      attempts.missed_ms += Math.round(durationMs)
+    }
   }
 
   /** Whether the stores have begun to fail, or have ended to, since the last report. */
@@ -83,14 +84,27 @@ export class WorkerReporter {
     const { store, clock, sessionId } = this.#options
     const now = clock.now()
     const report = this.#report(now, Math.max(1, now - this.#since) / 1000)
+    const hours = this.#hours(now)
     this.#attempts = new Map()
     this.#since = now
     const worker_id = sessionId()
     const text = `${worker_id} ${JSON.stringify(report)}`
-    if (text === this.#reported) return
-    await store.writeAsyncCommit((tx) => setWorkerReport(tx, worker_id, report, now))
+    if (text === this.#reported && hours.length === 0) return
+    await store.writeAsyncCommit(async (tx) => {
+      await setWorkerReport(tx, worker_id, report, now)
+      await addServerHours(tx, hours, now)
+    })
     this.#reported = text
     this.#storesFailing = report.stores_failing
+  }
+
+  #hours(now: number): ServerHourRow[] {
+    return [...this.#options.lanes].flatMap(([model, { upstreams }]) =>
+      upstreams.flatMap((upstream) => {
+        const attempts = this.#attempts.get(upstream)
+        return attempts ? { model, upstream: upstream.name, hour: startOfHour(now), ...attempts } : []
+      }),
+    )
   }
 
   #report(now: number, seconds: number): WorkerReport {
@@ -114,7 +128,7 @@ export class WorkerReporter {
     const opening = upstream.openingAt(now)
     const error = [...circuit.errors.values()].at(-1)
     const attempts = this.#attempts.get(upstream) ?? NO_ATTEMPTS
-    const { answered, missed, latencyMs } = attempts
+    const { answered, missed, answered_ms } = attempts
     const { isUp, reason } = this.#probed(upstream, attempts, now)
     return {
       model,
@@ -124,7 +138,7 @@ export class WorkerReporter {
       concurrency_max: limit.max,
       circuit: circuit.open ? 'open' : 'closed',
       lines_per_s: rounded(answered / seconds),
-      latency_ms: answered === 0 ? null : rounded(latencyMs / answered),
+      latency_ms: answered === 0 ? null : rounded(answered_ms / answered),
       errors_per_s: rounded(missed / seconds),
       tier: upstream.tier,
       hours: opening && { ...opening, until: opening.until === null ? null : unixSeconds(opening.until) },
@@ -181,7 +195,7 @@ class LiveHours {
   }
 }
 
-const NO_ATTEMPTS: Attempts = { answered: 0, missed: 0, latencyMs: 0 }
+const NO_ATTEMPTS: Attempts = { answered: 0, answered_ms: 0, missed: 0, missed_ms: 0 }
 const NOT_PROBED: Probed = { isUp: null, reason: null, at: Number.NEGATIVE_INFINITY }
 
 function rounded(value: number): number {

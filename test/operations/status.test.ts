@@ -12,8 +12,9 @@ async function keyOf(service: TestService, project: string, scopes?: Scope[]): P
   return (await createKey(store, store.clock, 'local', { project, plan: 'payg', scopes })).key
 }
 
-async function statusOf(service: TestService, key = service.key): Promise<ServiceStatus> {
-  const response = await fetch(`${service.url}/v1/status`, { headers: { authorization: `Bearer ${key}` } })
+async function statusOf(service: TestService, key = service.key, query = ''): Promise<ServiceStatus> {
+  const headers = { authorization: `Bearer ${key}` }
+  const response = await fetch(`${service.url}/v1/status${query}`, { headers })
   assert.equal(response.status, 200)
   return JSON.parse(await response.text())
 }
@@ -51,7 +52,12 @@ test('operators see workers, model servers and stores; tenants see what of their
   assert.deepEqual(status.service.queue.chunks, { ready: 0, leased: 1, parked: 0 })
   assert.deepEqual(status.batches, [], 'none of the project of the operator')
 
-  const tenant = await statusOf(service)
+  const { history } = (await statusOf(service, operator, '?history=true')).service!
+  const did = history?.map(({ model, answered, missed }) => [model, answered, missed])
+  assert.deepEqual([status.service.history, did], [undefined, [['m', 1, 0]]])
+  assert.ok(history?.[0]?.latency_ms != null && history[0].concurrency >= 0)
+
+  const tenant = await statusOf(service, service.key, '?history=true')
   assert.equal(tenant.service, undefined)
   assert.deepEqual(tenant.batches, [{ status: 'in_progress', count: 1 }])
   assert.equal(tenant.workers_alive, true)

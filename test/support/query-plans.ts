@@ -11,7 +11,7 @@ const UNINDEXED: Readonly<Record<string, string>> = {
 }
 
 /** Tables and partial indexes that are always small: what they hold is bounded by the number of processes and models. */
-const SMALL = ['workers', 'lane_reports', 'worker_reports', 'paused_models', 'chunks_leased']
+const SMALL = ['workers', 'lane_reports', 'worker_reports', 'server_hours', 'paused_models', 'chunks_leased']
 
 /** Each level of an operation node: a plain object that may have others below it. */
 type Node = Readonly<Record<string, unknown>>

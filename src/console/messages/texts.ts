@@ -490,6 +490,7 @@ export const messages = {
   'servers.upstreams': ['Model servers', 'Modellserver'],
   'servers.upstream': ['Model and server', 'Modell und Server'],
   'servers.latency': ['Latency', 'Latenz'],
+  'servers.requests': ['Requests', 'Anfragen'],
   'servers.errors': ['Errors', 'Fehler'],
   'servers.state': ['State', 'Zustand'],
   'servers.state.healthy': ['Healthy', 'In Ordnung'],

@@ -1,10 +1,13 @@
 // The page for operators shows workers, model servers, stores and waiting reasons.
 import type { VNode } from 'preact'
+import { useState } from 'preact/hooks'
 import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
+import { Chart } from '../chart.tsx'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
 import { useLive } from '../live.ts'
+import { Choice } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import { Figures, Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
@@ -15,7 +18,7 @@ import { useGet } from '../resource.ts'
 import { href } from '../router.ts'
 
 export function Servers(): VNode {
-  const status = useGet<ServiceStatus>('/v1/status')
+  const status = useGet<ServiceStatus>('/v1/status', { history: true })
   return (
     <Page title={t('nav.servers')} lead={t('servers.lead')}>
       <Loaded resource={status}>{(data) => <Shown status={data} />}</Loaded>
@@ -98,13 +101,15 @@ function Whole({
           key={model}
           title={`${model}: ${t(MODEL_STATES[state] ?? 'servers.state.unknown')}`}
         >
-          {error ? error : null} <Time at={since} short />
+          {error ? `${error} · ` : null}
+          <Time at={since} short />
         </Notice>
       ))}
       <Demand servers={upstreams} />
       <Section title={t('servers.upstreams')}>
         <Table label={t('servers.upstreams')} columns={UPSTREAMS()} rows={upstreams} />
       </Section>
+      <History hours={service.history ?? []} />
       <Section title={t('servers.workers')}>
         <Table label={t('servers.workers')} columns={WORKERS()} rows={workers} />
       </Section>
@@ -169,6 +174,58 @@ const DEMAND = (): Column<Waits>[] => [
       )),
   },
 ]
+
+type Hour = NonNullable<NonNullable<ServiceStatus['service']>['history']>[number]
+
+const HOUR_S = 3_600
+const COLOURS = ['--series-1', '--series-2', '--series-3', '--series-4', '--series-5', '--series-6']
+
+/** What each hour of a server is shown by. */
+const MEASURES = {
+  requests: { of: ({ answered }: Hour) => answered, show: count },
+  errors: { of: ({ missed }: Hour) => missed, show: count },
+  latency: { of: ({ latency_ms }: Hour) => latency_ms, show: duration },
+  inFlight: { of: ({ concurrency }: Hour) => concurrency, show: (n: number) => count(Number(n.toFixed(1))) },
+}
+const MEASURE_NAMES = ['requests', 'errors', 'latency', 'inFlight'] as const
+
+/** The last day of the servers with the most requests. */
+function History({ hours }: { hours: readonly Hour[] }): VNode | null {
+  const [measure, setMeasure] = useState<(typeof MEASURE_NAMES)[number]>('requests')
+  if (hours.length === 0) return null
+  const { of, show } = MEASURES[measure]
+  const servers = [...Map.groupBy(hours, ({ model, upstream }) => `${model} · ${upstream}`)]
+  const sum = (some: readonly Hour[]): number => some.reduce((all, one) => all + one.answered + one.missed, 0)
+  const most = servers.sort(([, a], [, b]) => sum(b) - sum(a)).slice(0, COLOURS.length)
+  const end = Math.max(...hours.map(({ at }) => at))
+  const times = Array.from({ length: 24 }, (_, i) => end - (23 - i) * HOUR_S)
+  const options = MEASURE_NAMES.map((name) => [name, t(`servers.${name}`)] as const)
+  const label = t(`servers.${measure}`)
+  return (
+    <Section
+      title={t('overview.lastDay')}
+      aside={<Choice label={t('timeline.measure')} options={options} value={measure} choose={setMeasure} />}
+    >
+      <div class="card stack">
+        <Chart
+          label={label}
+          times={times}
+          series={most.map(([title, some], i) => ({
+            title,
+            color: COLOURS[i] ?? '',
+            values: times.map((time) => {
+              const hour = some.find(({ at }) => at === time)
+              return hour ? of(hour) : measure === 'latency' ? null : 0
+            }),
+          }))}
+          show={show}
+          height={160}
+          barS={most.length === 1 ? HOUR_S : undefined}
+        />
+      </div>
+    </Section>
+  )
+}
 
 type Server = UpstreamStatus & { state: ServerState }
 

@@ -3,14 +3,22 @@
 // whether the service can do its work. GET /metrics.
 import { Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
+import { HOUR_MS } from '../../domain/days.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { sumOf } from '../../domain/money.ts'
 import { MetricsText } from '../../metrics/metrics-text.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
 import { listOpenBatches } from '../../store/batches.ts'
 import { type HourOfDemand, listDemand } from '../../store/ledger.ts'
-import { hasWorker, listLaneReports, listLiveWorkers, readWorkCounts } from '../../store/workers.ts'
-import { between, orNull, text } from '../../wire/shape.ts'
+import type { ServerHourRow } from '../../store/schema.ts'
+import {
+  hasWorker,
+  listLaneReports,
+  listLiveWorkers,
+  listServerHours,
+  readWorkCounts,
+} from '../../store/workers.ts'
+import { between, oneOf, orNull, text } from '../../wire/shape.ts'
 import { Demand, ServiceStatus, Settings } from '../../wire/status.ts'
 import { type App, publicRoute, type RouteDependencies, route } from '../route.ts'
 
@@ -48,7 +56,12 @@ export function statusRoutes(
     summary: 'How the service does',
     description: `Of the project: its unfinished batches and what they wait for (the newest ${BATCHES_MAX}). With the scope \`operator\` also \`service\`: workers, model servers, stores and the queue.`,
     answer: ServiceStatus,
-    async handler(_request, { project_id, scopes }) {
+    query: {
+      history: Type.Optional(
+        oneOf(['true', 'false'], 'With `true`, `service` has what each model server did by hour.', 'false'),
+      ),
+    },
+    async handler({ query: { history } }, { project_id, scopes }) {
       const now = clock.now()
       const open = await listOpenBatches(store.read, project_id, BATCHES_MAX)
       const byStatus = Map.groupBy(open, ({ status }) => status)
@@ -70,17 +83,18 @@ export function statusRoutes(
         workers_alive: await hasWorker(store.read),
         batches: [...byStatus].map(([status, { length: count }]) => ({ status, count })),
         waiting: [...waiting.values()].sort((a, b) => b.batches - a.batches),
-        ...(scopes.has('operator') ? { service: await readService(now) } : {}),
+        ...(scopes.has('operator') ? { service: await readService(now, history === 'true') } : {}),
       }
     },
   })
 
-  async function readService(now: number): Promise<Service> {
-    const [workers, reports, stores, counts] = await Promise.all([
+  async function readService(now: number, isHistory: boolean): Promise<Service> {
+    const [workers, reports, stores, counts, hours] = await Promise.all([
       listLiveWorkers(store.read),
       listLaneReports(store.read),
       storeHealth(),
       readWorkCounts(store.read, now),
+      isHistory ? listServerHours(store.read, now) : null,
     ])
     return {
       workers: workers.map(({ id, started, reported_at, report }) => ({
@@ -98,6 +112,7 @@ export function statusRoutes(
         error: last_error ?? reason,
       })),
       stores,
+      ...(hours && { history: hours.map((hour) => showHour(hour, now)) }),
       queue: {
         batches: [...counts.batches].map(([status, count]) => ({ status, count })),
         chunks: counts.chunks,
@@ -168,6 +183,17 @@ export function metricsRoute(
     content_type: 'text/plain',
     handler: async (_request, _caller, reply) => reply.type(metrics.contentType).send(await metrics.read()),
   })
+}
+
+function showHour(
+  { model, upstream, hour, answered, answered_ms, missed, missed_ms }: ServerHourRow,
+  now: number,
+): NonNullable<Service['history']>[number] {
+  return {
+    ...{ model, upstream, at: unixSeconds(hour), answered, missed },
+    latency_ms: answered === 0 ? null : Math.round(answered_ms / answered),
+    concurrency: (answered_ms + missed_ms) / Math.max(1_000, Math.min(HOUR_MS, now - hour)),
+  }
 }
 
 /** A deadline is no nearer than this: a rate has to be one that servers can have. */
