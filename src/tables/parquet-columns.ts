@@ -1,7 +1,7 @@
 // The types of Parquet columns. Values whose JavaScript form would lose digits (decimals, times) are read and written as
 // Parquet stores them; their text is made only where it is needed.
 import type { SchemaElement, SchemaTree } from 'hyparquet'
-import { type Cell, type ColumnType, type ParquetColumn, Scalar } from './table.ts'
+import { type Cell, type Column, type ColumnType, type ParquetColumn, Scalar } from './table.ts'
 
 /** A stored value with the text that it stands for. */
 export class StoredScalar extends Scalar {
@@ -130,6 +130,22 @@ function whole(stored: unknown): bigint {
   if (!(stored instanceof Uint8Array)) throw new TypeError('a decimal is stored as an integer or as bytes')
   const unsigned = stored.length === 0 ? 0n : BigInt(`0x${Buffer.from(stored).toString('hex')}`)
   return BigInt.asIntN(stored.length * 8, unsigned)
+}
+
+/** A column of decimals with so many digits behind the point. */
+export function decimalColumn(name: string, scale: number): Column {
+  const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
+  const declared: SchemaElement = { ...plain, converted_type: 'DECIMAL', precision: 18, scale }
+  const text = (stored: unknown): string => decimalText(stored, scale)
+  return { name, type: 'string', parquet: { declared: [declared], stored: [plain], text } }
+}
+
+/** A column of times, which are given in Unix ms. */
+export function timeColumn(name: string): Column {
+  const plain: SchemaElement = { name, repetition_type: 'OPTIONAL', type: 'INT64' }
+  const declared: SchemaElement = { ...plain, converted_type: 'TIMESTAMP_MILLIS' }
+  const text = (stored: unknown): string => timeText(stored, 'MILLIS', true)
+  return { name, type: 'string', parquet: { declared: [declared], stored: [plain], text } }
 }
 
 function decimalText(stored: unknown, scale: number): string {

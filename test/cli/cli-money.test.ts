@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { bar } from '../../src/cli/commands/usage.ts'
+import { openTable } from '../../src/cli/tables/open-table.ts'
 import { offpeak, offpeakJson } from '../fakes/offpeak.ts'
 import { testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
@@ -139,6 +140,22 @@ test('usage is a table, with a bar for each cap', async () => {
   const csv = await offpeak(service, 'usage', '--csv', '--group-by', 'entity')
   assert.equal(csv.out.trim().split(/\r?\n/).length, 3)
   assert.match(csv.out, /^user:2,/m)
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-focus-'))
+  const path = join(folder, 'focus.parquet')
+  assert.equal((await offpeak(service, 'usage', '--focus', '-o', path)).err, '')
+  const table = await openTable(path)
+  const rows = await Array.fromAsync(table.rows())
+  const billed = table.columns.findIndex(({ name }) => name === 'BilledCost')
+  assert.equal(
+    rows.reduce((sum, { cells }) => sum + Number(String(cells[billed]).replace('.', '')), 0),
+    9_000,
+  )
+  assert.match((await offpeak(service, 'usage', '--focus')).err, /--focus needs a file/)
+  assert.match(
+    (await offpeak(service, 'usage', '--focus', '-o', 'a.jsonl')).err,
+    /FOCUS is written as .csv or .parquet/,
+  )
+  await rm(folder, { recursive: true })
   const past = await offpeak(service, 'usage', '--start', '2020-01-01', '--end', '2020-02-01')
   assert.match(past.out, /^From 2020-01-01 to before 2020-02-01: 0 lines /)
   assert.match((await offpeak(service, 'usage', '--group-by', 'week')).err, /Expected some of entity, /)

@@ -123,9 +123,13 @@ export class ApiClient {
   }
 
   /** The body as it arrives, of what cannot be read on where its connection breaks: then it throws a Failure. */
-  async *whole(path: string, query: Call['query']): AsyncGenerator<Buffer, void> {
+  async *whole(
+    path: string,
+    query: Call['query'],
+    headers: Record<string, string> = {},
+  ): AsyncGenerator<Buffer, void> {
     const asked = withQuery(path, query)
-    const { body } = await this.stream(asked)
+    const { body } = await this.stream(asked, headers)
     try {
       yield* body
     } catch (error) {

@@ -6,7 +6,10 @@ import { LimitObject } from '../../wire/limit.ts'
 import { USAGE_GROUPS, UsageObject } from '../../wire/usage.ts'
 import { type ApiClient, ApiError, type Call } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
+import { writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
+import { formatOfOutput } from '../tables/open-table.ts'
+import { Failure } from '../terminal/failure.ts'
 import { examples, someOf } from '../terminal/option-values.ts'
 import {
   counted,
@@ -21,6 +24,7 @@ import {
 import { appliesTo, capText } from './limits.ts'
 
 const PATH = '/v1/usage/entities'
+const PARQUET = 'application/vnd.apache.parquet'
 const LIMITS_MAX = 100
 const GROUPED_BY_DEFAULT = ['entity', 'model']
 
@@ -33,6 +37,9 @@ interface UsageFlags extends ApiFlags {
   end?: string
   groupBy?: string[]
   csv?: boolean
+  focus?: boolean
+  output?: string
+  project?: string
 }
 
 export function addUsage(program: Command, shell: Shell): void {
@@ -50,10 +57,14 @@ export function addUsage(program: Command, shell: Shell): void {
         someOf(USAGE_GROUPS, 'Expected some of'),
       )
       .option('--csv', 'print every group as CSV')
+      .option('--focus', 'write FOCUS 1.3 for chargeback: a row a day, project, entity, key, model and meter')
+      .option('-o, --output <file>', 'the file of --focus: .csv or .parquet')
+      .option('--project <id>', 'usage of another project, or of all with --focus; for operators')
       .action((flags: UsageFlags) => showUsage(shell, flags)),
     'offpeak usage',
     'offpeak usage --group-by day,model --start 2026-01-01 --end 2026-02-01',
     'offpeak usage --entity-type user --group-by entity --csv > usage.csv',
+    'offpeak usage --focus --project all --start 2026-01-01 --end 2026-02-01 -o january.parquet',
   )
 }
 
@@ -68,9 +79,27 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
     model: flags.model,
     start: flags.start ?? dayText(dayOf(windowAt('month', now).start)),
     end: flags.end,
+    project_id: flags.project,
     group_by: by.join(','),
   }
+  const { output } = flags
+  if ((output !== undefined) !== (flags.focus ?? false))
+    throw new Failure(
+      '--focus needs a file, and -o is the file of --focus: give both, as --focus -o usage.csv',
+    )
+  if (output !== undefined && flags.groupBy)
+    throw new Failure('--focus has groups of its own: leave --group-by out')
+  const format = output === undefined ? undefined : formatOfOutput(output)
+  if (format !== undefined && format !== 'csv' && format !== 'parquet')
+    throw new Failure(`FOCUS is written as .csv or .parquet; name another file than ${output}`)
   await withApi(shell, flags, async ({ client }) => {
+    if (output !== undefined) {
+      const headers = { accept: format === 'parquet' ? PARQUET : 'text/csv' }
+      return await writeWhole(
+        output,
+        client.whole(PATH, { ...query, group_by: undefined, format: 'focus' }, headers),
+      )
+    }
     if (flags.csv) return await writeData(stdout, client.whole(PATH, { ...query, format: 'csv' }))
     const usage = await client.get(UsageObject, PATH, query)
     const caps = await readLimitSpend(client, flags, now)

@@ -12,10 +12,10 @@ import type { BatchRow } from '../../store/schema.ts'
 import { answerColumns, formOfAnswers } from '../../tables/answer-cells.ts'
 import { resultColumns, writeResults } from '../../tables/result-table.ts'
 import { SchemaChecks } from '../../tables/schema-checks.ts'
-import type { Column, Sink, TableWriter } from '../../tables/table.ts'
 import { ResultsQuery } from '../../wire/batch-line.ts'
 import { type HeavyRead, whenSent } from '../response/long-calls.ts'
 import { attachment } from '../response/send-error.ts'
+import { TABLE_TYPES, type TableOrder, tablePieces } from '../response/table-stream.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { visibleBatch } from './batches.ts'
 
@@ -85,26 +85,8 @@ async function checkKept(
   if (part !== 'output' && error_file_id !== null) await readFile(db, project_id, error_file_id, now)
 }
 
-// The results of a batch as a table, written while they are read: as much is in memory as a group of rows.
-
-type ResultsFormat = 'csv' | 'parquet'
-
-const TABLE_TYPES: Readonly<Record<ResultsFormat, string>> = {
-  csv: 'text/csv; charset=utf-8',
-  parquet: 'application/vnd.apache.parquet',
-}
-
-/** Smaller than in a file: many tables may be written at once, and other calls wait for each group. */
-const PARQUET_GROUP = { rows: 2_000, characters: 1024 * 1024 }
-
 interface TablePorts extends ReadPorts {
   checks: SchemaChecks
-}
-
-interface TableOrder {
-  format: ResultsFormat
-  /** CSV that a spreadsheet opens as it is meant. */
-  spreadsheet: boolean
 }
 
 /**
@@ -113,19 +95,13 @@ interface TableOrder {
 export async function* readResultsTable(
   { checks, ...ports }: TablePorts,
   batch: BatchRow,
-  { format, spreadsheet }: TableOrder,
+  order: TableOrder,
   read: Pick<HeavyRead, 'closed' | 'outside'>,
 ): AsyncGenerator<Buffer> {
   const schema = formOfAnswers(batch.endpoint, await readFirstLine(ports, batch))
   const check = schema && checks.begin(batch.project_id, schema.schema)
   const close = (): void => check?.close()
   read.closed.addEventListener('abort', close, { once: true })
-  const pieces: Buffer[] = []
-  const sink: Sink = {
-    append: async (piece) => void pieces.push(Buffer.from(piece)),
-    end: async () => {},
-    abort: async () => {},
-  }
   try {
     read.closed.throwIfAborted()
     const answers = answerColumns(
@@ -133,28 +109,13 @@ export async function* readResultsTable(
       '',
       check && { verdicts: (answers) => read.outside(() => check.verdicts(answers)) },
     )
-    const writer = await writerOf(sink, resultColumns(answers), format, spreadsheet)
-    yield Buffer.concat(pieces.splice(0))
-    for await (const _ of writeResults(readResultRows(ports, batch), answers, writer))
-      yield Buffer.concat(pieces.splice(0))
+    yield* tablePieces(resultColumns(answers), order, (writer) =>
+      writeResults(readResultRows(ports, batch), answers, writer),
+    )
   } finally {
     read.closed.removeEventListener('abort', close)
     close()
   }
-}
-
-async function writerOf(
-  sink: Sink,
-  columns: readonly Column[],
-  format: ResultsFormat,
-  spreadsheet: boolean,
-): Promise<TableWriter> {
-  // The libraries are loaded when needed.
-  if (format === 'parquet')
-    return (await import('../../tables/parquet-writer.ts')).writeParquet(sink, columns, PARQUET_GROUP)
-  const { writeCsv } = await import('../../tables/csv-writer.ts')
-  const newline = spreadsheet ? '\r\n' : '\n'
-  return await writeCsv(sink, columns, { delimiter: ',', newline, bom: spreadsheet, spreadsheet })
 }
 
 /** The first line of the input; null once it was deleted. */

@@ -5,9 +5,11 @@ import { parseDay } from '../../domain/days.ts'
 import { entityType } from '../../domain/entity.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { DAY_SUMS } from '../../domain/line-sums.ts'
-import { TOKEN_PARTS } from '../../domain/money.ts'
+import { TOKEN_PARTS, usd } from '../../domain/money.ts'
 import type { UsageDayRow } from '../../store/schema.ts'
 import { addUsage } from '../../store/usage.ts'
+import { openTable } from '../../tables/open-table.ts'
+import { cellText } from '../../tables/table.ts'
 
 function row(project_id: string, entity: string, day: string, more: Partial<UsageDayRow> = {}): UsageDayRow {
   return {
@@ -164,6 +166,69 @@ test('CSV contains every group, and no cell that a spreadsheet would run as a fo
     assert.ok(csv.text.includes(`\r\n${cell},${sums}\r\n`), cell)
   const total = await server.call('GET', '/v1/usage/entities?format=csv')
   assert.equal(total.text.split('\r\n')[1]?.split(',')[0], String(3 * (bad.length + many.length)))
+})
+
+test('FOCUS has a row for each day, entity, key, model and meter, and adds up to the report to the nano-dollar', async () => {
+  await using server = await testServer()
+  await someUsage(server)
+  const { project_id } = server.key
+  const many = Array.from({ length: 6_000 }, (_, i) =>
+    row(project_id, `team:${i % 1000}`, '2026-11-03', {
+      model: 'sim-1',
+      key_id: `key_${i}`,
+      cost_nanos: 1_234_567 + i,
+    }),
+  )
+  await settled(server, many)
+  const read = async (accept: string, key = server.key.key, query = '') => {
+    const answer = await fetch(`${server.url}/v1/usage/entities?format=focus${query}`, {
+      headers: { authorization: `Bearer ${key}`, accept },
+    })
+    assert.equal(answer.status, 200)
+    const name = accept === 'text/csv' ? 'focus.csv' : 'focus.parquet'
+    assert.ok(answer.headers.get('content-disposition')?.includes(`filename="${name}"`))
+    const blob = await answer.blob()
+    const slice = (start: number, end?: number) => blob.slice(start, end).arrayBuffer()
+    const table = await openTable({ name, byteLength: blob.size, slice })
+    const rows = await Array.fromAsync(table.rows())
+    const names = table.columns.map((column) => column.name)
+    return rows.map(({ cells }) => Object.fromEntries(names.map((column, i) => [column, cellText(cells[i])])))
+  }
+  const csv = await read('text/csv')
+  const parquet = await read('application/vnd.apache.parquet')
+  assert.deepEqual(parquet, csv)
+  assert.equal(
+    new Set(csv.map((one) => JSON.stringify([one.Tags, one.ChargePeriodStart, one.SkuMeter]))).size,
+    csv.length,
+  )
+  const nanos = (rows: typeof csv): number =>
+    rows.reduce((sum, { BilledCost }) => sum + Number(BilledCost?.replace('.', '')), 0)
+  const { json } = await server.call('GET', '/v1/usage/entities')
+  assert.equal(usd(nanos(csv)), json.cost_usd)
+  const tokens = csv.reduce((sum, one) => sum + Number(one.ConsumedQuantity), 0)
+  assert.equal(tokens, json.total_tokens)
+  const groups = await server.call('GET', '/v1/usage/entities?group_by=day&entity=team:7')
+  const ofTeam = csv.filter(({ x_Entity }) => x_Entity === 'team:7')
+  assert.deepEqual(
+    Object(groups.json.groups).map(({ cost_usd }: { cost_usd: number }) => cost_usd),
+    [usd(nanos(ofTeam))],
+  )
+  assert.deepEqual(ofTeam[0]?.SubAccountName, 'default')
+  const { key } = await server.issue({ project: 'operators', scopes: ['operator', 'usage:read'] })
+  const all = await read('text/csv', key, '&project_id=all')
+  assert.equal(all.length, csv.length + 2, 'and those of the project "other"')
+  const one = await server.call('GET', `/v1/usage/entities?project_id=${project_id}`, { key })
+  assert.equal(one.json.cost_usd, json.cost_usd)
+  for (const [query = '', outcome] of [
+    ['format=focus&project_id=all', '403 missing_scope'],
+    ['project_id=proj_x', '403 missing_scope'],
+    ['format=focus&group_by=day', '400 invalid_request'],
+  ])
+    assert.equal((await server.call('GET', `/v1/usage/entities?${query}`)).outcome, outcome, query)
+  assert.equal(
+    (await server.call('GET', '/v1/usage/entities?project_id=all', { key })).outcome,
+    '400 invalid_request',
+  )
 })
 
 test('a report over many rows is whole, and other calls are answered while it is summed up', async () => {

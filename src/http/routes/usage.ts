@@ -7,8 +7,11 @@ import { DAY_MS, dayOf, dayText, parseDay, startOfDay } from '../../domain/days.
 import { invalidParam } from '../../domain/errors.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { DAY_SUMS } from '../../domain/line-sums.ts'
-import { usd, usdLiteral } from '../../domain/money.ts'
+import { FREE, usd, usdLiteral } from '../../domain/money.ts'
 import { readHours } from '../../results/batch-statistics.ts'
+import { listProjects } from '../../store/projects.ts'
+import { readRow } from '../../store/rows.ts'
+import type { ProjectRow } from '../../store/schema.ts'
 import {
   addUsageSums,
   listUsage,
@@ -21,18 +24,26 @@ import {
 } from '../../store/usage.ts'
 import { listLiveWorkers } from '../../store/workers.ts'
 import { spreadsheetRecord as record } from '../../tables/csv-writer.ts'
+import { FOCUS_COLUMNS, focusRows } from '../../tables/focus.ts'
+import type { TableWriter } from '../../tables/table.ts'
 import { between, maybeText } from '../../wire/shape.ts'
 import { USAGE_COUNTS, USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
+import { authorize } from '../access/auth.ts'
+import type { Caller } from '../access/caller.ts'
 import { attachment } from '../response/send-error.ts'
-import { type App, type RouteDependencies, route } from '../route.ts'
+import { PARQUET, TABLE_TYPES, tablePieces } from '../response/table-stream.ts'
+import { type App, found, type RouteDependencies, route } from '../route.ts'
 
 /** For JSON, which is built in memory. */
 const GROUPS_MAX = 10_000
 const HOURS = 24
 const HOURS_MAX = 168
 const CSV = 'text/csv'
+const ALL = 'all'
 
-export function usageRoutes(app: App, { store, clock, reads }: RouteDependencies): void {
+type Project = Pick<ProjectRow, 'id' | 'name'>
+
+export function usageRoutes(app: App, { store, clock, reads, models, region }: RouteDependencies): void {
   route(app, 'GET /v1/usage/entities', {
     access: ['limits:read', 'usage:read'],
     operation: 'getUsage',
@@ -41,11 +52,26 @@ export function usageRoutes(app: App, { store, clock, reads }: RouteDependencies
       'The settled usage: a line counts as soon as its result is committed, on the UTC day on which it was reserved under a limit, else on which it finished.',
     answer: UsageObject,
     rules: { querystring: USAGE_RULES },
-    also: { [CSV]: Type.String() },
+    also: { [CSV]: Type.String(), [PARQUET]: Type.String() },
+    errors: ['project_not_found'],
     query: UsageQuery,
-    async handler(request, { project_id }, reply) {
+    async handler(request, caller, reply) {
+      const { format, group_by, project_id: asked } = request.query
+      const projects = await projectsOf(caller, asked)
+      if (format === 'focus' ? group_by !== undefined : asked === ALL)
+        throw format === 'focus'
+          ? invalidParam('group_by', '`format=focus` has groups of its own: leave `group_by` out.')
+          : invalidParam('project_id', '`project_id=all` needs `format=focus`.')
+      const [{ id: project_id } = { id: caller.project_id }] = projects
       const { filter, by } = readUsageQuery(project_id, request.query)
-      const read = await reads.open(project_id, reply.raw)
+      const read = await reads.open(caller.project_id, reply.raw)
+      if (format === 'focus') {
+        const format = request.headers.accept?.includes(PARQUET) ? 'parquet' : 'csv'
+        reply.header('content-disposition', attachment(`focus.${format}`))
+        const order = { format, spreadsheet: false } as const
+        const table = tablePieces(FOCUS_COLUMNS, order, (writer) => writeFocus(writer, projects, filter))
+        return reply.type(TABLE_TYPES[format]).send(read.stream(table))
+      }
       const pieces = read.inTurns(listUsage(store.read, filter, by))
       if (request.query.format === 'csv') {
         reply.header('content-disposition', attachment('usage.csv'))
@@ -56,6 +82,41 @@ export function usageRoutes(app: App, { store, clock, reads }: RouteDependencies
       return showUsage(filter, by, await collected(pieces, GROUPS_MAX))
     },
   })
+
+  /** Throws missing_scope and project_not_found. */
+  async function projectsOf(caller: Caller, asked: string | undefined): Promise<Project[]> {
+    const { project_id: id, project_name: name } = caller
+    if (asked === undefined || asked === id) return [{ id, name }]
+    authorize(caller, ['operator'])
+    if (asked === ALL) return await listProjects(store.read)
+    return [
+      found(await readRow(store.read, 'projects', { id: asked }), 'project_not_found', {
+        param: 'project_id',
+      }),
+    ]
+  }
+
+  async function* writeFocus(
+    writer: TableWriter,
+    projects: readonly Project[],
+    filter: UsageFilter,
+  ): AsyncGenerator<void> {
+    for (const project of projects)
+      for await (const groups of listUsage(
+        store.read,
+        { ...filter, project_id: project.id },
+        USAGE_COLUMNS,
+      )) {
+        for (const { day = 0, entity = '', entity_type = '', key = '', model = '', ...sums } of groups) {
+          const usage = { ...sums, entity, entity_type, key, model, region, project, start: startOfDay(day) }
+          for (const cells of focusRows(usage, models.get(model)?.price ?? FREE))
+            await writer.write({ cells })
+        }
+        yield
+      }
+    await writer.end()
+    yield
+  }
 
   route(app, 'GET /v1/usage/hours', {
     access: ['limits:read', 'usage:read'],
@@ -133,7 +194,13 @@ const UsageQuery = {
       examples: ['entity,day'],
     }),
   ),
-  format: Type.Optional(Type.Enum(['json', 'csv'])),
+  project_id: maybeText('Another project; `all` of them with `format=focus`. Needs the scope `operator`.'),
+  format: Type.Optional(
+    Type.Enum(['json', 'csv', 'focus'], {
+      description:
+        '`focus`: FOCUS 1.3, a row for each day, project, entity, key, model and meter, as CSV, or as Parquet with `Accept: application/vnd.apache.parquet`.',
+    }),
+  ),
 }
 /** The form of `start` and `end`. */
 const Day = { anyOf: [{ format: 'date' }, { pattern: '^[0-9]{1,11}$' }] }

@@ -1,0 +1,140 @@
+// Usage as rows of FOCUS 1.3, the FinOps Open Cost and Usage Specification: one for each day, project, entity, key, model
+// and meter. https://focus.finops.org/focus-specification/v1-3/
+//
+// What a line costs is kept as one amount. It is divided among the meters of its day, entity, key and model in the
+// proportion of what they cost at the model's price now; the sum of the parts is the amount that was charged.
+import { DAY_MS } from '../domain/days.ts'
+import { windowAt } from '../domain/limit.ts'
+import type { SumOf } from '../domain/line-sums.ts'
+import type { Rates } from '../domain/money.ts'
+import { cellOf, decimalColumn, timeColumn } from './parquet-columns.ts'
+import { type Cell, type Column, cellJson } from './table.ts'
+
+/** The usage of one day, project, entity, key and model; empty texts are none. */
+export interface DayUsage extends Record<SumOf<'usage_days'>, number> {
+  region: string
+  project: { id: string; name: string }
+  /** When the day begins (Unix ms). */
+  start: number
+  entity: string
+  entity_type: string
+  key: string
+  model: string
+}
+
+interface Charge extends DayUsage {
+  meter: string
+  unit: string
+  quantity: number
+  cost: bigint
+}
+
+const PROVIDER = 'Offpeak'
+const NANO_DIGITS = 9
+
+const text = (name: string): Column => ({ name, type: 'string' })
+const cost = (name: string): Column => decimalColumn(name, NANO_DIGITS)
+const quantity = (name: string): Column => decimalColumn(name, 0)
+const orNull = (found: string): string | null => found || null
+
+/** Each column, and its value in a row as a Parquet file stores it. */
+const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
+  [cost('BilledCost'), ({ cost }) => cost],
+  [text('BillingAccountId'), ({ region }) => region],
+  [text('BillingAccountName'), ({ region }) => `${PROVIDER} ${region}`],
+  [text('BillingCurrency'), () => 'USD'],
+  [timeColumn('BillingPeriodEnd'), ({ start }) => BigInt(windowAt('month', start).end)],
+  [timeColumn('BillingPeriodStart'), ({ start }) => BigInt(windowAt('month', start).start)],
+  [text('ChargeCategory'), () => 'Usage'],
+  [text('ChargeClass'), () => null],
+  [text('ChargeDescription'), ({ meter, model }) => `${meter} of ${model || 'no model'}`],
+  [text('ChargeFrequency'), () => 'Usage-Based'],
+  [timeColumn('ChargePeriodEnd'), ({ start }) => BigInt(start + DAY_MS)],
+  [timeColumn('ChargePeriodStart'), ({ start }) => BigInt(start)],
+  [quantity('ConsumedQuantity'), ({ quantity }) => BigInt(quantity)],
+  [text('ConsumedUnit'), ({ unit }) => unit],
+  [cost('ContractedCost'), ({ cost }) => cost],
+  [cost('EffectiveCost'), ({ cost }) => cost],
+  [text('HostProviderName'), () => PROVIDER],
+  [text('InvoiceIssuerName'), () => PROVIDER],
+  [cost('ListCost'), ({ cost }) => cost],
+  [text('PricingCategory'), () => 'Standard'],
+  [quantity('PricingQuantity'), ({ quantity }) => BigInt(quantity)],
+  [text('PricingUnit'), ({ unit }) => unit],
+  [text('ProviderName'), () => PROVIDER],
+  [text('PublisherName'), () => PROVIDER],
+  [text('RegionId'), ({ region }) => region],
+  [text('RegionName'), ({ region }) => region],
+  [text('ResourceId'), ({ model }) => orNull(model)],
+  [text('ResourceName'), ({ model }) => orNull(model)],
+  [text('ResourceType'), ({ model }) => (model === '' ? null : 'Model')],
+  [text('ServiceCategory'), () => 'AI and Machine Learning'],
+  [text('ServiceName'), () => `${PROVIDER} batch inference`],
+  [text('ServiceProviderName'), () => PROVIDER],
+  [text('ServiceSubcategory'), () => 'Generative AI'],
+  [text('SkuId'), ({ model }) => orNull(model)],
+  [text('SkuMeter'), ({ meter }) => meter],
+  [text('SubAccountId'), ({ project }) => project.id],
+  [text('SubAccountName'), ({ project }) => project.name],
+  [text('SubAccountType'), () => 'Project'],
+  [text('Tags'), tagsOf],
+  [text('x_ApiKeyId'), ({ key }) => orNull(key)],
+  [text('x_Entity'), ({ entity }) => orNull(entity)],
+  [text('x_EntityType'), ({ entity_type }) => orNull(entity_type)],
+]
+
+export const FOCUS_COLUMNS: readonly Column[] = COLUMNS.map(([column]) => column)
+
+function tagsOf({ entity, entity_type, key, model }: Charge): string {
+  const tags = Object.entries({ entity, entity_type, api_key: key, model })
+  return cellJson(Object.fromEntries(tags.filter(([, value]) => value !== '')))
+}
+
+/** The rows of these sums, one for each meter that counted something. `rates`: of the model now. */
+export function focusRows(usage: DayUsage, rates: Rates): Cell[][] {
+  return chargesOf(usage, rates).map((charge) =>
+    COLUMNS.map(([{ parquet }, of]) => (parquet ? cellOf(of(charge), parquet) : of(charge))),
+  )
+}
+
+function chargesOf(usage: DayUsage, rates: Rates): Charge[] {
+  const metered = metersOf(usage, rates).filter(({ quantity }) => quantity > 0)
+  const total = BigInt(usage.cost_nanos)
+  // Whatever costs something has a meter.
+  if (metered.length === 0 && total > 0n)
+    metered.push({ meter: 'Lines', unit: 'Lines', quantity: usage.succeeded, picos: 0 })
+  const priced = metered.map(({ quantity, picos }) => BigInt(quantity) * BigInt(picos))
+  const isPriced = priced.some((weight) => weight > 0n)
+  const weights = isPriced ? priced : metered.map(({ quantity }) => BigInt(quantity) || 1n)
+  const sum = weights.reduce((a, b) => a + b, 0n)
+  let left = total
+  const charges = metered.map(({ meter, unit, quantity }, i) => {
+    const cost = (total * (weights[i] ?? 0n)) / sum
+    left -= cost
+    return { ...usage, meter, unit, quantity, cost }
+  })
+  // The rest of the divisions is less than a nano-dollar for each meter; it goes where most is paid.
+  const most = weights.reduce((best, weight, i) => (weight > (weights[best] ?? 0n) ? i : best), 0)
+  if (charges[most]) charges[most].cost += left
+  return charges
+}
+
+/** Each token once. Picos: the price of one, as costNanos has it. */
+function metersOf(usage: DayUsage, rates: Rates) {
+  const { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens, cache_write_1h_tokens } = usage
+  const { input_picos, output_picos, cached_input_picos = input_picos } = rates
+  const { cache_write_picos = input_picos, cache_write_1h_picos = cache_write_picos } = rates
+  const meters = [
+    ['Input tokens', prompt_tokens - cached_tokens - cache_write_tokens, input_picos],
+    ['Cached input tokens', cached_tokens, cached_input_picos],
+    ['Cache write tokens', cache_write_tokens - cache_write_1h_tokens, cache_write_picos],
+    ['Cache write tokens (1 h)', cache_write_1h_tokens, cache_write_1h_picos],
+    ['Output tokens', completion_tokens, output_picos],
+  ] as const
+  return meters.map(([meter, quantity, picos]) => ({
+    meter: meter as string,
+    unit: 'Tokens',
+    quantity,
+    picos,
+  }))
+}
