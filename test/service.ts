@@ -165,6 +165,7 @@ export class TestService implements AsyncDisposable {
       file_bytes_max: config.limits.file_bytes_max,
       line_bytes_max: config.limits.line_bytes_max,
       wait_for_file_ms: config.create.wait_for_file_ms,
+      gather: { ms: config.requests.gather.seconds * 1000, lines: config.requests.gather.lines },
       requests_per_minute: options.requests_per_minute ?? null,
       webhooks: { ...config.webhooks, master: stores.master },
       batchApiSecrets: () => batchApiSecretsOf(config.models),

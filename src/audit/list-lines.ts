@@ -11,7 +11,13 @@ import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/id
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { linesInIndex } from '../jsonl/custom-ids.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
-import { finishedLines, type InputLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
+import {
+  finishedLines,
+  type InputLine,
+  inputLines,
+  inputOfChunk,
+  type ReadPorts,
+} from '../results/finished-lines.ts'
 import type { FinishedLine } from '../results/line-index.ts'
 import { readSpans } from '../results/read-content.ts'
 import { listBatches } from '../store/batches.ts'
@@ -20,7 +26,7 @@ import { readVisibleInput } from '../store/files.ts'
 import { ROWS_LOOKED_AT_MAX } from '../store/page.ts'
 import { readOwn, readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
-import type { FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
+import type { FindLinesQuery, FoundLine, LineStatus, LineSummary, LinesQuery } from '../wire/batch-line.ts'
 
 /** Chunks that are read for one page; those whose input alone is read count by their bytes. */
 const CHUNKS_READ_MAX = 50
@@ -50,7 +56,7 @@ export async function listLines(ports: ReadPorts, batch: BatchRow, order: Order)
     const isEnough = ++seen > ROWS_LOOKED_AT_MAX || (read >= CHUNKS_READ_MAX && mayMatch(chunk, order))
     if (isEnough) return { lines, next: Math.max(chunk.first_line - 1, order.after) }
     if (!mayMatch(chunk, order)) continue
-    const named = await linesNamed(ports.sealed, chunk, content, order.custom_id ?? order.search)
+    const named = await linesNamed(ports, chunk, content, order.custom_id ?? order.search)
     const isSkipped = named?.size === 0
     read += isSkipped ? (chunk.byte_end - chunk.byte_start) / CHUNK_BYTES_MAX : 1
     if (isSkipped) continue
@@ -104,6 +110,8 @@ async function linesAt(
 const BATCHES_PER_SEARCH = 20
 const LINES_PER_SEARCH = 200_000
 
+type FindFilter = Pick<FindLinesQuery, 'custom_id' | 'search' | 'kind' | 'status' | 'entity' | 'conversation'>
+
 interface FindPage {
   limit: number
   behind: string | undefined
@@ -113,19 +121,23 @@ interface FindPage {
 export async function findLines(
   ports: ReadPorts,
   project_id: string,
-  { limit, behind, ...text }: Pick<LineFilter, 'custom_id' | 'search'> & FindPage,
+  { limit, behind, kind, ...filter }: FindFilter & FindPage,
 ): Promise<{ lines: FoundLine[]; next: string | null }> {
   const from = behind === undefined ? null : parseLineRequestId(behind)
   const begun = from && (await readOwn(ports.db, 'batches', project_id, from.batchId))
   if (behind !== undefined && !begun)
     throw new ApiError('cursor_not_found', undefined, { param: 'starting_after' })
-  const page = { limit: BATCHES_PER_SEARCH, behind: from?.batchId }
+  const page = {
+    limit: BATCHES_PER_SEARCH,
+    behind: from?.batchId,
+    is_gathered: kind === 'requests' ? 1 : undefined,
+  }
   const batches = [...(begun ? [begun] : []), ...(await listBatches(ports.db, project_id, page)).rows]
   const lines: FoundLine[] = []
   let seen = 0
   for (const batch of batches) {
     const after = batch === begun ? (from?.line ?? 0) : 0
-    const found = await listLines(ports, batch, { ...text, after, limit: limit - lines.length })
+    const found = await listLines(ports, batch, { ...filter, after, limit: limit - lines.length })
     lines.push(...found.lines.map((line) => ({ ...line, batch_id: batch.id })))
     if (found.next !== null) return { lines, next: lineRequestId(batch.id, Math.max(1, found.next)) }
     if (!found.isIndexed) seen += batch.total
@@ -174,13 +186,14 @@ function mayMatch(chunk: ChunkRow, { status, code, message, model }: Order): boo
 type LineFilter = Omit<LinesQuery, 'after' | 'limit'>
 
 export function matchesLine(line: LineSummary, filter: LineFilter): boolean {
-  const { status, code, message, model, entity, custom_id, search } = filter
+  const { status, code, message, model, entity, conversation, custom_id, search } = filter
   return (
     (status === undefined || line.status === status) &&
     (code === undefined || line.error?.code === code) &&
     (message === undefined || (line.error !== null && errorPattern(line.error.message) === message)) &&
     (model === undefined || line.model === model) &&
     (entity === undefined || line.entity === entity) &&
+    (conversation === undefined || line.conversation === conversation) &&
     (custom_id === undefined || line.custom_id === custom_id) &&
     (search === undefined || line.custom_id.includes(search))
   )
@@ -215,19 +228,14 @@ export async function* chunkSummaries(
     status === 'pending'
       ? []
       : finished.filter((one) => isWanted(one.line) && (status === undefined || one.part === part))
-  if (content && chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
+  if (chunk.state !== 'sealed' && (status === undefined || status === 'pending')) {
     const done = new Set(finished.map(({ line }) => line))
-    for (const pending of await inputLines(ports.sealed, content, chunk))
+    for (const pending of await inputLines(ports, content, chunk))
       if (isWanted(pending.line) && !done.has(pending.line)) places.push(pending)
   }
   places.sort((a, b) => a.line - b.line)
   for (let at = 0; at < places.length; at += WINDOW_LINES)
     yield* await summariesOf(ports.sealed, batch, places.slice(at, at + WINDOW_LINES))
-}
-
-async function inputOf(sealed: SealedBlobs, chunk: ChunkRow, content: BlobRow): Promise<Buffer> {
-  const range = { start: chunk.byte_start, end: chunk.byte_end }
-  return await sealed.readAll(content.project_id, content, range)
 }
 
 /** JSON may write any of these as two characters, even where it need not. */
@@ -238,13 +246,13 @@ const SHORT_ESCAPES = /["\\/\p{Cc}]/u
  * chunks do not have the text anywhere, which their bytes tell without being read as JSON.
  */
 async function linesNamed(
-  sealed: SealedBlobs,
+  ports: ReadPorts,
   chunk: ChunkRow,
   content: BlobRow | undefined,
   text: string | undefined,
 ): Promise<Set<number> | undefined> {
-  if (!text || !content) return undefined
-  const bytes = await inputOf(sealed, chunk, content).catch((error: unknown) => {
+  if (!text) return undefined
+  const bytes = await inputOfChunk(ports, content, chunk).catch((error: unknown) => {
     // The records of finished lines tell it too.
     if (isDamaged(error)) return undefined
     throw error
@@ -289,6 +297,7 @@ export function summaryOfRecord(record: Record<string, unknown>): LineSummary {
     status: failed ? 'failed' : 'completed',
     model: text(record.model),
     entity: text(record.entity),
+    conversation: text(record.conversation),
     error: failed ? { code: String(code), message: String(message) } : null,
     attempts: attempts.length + Number(record.attempts_omitted ?? 0),
     duration_ms: typeof last.duration_ms === 'number' ? last.duration_ms : null,
@@ -312,6 +321,7 @@ export function pendingSummary(batch: BatchRow, { line, bytes }: InputLine): Lin
     status: 'pending',
     model: scanned.ok ? scanned.body.model : null,
     entity: scanned.ok ? entityOf(scanned.metadata, metadata, batch.header_entity) : null,
+    conversation: (scanned.ok && scanned.metadata?.conversation) || (metadata.conversation ?? null),
     error: null,
     attempts: 0,
     duration_ms: null,

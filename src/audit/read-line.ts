@@ -2,7 +2,9 @@
 // so every number keeps its digits.
 import { isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlobs } from '../blobs/sealed.ts'
+import { unixSeconds } from '../domain/clock.ts'
 import { type Model, serverNameOf } from '../domain/model.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
 import { findLine, inputLines, type ReadPorts } from '../results/finished-lines.ts'
 import { RESULT_TAIL } from '../results/line-record.ts'
 import { type Span, streamSpan } from '../results/read-content.ts'
@@ -11,6 +13,7 @@ import { readVisibleInput } from '../store/files.ts'
 import { readOwn } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import type { LineSummary } from '../wire/batch-line.ts'
+import type { LineRecord, RequestStatus } from '../wire/request-record.ts'
 import { pendingSummary, summaryOfRecord } from './list-lines.ts'
 
 /**
@@ -27,7 +30,7 @@ export async function readLine(
   const chunk = await readChunkOfLine(ports.db, batch.id, line)
   if (!chunk) return undefined
   const content = await readVisibleInput(ports.db, batch, ports.now)
-  const input = content && (await inputLine(ports, chunk, content, line))
+  const input = await inputLine(ports, chunk, content, line)
   const found = await findLine(ports, chunk, line)
   const record = found && (await readRecord(ports.sealed, found.audit, models))
   let summary: LineSummary
@@ -42,13 +45,13 @@ export async function readLine(
 }
 
 async function inputLine(
-  { sealed }: ReadPorts,
+  ports: ReadPorts,
   chunk: ChunkRow,
-  content: BlobRow,
+  content: BlobRow | undefined,
   wanted: number,
 ): Promise<Buffer | undefined> {
   try {
-    return (await inputLines(sealed, content, chunk)).find(({ line }) => line === wanted)?.bytes
+    return (await inputLines(ports, content, chunk)).find(({ line }) => line === wanted)?.bytes
   } catch (error) {
     // It may have been deleted just now; the rest can still be read.
     if (!isDamaged(error)) throw error
@@ -80,6 +83,14 @@ export interface LineRecordText {
   text: AsyncIterable<Buffer>
 }
 
+/** The codes of lines that were not wanted any more, or came too late; others failed. */
+const STATUS_OF_CODE: Readonly<Record<string, RequestStatus>> = {
+  batch_cancelled: 'cancelled',
+  request_cancelled: 'cancelled',
+  input_file_deleted: 'cancelled',
+  batch_expired: 'expired',
+}
+
 /** The text before the response in a result line: no string of JSON has a quote that is not escaped. */
 const BEFORE_RESPONSE = ',"response":'
 const SEARCHED_BYTES = 4096
@@ -102,9 +113,43 @@ export async function readLineRecord(
   const found = chunk && (await findLine(ports, chunk, line))
   if (!found) return undefined
   const audit = await readRecord(sealed, found.audit, models)
-  const head = Buffer.concat([audit.subarray(0, -1), Buffer.from(BEFORE_RESPONSE)])
+  const { error }: { error: { code: string } | null } = JSON.parse(audit.toString('utf8'))
+  const status = error === null ? 'completed' : (STATUS_OF_CODE[error.code] ?? 'failed')
+  const head = Buffer.concat([audit.subarray(0, -1), Buffer.from(`,"status":"${status}"${BEFORE_RESPONSE}`)])
   const response = found.part === 'output' && found.result ? await responseIn(sealed, found.result) : null
   return around(sealed, head, response, Buffer.from('}'))
+}
+
+/** Whether the line has ended; also where there is no such line. */
+export async function hasEnded(ports: ReadPorts, batch_id: string, line: number): Promise<boolean> {
+  const chunk = await readChunkOfLine(ports.db, batch_id, line)
+  if (!chunk || chunk.state === 'sealed') return true
+  return chunk.completed + chunk.failed > 0 && (await findLine(ports, chunk, line)) !== undefined
+}
+
+/** The record of a line that has not ended; undefined where there is no such line. */
+export async function readPendingRecord(
+  ports: ReadPorts,
+  batch: BatchRow,
+  line: number,
+): Promise<LineRecord | undefined> {
+  const chunk = await readChunkOfLine(ports.db, batch.id, line)
+  const content = await readVisibleInput(ports.db, batch, ports.now)
+  const bytes = chunk && (await inputLine(ports, chunk, content, line))
+  if (!bytes) return undefined
+  const scanned = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
+  const { conversation = null, tags = null } = {
+    ...JSON.parse(batch.metadata ?? '{}'),
+    ...(scanned.ok && scanned.metadata),
+  }
+  const { id, custom_id, model, entity, usage, cost_usd, error } = pendingSummary(batch, { line, bytes })
+  return {
+    ...{ id, object: 'request', kind: 'line', batch_id: batch.id, custom_id, line, model, entity },
+    ...{ conversation, tags, status_code: null, attempts: [], usage, cost_usd, error },
+    created: unixSeconds(batch.created),
+    status: chunk.state === 'leased' ? 'in_progress' : 'queued',
+    response: null,
+  }
 }
 
 /** A stored record, without the line break behind it. */

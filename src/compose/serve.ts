@@ -273,6 +273,7 @@ async function startApi(options: ApiOptions): Promise<Part & { url: string }> {
     streamingValidation,
     ...config.rate_limit,
     wait_for_file_ms: config.create.wait_for_file_ms,
+    gather: { ms: config.requests.gather.seconds * 1000, lines: config.requests.gather.lines },
     webhooks: { ...config.webhooks, master },
     batchApiSecrets,
     signInProxy: config.auth.proxy,

@@ -20,6 +20,7 @@ type Unchanged =
   | 'auth'
   | 'limits'
   | 'create'
+  | 'requests'
   | 'metrics'
   | 'retry'
   | 'log'

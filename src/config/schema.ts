@@ -778,6 +778,13 @@ const KEYS = section({
     /** How long creating a batch waits for a file that is being validated. */
     wait_for_file: named('wait_for_file_ms', byDefault('10s', duration(0))),
   }),
+  requests: section({
+    /** How single requests become batches: a batch takes further ones for so long, and so many. */
+    gather: section({
+      seconds: byDefault(60, integer(1, 3600)),
+      lines: byDefault(10_000, integer(1, 100_000)),
+    }),
+  }),
   models: optional(MODELS),
   engines: ENGINES,
   worker: section({

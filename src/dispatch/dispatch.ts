@@ -15,6 +15,7 @@ import { parkChunk, releaseChunk, wakeOverLimit } from '../store/chunks.ts'
 import { overLimitUntil } from '../store/limits.ts'
 import { pausedUntil } from '../store/pauses.ts'
 import { wakeIfEnded } from '../store/remote-batches.ts'
+import { readRow } from '../store/rows.ts'
 import type { Ports } from '../store/store.ts'
 import { EarlierAnswers } from './gates/earlier-answers.ts'
 import { LimitGate } from './gates/limits/limit-gate.ts'
@@ -145,6 +146,7 @@ export class Dispatch {
 
   /** A chunk was claimed: finds what is known of its lines. */
   async adopt(run: Run): Promise<void> {
+    this.lines.cancel(run, run.claim.cancelled_lines)
     this.lines.restoreTries(run)
     await this.batchApis.rows.load(run)
   }
@@ -302,11 +304,19 @@ export class Dispatch {
       const status = statuses.get(run.batch.id)
       const reason: StopReason | null = status ? stopReason({ ...run.batch, ...status }, clock.now()) : null
       if (reason && run.stopped === null) this.#stop(run, reason)
+      if (status && status.line_cancels !== run.lineCancels) await this.#cancelLines(run, status.line_cancels)
     }
     for (const run of await this.#pauses.refresh(runs, rows))
       this.lines.placeAll(run, 'what is paused has changed')
     for (const run of runs) this.#parkIfWaiting(run)
     this.#recheckLimits(new Map(rows.map((row) => [row.project_id, row.limit_version])))
+  }
+
+  async #cancelLines(run: Run, lineCancels: number): Promise<void> {
+    const { batch_id, idx } = run.claim
+    const chunk = await readRow(this.#options.store.read, 'chunks', { batch_id, idx })
+    run.lineCancels = lineCancels
+    this.lines.cancel(run, chunk?.cancelled_lines ?? null)
   }
 
   /** The worker stops: no further line is sent, and chunks that are opened from here on stop at once. */

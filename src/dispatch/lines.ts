@@ -290,6 +290,22 @@ export class Lines {
         this.#count(run, position, run.stateOf(position), 1)
   }
 
+  /** `cancelled`: JSON of the numbers of lines that are not wanted any more; null: none. What is in flight may finish. */
+  cancel(run: Run, cancelled: string | null): void {
+    if (cancelled === null) return
+    const numbers = new Set<number>(JSON.parse(cancelled))
+    const fault = wireError('request_cancelled')
+    this.#guarded(run, () => {
+      for (const position of run.positions()) {
+        const line = run.lines[position]!
+        if (!numbers.has(line.line) || line.fault !== null) continue
+        line.fault = fault
+        if (run.batch.dedupe !== null) this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+      }
+      this.placeAll(run, 'lines of it were cancelled')
+    })
+  }
+
   // Limits.
 
   /** Lines of the run that no limit has been checked for, or that wait: until they are allowed, none of them is sent. */

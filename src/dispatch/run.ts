@@ -125,6 +125,8 @@ export class Run {
   isLimited = false
   /** A batch API would answer its lines too late. */
   isLate = false
+  /** How often lines of its batch had been cancelled one by one when that was looked at last. */
+  lineCancels = 0
   /** Work on remote batches that is under way: the run is neither parked nor ended before it is done. */
   remoteWork = 0
   /** Alarms that end it, such as the end of its window. */

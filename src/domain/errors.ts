@@ -411,6 +411,11 @@ export const ERRORS = {
     message: 'The batch was cancelled before the line was finished.',
     advice: 'Resubmit the line in a new batch if it is still wanted; it was not billed.',
   }),
+  request_cancelled: line(409, {
+    retryable: true,
+    message: 'The request was cancelled before it was finished.',
+    advice: 'Send the request again if it is still wanted; what had not been sent was not billed.',
+  }),
   input_file_deleted: line(409, {
     message: 'The input file was deleted before the line was finished.',
     advice: 'Upload the file again and create a new batch; the line was not billed.',

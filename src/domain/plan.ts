@@ -3,7 +3,7 @@ import { durationMs } from './days.ts'
 import { ApiError } from './errors.ts'
 import type { Retention } from './retention.ts'
 
-interface CompletionWindow {
+export interface CompletionWindow {
   /** The window as configured, and as a batch shows it: `24h`. */
   text: string
   ms: number

@@ -10,6 +10,7 @@ import type { AllowedPrefix } from '../domain/bucket-url.ts'
 import { ApiError, type ErrorCode, type ErrorDetails, isErrorCode } from '../domain/errors.ts'
 import type { Model } from '../domain/model.ts'
 import type { Plan } from '../domain/plan.ts'
+import type { GatherRules } from '../intake/gathered-requests.ts'
 import type { Incoming, IncomingMemory } from '../intake/incoming.ts'
 import { INLINE_BYTES_MAX, type InlineLines } from '../intake/inline-lines.ts'
 import type { StreamingValidation } from '../intake/streaming-validation.ts'
@@ -68,8 +69,11 @@ export interface Declared {
   raw?: true
   /** The handler reads a JSON body itself, while it arrives. */
   streams?: true
-  /** The JSON may bring the lines of a batch, which are kept as bytes; the body has an empty array in their place. */
-  takesLines?: true
+  /**
+   * The JSON may bring the lines of a batch, or as `body` that of one line, which are kept as bytes; an empty array or object is in
+   * their place.
+   */
+  takesLines?: true | 'body'
 }
 
 declare module 'fastify' {
@@ -79,6 +83,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** That came in the body. They take much memory: the handler calls `freeLines` once it has stored them. */
     lines: InlineLines | null
+    /** The `body` of a request that is a line, as it came. */
+    bytesOfBody: Buffer | null
     freeLines: () => void
     /** The answer in the record of the call, where the real one holds contents of files. */
     recorded: string | null
@@ -112,7 +118,7 @@ export interface RouteSpec<A extends TSchema, Q extends TProperties, B extends T
   params?: TProperties
   query?: Q
   body?: B
-  takesLines?: true
+  takesLines?: Declared['takesLines']
   /** The call makes something each time, and would do so again for a repeated key: calls with a key are rejected. */
   takesNoKey?: true
   /** The handler gets the JSON body as a stream, in a scope whose parser leaves it one; `body` is for the reference alone. */
@@ -153,7 +159,7 @@ export function route<
     },
     ...(takesLines && { bodyLimit: INLINE_BYTES_MAX }),
     schema: { ...parameters, ...(body && !streams && { body }) },
-    config: { declared: { methods, url, access, doc, accepts, takesLines, streams } },
+    config: { declared: { methods, url, access, doc, accepts, streams, ...(takesLines && { takesLines }) } },
   })
 }
 
@@ -276,6 +282,8 @@ export interface ServiceDependencies extends Pick<Ports, 'store' | 'sealed' | 'c
   streamingValidation?: StreamingValidation
   /** How long creating a batch waits for a file that is being validated. */
   wait_for_file_ms: number
+  /** How single requests are gathered into batches. */
+  gather: GatherRules
   webhooks: {
     /** Whether a receiver may be in a private network and use plain HTTP. */
     allow_private_networks: boolean

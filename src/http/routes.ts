@@ -18,6 +18,7 @@ import { modelRoutes } from './routes/models.ts'
 import { configSchemaRoute, docsRoutes, openapiRoute } from './routes/openapi.ts'
 import { projectRoutes, quotaRoute } from './routes/projects.ts'
 import { requestRoutes } from './routes/requests.ts'
+import { singleRequestRoutes } from './routes/single-requests.ts'
 import { healthRoutes, metricsRoute, statusRoutes } from './routes/status.ts'
 import { uploadRoutes } from './routes/uploads.ts'
 import { usageRoutes } from './routes/usage.ts'
@@ -41,6 +42,7 @@ const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
   batchStatisticsRoutes,
   modelRoutes,
   requestRoutes,
+  singleRequestRoutes,
   keyRoutes,
   projectRoutes,
   statusRoutes,

@@ -179,6 +179,7 @@ export function buildServer(deps: ServerDependencies): App {
   app.decorateRequest('entity', null)
   app.decorateRequest('stalled', false)
   app.decorateRequest('lines', null)
+  app.decorateRequest('bytesOfBody', null)
   app.decorateRequest('recorded', null)
   app.decorateRequest('freeLines', () => {})
   app.setValidatorCompiler(checkShape)

@@ -99,7 +99,7 @@ export async function createBatch(
     total: file.line_count,
     created: now,
     expires_at,
-    models: lines && modelsText(lines),
+    models: lines && modelsText(modelsIn(lines)),
   })
   if (lines) await recordProjectedSpend(tx, batch, lines)
   // If no line can run, the plan task reads the whole file.
@@ -127,8 +127,12 @@ export async function admitLines(
 /** Beyond it, the models of a batch are not stored. */
 const MODELS_MAX = 100
 
-export function modelsText({ groups }: BatchProjection): string | null {
-  const models = new Set(groups.flatMap(({ model }) => (model === null ? [] : [model])))
+export function modelsIn({ groups }: BatchProjection): Set<string> {
+  return new Set(groups.flatMap(({ model }) => (model === null ? [] : [model])))
+}
+
+/** JSON of the names of models, as a batch has it; null for too many. */
+export function modelsText(models: ReadonlySet<string>): string | null {
   return models.size <= MODELS_MAX ? JSON.stringify([...models]) : null
 }
 
@@ -161,7 +165,7 @@ export function usableInput(file: FileRow | undefined): FileRow {
 }
 
 /** Throws invalid_request and plan_lacks_feature. */
-function offeredWindow(plan: Plan, text: string): Exclude<ReturnType<typeof windowOf>, string> {
+export function offeredWindow(plan: Plan, text: string): Exclude<ReturnType<typeof windowOf>, string> {
   const window = windowOf(plan, text)
   if (typeof window === 'object') return window
   const offered = plan.completion_windows.map((one) => `"${one.text}"`).join(' or ')

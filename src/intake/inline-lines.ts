@@ -15,6 +15,7 @@ export const INLINE_BYTES_MAX = 32 * 1024 * 1024
 const BLOCK_BYTES = 256 * 1024
 
 const FIELD = new Names('requests')
+const BODY = new Names('body')
 const FILLED_IN = new Names('custom_id', 'method', 'url')
 const SPACE = 0x20
 const LINE_END = Buffer.of(LF)
@@ -41,19 +42,40 @@ export interface InlineLines {
  * an array stays as it is. Throws invalid_json and invalid_request.
  */
 export async function takeInlineLines(bytes: Buffer): Promise<{ rest: Buffer; lines: InlineLines | null }> {
+  const { rest, taken } = await takeMember(bytes, FIELD, 'array', '[]', scanArray)
+  return { rest, lines: taken }
+}
+
+/** The same for the object `body`, which is kept byte for byte; an empty one is in its place. */
+export async function takeBody(bytes: Buffer): Promise<{ rest: Buffer; body: Buffer | null }> {
+  const { rest, taken } = await takeMember(bytes, BODY, 'object', '{}', async (json) => {
+    const start = json.at
+    json.skipValue()
+    return withoutLineBreaks(bytes.subarray(start, json.at))
+  })
+  return { rest, body: taken }
+}
+
+async function takeMember<T>(
+  bytes: Buffer,
+  name: Names<string>,
+  kind: 'array' | 'object',
+  empty: string,
+  take: (json: JsonScanner) => Promise<T>,
+): Promise<{ rest: Buffer; taken: T | null }> {
   const json = new JsonScanner()
   json.open(bytes, hasByteOrderMark(bytes, 0, bytes.length) ? 3 : 0, bytes.length)
-  if (json.kind() !== 'object') return { rest: bytes, lines: null }
+  if (json.kind() !== 'object') return { rest: bytes, taken: null }
   const kept: Buffer[] = []
   let keptTo = 0
-  let lines: InlineLines | null = null
+  let taken: T | null = null
   for (let more = json.beginObject(); more; more = json.nextMember()) {
-    if (json.key(FIELD) === null || json.kind() !== 'array') {
+    if (json.key(name) === null || json.kind() !== kind) {
       json.skipValue()
       continue
     }
-    kept.push(bytes.subarray(keptTo, json.at), Buffer.from('[]'))
-    lines = await scanArray(json)
+    kept.push(bytes.subarray(keptTo, json.at), Buffer.from(empty))
+    taken = await take(json)
     keptTo = json.at
   }
   json.finish()
@@ -63,7 +85,7 @@ export async function takeInlineLines(bytes: Buffer): Promise<{ rest: Buffer; li
     const { at, what } = json.fault
     throw new ApiError('invalid_json', `The request body is not valid JSON: at byte ${at + 1}: ${what}.`)
   }
-  return { rest: lines ? Buffer.concat([...kept, bytes.subarray(keptTo)]) : bytes, lines }
+  return { rest: taken === null ? bytes : Buffer.concat([...kept, bytes.subarray(keptTo)]), taken }
 }
 
 async function scanArray(json: JsonScanner): Promise<InlineLines> {

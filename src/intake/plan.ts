@@ -26,8 +26,9 @@ import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, insertTask, postponeTask, sizeClass } from '../store/tasks.ts'
 import { modelsOfWorkers } from '../store/workers.ts'
 import type { BatchProblem } from '../wire/batch.ts'
-import { admitLines, modelsText } from './create-batch.ts'
+import { admitLines, modelsIn, modelsText } from './create-batch.ts'
 import { readIndex, readProjection } from './file-index.ts'
+import { closeGathered } from './gathered-requests.ts'
 
 const NO_BYTES = Buffer.alloc(0)
 /** The status of the batch is checked again after this many chunks. */
@@ -46,6 +47,7 @@ interface PlanDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
 export async function planBatch(deps: PlanDeps, task: TaskRow, signal: AbortSignal): Promise<void> {
   const { store, clock } = deps
   const batch = await readRow(store.read, 'batches', { id: task.subject })
+  if (batch && batch.gathers_until !== null) return await closeGathered(deps, task, batch)
   if (!batch || batch.chunk_count > 0) {
     await store.write((tx) => finishTask(tx, task))
     return
@@ -311,7 +313,7 @@ async function addLines(deps: PlanDeps, task: TaskRow, batch: BatchRow): Promise
     if (file) {
       const owner = { project_id, quotas, language: negotiateLanguage(batch.language ?? undefined) }
       await admitLines(tx, owner, projection, { queued_lines: file.line_count }, now)
-      await setBatch(tx, id, { total: file.line_count, models: modelsText(projection) })
+      await setBatch(tx, id, { total: file.line_count, models: modelsText(modelsIn(projection)) })
       await recordProjectedSpend(tx, batch, projection)
     }
     await insertTask(tx, { kind: 'plan', subject: id, project_id, large: sizeClass(file?.bytes ?? 0) }, now)

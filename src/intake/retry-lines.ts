@@ -54,7 +54,7 @@ export async function* failedLines(
     const numbers = chunk.failed === 0 ? NONE : await failedNumbers(ports, batch, chunk, which)
     if (numbers.size === 0) continue
     isNone = false
-    const all = await inputLines(ports.sealed, content, chunk)
+    const all = await inputLines(ports, content, chunk)
     yield Buffer.concat(all.flatMap(({ line, bytes }) => (numbers.has(line) ? [bytes, LF] : [])))
   }
   if (isNone) throw nothingFailed(which)

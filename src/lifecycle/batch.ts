@@ -6,11 +6,12 @@ import { newId } from '../domain/ids.ts'
 import { readRetention } from '../domain/retention.ts'
 import { batchEnded, recordEvent } from '../notify/record-event.ts'
 import { moveBatch, setBatch } from '../store/batches.ts'
+import { readChunkOfLine, wake } from '../store/chunks.ts'
 import { expireFile, fileSource, isTableRead } from '../store/files.ts'
 import { deleteProjectedSpend } from '../store/ledger.ts'
 import { pauseBatch, resumeBatch } from '../store/pauses.ts'
 import { stopRemoteBatches } from '../store/remote-batches.ts'
-import { insertRow, readOwn, readRow } from '../store/rows.ts'
+import { insertRow, lockRow, readOwn, readRow, updateRows } from '../store/rows.ts'
 import type { BatchRow } from '../store/schema.ts'
 import type { Writer } from '../store/store.ts'
 import { insertTask } from '../store/tasks.ts'
@@ -29,7 +30,13 @@ export async function finishIfDone(
   now: number,
 ): Promise<BatchRow | null> {
   const isPlanned = batch.chunk_count > 0 || batch.total === 0
-  if (!isPlanned || batch.chunks_sealed < batch.chunk_count || isTerminal(batch.status)) return null
+  if (
+    !isPlanned ||
+    batch.gathers_until !== null ||
+    batch.chunks_sealed < batch.chunk_count ||
+    isTerminal(batch.status)
+  )
+    return null
   return await endBatch(tx, batch, finalStatus(batch.status, batch.expired_lines), rules, now)
 }
 
@@ -121,6 +128,23 @@ export async function cancelBatch(
   if (!moved) throw new ApiError('batch_not_cancellable', `The batch is already ${batch.status}.`)
   if (effect === 'move') await stopRemoteBatches(tx, id, now)
   return moved
+}
+
+/** No further attempt is made for the line; one that is in flight may finish. A line that has ended stays as it is. */
+export async function cancelLine(tx: Writer, batch_id: string, line: number): Promise<void> {
+  const chunk = await readChunkOfLine(tx, batch_id, line)
+  if (!chunk || chunk.state === 'sealed') return
+  const { idx } = chunk
+  const cancelled = new Set<number>(
+    JSON.parse((await lockRow(tx, 'chunks', { batch_id, idx }))?.cancelled_lines ?? '[]'),
+  )
+  await updateRows(tx, 'chunks', { batch_id, idx })
+    .set({ cancelled_lines: JSON.stringify([...cancelled.add(line)]) })
+    .execute()
+  await wake(tx, { batch_id, idx }).execute()
+  await updateRows(tx, 'batches', { id: batch_id })
+    .set((eb) => ({ line_cancels: eb('line_cancels', '+', 1) }))
+    .execute()
 }
 
 /**

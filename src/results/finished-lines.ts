@@ -1,13 +1,12 @@
 // Reads the finished lines of a batch: those of one chunk, from the blobs of a sealed chunk by the index at their end or
 // from the journals of an open one; a page of the batch; or all of it as rows. A line is read from its place, without the
 // others.
-import type { SealedBlobs } from '../blobs/sealed.ts'
 import { ApiError } from '../domain/errors.ts'
 import { byteLines } from '../jsonl/byte-lines.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { readBlobRow } from '../store/blobs.ts'
 import { chunksOf, firstUnsealed, readChunkOfLine } from '../store/chunks.ts'
-import { readExpiries, readVisibleResults } from '../store/files.ts'
+import { placeOfLines, readExpiries, readVisibleResults } from '../store/files.ts'
 import { readRow } from '../store/rows.ts'
 import type { BatchRow, BlobRow, ChunkRow } from '../store/schema.ts'
 import { LINE_BYTES_MAX, parseResultRow, type ResultRow } from '../tables/answer-cells.ts'
@@ -27,14 +26,24 @@ export interface InputLine {
   bytes: Buffer
 }
 
+/** The bytes of a chunk in the input of its batch; undefined where that is deleted. */
+export async function inputOfChunk(
+  { db, sealed }: Ports,
+  content: BlobRow | undefined,
+  chunk: ChunkRow,
+): Promise<Buffer | undefined> {
+  const place = await placeOfLines(db, chunk, content)
+  return place && (await sealed.readAll(place.blob.project_id, place.blob, place.range))
+}
+
 /** The lines of a chunk in the input of its batch; blank ones are left out. */
 export async function inputLines(
-  sealed: SealedBlobs,
-  content: BlobRow,
-  { first_line, byte_start: start, byte_end: end }: ChunkRow,
+  ports: Ports,
+  content: BlobRow | undefined,
+  chunk: ChunkRow,
 ): Promise<InputLine[]> {
-  const bytes = await sealed.readAll(content.project_id, content, { start, end })
-  const places = placesInChunk(bytes, first_line)
+  const bytes = (await inputOfChunk(ports, content, chunk)) ?? Buffer.alloc(0)
+  const places = placesInChunk(bytes, chunk.first_line)
   return Array.from(places, (place) => ({ line: place.line, bytes: bytes.subarray(place.start, place.end) }))
 }
 

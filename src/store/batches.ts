@@ -14,7 +14,7 @@ import { BATCH_SUMS } from '../domain/line-sums.ts'
 import { SAMPLE_MS } from '../domain/progress.ts'
 import { readBlobRow } from './blobs.ts'
 import { cursorAt, cursorId, type Listed, listed, type Page } from './page.ts'
-import { exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
+import { changesRow, exactPlus, readRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import { type BatchRow, type BlobRow, MESSAGE_BATCHES, type Schema } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -44,6 +44,8 @@ export function batchName({ id, metadata, input_filename }: NameFields): string 
 type NameFields = Pick<BatchRow, 'id' | 'input_filename'> & { metadata?: string | null | undefined }
 
 interface BatchFilter {
+  /** 1: only batches that gather single requests; 0: only others. */
+  is_gathered?: number | undefined
   status?: BatchStatus | undefined
   model?: string | undefined
   retry_of?: string | undefined
@@ -79,7 +81,18 @@ type BatchPage = Page & BatchFilter & { sort?: BatchSort | undefined }
 export async function listBatches(
   db: Reader,
   project_id: string,
-  { status, model, retry_of, search, since, until, sort = 'created', behind: cursor, ...rest }: BatchPage,
+  {
+    status,
+    is_gathered,
+    model,
+    retry_of,
+    search,
+    since,
+    until,
+    sort = 'created',
+    behind: cursor,
+    ...rest
+  }: BatchPage,
 ): Promise<Listed<BatchRow>> {
   const page = { ...rest, behind: cursorId(cursor) }
   let batches = selectRows(db, 'batches', { project_id }).selectAll()
@@ -87,6 +100,7 @@ export async function listBatches(
   // Within one status, that of the ID.
   const column = status !== undefined && sort === 'status' ? null : SORT_COLUMNS[sort]
   const filter = [
+    is_gathered !== undefined && sql<boolean>`is_gathered = ${is_gathered}`,
     // In a JSON array of strings only a whole element stands between quotes.
     model !== undefined && containsText('models', JSON.stringify(model)),
     // In a JSON object, quotes within a string are escaped.
@@ -175,12 +189,27 @@ function meanSpeed(now: number): RawBuilder<number> {
 type BatchFacts = Pick<
   BatchRow,
   | ('errors' | 'total' | 'models' | 'output_file_id' | 'error_file_id' | 'chunk_count' | 'unshared_lines')
-  | ('prefix_bytes' | 'lines_ahead' | 'fetched')
+  | ('prefix_bytes' | 'lines_ahead' | 'fetched' | 'gathers_until')
   | ('output_url' | 'output_url_status' | 'output_url_error' | 'deleted_at')
 >
 
 export async function setBatch(tx: Writer, id: string, facts: Partial<BatchFacts>): Promise<void> {
   await updateRows(tx, 'batches', { id }).set(facts).execute()
+}
+
+/** Adds a chunk to a batch that gathers requests. False if it takes no more of them. */
+export async function extendBatch(
+  tx: Writer,
+  id: string,
+  to: Pick<BatchRow, 'total' | 'chunk_count' | 'models'>,
+): Promise<boolean> {
+  const open = updateRows(tx, 'batches', {
+    id,
+    status: ['queued', 'in_progress'],
+    paused_at: null,
+    input_deleted_at: null,
+  })
+  return await changesRow(open.where('gathers_until', '>', 0).set(to))
 }
 
 /** The columns of a batch that commits count. */
@@ -235,7 +264,14 @@ function rateSample(done: number, now: number) {
 export interface BatchStatusRow
   extends Pick<
     BatchRow,
-    'id' | 'project_id' | 'status' | 'input_deleted_at' | 'paused_at' | 'created' | 'expires_at'
+    | 'id'
+    | 'project_id'
+    | 'status'
+    | 'input_deleted_at'
+    | 'paused_at'
+    | 'line_cancels'
+    | 'created'
+    | 'expires_at'
   > {
   /** The version of the project's limits; 0 where it never had one. */
   limit_version: number
@@ -246,7 +282,7 @@ export async function readBatchStatuses(db: Reader, ids: readonly string[]): Pro
   return await db
     .selectFrom('batches')
     .leftJoin('limit_versions', 'limit_versions.project_id', 'batches.project_id')
-    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at'])
+    .select(['batches.id', 'batches.project_id', 'status', 'input_deleted_at', 'paused_at', 'line_cancels'])
     .select(['created', 'expires_at'])
     .select((eb) => eb.fn.coalesce('version', eb.val(0)).as('limit_version'))
     .where('batches.id', 'in', ids)

@@ -3,7 +3,7 @@
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
 import { type Listed, listed, type Page } from './page.ts'
-import { deleteRows, insertOnce, NOW, selectRows, updateRows } from './rows.ts'
+import { deleteRows, inserting, insertOnce, NOW, selectRows, slices, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
 
@@ -104,6 +104,30 @@ export async function reserveIdempotencyKey(
 ): Promise<boolean> {
   await deleteRows(tx, 'idempotency_keys', rowKey(row)).where('expires', '<=', row.created).execute()
   return await insertOnce(tx, 'idempotency_keys', { ...row, state: 'in_progress' })
+}
+
+/**
+ * Stores the answers of calls of one project at once. Returns the keys that were free; those that begin with `forgettable` are freed
+ * first.
+ */
+export async function storeAnswers(
+  tx: Writer,
+  rows: readonly IdempotencyRow[],
+  forgettable: string,
+  now: number,
+): Promise<ReadonlySet<string>> {
+  const [first] = rows
+  if (first === undefined) return new Set()
+  const stored = new Set<string>()
+  for (const some of slices(rows)) {
+    await deleteRows(tx, 'idempotency_keys', { ...rowKey(first), key: some.map(({ key }) => key) })
+      .where((eb) => eb.or([eb('expires', '<=', now), eb('key', 'like', `${forgettable}%`)]))
+      .execute()
+    const { rows: free } = await sql<{ key: string }>`${inserting('idempotency_keys', some)}
+      ON CONFLICT DO NOTHING RETURNING key`.execute(tx)
+    for (const { key } of free) stored.add(key)
+  }
+  return stored
 }
 
 /** Frees the key for the next call. */

@@ -31,7 +31,7 @@ type Owner = Pick<BatchRow, 'id' | 'project_id' | 'key_id' | 'expires_at'> &
 export async function insertChunks(
   tx: Writer,
   batch: Owner,
-  spans: readonly ChunkSpan[],
+  spans: readonly (ChunkSpan & { input_blob?: string })[],
   firstLines: readonly (string | null)[] = [],
   state: 'ready' | 'leased' = 'ready',
 ): Promise<void> {
@@ -42,9 +42,10 @@ export async function insertChunks(
   )
 }
 
-function newChunk(batch: Owner, span: ChunkSpan) {
-  const { index, model, first_line, line_count, byte_start, byte_end } = span
+function newChunk(batch: Owner, span: ChunkSpan & { input_blob?: string }) {
+  const { index, model, first_line, line_count, byte_start, byte_end, input_blob = null } = span
   return {
+    input_blob,
     batch_id: batch.id,
     idx: index,
     first_line,
@@ -57,6 +58,11 @@ function newChunk(batch: Owner, span: ChunkSpan) {
     key_id: batch.key_id,
     deadline: batch.expires_at,
   }
+}
+
+/** The input of a batch has been joined: its chunks have no inputs of their own any more. */
+export async function joinInputs(tx: Writer, batch_id: string): Promise<void> {
+  await updateRows(tx, 'chunks', { batch_id }).set({ input_blob: null }).execute()
 }
 
 /** The sums that one commit adds to a chunk. */

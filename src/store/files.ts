@@ -3,11 +3,13 @@
 // users from that moment on: whatever users read goes through `visibleFiles` or `readVisibleResults`, and maintenance only
 // frees the space afterwards.
 import { type ExpressionBuilder, sql } from 'kysely'
+import type { ByteRange } from '../blobs/blobs.ts'
 import { ApiError } from '../domain/errors.ts'
 import type { FilePurpose, ForeignPurpose } from '../domain/file.ts'
 import type { BatchTable, RetryBatch } from '../wire/batch.ts'
 import type { FileProblem } from '../wire/file.ts'
 import { OPEN_STATUSES_SQL } from './batches.ts'
+import { readBlobRow } from './blobs.ts'
 import { type Listed, listed, type Page } from './page.ts'
 import { changesRow, selectRows, updateRows, wordsIn } from './rows.ts'
 import type { BatchRow, BlobRow, ChunkRow, FileRow, Schema } from './schema.ts'
@@ -102,6 +104,20 @@ export async function readVisibleInput(
     .executeTakeFirst()
 }
 
+/**
+ * The place of the lines of a chunk: in the input of its batch, or in a blob of its own as long as the batch gathers requests.
+ * Undefined where it is deleted.
+ */
+export async function placeOfLines(
+  db: Reader,
+  { input_blob, byte_start: start, byte_end: end }: Pick<ChunkRow, 'input_blob' | 'byte_start' | 'byte_end'>,
+  content: BlobRow | undefined,
+): Promise<{ blob: BlobRow; range: ByteRange } | undefined> {
+  const own = input_blob === null ? undefined : await readBlobRow(db, input_blob)
+  if (own) return { blob: own, range: { start: 0, end: end - start } }
+  return content && { blob: content, range: { start, end } }
+}
+
 /** The results of a sealed chunk, for users; undefined where it has none, or where their file was deleted or has expired. */
 export async function readVisibleResults(
   db: Reader,
@@ -192,6 +208,21 @@ export async function listFiles(
   const all = visibleFiles(db, project_id, now).selectAll()
   const files = purpose === undefined ? all : all.where(sql<string>`purpose`, '=', purpose)
   return await listed(files, 'id', page, wordsIn(['id', 'filename'], search))
+}
+
+/** The size of a file that gathers requests. */
+export async function extendFile(
+  tx: Writer,
+  id: string,
+  to: Pick<FileRow, 'bytes' | 'line_count'>,
+): Promise<void> {
+  await updateRows(tx, 'files', { id }).set(to).execute()
+}
+
+/** Gives a file that has gathered its lines its content. False when it was deleted meanwhile. */
+export async function fillFile(tx: Writer, id: string, content_blob: string): Promise<boolean> {
+  const pending = updateRows(tx, 'files', { id, status: 'pending', content_blob: null, deleted_at: null })
+  return await changesRow(pending.set({ content_blob }))
 }
 
 /** pending → processed. False when the file was deleted or validated meanwhile. */

@@ -72,7 +72,11 @@ function insertProjections(rows: readonly ProjectedSpendRow[]) {
   return sql`INSERT INTO batch_projected_spend (batch_id, project_id, key_id, entity, model, cost_nanos, tokens, requests)
     SELECT CAST(${batch_id} AS text), CAST(${project_id} AS text), CAST(${key_id} AS text), column1, column2, column3,
       column4, column5
-    FROM (VALUES ${values}) AS given`
+    FROM (VALUES ${values}) AS given WHERE true
+    ON CONFLICT (batch_id, entity, model) DO UPDATE SET
+      cost_nanos = batch_projected_spend.cost_nanos + excluded.cost_nanos,
+      tokens = batch_projected_spend.tokens + excluded.tokens,
+      requests = batch_projected_spend.requests + excluded.requests`
 }
 
 type ProjectedKey = Pick<ProjectedSpendRow, 'entity' | 'model'>

@@ -129,7 +129,7 @@ export function adding<T extends Table>(
   return onSameKey(table, rows, columns, (column) => exactPlus(`${table}.${column}`, excluded(column)))
 }
 
-function inserting(table: string, rows: readonly object[]): RawBuilder<unknown> {
+export function inserting(table: string, rows: readonly object[]): RawBuilder<unknown> {
   const columns = Object.keys(rows[0] ?? {})
   const values = rows.map((row) => sql`(${sql.join(columns.map((column) => Reflect.get(row, column)))})`)
   const names = sql.join(columns.map((column) => sql.ref(column)))

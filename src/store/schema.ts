@@ -228,6 +228,12 @@ export const TABLES = {
     prefix_bytes: integer().or(0),
     /** A worker opens chunks until so many of its lines wait, since those that begin alike are in any chunks; 0: few. */
     lines_ahead: integer().or(0),
+    /** 1 for a batch that gathers requests which come one at a time (intake/gathered-requests.ts). */
+    is_gathered: integer().or(0),
+    /** Until when it takes further requests (Unix ms); 0 while its lines become a file; null: it takes none. */
+    gathers_until: whole().optional(),
+    /** Raised when single lines of it are cancelled. */
+    line_cancels: integer().or(0),
   },
   chunks: {
     batch_id: text().key().references('batches'),
@@ -261,6 +267,10 @@ export const TABLES = {
     line_count: whole(),
     byte_start: whole(),
     byte_end: whole(),
+    /** The blob with the input of this chunk alone, while its batch gathers requests; null: the input is that of the batch. */
+    input_blob: text().optional(),
+    /** JSON of the numbers of its lines that were cancelled one by one. */
+    cancelled_lines: text().optional(),
     completed: counter(),
     failed: counter(),
     cost_nanos: counter(),

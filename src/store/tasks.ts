@@ -27,6 +27,11 @@ export async function insertTask(
   await insertRow(tx, 'tasks', { id: newId('task', now), ...task, state: 'ready', created: now })
 }
 
+/** Runs the task as soon as a worker looks. */
+export async function runAtOnce(tx: Writer, kind: TaskKind, subject: string): Promise<void> {
+  await updateRows(tx, 'tasks', { kind, subject, state: 'ready' }).set({ run_at: 0 }).execute()
+}
+
 /** Which tasks are asked for. */
 export interface TaskChoice {
   kinds: readonly TaskKind[]

@@ -34,6 +34,7 @@ const SUMMARY = {
   status: oneOf(LINE_STATUSES),
   model: TextOrNull,
   entity: TextOrNull,
+  conversation: TextOrNull,
   error: orNull(Type.Object({ code: Type.String(), message: Type.String() })),
   attempts: count('How often it was sent.'),
   duration_ms: orNull(amount(), 'How long its last attempt took; null when it was not sent.'),
@@ -59,6 +60,12 @@ export const FindLinesQuery = Type.Object({
   search: Type.Optional(
     Type.String({ minLength: 1, description: 'Only lines whose `custom_id` contains this text.' }),
   ),
+  kind: Type.Optional(
+    Type.Literal('requests', { description: 'Only requests that came one at a time (`POST /v1/requests`).' }),
+  ),
+  status: Type.Optional(oneOf(LINE_STATUSES, '`pending`: not finished yet. Without it, all lines.')),
+  entity: maybeText('Only lines of this entity.'),
+  conversation: maybeText('Only lines of this conversation, as their metadata names it.'),
   limit: Type.Optional(
     Type.Integer({ minimum: 1, maximum: 100, default: 20, description: 'How many lines at most.' }),
   ),
@@ -67,10 +74,13 @@ export const FindLinesQuery = Type.Object({
   ),
 })
 
+export type FindLinesQuery = Static<typeof FindLinesQuery>
+
 export const LINE_FILTER = {
   message: maybeText('Only lines that failed with a message of this `pattern`, as the error groups give it.'),
   model: maybeText('Only lines of this model.'),
   entity: maybeText('Only lines of this entity.'),
+  conversation: maybeText('Only lines of this conversation, as their metadata names it.'),
   custom_id: maybeText('Only the line with this `custom_id`; an index finds it.'),
   search: maybeText('Only lines whose `custom_id` contains this text.'),
 }

@@ -10,7 +10,6 @@ import {
 } from '../domain/endpoint.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { COMPLETION_PARTS, PROMPT_PARTS } from '../domain/money.ts'
-import { WAITING_CODES } from '../domain/progress.ts'
 import { STORABLE_PATTERN } from '../domain/text.ts'
 import {
   METADATA_KEY_CHARACTERS_MAX,
@@ -21,6 +20,7 @@ import { LINE_FILTER } from './batch-line.ts'
 import { BatchWebhook, CreateBatchWebhook } from './event.ts'
 import { ExpiresAfter } from './file.ts'
 import { LimitObject } from './limit.ts'
+import { WaitingReason } from './request-record.ts'
 import {
   amount,
   arrayOf,
@@ -117,25 +117,6 @@ const Progress = object('BatchProgress', {
   ),
 })
 
-export const WaitingTextShape = Type.Object(
-  {
-    key: Type.String(),
-    values: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number()]), {
-      description: '`until` in Unix seconds; `error` is quoted.',
-    }),
-  },
-  { title: 'WaitingText', description: 'What the message is made of, for texts in other languages.' },
-)
-
-const Waiting = object('WaitingReason', {
-  code: oneOf(WAITING_CODES),
-  message: Type.String(),
-  text: Type.Optional(WaitingTextShape),
-  model: maybeText('The model that it waits for.'),
-  since: Type.Optional(timestamp('since when.')),
-  until: Type.Optional(timestamp('when it can go on, where that is known.')),
-})
-
 export const BatchObject = object(
   'Batch',
   {
@@ -153,6 +134,11 @@ export const BatchObject = object(
       oneOf(['pending', 'delivered', 'failed'], 'Whether they have been; with `output_url`.'),
     ),
     output_url_error: maybe(Type.String(), 'Why they are not there yet, or will not be.'),
+    kind: Type.Optional(
+      Type.Literal('requests', {
+        description: 'The batch gathers requests that come one at a time; absent for others.',
+      }),
+    ),
     errors: maybe(
       BatchErrors,
       'Of a batch that failed: what is wrong with its first lines; its error file names each. Of one that expired: what its lines waited for.',
@@ -210,7 +196,7 @@ export const BatchObject = object(
       ),
     ),
     waiting_reason: maybe(
-      Waiting,
+      WaitingReason,
       'Why no line of it has ended lately; null when it waits for nothing. Not in finished batches.',
     ),
   },
@@ -249,6 +235,22 @@ const BatchRequest = object('BatchRequest', {
   body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
   metadata: maybe(Metadata),
 })
+
+export const CreateRequest = object(
+  'CreateRequest',
+  {
+    endpoint: BatchEndpoint,
+    body: Type.Unsafe<object>({ type: 'object', description: 'It is sent as the bytes that came.' }),
+    custom_id: maybeText('The request ID of the call, if it is left out.'),
+    completion_window: maybeText('A window of your plan; the longest, if it is left out.'),
+    metadata: maybe(Metadata),
+  },
+  {
+    endpoint: DEFAULT_ENDPOINT,
+    body: { model: 'llama-3.3-70b', messages: [{ role: 'user', content: 'Hello' }] },
+    metadata: { entity: 'user:42' },
+  },
+)
 
 const WebhookOfBatch = maybe(
   CreateBatchWebhook,

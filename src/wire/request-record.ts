@@ -1,6 +1,19 @@
 // Describes an audit record as the API shows it: of an HTTP call, or of one line of a batch.
 import { type Static, Type } from 'typebox'
-import { amount, anything, arrayOf, count, maybeText, object, orNull, text, timestamp } from './shape.ts'
+import { WAITING_CODES } from '../domain/progress.ts'
+import {
+  amount,
+  anything,
+  arrayOf,
+  count,
+  maybe,
+  maybeText,
+  object,
+  oneOf,
+  orNull,
+  text,
+  timestamp,
+} from './shape.ts'
 
 const TextOrNull = orNull(Type.String())
 
@@ -27,6 +40,35 @@ export const HttpRequestRecord = object('HttpRequestRecord', {
 })
 
 export type HttpRequestRecord = Static<typeof HttpRequestRecord>
+
+export const WaitingTextShape = Type.Object(
+  {
+    key: Type.String(),
+    values: Type.Record(Type.String(), Type.Union([Type.String(), Type.Number()]), {
+      description: '`until` in Unix seconds; `error` is quoted.',
+    }),
+  },
+  { title: 'WaitingText', description: 'What the message is made of, for texts in other languages.' },
+)
+
+export const WaitingReason = object('WaitingReason', {
+  code: oneOf(WAITING_CODES),
+  message: Type.String(),
+  text: Type.Optional(WaitingTextShape),
+  model: maybeText('The model that it waits for.'),
+  since: Type.Optional(timestamp('since when.')),
+  until: Type.Optional(timestamp('when it can go on, where that is known.')),
+})
+
+export const REQUEST_STATUSES = [
+  'queued',
+  'in_progress',
+  'completed',
+  'failed',
+  'cancelled',
+  'expired',
+] as const
+export type RequestStatus = (typeof REQUEST_STATUSES)[number]
 
 export const LineRecord = object('LineRecord', {
   id: Type.String(),
@@ -56,6 +98,12 @@ export const LineRecord = object('LineRecord', {
   ),
   error: anything('The error of its result line; null where it succeeded.'),
   traceparent: maybeText('The W3C trace context of the call that created the batch.'),
+  status: Type.Optional(oneOf(REQUEST_STATUSES, 'How far the line is, or how it ended.')),
+  waiting_reason: maybe(
+    WaitingReason,
+    'Why nothing of its batch is sent now; null where it is, or it has ended.',
+  ),
+  expires_at: Type.Optional(count('Unix seconds: it ends by then. Of lines that have not ended.')),
   response: Type.Optional(anything('The response, as long as the result file exists.')),
   created: timestamp('when the line was finished.'),
 })

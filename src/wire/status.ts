@@ -1,7 +1,8 @@
 // Describes the answer of GET /v1/status: what waits and why; for operators also workers, model servers and stores.
 import { type Static, Type } from 'typebox'
 import { BATCH_STATUSES } from '../domain/batch.ts'
-import { BatchObject, WaitingTextShape } from './batch.ts'
+import { BatchObject } from './batch.ts'
+import { WaitingTextShape } from './request-record.ts'
 import { amount, arrayOf, count, flag, maybe, object, oneOf, orNull, text, timestamp } from './shape.ts'
 
 const Count = count()

@@ -174,6 +174,7 @@ export async function testServer(overrides: Partial<ServerDependencies> = {}): P
     models: TEST_MODELS,
     file_bytes_max: 1024 * 1024,
     line_bytes_max: 8 * 1024 * 1024,
+    gather: { ms: 60_000, lines: 10_000 },
     requests_per_minute: null,
     wait_for_file_ms: 0,
     webhooks: { allow_private_networks: false, master },

@@ -102,7 +102,8 @@ function printStatus(
   if (servers.length === 0) return
   writeLine(output, '')
   printTable(output, servers, {
-    MODEL: ({ model }) => model,
+    // An older service may not name it.
+    MODEL: ({ model = '-' }) => model,
     SERVER: ({ upstream }) => upstream,
     'IN FLIGHT': ({ in_flight, concurrency }) => `${in_flight} of ${concurrency}`,
     MAX: ({ concurrency_max }) => humanCount(concurrency_max),

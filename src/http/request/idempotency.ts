@@ -14,6 +14,7 @@ import {
   dropIdempotencyKey,
   readIdempotency,
   reserveIdempotencyKey,
+  storeAnswers,
 } from '../../store/calls.ts'
 import type { IdempotencyRow } from '../../store/schema.ts'
 import type { Store, Writer } from '../../store/store.ts'
@@ -23,6 +24,8 @@ export const KEPT_MS = 25 * 3_600_000
 export const KEYLESS_KEPT_MS = 10 * 60_000
 const KEY_CHARACTERS_MAX = 255
 const IN_PROGRESS_RETRY_S = 1
+/** The beginning of keys of calls that come without one: no header value begins with a space. */
+const KEYLESS_BEGINNING = ' '
 
 /** The endpoints that share keys: the same key on another endpoint is a different request. */
 const ROUTES = [
@@ -31,6 +34,7 @@ const ROUTES = [
   'POST /v1/limits',
   'POST /v1/batches/{batch_id}/retry',
   'POST /v1/messages/batches',
+  'POST /v1/requests',
 ] as const
 
 export const IdempotencyHeaders = Type.Object({
@@ -111,8 +115,7 @@ export class Idempotency {
   ): Promise<IdempotentResponse> {
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
-    // No header value begins with a space, so such a key cannot collide with a caller's.
-    const key = terms.key ?? ` ${fingerprint}`
+    const key = terms.key ?? KEYLESS_BEGINNING + fingerprint
     const name = `${call.project_id}\n${key}`
     const mayRepeat = terms.key !== null || terms.resent
     const running = this.#running.get(name) ?? 0
@@ -131,6 +134,24 @@ export class Idempotency {
       if (left > 0) this.#running.set(name, left)
       else this.#running.delete(name)
     }
+  }
+
+  /**
+   * For calls that are performed together (performedTogether): the answer to an earlier call, or the key under which this one is
+   * to be stored. Throws like `once`.
+   */
+  async first(call: IdempotentCall): Promise<IdempotentResponse | CallKey> {
+    const terms = termsOf(call.headers)
+    const fingerprint = fingerprintOf(call)
+    const { project_id, request_id, route } = call
+    const key = terms.key ?? KEYLESS_BEGINNING + fingerprint
+    if (terms.key !== null || terms.resent) {
+      const now = this.#clock.now()
+      const first = await readIdempotency(this.#store.read, { project_id, key }, ROUTES, now)
+      if (first) return repeated(first, fingerprint, terms)
+    }
+    const keptMs = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
+    return { row: { project_id, route, key, fingerprint, request_id }, keptMs, isGiven: terms.key !== null }
   }
 
   /** The answer to an earlier call with the same Idempotency-Key, whatever it was; null where there was none. */
@@ -166,6 +187,28 @@ export class Idempotency {
       return { text, status: 200, replayed: false }
     })
   }
+}
+
+/** The key of a call that is performed together with others of its project. */
+export interface CallKey {
+  row: Pick<IdempotencyRow, 'project_id' | 'route' | 'key' | 'fingerprint' | 'request_id'>
+  keptMs: number
+  /** Whether the caller has named it. */
+  isGiven: boolean
+}
+
+/** Stores the answers of calls in the transaction that does their work. Throws idempotency_in_progress where another call has a key. */
+export async function performedTogether(
+  tx: Writer,
+  calls: readonly { key: CallKey; status: number; response: string }[],
+  now: number,
+): Promise<void> {
+  const rows = calls.map(({ key: { row, keptMs }, status, response }) => {
+    return { ...row, state: 'done' as const, status, response, created: now, expires: now + keptMs }
+  })
+  const stored = await storeAnswers(tx, rows, KEYLESS_BEGINNING, now)
+  if (calls.some(({ key: { row, isGiven } }) => isGiven && !stored.has(row.key)))
+    throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
 }
 
 function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): IdempotentResponse {

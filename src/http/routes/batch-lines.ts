@@ -54,9 +54,9 @@ export function batchLineRoutes(app: App, { store, sealed, clock, models, reads 
     errors: ['cursor_not_found'],
     query: FindLinesQuery.properties,
     async handler(request, { project_id }, reply) {
-      const { custom_id, search, limit = FOUND_DEFAULT, starting_after: behind } = request.query
+      const { limit = FOUND_DEFAULT, starting_after: behind, ...filter } = request.query
       const read = await reads.open(project_id, reply.raw)
-      const order = { custom_id, search, limit, behind }
+      const order = { ...filter, limit, behind }
       const { lines, next } = await read.turn(() => findLines(ports(), project_id, order))
       return pageOf(lines, next)
     },

@@ -64,6 +64,12 @@ export function batchRoutes(
     query: {
       ...PageQuery,
       status: Type.Optional(status),
+      kind: Type.Optional(
+        Type.Enum(['batches', 'requests', 'all'], {
+          default: 'batches',
+          description: '`requests`: the batches that gather single requests, which are left out otherwise.',
+        }),
+      ),
       model: maybeText('Only batches with a line of this model; of batches with more than 100 models, none.'),
       retry_of: maybeText('Only batches that run failed lines of this batch again.'),
       search: Type.Optional(
@@ -87,10 +93,20 @@ export function batchRoutes(
       ),
     },
     async handler(request, { project_id }, reply) {
-      const { status, model, retry_of, search, format, sort = 'created', ...page } = request.query
+      const {
+        status,
+        kind = 'batches',
+        model,
+        retry_of,
+        search,
+        format,
+        sort = 'created',
+        ...page
+      } = request.query
       const since = page.since === undefined ? undefined : page.since * 1000
       const until = page.until === undefined ? undefined : page.until * 1000
-      const filter = { status, model, retry_of, search, since, until, sort }
+      const is_gathered = { batches: 0, requests: 1, all: undefined }[kind]
+      const filter = { status, is_gathered, model, retry_of, search, since, until, sort }
       if (format === 'csv') {
         reply.header('content-disposition', attachment('batches.csv'))
         const list = (behind?: string) =>
@@ -234,6 +250,7 @@ export function showBatch(batch: BatchRow, view: View, batchProgress?: BatchProg
     name: batchName(batch),
     endpoint: batch.endpoint,
     status: batch.status,
+    ...(batch.is_gathered === 1 && { kind: 'requests' }),
     input_file_id: shownFileId(batch.input_file_id, view),
     output_file_id: fileId(batch.output_file_id),
     error_file_id: fileId(batch.error_file_id),

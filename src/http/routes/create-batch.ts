@@ -79,7 +79,7 @@ import { showLimit } from './limits.ts'
 import { showMessageBatch } from './message-batches.ts'
 import { newWebhook, showWebhook } from './webhooks.ts'
 
-const ENTITY_CHARACTERS_MAX = 512
+export const ENTITY_CHARACTERS_MAX = 512
 /** Creating a batch of a file with a larger index is expensive: such calls of one project run one after the other. */
 const INDEX_BYTES_AT_ONCE_MAX = 64 * 1024
 const WAIT_MS_MAX = 60_000
@@ -90,7 +90,7 @@ const RESULTS_BYTES_MAX = 1024 * 1024
 const NO_DRY_RUN =
   'A dry run needs a file of lines. Upload them with POST /v1/files, and give its ID as `input_file_id`.'
 
-const CreateHeaders = Type.Object({
+export const CreateHeaders = Type.Object({
   ...IdempotencyHeaders.properties,
   'X-Service-Entity': Type.Optional(
     Type.String({
@@ -595,7 +595,7 @@ function withSecret(text: string, { secret }: BatchWebhook): string {
 }
 
 /** Throws invalid_request. */
-function waitMs(text: string): number {
+export function waitMs(text: string): number {
   const ms = durationMs(text)
   if (ms !== null && ms <= WAIT_MS_MAX) return ms
   const message = `\`wait\` must be a duration up to "${durationText(WAIT_MS_MAX)}", such as "30s", not ${JSON.stringify(text.slice(0, 60))}.`

@@ -1,17 +1,24 @@
 // Shows audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
+import type { FastifyReply } from 'fastify'
 import { Type } from 'typebox'
-import type { LineRecordText } from '../../audit/read-line.ts'
+import { hasEnded, type LineRecordText, readPendingRecord } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
+import { ApiError } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
+import { cancelLine } from '../../lifecycle/batch.ts'
+import { readBatchProgress } from '../../progress/waiting-reason.ts'
+import type { ReadPorts } from '../../results/finished-lines.ts'
 import { listHttpRequests } from '../../store/calls.ts'
 import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
-import { HttpRequestRecord, RequestRecord } from '../../wire/request-record.ts'
+import { HttpRequestRecord, LineRecord, RequestRecord } from '../../wire/request-record.ts'
 import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
 import { readPage } from '../object-routes.ts'
+import { untilDisconnected, WaitingCalls } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { waitMs } from './create-batch.ts'
 
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000
@@ -38,8 +45,11 @@ const ListQuery = {
 
 export function requestRoutes(
   app: App,
-  { store, clock, models, readLineRecord, reads }: RouteDependencies,
+  { store, sealed, clock, models, readLineRecord, reads, wake }: RouteDependencies,
 ): void {
+  const waiting = new WaitingCalls(clock)
+  app.addHook('preClose', async () => waiting.stop())
+  const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
   route(app, 'GET /v1/requests', {
     access: ['batches:read', 'requests:read'],
     operation: 'listRequests',
@@ -74,11 +84,30 @@ export function requestRoutes(
     },
   })
 
-  async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | undefined> {
+  /** The record of a line, as text once it has ended. */
+  async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | LineRecord> {
     const line = parseLineRequestId(id)
     const batch = line && (await readOwn(store.read, 'batches', project_id, line.batchId))
+    if (!batch) throw new ApiError('request_not_found')
     const names = scopes.has('operator') ? null : models
-    return batch ? await readLineRecord(project_id, batch.id, line.line, names) : undefined
+    const ended = await readLineRecord(project_id, batch.id, line.line, names)
+    if (ended) return ended
+    const pending = found(await readPendingRecord(ports(), batch, line.line), 'request_not_found')
+    const progress = await readBatchProgress(store, [batch], clock.now(), models)
+    const { waiting_reason = null } = progress.get(batch.id) ?? {}
+    return { ...pending, waiting_reason, expires_at: unixSeconds(batch.expires_at) }
+  }
+
+  async function sendLine(
+    caller: Caller,
+    id: string,
+    reply: FastifyReply,
+  ): Promise<FastifyReply | LineRecord> {
+    const read = await reads.open(caller.project_id, reply.raw)
+    const record = await read.turn(() => readLine(caller, id))
+    if (!('text' in record)) return record
+    reply.type('application/json; charset=utf-8').header('content-length', record.bytes)
+    return reply.send(read.stream(record.text))
   }
 
   async function readCall(
@@ -98,13 +127,40 @@ export function requestRoutes(
     description:
       'The scope `operator` also shows calls without a valid key, such as those that were answered with a 401, and addresses of model servers where others read names.',
     answer: RequestRecord,
+    query: {
+      wait: maybeText(
+        'How long the answer waits for the end of a line: a duration up to `60s`, such as `30s`.',
+      ),
+    },
     async handler(request, caller, reply) {
       const id = request.params.request_id
-      if (parseLineRequestId(id) === null) return found(await readCall(caller, id), 'request_not_found')
-      const read = await reads.open(caller.project_id, reply.raw)
-      const record = found(await read.turn(() => readLine(caller, id)), 'request_not_found')
-      reply.type('application/json; charset=utf-8').header('content-length', record.bytes)
-      return reply.send(read.stream(record.text))
+      const line = parseLineRequestId(id)
+      if (line === null) return found(await readCall(caller, id), 'request_not_found')
+      const { project_id } = caller
+      const ms = request.query.wait === undefined ? 0 : waitMs(request.query.wait)
+      if (ms > 0 && (await readOwn(store.read, 'batches', project_id, line.batchId)))
+        await untilDisconnected(request, (signal) =>
+          waiting.wait({ project_id, ms, signal }, () => hasEnded(ports(), line.batchId, line.line)),
+        )
+      return await sendLine(caller, id, reply)
+    },
+  })
+
+  route(app, 'POST /v1/requests/:request_id/cancel', {
+    access: ['batches:write'],
+    operation: 'cancelRequest',
+    summary: 'Cancel one line of a batch',
+    description:
+      'It is not sent any more; while it is in flight, its answer may still come and is billed. A line that has ended stays as it is. The answer is its record.',
+    answer: LineRecord,
+    async handler(request, caller, reply) {
+      const id = request.params.request_id
+      const line = parseLineRequestId(id)
+      if (!line || !(await readOwn(store.read, 'batches', caller.project_id, line.batchId)))
+        throw new ApiError('request_not_found')
+      await store.write((tx) => cancelLine(tx, line.batchId, line.line))
+      wake()
+      return await sendLine(caller, id, reply)
     },
   })
 }

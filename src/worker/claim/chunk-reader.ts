@@ -11,6 +11,7 @@ import { type ChunkLine, InputChanged, readChunkLines } from '../../jsonl/chunk-
 import { reverseJournal } from '../../results/commit.ts'
 import { type Journalled, readChunkJournal } from '../../results/journal.ts'
 import { type BatchInput, readBatchInput } from '../../store/batches.ts'
+import { placeOfLines } from '../../store/files.ts'
 import type { ChunkRow, JournalPartRow } from '../../store/schema.ts'
 import type { Ports } from '../../store/store.ts'
 
@@ -48,10 +49,10 @@ export class ChunkReader {
         ? await readChunkJournal({ db: store.read, sealed }, claim)
         : { written: [], unusable: [] }
     const damaged = unusable.map(({ part }) => part)
-    const range = { start: claim.byte_start, end: claim.byte_end }
+    const place = await placeOfLines(store.read, claim, content)
     try {
-      if (!content) throw new BlobMissing(`of the input of ${batch.id}`)
-      const bytes = await sealed.readAll(content.project_id, content, range)
+      if (!place) throw new BlobMissing(`of the input of ${batch.id}`)
+      const bytes = await sealed.readAll(place.blob.project_id, place.blob, place.range)
       const read = readChunkLines(bytes, { ...claim, index: claim.idx }, models, batch)
       const lines = claim.record_error === null ? read : rejectedLines(read)
       // Before anything is awaited: a reload may change them.

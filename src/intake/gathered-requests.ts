@@ -1,0 +1,360 @@
+// Gathers requests that come one at a time into batches. Those of a project, key and window that come together are
+// committed together: their lines are one blob and one chunk of an open batch, with the projection of their cost under
+// the limits. A worker sends a chunk as soon as it is there; the batch takes further requests for a while. Then its lines become a file like
+// any other (closeGathered), which the task `plan` of the batch does, so that no crash leaves a batch open.
+import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
+import type { SealedBlob } from '../blobs/sealed.ts'
+import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, stopReason } from '../domain/batch.ts'
+import { MIXED } from '../domain/endpoint.ts'
+import { ApiError, isErrorCode } from '../domain/errors.ts'
+import { newId } from '../domain/ids.ts'
+import type { Model } from '../domain/model.ts'
+import type { CompletionWindow, Quotas } from '../domain/plan.ts'
+import { checkLine } from '../jsonl/check-line.ts'
+import { placesInChunk } from '../jsonl/chunk-lines.ts'
+import { LineScanner } from '../jsonl/line-scan.ts'
+import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'
+import { projectBatch, recordProjectedSpend } from '../ledger/check-limits.ts'
+import type { Language } from '../ledger/limit-error.ts'
+import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
+import { extendBatch, insertBatch, moveBatch, setBatch } from '../store/batches.ts'
+import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
+import { chunksOf, insertChunks, joinInputs } from '../store/chunks.ts'
+import { extendFile, fillFile, markInvalid } from '../store/files.ts'
+import { insertRow, readRow } from '../store/rows.ts'
+import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
+import type { Ports, Writer } from '../store/store.ts'
+import { finishTask, insertTask, runAtOnce, sizeClass } from '../store/tasks.ts'
+import { readPromptStatistics } from '../store/usage.ts'
+import { admitLines, modelsText } from './create-batch.ts'
+import { commitOrDiscard } from './upload.ts'
+
+const LINE_END = Buffer.from('\n')
+const FILENAME = 'requests.jsonl'
+
+/** How long an open batch takes further requests, and how many at most. */
+export interface GatherRules {
+  ms: number
+  lines: number
+}
+
+/** The caller of a request. */
+export interface RequestOwner {
+  project_id: string
+  key_id: string
+  language: Language
+  window: CompletionWindow
+  quotas: Quotas
+  retention_ms: number
+}
+
+export interface SingleRequest {
+  owner: RequestOwner
+  custom_id: string
+  /** JSON of the line in the input file, without a line break. */
+  line: Buffer
+  model: string
+}
+
+/** The place of a request that was accepted. */
+export interface Gathered {
+  batch: BatchRow
+  line: number
+}
+
+/** `record`: called in the transaction that accepts the request, once for all that it accepts. */
+type Recorder<T> = (
+  tx: Writer,
+  accepted: readonly { entry: Entry<T>; at: Gathered }[],
+  now: number,
+) => Promise<void>
+
+interface Entry<T> {
+  request: SingleRequest
+  /** The record of the call; null where none is needed. */
+  record: T
+  done: (at: Gathered) => void
+  failed: (error: unknown) => void
+}
+
+interface OpenBatch {
+  batch: BatchRow
+  chunks: number
+  lines: number
+  bytes: number
+  models: Set<string>
+  custom_ids: Set<string>
+}
+
+/** The requests of one project, key, window and language. */
+interface Group<T> {
+  queue: Entry<T>[]
+  open: OpenBatch | null
+  isRunning: boolean
+}
+
+/**
+ * A line of a request, checked as a file's lines are when they are validated and planned: what validation or planning would say
+ * of it is thrown with the `param` of the request.
+ */
+export class RequestLines {
+  readonly #scanner = new LineScanner()
+
+  /** `body`: JSON as it came. Throws the faults of lines. */
+  lineOf(
+    { endpoint, custom_id, metadata }: { endpoint: string; custom_id: string; metadata: object | null },
+    body: Buffer,
+    models: ReadonlyMap<string, Model>,
+    bytesMax: number,
+  ): { line: Buffer; model: string; entity: string | null } {
+    const head = JSON.stringify({ custom_id, method: 'POST', url: endpoint, ...(metadata && { metadata }) })
+    const line = Buffer.concat([Buffer.from(`${head.slice(0, -1)},"body":`), body, Buffer.from('}')])
+    if (line.length > bytesMax) throw new ApiError('payload_too_large', undefined, { param: 'body' })
+    const scanned = this.#scanner.scan(line, 0, line.length)
+    const fault = scanned.ok ? checkLine(scanned, models, MIXED) : scanned
+    if (scanned.ok && fault === null) return { line, model: scanned.body.model ?? '', entity: scanned.entity }
+    const { code, message, param = null }: { code: string; message: string; param?: string | null } = fault!
+    const isOfLine = param === null || /^(custom_id|metadata|body)\b/.test(param)
+    const shown = param === 'url' ? 'endpoint' : isOfLine ? param : `body.${param}`
+    throw new ApiError(
+      isErrorCode(code) ? code : 'invalid_request',
+      message,
+      shown === null ? {} : { param: shown },
+    )
+  }
+}
+
+interface GatherOptions extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
+  models: ReadonlyMap<string, Model>
+  rules: GatherRules
+  /** Chunks are there to be claimed. */
+  wake: () => void
+}
+
+export class GatheredRequests<T> {
+  readonly #options: GatherOptions
+  readonly #record: Recorder<T>
+  readonly #groups = new Map<string, Group<T>>()
+
+  constructor(options: GatherOptions, record: Recorder<T>) {
+    this.#options = options
+    this.#record = record
+  }
+
+  /** Resolves when the request is durable. Throws usage_limit_exceeded, quota_exceeded, and what `record` throws. */
+  add(request: SingleRequest, record: T): Promise<Gathered> {
+    const { project_id, key_id, window, language } = request.owner
+    const name = JSON.stringify([project_id, key_id, window.text, language])
+    const group = this.#groups.get(name) ?? { queue: [], open: null, isRunning: false }
+    this.#groups.set(name, group)
+    return new Promise((done, failed) => {
+      group.queue.push({ request, record, done, failed })
+      if (!group.isRunning) void this.#run(group)
+    })
+  }
+
+  /** Commits what has come, as long as there is something; what comes meanwhile is committed together afterwards. */
+  async #run(group: Group<T>): Promise<void> {
+    group.isRunning = true
+    // Calls that are handled in the same turn of the event loop belong together.
+    await new Promise((resolve) => setImmediate(resolve))
+    while (group.queue.length > 0) await this.#commit(group, nextEntries(group))
+    group.isRunning = false
+    for (const [other, { open, isRunning }] of this.#groups)
+      if (!isRunning && (open === null || !this.#takes(open))) this.#groups.delete(other)
+  }
+
+  #takes({ batch, lines, chunks }: OpenBatch): boolean {
+    const { clock, rules } = this.#options
+    return clock.now() < batch.gathers_until! && lines < rules.lines && chunks < rules.lines
+  }
+
+  async #commit(group: Group<T>, entries: readonly Entry<T>[]): Promise<void> {
+    const { open } = group
+    const mayExtend =
+      open !== null &&
+      this.#takes(open) &&
+      // Two requests of one batch have different custom_ids, as the lines of a file do.
+      !entries.some(({ request }) => open.custom_ids.has(request.custom_id))
+    try {
+      const next = (mayExtend && (await this.#store(open, entries))) || (await this.#store(null, entries))
+      if (!next) throw new Error('a new batch takes no requests')
+      for (const { request } of entries) next.custom_ids.add(request.custom_id)
+      group.open = next
+      this.#options.wake()
+      const first = next.lines - entries.length + 1
+      for (const [i, { done }] of entries.entries()) done({ batch: next.batch, line: first + i })
+    } catch (error) {
+      // One of them may be what a limit or a quota has no room for.
+      if (error instanceof ApiError && entries.length > 1)
+        for (const entry of entries) await this.#commit(group, [entry])
+      else {
+        // It is not known whether the requests are in the open batch.
+        if (!(error instanceof ApiError)) group.open = null
+        for (const { failed } of entries) failed(error)
+      }
+    }
+  }
+
+  /** The batch with these requests, `old` or a new one; null if the old one was closed, cancelled or paused meanwhile. */
+  async #store(old: OpenBatch | null, entries: readonly Entry<T>[]): Promise<OpenBatch | null> {
+    const { store, sealed, clock, rules } = this.#options
+    const { owner } = entries[0]!.request
+    const { project_id, key_id } = owner
+    const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_END]))
+    const seen = await readPromptStatistics(store.read)
+    const models = new Map(
+      [...this.#options.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]),
+    )
+    const projection = projectBatch({ groups: sumsOf(bytes), unattributed: [] }, models, { key_id })
+    const own = new Set(entries.map(({ request }) => request.model))
+    const file_id = old?.batch.input_file_id ?? newId('file', clock.now())
+    const input_blob = `files/${file_id}/part-${old?.chunks ?? 0}-${clock.now().toString(36)}`
+    const blob = await sealed.put(project_id, input_blob, [bytes])
+    const commit = (): Promise<OpenBatch | null> =>
+      store.write(async (tx) => {
+        const now = clock.now()
+        const open = old ?? (await this.#openBatch(tx, owner, file_id, now))
+        const { batch } = open
+        const next = {
+          ...open,
+          chunks: open.chunks + 1,
+          lines: open.lines + entries.length,
+          bytes: open.bytes + bytes.length,
+          models: new Set([...open.models, ...own]),
+        }
+        const size = { total: next.lines, chunk_count: next.chunks, models: modelsText(next.models) }
+        if (!(await extendBatch(tx, batch.id, size))) return null
+        const more = {
+          queued_lines: entries.length,
+          stored_bytes: bytes.length,
+          ...(!old && { open_batches: 1 }),
+        }
+        await admitLines(tx, owner, projection, more, now)
+        await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
+        await insertBlobs(tx, project_id, [blob], now)
+        const [model = null] = own.size === 1 ? own : []
+        const place = { first_line: open.lines + 1, byte_start: open.bytes, byte_end: next.bytes, input_blob }
+        await insertChunks(tx, batch, [{ index: open.chunks, model, line_count: entries.length, ...place }])
+        await recordProjectedSpend(tx, batch, projection)
+        if (next.lines >= rules.lines) await runAtOnce(tx, 'plan', batch.id)
+        const accepted = entries.map((entry, i) => ({ entry, at: { batch, line: place.first_line + i } }))
+        await this.#record(tx, accepted, now)
+        return next
+      })
+    const stored = await commitOrDiscard(commit, () => sealed.delete(input_blob))
+    if (!stored) await sealed.delete(input_blob)
+    return stored
+  }
+
+  async #openBatch(tx: Writer, owner: RequestOwner, file_id: string, now: number): Promise<OpenBatch> {
+    const { project_id, key_id, language, window, retention_ms } = owner
+    const { rules } = this.#options
+    await insertRow(tx, 'files', {
+      ...{ id: file_id, project_id, purpose: 'batch', filename: FILENAME, bytes: 0, line_count: 0 },
+      ...{ status: 'pending', created: now, expires_at: now + retention_ms },
+    })
+    const gathers_until = now + Math.min(rules.ms, window.ms)
+    const { id } = await insertBatch(tx, {
+      ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
+      ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
+      expires_at: Math.floor(now / 1000) * 1000 + window.ms,
+    })
+    const batch = await moveBatch(tx, id, 'queued', now)
+    await insertTask(tx, { kind: 'plan', subject: id, project_id, run_at: gathers_until }, now)
+    return { batch: batch!, chunks: 0, lines: 0, bytes: 0, models: new Set(), custom_ids: new Set() }
+  }
+}
+
+/** The requests that are committed next: as many as a chunk holds, and with different custom_ids. */
+function nextEntries<T>({ queue }: Group<T>): Entry<T>[] {
+  const custom_ids = new Set<string>()
+  let bytes = 0
+  let count = 0
+  for (const { request } of queue) {
+    bytes += request.line.length + 1
+    if (
+      count > 0 &&
+      (bytes > CHUNK_BYTES_MAX || count === CHUNK_LINES_MAX || custom_ids.has(request.custom_id))
+    )
+      break
+    custom_ids.add(request.custom_id)
+    count++
+  }
+  return queue.splice(0, count)
+}
+
+function sumsOf(bytes: Buffer): TokenSums[] {
+  const scanner = new LineScanner({ validated: true })
+  const sums = new Map<string, TokenSums>()
+  for (const { start, end } of placesInChunk(bytes, 1)) {
+    const scanned = scanner.scan(bytes, start, end)
+    if (!scanned.ok)
+      throw new Error(`a request that was checked no longer reads as it did: ${scanned.message}`)
+    const { entity, body } = scanned
+    const name = JSON.stringify([body.model, entity])
+    const group = sums.get(name) ?? emptySums(body.model, entity)
+    sums.set(name, group)
+    addLine(group, body)
+  }
+  return [...sums.values()]
+}
+
+interface CloseDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
+  rules: FinishRules
+  onEnded?: (batch: BatchRow) => void
+}
+
+/** Runs the task of a batch that has gathered its requests: their lines become its input file, which is validated as others are. */
+export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: BatchRow): Promise<void> {
+  const { store, clock, rules, onEnded } = deps
+  const { id, project_id, input_file_id } = batch
+  await store.write((tx) => setBatch(tx, id, { gathers_until: 0 }))
+  const chunks = await Array.fromAsync(chunksOf(store.read, id))
+  const content = await joined(deps, task, batch, chunks)
+  const ended = await store.write(async (tx) => {
+    const now = clock.now()
+    if (!(await finishTask(tx, task))) return null
+    if (content) {
+      await insertBlobs(tx, project_id, [content], now)
+      const large = sizeClass(content.bytes)
+      if (await fillFile(tx, input_file_id, content.key))
+        await insertTask(tx, { kind: 'validate', subject: input_file_id, project_id, large }, now)
+      else await markForDeletion(tx, [content.key], now)
+    } else await markInvalid(tx, input_file_id, LOST_LINES)
+    await joinInputs(tx, id)
+    const parts = chunks.flatMap(({ input_blob }) => input_blob ?? [])
+    await markForDeletion(tx, parts, now)
+    await setBatch(tx, id, { gathers_until: null })
+    const row = await readRow(tx, 'batches', { id })
+    return row ? await finishIfDone(tx, row, rules, now) : null
+  })
+  if (ended) onEnded?.(ended)
+}
+
+const LOST_LINES = { line_count: 0, status_details: 'The stored requests are damaged.', errors: '[]' }
+
+/** The content of the file; null where it cannot be read until the window of the batch ends, or is not wanted any more. */
+async function joined(
+  deps: CloseDeps,
+  task: TaskRow,
+  batch: BatchRow,
+  chunks: readonly ChunkRow[],
+): Promise<SealedBlob | null> {
+  const { sealed, clock } = deps
+  const key = `files/${batch.input_file_id}/content-${task.epoch}-${clock.now().toString(36)}`
+  try {
+    return await sealed.put(batch.project_id, key, inputsOf(deps, chunks))
+  } catch (error) {
+    if (!isDamaged(error) || stopReason(batch, clock.now()) === null) throw error
+    return null
+  }
+}
+
+async function* inputsOf({ store, sealed }: CloseDeps, chunks: readonly ChunkRow[]): AsyncGenerator<Buffer> {
+  for (const { input_blob, project_id } of chunks) {
+    const blob = input_blob === null ? undefined : await readBlobRow(store.read, input_blob)
+    if (!blob) throw new BlobMissing(`of requests in ${input_blob}`)
+    yield* sealed.read(project_id, blob)
+  }
+}

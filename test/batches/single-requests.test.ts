@@ -1,0 +1,175 @@
+// Requests that come one at a time: each is a line of a batch that gathers them.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { echo, testUpstream } from '../fakes/upstream.ts'
+import { configFor, TestService, type WireBatch, type WireFile } from '../service.ts'
+
+const CHAT = '/v1/chat/completions'
+const JSON_TYPE = { 'content-type': 'application/json' }
+
+interface WireRequest {
+  id: string
+  batch_id: string
+  custom_id: string
+  line: number
+  status: string
+  entity: string | null
+  conversation: string | null
+  cost_usd: number
+  error: { code: string } | null
+  response: { status_code: number; body: { choices: { message: { content: string } }[] } } | null
+}
+
+function chat(text: string, more: object = {}) {
+  const body = { model: 'm', messages: [{ role: 'user', content: text }], max_tokens: 5 }
+  return { endpoint: CHAT, body, ...more }
+}
+
+async function post(service: TestService, order: object | string, headers = {}): Promise<WireRequest> {
+  const text = typeof order === 'string' ? order : JSON.stringify(order)
+  const answer = await service.request('POST', '/v1/requests', text, { ...JSON_TYPE, ...headers })
+  const accepted = (await answer.json()) as WireRequest
+  assert.equal(answer.status, 202, JSON.stringify(accepted))
+  return accepted
+}
+
+function waited(service: TestService, id: string): Promise<WireRequest> {
+  return service.json<WireRequest>('GET', `/v1/requests/${id}?wait=30s`)
+}
+
+test('a request is answered at once without a result, sent byte for byte, and read when it has ended', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const body = '{"max_tokens":5.0,"model":"m", "messages":[{"role":"user",\n"content":"\\u0061é"}]}'
+  const accepted = await post(
+    service,
+    `{"endpoint":"${CHAT}","body":${body},"metadata":{"entity":"user:1","conversation":"c7"}}`,
+  )
+  const { id, status, entity, conversation, response } = accepted
+  assert.deepEqual([status, entity, conversation, response], ['queued', 'user:1', 'c7', null])
+  const ended = await waited(service, id)
+  assert.deepEqual([ended.status, ended.entity, ended.error], ['completed', 'user:1', null])
+  assert.equal(ended.response?.body.choices[0]?.message.content, 'aé')
+  assert.deepEqual(
+    upstream.calls.map(({ bytes }) => bytes.toString()),
+    [body.replace('\n', ' ')],
+  )
+})
+
+test('requests that come together are one chunk of one batch, which becomes a batch like others', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(
+    configFor(upstream.base_url, 'requests: {gather: {lines: 20}}'),
+  )
+  const accepted = await Promise.all(Array.from({ length: 20 }, (_, i) => post(service, chat(`r${i}`))))
+  const [batch_id = ''] = new Set(accepted.map((one) => one.batch_id))
+  assert.deepEqual(
+    accepted.map(({ line }) => line).sort((a, b) => a - b),
+    Array.from({ length: 20 }, (_, i) => i + 1),
+  )
+  const answers = await Promise.all(accepted.map(({ id }) => waited(service, id)))
+  assert.deepEqual(
+    answers.map(({ response }) => response?.body.choices[0]?.message.content),
+    accepted.map((_, i) => `r${i}`),
+  )
+  const batch = await service.ended(batch_id)
+  assert.deepEqual([batch.status, batch.kind, batch.request_counts.completed], ['completed', 'requests', 20])
+  assert.equal((await service.lines(batch.output_file_id)).length, 20)
+  const listed = await service.json<{ data: WireBatch[] }>('GET', '/v1/batches')
+  assert.deepEqual(listed.data, [])
+  const gathered = await service.json<{ data: WireBatch[] }>('GET', '/v1/batches?kind=requests')
+  assert.deepEqual(
+    gathered.data.map(({ id }) => id),
+    [batch_id],
+  )
+  const file = await service.json<WireFile>('GET', `/v1/files/${batch.input_file_id}`)
+  assert.deepEqual([file.status, file.line_count], ['processed', 20])
+  const lines = (await service.content(batch.input_file_id)).trim().split('\n')
+  assert.deepEqual(
+    lines.map((line) => JSON.parse(line).custom_id),
+    [...accepted].sort((a, b) => a.line - b.line).map(({ custom_id }) => custom_id),
+  )
+})
+
+test('what would fail a line is an error of the call, with the parameter', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  for (const [order, status, code, param] of [
+    [chat('a', { body: { model: 'gone', messages: [] } }), 404, 'model_not_found', 'body.model'],
+    [chat('a', { body: { model: 'm' } }), 400, 'invalid_request', 'body.messages'],
+    [chat('a', { body: 'text' }), 400, 'invalid_request', 'body'],
+    [chat('a', { endpoint: '/v1/nothing' }), 400, 'invalid_url', 'endpoint'],
+    [chat('a', { completion_window: '3s' }), 403, 'plan_lacks_feature', 'completion_window'],
+    [
+      chat('a', { body: { model: 'm', messages: [{ role: 'user', content: 'a' }], stream: true } }),
+      400,
+      'streaming_not_supported',
+      'body.stream',
+    ],
+  ] as const) {
+    const answer = await service.request('POST', '/v1/requests', order)
+    const { error } = (await answer.json()) as { error: { code: string; param: string } }
+    assert.deepEqual([answer.status, error.code, error.param], [status, code, param], JSON.stringify(order))
+  }
+  assert.deepEqual((await service.json<{ data: WireBatch[] }>('GET', '/v1/batches?kind=all')).data, [])
+})
+
+test('a repeated call with its key gets the first answer, and is sent once', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const key = { 'idempotency-key': 'one' }
+  const [first, other] = await Promise.all([post(service, chat('a'), key), post(service, chat('b'))])
+  assert.notEqual(first.id, other.id)
+  assert.deepEqual(await post(service, chat('a'), key), first)
+  const answer = await service.request('POST', '/v1/requests', chat('c'), key)
+  assert.equal(answer.status, 409)
+  await waited(service, first.id)
+  await waited(service, other.id)
+  assert.equal(upstream.calls.length, 2)
+})
+
+test('a request is cancelled alone, before it is sent', async () => {
+  await using upstream = await testUpstream()
+  const held: (() => void)[] = []
+  upstream.reply = (call) => void held.push(() => echo(call))
+  await using service = await TestService.start(
+    configFor(upstream.base_url).replace('timeout: 5s', 'timeout: 5s, concurrency_max: 1'),
+  )
+  const first = await post(service, chat('a'))
+  await upstream.arrived(1)
+  const second = await post(service, chat('b'))
+  const cancelled = await service.json<WireRequest>('POST', `/v1/requests/${second.id}/cancel`)
+  assert.equal(cancelled.id, second.id)
+  const ended = await waited(service, second.id)
+  assert.deepEqual([ended.status, ended.error?.code, ended.cost_usd], ['cancelled', 'request_cancelled', 0])
+  held.shift()?.()
+  assert.equal((await waited(service, first.id)).status, 'completed')
+  assert.equal(upstream.calls.length, 1)
+})
+
+test('a cap lets in as many requests that come together as it has room for', async () => {
+  await using upstream = await testUpstream(echo)
+  await using service = await TestService.start(configFor(upstream.base_url))
+  const cap = { scope: 'project', metric: 'requests', amount: 3, window: 'day', action: 'block' }
+  await service.json('POST', '/v1/limits', cap)
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, (_, i) => service.request('POST', '/v1/requests', chat(`${i}`))),
+  )
+  const statuses = answers.map(({ status }) => status).sort()
+  assert.deepEqual(statuses, [202, 202, 202, 429, 429, 429, 429, 429])
+})
+
+test('requests wait for a worker, and their batches end when it has come', async () => {
+  await using upstream = await testUpstream(echo)
+  const yaml = configFor(upstream.base_url, 'requests: {gather: {lines: 1}}')
+  await using service = await TestService.start(yaml, { worker: false })
+  const accepted = [await post(service, chat('a')), await post(service, chat('b'))]
+  assert.notEqual(accepted[0]?.batch_id, accepted[1]?.batch_id)
+  const waiting = await service.json<WireRequest>('GET', `/v1/requests/${accepted[0]?.id}`)
+  assert.deepEqual([waiting.status, waiting.custom_id], ['queued', accepted[0]?.custom_id])
+  await service.worker.start()
+  for (const { id, batch_id } of accepted) {
+    assert.equal((await waited(service, id)).status, 'completed')
+    assert.equal((await service.ended(batch_id)).status, 'completed')
+  }
+})
