@@ -83,6 +83,7 @@ describe('without a file', () => {
       buckets: [],
       rate_limit: { requests_per_minute: 6000, project_requests_per_minute: 24000 },
       create: { wait_for_file_ms: 10_000 },
+      requests: { gather: { seconds: 60, lines: 10_000 } },
       auth: { proxy: null, jwt: null },
       endpoints: [],
       plans: new Map([

@@ -60,9 +60,7 @@ export const FindLinesQuery = Type.Object({
   search: Type.Optional(
     Type.String({ minLength: 1, description: 'Only lines whose `custom_id` contains this text.' }),
   ),
-  kind: Type.Optional(
-    Type.Literal('requests', { description: 'Only requests that came one at a time (`POST /v1/requests`).' }),
-  ),
+  kind: Type.Optional(oneOf(['requests'], 'Only requests that came one at a time (`POST /v1/requests`).')),
   status: Type.Optional(oneOf(LINE_STATUSES, '`pending`: not finished yet. Without it, all lines.')),
   entity: maybeText('Only lines of this entity.'),
   conversation: maybeText('Only lines of this conversation, as their metadata names it.'),
