@@ -142,6 +142,8 @@ export interface Running {
 
 /** The API keys of a database, which stays open until they are disposed of. */
 export interface KeyRing extends AsyncDisposable {
+  /** The database that was made for it; null where there was one. */
+  readonly made: string | null
   create(order: KeyOrder): Promise<NewKey>
   /** Newest first. */
   list(): Promise<KeySummary[]>

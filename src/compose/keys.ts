@@ -26,8 +26,11 @@ const PLAN = 'payg'
 
 export async function keys(config: Config, makes: boolean): Promise<KeyRing> {
   if (!makes) assertDatabaseExists(config)
+  const { database } = config
+  const made = 'path' in database && !existsSync(database.path) ? database.path : null
   const store = await openDatabase(config)
   return {
+    made,
     async create(order: KeyOrder) {
       const plan = order.plan ?? PLAN
       if (!config.plans.has(plan)) {

@@ -11,6 +11,7 @@ import { crossCheck, toConfig, tracingFromEnv } from './settings.ts'
 import { RULES, type Rules, type Shape } from './shape.ts'
 import {
   ConfigError,
+  configFileName,
   offpeakVariables,
   type Path,
   readConfigFile,
@@ -79,7 +80,7 @@ const TEST_VARIABLES = 'OFFPEAK_TEST_'
 export function loadConfig(request: ConfigRequest): Config {
   const { env, overrides = {}, cwd = process.cwd() } = request
   const variables = offpeakVariables(env)
-  const file = readConfigFile(request.file, variables.get('OFFPEAK_CONFIG'), cwd)
+  const file = readConfigFile(configFileName(request.file, variables.get('OFFPEAK_CONFIG'), cwd), cwd)
   const problems: string[] = []
   const values = readShape(CONFIG_FILE, { file, variables, flags: flagsByPath(overrides), env }, problems)
   refuseUnknownVariables(variables, problems)

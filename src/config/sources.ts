@@ -31,14 +31,19 @@ const FILE_BY_DEFAULT = 'offpeak.yaml'
 const NO_FILE: Tree = { root: null, place: () => '' }
 
 /** The file named by the flag, else by OFFPEAK_CONFIG, else offpeak.yaml in `cwd` if there is one. */
-export function readConfigFile(flag: string | undefined, variable: string | undefined, cwd: string): Tree {
-  const named = flag ?? variable
-  const path = resolve(cwd, named ?? FILE_BY_DEFAULT)
-  if (named === undefined && !existsSync(path)) return NO_FILE
-  const name = named ?? FILE_BY_DEFAULT
+export function configFileName(
+  flag: string | undefined,
+  variable: string | undefined,
+  cwd: string,
+): string | null {
+  return flag ?? variable ?? (existsSync(resolve(cwd, FILE_BY_DEFAULT)) ? FILE_BY_DEFAULT : null)
+}
+
+export function readConfigFile(name: string | null, cwd: string): Tree {
+  if (name === null) return NO_FILE
   let source: string
   try {
-    source = readFileSync(path, 'utf8')
+    source = readFileSync(resolve(cwd, name), 'utf8')
   } catch (error) {
     throw new ConfigError([`${name}: cannot be read (${error instanceof Error ? error.message : error})`])
   }

@@ -255,6 +255,8 @@ describe('the command line', { timeout: 120_000 }, () => {
     )
     assert.equal((await shell.offpeak(['keys', 'revoke', key.id, ...shared])).code, 0)
     assert.match((await shell.offpeak(['files', 'list'], env)).err, /401 invalid_api_key/)
+    const fresh = await shell.offpeak(['keys', 'create', '--project', 'p', '--data', 'fresh'])
+    assert.match(fresh.err, /^offpeak: no service was here; its database is new: .*fresh\/offpeak\.db /m)
     const twice = await shell.offpeak(['keys', 'revoke', key.id, ...shared])
     assert.equal(twice.code, 1)
     assert.match(twice.err, /^offpeak: the key .* does not exist or is already revoked/)
@@ -278,6 +280,7 @@ describe('the command line', { timeout: 120_000 }, () => {
     const run = (...more: string[]) => shell.offpeak(['run', path, ...more], access)
     const estimate = await run('--estimate')
     assert.match(estimate.out, /^There is no model gpt-4o: .* Models here: sim-1;/m)
+    assert.equal(estimate.code, 1)
     const unknown = await run()
     assert.equal(unknown.code, 1)
     assert.match(
@@ -339,6 +342,8 @@ describe('the command line', { timeout: 120_000 }, () => {
         /^offpeak: part of this path is a file, .*\/offpeak\.db$/,
       ],
       [['run', '/no.jsonl'], access, /^offpeak: there is no such file or folder: \/no\.jsonl$/],
+      [['run', '/tmp'], access, /^offpeak: \/tmp is not a regular file; give the path of a JSONL file, or/],
+      [['files', 'upload', 'x.csv'], access, /^offpeak: x\.csv is a table, .* add --purpose table$/],
       [
         ['files', 'list'],
         { OFFPEAK_API_KEY: 'k' },

@@ -50,10 +50,10 @@ export async function checkTerms(
     const end = clock.now() + (durationMs(window) ?? 0)
     if (start_after * 1000 >= end)
       throw new Failure(
-        `--not-before ${humanTime(start_after)} UTC is after the end of the completion window (${window}); name an earlier time, or a longer window with --window`,
+        `--not-before ${humanTime(start_after)} is after the end of the completion window (${window}); name an earlier time, or a longer window with --window`,
       )
     if (start_after * 1000 <= clock.now())
-      view.message(`--not-before ${humanTime(start_after)} UTC has passed: lines are sent at once.`)
+      view.message(`--not-before ${humanTime(start_after)} has passed: lines are sent at once.`)
   }
   const own = entityOf(null, metadata, null)
   const untyped = [...entities, ...(own === null ? [] : [own])].find((one) => entityType(one) === null)

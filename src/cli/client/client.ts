@@ -376,6 +376,7 @@ function readError(text: string) {
 const ADVICE: Partial<Record<ErrorCode, string | null>> = {
   invalid_request: null,
   method_not_allowed: CHECK_ADDRESS,
+  invalid_api_key: 'Check the key in OFFPEAK_API_KEY, or in the file api-key of the data folder.',
   range_not_satisfiable: null,
   context_length_exceeded: null,
   request_not_found: 'Check the ID; each line of a result file has one.',

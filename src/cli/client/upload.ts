@@ -1,8 +1,8 @@
 // The input file of a batch on its way to the service: it is uploaded from disk, a large one in parts, with progress and a
 // hash of the bytes that are sent; its endpoint is read, and the model in its lines replaced, as bytes.
 import { createHash } from 'node:crypto'
-import { createReadStream } from 'node:fs'
-import { stat } from 'node:fs/promises'
+import { createReadStream, type Stats } from 'node:fs'
+import { access, constants, stat } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { Readable } from 'node:stream'
 import type { FormData } from 'undici'
@@ -30,9 +30,7 @@ export async function uploadInput(
 ): Promise<Uploaded> {
   const onProgress = (sent: number, total: number): void =>
     view.show('uploading', (columns, paint) => uploadLine(sent, total, columns, paint))
-  const found = await stat(path)
-  if (!found.isFile())
-    throw new Failure(`${path} is not a regular file; give the path of a JSONL file, or of a table`)
+  const found = await checkInput(path)
   const input = { path, filename: basename(path), start: 0, bytes: found.size }
   // Parts are for lines.
   if (found.size > PART_BYTES && purpose === 'batch') return await uploadInParts(client, input, onProgress)
@@ -48,6 +46,14 @@ export async function uploadInput(
     return form({ purpose, file: content })
   })
   return { file, sha256: hash.digest('hex') }
+}
+
+/** Throws where this user cannot read a file at `path`. */
+export async function checkInput(path: string): Promise<Stats> {
+  await access(path, constants.R_OK)
+  const found = await stat(path)
+  if (found.isFile()) return found
+  throw new Failure(`${path} is not a regular file; give the path of a JSONL file, or of a table`)
 }
 
 /** SHA-256 of a file, in hex. */

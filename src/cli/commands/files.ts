@@ -2,6 +2,7 @@
 import { stat } from 'node:fs/promises'
 import { type Command, Option } from 'commander'
 import { FILE_PURPOSES, UPLOAD_PURPOSES, type UploadPurpose } from '../../domain/file.ts'
+import { formatOf } from '../../tables/table.ts'
 import { FileObject } from '../../wire/file.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { contentOf } from '../client/download.ts'
@@ -10,6 +11,7 @@ import { uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
+import { Failure } from '../terminal/failure.ts'
 import { examples } from '../terminal/option-values.ts'
 import {
   counted,
@@ -69,6 +71,8 @@ export function addFiles(program: Command, shell: Shell): void {
 /** Prints the ID to stdout, for scripts. */
 async function uploadFile(shell: Shell, path: string, flags: UploadFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
+  if (flags.purpose === 'batch' && ![undefined, 'jsonl'].includes(formatOf(path)))
+    throw new Failure(`${path} is a table, and no file of requests; add --purpose table`)
   await withApi(shell, flags, async ({ client, watch }) => {
     const { file } = await uploadInput(client, path, watch.view, flags.purpose)
     const checked = await watchFile(client, file.id, watch)

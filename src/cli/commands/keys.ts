@@ -74,6 +74,11 @@ async function createKey(shell: Shell, flags: CreateFlags): Promise<void> {
   const { project, plan, scopes, name, compat, retention } = flags
   await using keys = await shell.launch.keys(await shell.launch.loadConfig(flags), true)
   const made = await keys.create({ project, plan, scopes, name, compat, retention })
+  if (keys.made !== null)
+    writeLine(
+      stderr,
+      `offpeak: no service was here; its database is new: ${keys.made} (--data names another)`,
+    )
   if (flags.json) return printJson(stdout, made)
   writeLine(stdout, made.key)
   writeLine(stderr, `${made.id}, project "${made.project}" on plan ${made.plan}: ${made.scopes.join(' ')}`)

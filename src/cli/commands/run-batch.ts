@@ -128,14 +128,14 @@ async function nameOthers(
   const lists = OPEN_STATUSES.map((status) => client.list(BatchObject, '/v1/batches', PAGE, { status }))
   const others = (await Promise.all(lists)).flat().filter(({ id }) => id !== own)
   if (others.length === 0) return
-  view.message('Unfinished batches of other runs, which this run does not answer:')
+  view.message('Unfinished batches of this data folder, of which this run sends no line:')
   for (const { id, status, request_counts: counts, not_run, expires_at } of others.slice(0, NAMED_MAX)) {
     const done = `${counts.completed + counts.failed - not_run} of ${counted(counts.total, 'line')} done`
-    view.message(`  ${id}  ${status}, ${done}, window until ${humanTime(expires_at)} UTC`)
+    view.message(`  ${id}  ${status}, ${done}, window until ${humanTime(expires_at)}`)
   }
   if (others.length > NAMED_MAX)
     view.message(`  and ${others.length - NAMED_MAX} more: offpeak batches list${options}`)
-  view.message(`To finish one: offpeak batches wait ID${options}`)
+  view.message(`To finish one, unless a service does: offpeak batches wait ID${options}`)
   view.message(`To end one: offpeak batches cancel ID${options}`)
 }
 

@@ -1,6 +1,6 @@
 // run: runs a JSONL file of requests and writes a file of answers and a file of failed lines, or runs a table and writes
 // it again with the answers in it.
-import { access, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { makeFolder } from '../../blobs/folders.ts'
@@ -13,7 +13,7 @@ import { DeletedFile } from '../../wire/file.ts'
 import { checkOrder, HOW_TO_NAME_ONE, modelNames, windowFor } from '../client/check-order.ts'
 import { ApiError } from '../client/client.ts'
 import { type Connection, cancelBatch, connectOrEmbed } from '../client/connect.ts'
-import { ModelOverride, uploadInput } from '../client/upload.ts'
+import { checkInput, ModelOverride, uploadInput } from '../client/upload.ts'
 import { watchFile } from '../client/watch-batch.ts'
 import { type EngineFlags, type RunEngine, runEngine, withEngineFlags } from '../engine-flags.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
@@ -131,12 +131,12 @@ To resume an interrupted run with the same batch, run the same command again.
 Exit code: 0 every line was answered, 3 some lines failed, 1 no line was run, 130 interrupted,
 4 nothing was sent: the same run has finished before (--again), or is running; the output is the file of
 another program (--force); with --retry-failed, a retry is unfinished, or the table has changed.
-With --estimate: 0 the batch would be accepted, 1 a limit would refuse it.`,
+With --estimate: 0 the batch would be accepted, 1 a limit would refuse it, or no line could run.`,
   )
 }
 
 async function runInput(shell: Shell, input: string, given: RunFlags): Promise<void> {
-  await access(input)
+  await checkInput(input)
   if (given.engine !== undefined && given.upstream !== undefined)
     throw new Failure('--engine starts a server, and --upstream names one; leave out one of the two')
   const signal = shell.interruption()
@@ -398,7 +398,9 @@ async function runConnected(
     view.stop()
     if (flags.json) printJson(terminal.stdout, estimate)
     else printEstimate(terminal.stdout, estimate, await modelNames(connection.client))
-    return exit(estimate.accepted ? 0 : EXIT_FAILED)
+    const { unknown_models: unknown = [] } = estimate
+    const canRun = estimate.groups.some(({ model }) => model === null || !unknown.includes(model))
+    return exit(estimate.accepted && canRun ? 0 : EXIT_FAILED)
   }
   let joined: JoinedRows | undefined
   const finish = async (): Promise<void> => {
@@ -406,7 +408,7 @@ async function runConnected(
   }
   const report = await runBatch(connection, order, finish, async ({ batch_id, finished }) => {
     if (flags.again) return
-    const done = `this run has finished before (${batch_id}, ${humanTime((finished?.at ?? 0) / 1000)} UTC)`
+    const done = `this run has finished before (${batch_id}, ${humanTime((finished?.at ?? 0) / 1000)})`
     if (await confirmed(terminal, `${done}. Run it again, at its cost?`, signal)) return
     if (signal.aborted) throw new Interrupted()
     throw new Failure(
@@ -564,7 +566,7 @@ function printEstimate(output: Output, estimate: BatchEstimate, names: string): 
       `${percent(prompt_cache.shared, 1)} % of the prompts can come from a server's prefix cache; in the order of the file ${percent(prompt_cache.as_written, 1)} %.`,
     )
   if (estimated_completion != null)
-    writeLine(output, `It would be done at about ${humanTime(estimated_completion)} UTC.`)
+    writeLine(output, `It would be done at about ${humanTime(estimated_completion)}.`)
   if (unpriced_models.length > 0)
     writeLine(output, `These models have no price and count as free: ${unpriced_models.join(', ')}.`)
   if (unknown_models.length > 0)
@@ -597,6 +599,6 @@ function printEstimate(output: Output, estimate: BatchEstimate, names: string): 
   const refused = limits.find(({ limit, exceeds }) => exceeds && limit.action === 'block')
   if (estimate.accepted || !refused) return
   const until = humanTime(refused.resets_at)
-  const text = `The batch would be refused: it would exceed ${refused.limit.id}, whose window ends at ${until} UTC.`
+  const text = `The batch would be refused: it would exceed ${refused.limit.id}, whose window ends at ${until}.`
   writeLine(output, paintFor(output)('red', text))
 }

@@ -48,6 +48,7 @@ test('config check accepts a valid file, and names every mistake in another', as
   await writeFile(join(folder, 'good.yaml'), 'region: eu\n')
   await writeFile(join(folder, 'bad.yaml'), 'regin: eu\nlisten: {port: http}\n')
   assert.equal((await offpeak('check', 'good.yaml')).stdout, 'good.yaml is valid.\n')
+  assert.match((await offpeak('check')).stdout, /^No offpeak\.yaml is in this folder: the default .* valid/)
   await assert.rejects(offpeak('check', 'bad.yaml'), {
     code: 1,
     stderr:

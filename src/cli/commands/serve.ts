@@ -100,8 +100,9 @@ export function addConfig(program: Command, shell: Shell): void {
     .argument('[file]', 'the configuration file (default: offpeak.yaml if there is one)')
     .action(async (file: string | undefined) => {
       await shell.launch.loadConfig({ config: file })
-      const what = 'The configuration in force (OFFPEAK_CONFIG or offpeak.yaml, if any, and variables)'
-      writeLine(stdout, `${file ?? what} is valid.`)
+      const { configFileName } = await import('../../config/sources.ts')
+      const name = configFileName(file, shell.env.OFFPEAK_CONFIG || undefined, process.cwd())
+      writeLine(stdout, `${name ?? 'No offpeak.yaml is in this folder: the default configuration'} is valid.`)
     })
   withConfig(withJson(config.command('show')))
     .description('print the configuration in force, with defaults filled in and secrets hidden')

@@ -18,11 +18,11 @@ import {
   humanRate,
   humanTime,
   humanUsd,
-  localTime,
   type Output,
   printFields,
   printJson,
   printTable,
+  utcTime,
   writeLine,
 } from '../terminal/terminal.ts'
 
@@ -64,7 +64,7 @@ function printStatus(
   { at, version, batches, waiting, workers_alive, service }: ServiceStatus,
 ): void {
   const open = batches.map(({ status, count }) => `${humanCount(count)} ${status}`).join(', ')
-  writeLine(output, `Offpeak ${version}, ${localTime(at)}. Unfinished batches: ${open || 'none'}.`)
+  writeLine(output, `Offpeak ${version}, ${humanTime(at)}. Unfinished batches: ${open || 'none'}.`)
   const broken = [
     ...(workers_alive ? [] : ['no worker runs: start one with "offpeak worker" or "offpeak serve"']),
     ...(service?.stores ?? []).flatMap(({ name, kind, ok, error }) =>
@@ -75,7 +75,7 @@ function printStatus(
     ),
     ...(service?.models ?? []).map(
       ({ model, state, since, error }) =>
-        `${model} is ${state} since ${localTime(since)}${error === null ? '' : `: ${error}`}`,
+        `${model} is ${state} since ${humanTime(since)}${error === null ? '' : `: ${error}`}`,
     ),
   ]
   for (const text of broken) writeLine(output, `Broken: ${text}`)
@@ -129,7 +129,7 @@ function stateText(server: Server): string {
 }
 
 function closedText(hours: Server['hours']): string {
-  return hours?.until == null ? 'closed' : `closed until ${localTime(hours.until)}`
+  return hours?.until == null ? 'closed' : `closed until ${humanTime(hours.until)}`
 }
 
 /** One batch for a person: with times of this place, and what would make it faster. */
@@ -140,10 +140,10 @@ export async function showBatch(
 ): Promise<void> {
   // The same as `created`, for OpenAI's clients.
   const { created_at: _, ...shown } = batch
-  const { request_counts: counts, not_run, progress, waiting_reason: reason } = batch
+  const { request_counts: counts, not_run, usage, progress, waiting_reason: reason } = batch
   const times = Object.entries(shown).flatMap(([name, value]) =>
     /_at$|^created$|^start_after$/.test(name) && typeof value === 'number'
-      ? [[name, `${localTime(value)} (${humanTime(value)} UTC)`]]
+      ? [[name, `${humanTime(value)} (${utcTime(value)} UTC)`]]
       : [],
   )
   const { completed, failed, total } = counts
@@ -155,15 +155,18 @@ export async function showBatch(
     ...shown,
     ...Object.fromEntries(times),
     request_counts: `${humanCount(done)} of ${counted(total, 'line')} done (${percent(done, total)}%), ${humanCount(failed - not_run)} failed, ${humanCount(not_run)} not run`,
+    ...(usage && {
+      usage: `${humanCount(usage.input_tokens)} input tokens (${humanCount(usage.input_tokens_details.cached_tokens)} cached), ${humanCount(usage.output_tokens)} output tokens`,
+    }),
     cost_usd: humanUsd(batch.cost_usd),
     ...(isOpen && {
       progress: [
         progress?.lines_per_s == null ? 'no rate yet' : humanRate(progress.lines_per_s),
-        ...(eta === null ? [] : [`done at about ${localTime(eta)}`]),
+        ...(eta === null ? [] : [`done at about ${humanTime(eta)}`]),
         ...(progress?.at_risk ? ['may miss its completion window'] : []),
       ].join(', '),
       waiting_reason: reason
-        ? `${reason.message}${reason.since === undefined ? '' : ` (since ${localTime(reason.since)})`}`
+        ? `${reason.message}${reason.since === undefined ? '' : ` (since ${humanTime(reason.since)})`}`
         : null,
     }),
   })

@@ -12,10 +12,12 @@ import {
   type TableWriter,
 } from '../../tables/table.ts'
 import type { TableSource } from '../../tables/table-bytes.ts'
+import { checkInput } from '../client/upload.ts'
 import { PartialFile } from '../output-file.ts'
 import { EXIT_FAILED, Failure } from '../terminal/failure.ts'
 
 export async function fileSource(path: string): Promise<TableSource> {
+  await checkInput(path)
   const blob = await openAsBlob(path)
   return {
     name: path,

@@ -26,6 +26,14 @@ test('an error about a file in place of a folder says so', async (t) => {
   assert.equal(text, `offpeak: expected a folder, found a file: ${path}`)
 })
 
+test('a port that this user may not listen on is named with the option to change', () => {
+  const error = Object.assign(new Error('listen EACCES: permission denied 127.0.0.1:80'), { code: 'EACCES' })
+  assert.match(
+    failureText(error, false),
+    /may not listen on this port \(.*:80\); choose another --port, from 1024/,
+  )
+})
+
 test('a folder that cannot be made is not called missing', async () => {
   const path = join(tmpdir(), 'offpeak-not-there', 'data')
   assert.match(

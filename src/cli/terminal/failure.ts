@@ -43,6 +43,8 @@ function sentence(error: unknown): string {
   if (isFileError(error) && error.code === 'ENOENT' && error.syscall === 'mkdir')
     return `this folder cannot be made here: ${error.path}; choose another place, or make the file system writable`
   if (isFileError(error)) return `${FILE_ERRORS.get(error.code) ?? error.code}: ${error.path}`
+  if (hasCode(error, 'EACCES'))
+    return `this user may not listen on this port (${message(error)}); choose another --port, from 1024 up`
   if (hasCode(error, 'EADDRINUSE')) {
     return `another program already listens on this address (${message(error)}); choose another --port, or --port 0 for any free port`
   }
@@ -53,7 +55,7 @@ function sentence(error: unknown): string {
 
 const FILE_ERRORS = new Map([
   ['ENOENT', 'there is no such file or folder'],
-  ['EACCES', 'permission denied'],
+  ['EACCES', 'permission denied (choose another place, or give this user the right to it)'],
   ['EMFILE', 'the process may open no more files (raise the limit: ulimit -n, LimitNOFILE)'],
   ['EISDIR', 'expected a file, found a folder'],
   ['EEXIST', 'expected a folder, found a file'],

@@ -12,6 +12,7 @@ import {
   printFields,
   printTable,
   tableLines,
+  utcTime,
 } from './terminal.ts'
 
 test('a column is as wide as its widest cell, and no row ends with blanks', () => {
@@ -90,8 +91,10 @@ test('counts, rates and sizes are short', () => {
   assert.equal(counted(1319, 'line'), '1,319 lines')
 })
 
-test('a time is shown in UTC, and a missing one as a dash', () => {
-  assert.equal(humanTime(1_700_000_000), '2023-11-14 22:13')
+test('a time is shown by the clock of this place, and a missing one as a dash', () => {
+  const shown = new Date(`${humanTime(1_700_000_000)}:20`)
+  assert.equal(shown.getTime(), 1_700_000_000_000)
+  assert.equal(utcTime(1_700_000_000), '2023-11-14 22:13')
   assert.equal(humanTime(null), '-')
   assert.equal(humanTime(undefined), '-')
 })

@@ -199,17 +199,14 @@ export function humanBytes(bytes: number): string {
 
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
 
-/** Unix seconds as `2026-01-31 08:15`, in UTC. */
+/** Unix seconds as `2026-01-31 08:15`, by the clock of this place. */
 export function humanTime(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return '-'
-  return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')}`
+  return utcTime(seconds - new Date(seconds * 1000).getTimezoneOffset() * 60)
 }
 
-/** Unix seconds as `2026-01-31 08:15`, by the clock of this place. */
-export function localTime(seconds: number | null | undefined): string {
-  if (seconds === null || seconds === undefined) return '-'
-  const at = new Date(seconds * 1000)
-  return humanTime(seconds - at.getTimezoneOffset() * 60)
+export function utcTime(seconds: number): string {
+  return new Date(seconds * 1000).toISOString().slice(0, 16).replace('T', ' ')
 }
 
 /** `1 line`, `2 lines`. */
