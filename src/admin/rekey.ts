@@ -1,13 +1,13 @@
 // Replaces the master key of a database, and switches the key files. Only wrapped keys are rewritten; blobs stay as
 // they are. Each wrapped key names its master key and each page is a transaction, so an interrupted rekey is run again
 // and continues.
-import { randomInt } from 'node:crypto'
-import { constants } from 'node:fs'
-import { copyFile, link, open, rename, unlink } from 'node:fs/promises'
+import { createHash, randomInt } from 'node:crypto'
+import { link, readFile, rename, unlink } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { BlobMissing, type Blobs } from '../blobs/blobs.ts'
 import { syncFolder } from '../blobs/folders.ts'
-import { type MasterKey, readMasterKey } from '../blobs/master-key.ts'
+import type { KeyService } from '../blobs/key-service.ts'
+import { type KeyPlace, type MasterKey, readMasterKey } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import { masterKeyIdOf, rewrap } from '../blobs/wrap-key.ts'
 import { secretName } from '../notify/webhook-signature.ts'
@@ -224,40 +224,29 @@ export function oldKeyPath(path: string): string {
   return `${path}.old`
 }
 
-/** Copies the key in the file at `from` to `to`, readable by its owner alone; an incomplete copy is replaced. */
-export async function copyKeyFile(from: string, to: string): Promise<MasterKey> {
-  const temporary = `${to}.part`
-  await unlink(temporary).catch(() => {})
-  await copyFile(from, temporary, constants.COPYFILE_EXCL)
-  {
-    await using file = await open(temporary, 'r+')
-    await file.chmod(0o600)
-    await file.sync()
-  }
-  await rename(temporary, to)
-  await syncFolder(dirname(to))
-  return await readMasterKey(to)
-}
-
-/** Moves `path` to `oldKeyPath(path)`, and `nextKeyPath(path)` to `path`. */
-export async function switchKeyFile(path: string): Promise<void> {
-  await keepOld(path)
+/** Moves the file of the key to `oldKeyPath(path)`, and `nextKeyPath(path)` in its place. */
+export async function switchKeyFile(path: string, service: KeyService | null = null): Promise<void> {
+  await keepOld(path, service)
   await rename(nextKeyPath(path), path)
   await syncFolder(dirname(path))
 }
 
-/** Moves `path` to `oldKeyPath(path)`, where the new key comes from another source than a file. */
-export async function retireKeyFile(path: string): Promise<void> {
-  await keepOld(path)
+/** Moves the file of the key to `oldKeyPath(path)`, where the new key comes from elsewhere. */
+export async function retireKeyFile({ path, service }: KeyPlace): Promise<void> {
+  await keepOld(path, service)
   await unlink(path)
   await syncFolder(dirname(path))
 }
 
-async function keepOld(path: string): Promise<void> {
-  const present = await readMasterKey(path)
-  const kept = await readMasterKey(oldKeyPath(path)).catch(() => null)
-  if (kept?.id === present.id) return
-  if (kept !== null) await rename(oldKeyPath(path), `${oldKeyPath(path)}.${kept.id}`)
-  await link(path, oldKeyPath(path))
+async function keepOld(path: string, service: KeyService | null): Promise<void> {
+  const old = oldKeyPath(path)
+  const [present, kept] = await Promise.all([readFile(path), readFile(old).catch(() => null)])
+  if (kept?.equals(present)) return
+  if (kept !== null) {
+    // Another service may have encrypted it.
+    const key = await readMasterKey(old, service).catch(() => null)
+    await rename(old, `${old}.${key?.id ?? createHash('sha256').update(kept).digest('hex').slice(0, 16)}`)
+  }
+  await link(path, old)
   await syncFolder(dirname(path))
 }

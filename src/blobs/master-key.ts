@@ -1,16 +1,17 @@
-// The master key, which wraps the data key of every blob. It comes as text (an environment variable, read by config/) or
-// from a file that only its owner may read. It is never printed: its bytes stay inside a KeyObject, and messages show
+// The master key, which wraps the data key of every blob. It comes as text (an environment variable, read by config/), or
+// from a file: as it is, and then only its owner may read it, or encrypted by a service. It is never printed: its bytes stay inside a KeyObject, and messages show
 // the key's ID.
 import { createHmac, createSecretKey, type KeyObject, randomBytes, randomUUID } from 'node:crypto'
 import { constants } from 'node:fs'
-import { link, open, unlink } from 'node:fs/promises'
+import { link, open, rename, unlink } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { ExplainedError } from '../domain/errors.ts'
 import { errnoOf, makeFolder, syncFolder } from './folders.ts'
+import type { KeyService } from './key-service.ts'
 
 const KEY_BYTES = 32
-/** 64 characters of base64 and room for a line break are far below this. */
-const FILE_BYTES_MAX = 1024
+/** 64 characters of base64, or what a service makes of them, are far below this. */
+const FILE_BYTES_MAX = 64 * 1024
 const OTHERS_MAY = 0o077
 const HOW_TO_MAKE = 'make one with: openssl rand -base64 32'
 
@@ -41,6 +42,10 @@ export function masterKeyFromText(text: string, where: string): MasterKey {
       `${where} is not ${KEY_BYTES} bytes in base64, base64url or hex (it has ${spelled.length} characters); ${HOW_TO_MAKE}`,
     )
   }
+  return masterKeyOf(bytes, where)
+}
+
+function masterKeyOf(bytes: Buffer, where: string): MasterKey {
   if (bytes.every((byte) => byte === bytes[0]))
     throw new MasterKeyError(`${where} is one byte repeated, which anybody can guess; ${HOW_TO_MAKE}`)
   const secret = createSecretKey(bytes)
@@ -48,28 +53,65 @@ export function masterKeyFromText(text: string, where: string): MasterKey {
   return { id, secret }
 }
 
-/** The key in the file at `path`, which must be closed to everyone but its owner. Throws MasterKeyError. */
-export async function readMasterKey(path: string): Promise<MasterKey> {
-  const key = await readIfThere(path)
+/** Where a master key is: a file, and the service that has encrypted it; null: it is there as it is. */
+export interface KeyPlace {
+  path: string
+  service: KeyService | null
+}
+
+/** The key in its file, which must be closed to everyone but its owner unless it is encrypted. Throws MasterKeyError. */
+export async function readMasterKey(path: string, service: KeyService | null = null): Promise<MasterKey> {
+  const key = await readIfThere(path, service)
   if (key !== null) return key
   throw new MasterKeyError(
-    `there is no master key at ${path}; restore the file, or set OFFPEAK_MASTER_KEY to the key it held`,
+    service === null
+      ? `there is no master key at ${path}; restore the file, or set OFFPEAK_MASTER_KEY to the key it held`
+      : `there is no encrypted master key at ${path}; restore the file`,
   )
 }
 
-/** The key at `path`; on first start a fresh one, of which all processes that start at once get the same. */
-export async function readOrCreateMasterKey(path: string): Promise<MasterKey> {
-  const there = await readIfThere(path)
+/** The key in its file; on first start a fresh one, of which all processes that start at once get the same. */
+export async function readOrCreateMasterKey(
+  path: string,
+  service: KeyService | null = null,
+): Promise<MasterKey> {
+  const there = await readIfThere(path, service)
   if (there !== null) return there
+  // The first of those that write at once wins.
+  await writeMasterKey({ path, service }, randomBytes(KEY_BYTES), async (temporary) => {
+    await link(temporary, path).catch((cause) => {
+      if (cause.code !== 'EEXIST') throw cause
+    })
+    await unlink(temporary)
+  })
+  return await readMasterKey(path, service)
+}
+
+/** Puts a key into its file, whole or not at all; `publish` gives the file its name, by default in place of another. */
+export async function writeMasterKey(
+  { path, service }: KeyPlace,
+  key: Buffer,
+  publish = (temporary: string): Promise<void> => rename(temporary, path),
+): Promise<void> {
+  const folder = dirname(resolve(path))
+  const temporary = join(folder, `.master-key-${randomUUID()}`)
   try {
-    await create(path)
+    const stored = service === null ? `${key.toString('base64url')}\n` : await service.encrypt(key)
+    makeFolder(folder)
+    {
+      await using file = await open(temporary, 'wx', 0o600)
+      await file.writeFile(stored)
+      await file.sync()
+    }
+    await publish(temporary)
+    await syncFolder(folder)
   } catch (cause) {
+    await unlink(temporary).catch(() => {})
     throw new MasterKeyError(
-      `cannot write a new master key to ${path} (${reason(cause)}); make its folder writable, or set OFFPEAK_MASTER_KEY`,
+      `cannot write a new master key to ${path} (${reason(cause)}); ${service === null ? 'make its folder writable, or set OFFPEAK_MASTER_KEY' : `make its folder writable, and allow this identity to encrypt with ${service.name}`}`,
       cause,
     )
   }
-  return await readMasterKey(path)
 }
 
 function decode(text: string): Buffer | null {
@@ -79,45 +121,36 @@ function decode(text: string): Buffer | null {
   return null
 }
 
-async function readIfThere(path: string): Promise<MasterKey | null> {
-  let text: string
+async function readIfThere(path: string, service: KeyService | null): Promise<MasterKey | null> {
+  let stored: Buffer
   try {
     await using file = await open(path, constants.O_RDONLY)
     const { mode, size } = await file.stat()
     // Windows has no such bits and reports every file as open to all.
-    if (process.platform !== 'win32' && mode & OTHERS_MAY) {
+    if (service === null && process.platform !== 'win32' && mode & OTHERS_MAY) {
       throw new MasterKeyError(
         `the master key ${path} is open to other users (mode ${(mode & 0o777).toString(8).padStart(4, '0')}); run: chmod 600 ${path}`,
       )
     }
     if (size > FILE_BYTES_MAX) throw new MasterKeyError(`${path} is no master key: it has ${size} bytes`)
-    text = await file.readFile('utf8')
+    stored = await file.readFile()
   } catch (cause) {
     if (cause instanceof MasterKeyError) throw cause
     if (errnoOf(cause) === 'ENOENT') return null
     throw new MasterKeyError(`cannot read the master key ${path} (${reason(cause)})`, cause)
   }
-  return masterKeyFromText(text, `the master key file ${path}`)
-}
-
-/** Written whole under another name, then linked: the name appears once, complete, or another process was first. */
-async function create(path: string): Promise<void> {
-  const folder = dirname(resolve(path))
-  makeFolder(folder)
-  const temporary = join(folder, `.master-key-${randomUUID()}`)
-  try {
-    {
-      await using file = await open(temporary, 'wx', 0o600)
-      await file.writeFile(`${randomBytes(KEY_BYTES).toString('base64url')}\n`)
-      await file.sync()
-    }
-    await link(temporary, path).catch((cause) => {
-      if (cause.code !== 'EEXIST') throw cause
-    })
-  } finally {
-    await unlink(temporary).catch(() => {})
-  }
-  await syncFolder(folder)
+  if (service === null) return masterKeyFromText(stored.toString('utf8'), `the master key file ${path}`)
+  const where = `what ${service.name} made of ${path}`
+  const opened = await service.decrypt(stored).catch((cause) => {
+    throw new MasterKeyError(
+      `${service.name} did not decrypt the master key ${path} (${reason(cause)}); this process starts once it does, and running ones go on without it`,
+      cause,
+    )
+  })
+  // As services make data keys, or as text.
+  return opened.length === KEY_BYTES
+    ? masterKeyOf(opened, where)
+    : masterKeyFromText(opened.toString(), where)
 }
 
 function reason(cause: unknown): string {

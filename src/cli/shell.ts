@@ -78,6 +78,8 @@ export interface RekeyOrder {
   /** A file with the new key, or the name of a variable that holds it; with neither, a new key is generated. */
   toFile?: string | undefined
   toEnv?: string | undefined
+  /** The configuration that says where the new key is to be, or is. */
+  toConfig?: Config | undefined
   /** Called with the number of keys rewrapped so far. */
   tell: (done: number) => void
 }

@@ -10,7 +10,6 @@ import {
   releaseMoved as release,
 } from '../admin/migrate-data.ts'
 import {
-  copyKeyFile,
   endRekey,
   nextKeyPath,
   oldKeyPath,
@@ -21,10 +20,12 @@ import {
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
 import { makeFolder } from '../blobs/folders.ts'
 import {
+  type KeyPlace,
   type MasterKey,
   masterKeyFromText,
   readMasterKey,
   readOrCreateMasterKey,
+  writeMasterKey,
 } from '../blobs/master-key.ts'
 import { sealBlobs } from '../blobs/sealed.ts'
 import type { AdminCommands, RekeyOrder, RekeyReport } from '../cli/shell.ts'
@@ -34,7 +35,7 @@ import { withoutUrlSecrets } from '../domain/text.ts'
 import { copySqlite, lockFile, removeSqlite, replaceSqlite } from '../store/sqlite/database.ts'
 import { sqliteStore } from '../store/sqlite/store.ts'
 import type { Store } from '../store/store.ts'
-import { assertDatabaseExists, closeFolder, masterKey, openBlobs, openDatabase } from './stores.ts'
+import { assertDatabaseExists, closeFolder, keyPlace, masterKey, openBlobs, openDatabase } from './stores.ts'
 
 /** `variable` looks into the environment. */
 export function adminCommands(variable: (name: string) => string | undefined): AdminCommands {
@@ -137,13 +138,11 @@ async function openPlace(config: Config, source?: { config: Config; master: Mast
 
 /** Sealed blobs are copied as they are, so the target needs the same master key. */
 async function shareKey(source: { config: Config; master: MasterKey }, target: Config): Promise<void> {
-  if (target.master_key !== undefined) return
-  const path = join(target.data_dir, 'master-key')
-  if (!existsSync(path)) {
-    makeFolder(target.data_dir)
-    await copyKeyFile(join(source.config.data_dir, 'master-key'), path)
-  }
-  const there = await readMasterKey(path)
+  const place = await keyPlace(target)
+  if (place === null) return
+  const { path } = place
+  if (!existsSync(path)) await writeMasterKey(place, source.master.secret.export())
+  const there = await readMasterKey(path, place.service)
   if (there.id !== source.master.id)
     throw new Failure(
       `the master key in ${path} (${there.id}) is not the source's (${source.master.id}): blobs are copied without being decrypted, so both sides need the same key; remove that file, and change the key with "offpeak rekey" afterwards`,
@@ -164,51 +163,47 @@ function blobsName({ blobs }: Pick<Config, 'blobs'>): string {
 
 export async function rekey(
   config: Config,
-  { toFile, toEnv, tell }: RekeyOrder,
+  { toFile, toEnv, toConfig, tell }: RekeyOrder,
   variable: (name: string) => string | undefined,
 ): Promise<RekeyReport> {
-  const path = join(config.data_dir, 'master-key')
-  const inFile = config.master_key === undefined
-  if (!inFile && toFile === undefined && toEnv === undefined)
+  const place = await keyPlace(config)
+  if (place === null && toFile === undefined && toEnv === undefined && toConfig === undefined)
     throw new Failure(
-      'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME or --to-file FILE',
+      'the master key comes from OFFPEAK_MASTER_KEY: name the new one with --to-env NAME, --to-file FILE or --to-config FILE',
     )
   assertDatabaseExists(config)
   await using store = await openDatabase(config)
   const { blobs } = await openBlobs(config.blobs)
   const freeze = await readFreeze(store.read)
   const resumed = freeze?.by === 'rekey' ? freeze : null
-  const present = await presentKey(config, store, path)
+  const present = place !== null && !existsSync(place.path) ? null : await masterKey(config, store)
   // An earlier run may have been interrupted right after it replaced the file.
   if (present && resumed?.to === present.id) {
     const done = await rewrapAll({ store, blobs }, { from: null, to: present }, { tell })
-    return await end(store, { ...done, key_id: present.id, path: inFile ? path : null })
+    return await end(store, { ...done, key_id: present.id, path: place?.path ?? null })
   }
-  const to = await newKey(path, inFile, toFile, toEnv, variable)
-  // An earlier run that replaced the file by a variable has kept the old key beside it.
-  const from = present ?? (resumed ? await readMasterKey(oldKeyPath(path)) : null)
-  if (from === null) throw new Failure(`there is no master key at ${path} to replace`)
+  const target = toConfig ? await keyPlace(toConfig) : toEnv === undefined ? place : null
+  const isSameFile = target !== null && target.path === place?.path
+  const next = isSameFile ? { ...target, path: nextKeyPath(target.path) } : target
+  const to = await newKey(next, { toFile, toEnv, toConfig }, variable)
+  // An earlier run that took the key out of its file has kept the old key beside it.
+  const from =
+    present ?? (resumed && place ? await readMasterKey(oldKeyPath(place.path), place.service) : null)
+  if (from === null) throw new Failure(`there is no master key at ${place?.path} to replace`)
   if (resumed === null) await assertSameMasterKey(store.read, from.id)
   const done = await rewrapAll({ store, blobs }, { from, to }, { tell })
-  if (inFile && toEnv === undefined) {
-    await switchKeyFile(path)
-    if ((await readMasterKey(path)).id !== to.id)
-      throw new Failure(`${path} does not hold the new key; put it there, then run this again`)
-  } else if (inFile && present) await retireKeyFile(path)
-  return await end(store, { ...done, key_id: to.id, path: inFile && toEnv === undefined ? path : null })
-}
-
-async function presentKey(config: Config, store: Store, path: string): Promise<MasterKey | null> {
-  if (config.master_key === undefined && !existsSync(path)) return null
-  return await masterKey(config, store)
+  if (isSameFile && place) {
+    await switchKeyFile(place.path, place.service)
+    if ((await readMasterKey(target.path, target.service)).id !== to.id)
+      throw new Failure(`${target.path} does not hold the new key; put it there, then run this again`)
+  } else if (place && present) await retireKeyFile(place)
+  return await end(store, { ...done, key_id: to.id, path: target?.path ?? null })
 }
 
 /** A new key that will be kept in a file is first written beside the old one, so that a crash cannot lose it. */
 async function newKey(
-  path: string,
-  inFile: boolean,
-  toFile: string | undefined,
-  toEnv: string | undefined,
+  next: KeyPlace | null,
+  { toFile, toEnv, toConfig }: Omit<RekeyOrder, 'tell'>,
   variable: (name: string) => string | undefined,
 ): Promise<MasterKey> {
   if (toEnv !== undefined) {
@@ -216,9 +211,14 @@ async function newKey(
     if (text === undefined) throw new Failure(`the variable ${toEnv} is not set`)
     return masterKeyFromText(text, toEnv)
   }
-  if (toFile === undefined) return await readOrCreateMasterKey(nextKeyPath(path))
-  const given = await readMasterKey(resolve(toFile))
-  return inFile ? await copyKeyFile(resolve(toFile), nextKeyPath(path)) : given
+  if (toFile !== undefined) {
+    const given = await readMasterKey(resolve(toFile))
+    if (next === null) return given
+    await writeMasterKey(next, given.secret.export())
+    return await readMasterKey(next.path, next.service)
+  }
+  if (next !== null) return await readOrCreateMasterKey(next.path, next.service)
+  return masterKeyFromText(toConfig?.master_key ?? '', 'OFFPEAK_MASTER_KEY')
 }
 
 async function end(store: Store, report: RekeyReport): Promise<RekeyReport> {

@@ -21,7 +21,14 @@ import { withoutUrlSecrets } from '../domain/text.ts'
 import { readKeySet } from '../http/access/jwt-identity.ts'
 import { readRow } from '../store/rows.ts'
 import { DatabaseFailure, SchemaMismatch, type Store } from '../store/store.ts'
-import { assertDatabaseExists, masterKey, type OpenStore, openBlobs, openDatabase } from './stores.ts'
+import {
+  assertDatabaseExists,
+  keyPlace,
+  masterKey,
+  type OpenStore,
+  openBlobs,
+  openDatabase,
+} from './stores.ts'
 import { batchApiOf, metricsProblem } from './upstreams.ts'
 
 const NOTHING: Examined = { blobs: 0, opened: 0, bytes_opened: 0 }
@@ -84,6 +91,11 @@ function identityNote(identity: string): Finding {
   }
 }
 
+function keyNote(service: string): Finding {
+  const advice = 'Each process asks it once, when it starts.'
+  return { level: 'note', about: 'master_key', problem: `${service} has decrypted it`, advice, affects: [] }
+}
+
 function unopened(finding: Finding): Doctor {
   const fail = async (): Promise<never> => {
     throw new Failure(`the database: ${finding.problem}; ${finding.advice}`)
@@ -105,7 +117,10 @@ function unopened(finding: Finding): Doctor {
 /** The master key; null, with a finding that gives the reason, where there is none. */
 async function openerOf(config: Config, store: Store, tell: (finding: Finding) => void) {
   try {
-    return await masterKey(config, store)
+    const place = await keyPlace(config)
+    const master = await masterKey(config, store)
+    if (place?.service) tell(keyNote(place.service.name))
+    return master
   } catch (error) {
     // The examination of the database reports that it is damaged.
     if (error instanceof DatabaseFailure) return null

@@ -6,7 +6,11 @@ import { join } from 'node:path'
 import { assertNotFrozen, bindMasterKey } from '../admin/database-freeze.ts'
 import { type Blobs, nullIfMissing } from '../blobs/blobs.ts'
 import { DiskBlobs } from '../blobs/disk/disk-blobs.ts'
+import type { KeyService } from '../blobs/key-service.ts'
+import { keyCommand } from '../blobs/key-services/key-command.ts'
+import { vaultTransit } from '../blobs/key-services/vault-transit.ts'
 import {
+  type KeyPlace,
   type MasterKey,
   masterKeyFromText,
   readMasterKey,
@@ -15,7 +19,7 @@ import {
 import { type SealedBlobs, sealBlobs } from '../blobs/sealed.ts'
 import { WatchedBlobs } from '../blobs/watched-blobs.ts'
 import { Failure, hasCode } from '../cli/terminal/failure.ts'
-import { apiKeyPath, type BlobsConfig, type Config } from '../config/config.ts'
+import { apiKeyPath, type BlobsConfig, type Config, type EncryptedKey } from '../config/config.ts'
 import { COMPAT_MODES } from '../domain/api-key.ts'
 import { type Clock, systemClock } from '../domain/clock.ts'
 import type { Log } from '../domain/log.ts'
@@ -147,15 +151,40 @@ export async function openBlobs(
  * machines may share the database or a bucket: the others could not decrypt what this machine writes.
  */
 export async function masterKey(config: Config, store: Store): Promise<MasterKey> {
-  if (config.master_key !== undefined) return masterKeyFromText(config.master_key, 'OFFPEAK_MASTER_KEY')
-  const path = join(config.data_dir, 'master-key')
+  const place = await keyPlace(config)
+  if (place === null) return masterKeyFromText(config.master_key ?? '', 'OFFPEAK_MASTER_KEY')
+  const { path, service } = place
   const shared = 'url' in config.database || config.blobs.kind === 's3'
   if (shared && !existsSync(path))
     throw new Failure(
-      `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`,
+      service === null
+        ? `with PostgreSQL or a bucket, every process needs the same master key: set OFFPEAK_MASTER_KEY (openssl rand -base64 32 makes one), or put the key into ${path}`
+        : `with PostgreSQL or a bucket, every process needs the same master key: encrypt one with ${service.name}, and put what that prints into ${path}; docs/configuration.md, "Master key", says how`,
     )
-  if ((await anyWrappedKey(store.read)) !== null) return await readMasterKey(path)
-  return await readOrCreateMasterKey(path)
+  if ((await anyWrappedKey(store.read)) !== null) return await readMasterKey(path, service)
+  return await readOrCreateMasterKey(path, service)
+}
+
+/** The file of the master key; null where it comes from OFFPEAK_MASTER_KEY. */
+export async function keyPlace({
+  encrypted_key: own,
+  master_key,
+  data_dir,
+}: Config): Promise<KeyPlace | null> {
+  if (own === null)
+    return master_key === undefined ? { path: join(data_dir, 'master-key'), service: null } : null
+  return { path: own.path, service: await keyService(own) }
+}
+
+async function keyService(own: EncryptedKey): Promise<KeyService> {
+  switch (own.by) {
+    case 'aws_kms':
+      return (await import('../blobs/key-services/aws-kms.ts')).awsKms(own)
+    case 'vault_transit':
+      return vaultTransit(own)
+    case 'command':
+      return keyCommand(own)
+  }
 }
 
 /** Beyond this clock skew a warning is logged: the machine's clock dates its logs. */

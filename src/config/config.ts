@@ -46,7 +46,25 @@ export interface Config extends Pick<ConfigFile, Unchanged> {
   tracing: TracingConfig | null
   /** OFFPEAK_MASTER_KEY as given; undefined: the key in data_dir is used, and created on first start. */
   master_key: string | undefined
+  /** The master key that a service has encrypted, which is used instead. */
+  encrypted_key: EncryptedKey | null
 }
+
+/** The file of an encrypted master key, and what decrypts it. */
+export type EncryptedKey = { path: string } & (
+  | { by: 'aws_kms'; key_id: string; region: string | null; address: string | null }
+  | {
+      by: 'vault_transit'
+      address: string
+      mount: string
+      key_id: string
+      namespace: string | null
+      token: string | null
+      /** Beats `token`. */
+      token_file: string | null
+    }
+  | { by: 'command'; decrypt: readonly string[]; encrypt: readonly string[] | null }
+)
 
 /** A file of this machine, or a server that several machines may share. */
 type DatabaseConfig =

@@ -163,6 +163,7 @@ describe('without a file', () => {
       webhooks: { allow_private_networks: false },
       tracing: null,
       master_key: undefined,
+      encrypted_key: null,
     })
   })
 
@@ -483,6 +484,22 @@ describe('what is refused', () => {
     ['plans: {new: {file_retention: 1d}}', 'plans.new.completion_windows: is missing'],
     ['plans: {payg: {retention: {grace: 1h}}}', 'plans.payg.retention.results: is missing'],
     ['plans: {payg: {retention: {results: never}}}', 'plans.payg.retention.results: expected a duration'],
+    ['master_key: {encrypted: key}', 'master_key.by: is missing'],
+    ['master_key: {by: command, decrypt: x}', 'master_key.encrypted: is missing; command needs it'],
+    ['master_key: {encrypted: key, by: command}', 'master_key.decrypt: is missing; command needs it'],
+    ['master_key: {encrypted: key, by: aws_kms}', 'master_key.key_id: is missing; aws_kms needs it'],
+    [
+      'master_key: {encrypted: key, by: gcp_kms}',
+      'master_key.by: expected one of aws_kms, vault_transit, command',
+    ],
+    [
+      'master_key: {encrypted: key, by: vault_transit, key_id: offpeak, address: "https://vault:8200"}',
+      'master_key.token_env: the variable VAULT_TOKEN is not set',
+    ],
+    [
+      'master_key: {encrypted: key, by: vault_transit, key_id: offpeak, address: vault}',
+      'master_key.address: expected an address without path and query',
+    ],
     ['plans: {payg: {retention: 0h}}', 'plans.payg.retention: expected a map of keys'],
     ['plans: {payg: {file_retention: 90}}', 'plans.payg.file_retention: expected a duration such as 250ms'],
     [

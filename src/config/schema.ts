@@ -324,6 +324,39 @@ const JWT = checked(
   },
 )
 
+/** The keys that each service needs beside `encrypted`. */
+const KEY_SERVICES = {
+  aws_kms: ['key_id'],
+  vault_transit: ['address', 'key_id'],
+  command: ['decrypt'],
+} as const
+
+const WORDS = 'a list such as [age, --decrypt, -i, /etc/offpeak/identity]'
+
+const MASTER_KEY = checked(
+  section({
+    encrypted: optional(anyText),
+    by: optional(oneOf(['aws_kms', 'vault_transit', 'command'] as const)),
+    key_id: optional(text(/^\S+$/, 'the ID, ARN, alias or name of a key')),
+    region: optional(text(/^[a-z0-9-]+$/, 'a region such as eu-central-1')),
+    address: optional(ORIGIN),
+    mount: byDefault('transit', text(/^[\w./-]+$/, 'the path of the engine, such as transit')),
+    namespace: optional(anyText),
+    token_env: byDefault('VAULT_TOKEN', text(VARIABLE, 'the name of a variable')),
+    token_file: optional(READABLE_FILE),
+    decrypt: optional(listOf(anyText, WORDS)),
+    encrypt: optional(listOf(anyText, WORDS)),
+  }),
+  (own, problem, env) => {
+    if (own.by === null && own.encrypted === null) return
+    for (const name of ['encrypted', 'by', ...(own.by === null ? [] : KEY_SERVICES[own.by])] as const)
+      if (own[name] === null) problem([name], `is missing${own.by === null ? '' : `; ${own.by} needs it`}`)
+    const lacksToken = own.token_file === null && present(env[own.token_env]) === undefined
+    if (own.by === 'vault_transit' && lacksToken)
+      problem(['token_env'], `the variable ${own.token_env} is not set; export it, or name a token_file`)
+  },
+)
+
 const QUOTAS = section(
   recordOf(QUOTA_NAMES, (name) => byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT)),
 )
@@ -827,6 +860,7 @@ const KEYS = section({
   log: section({
     level: byDefault('info', oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'])),
   }),
+  master_key: named('encrypted_key', secret(MASTER_KEY)),
   retention: section({ audit: named('audit_ms', byDefault('730d', duration(1))) }),
   webhooks: section({ allow_private_networks: byDefault(false, boolean) }),
 })

@@ -11,6 +11,7 @@ import {
   addressOf,
   type BucketConfig,
   type Config,
+  type EncryptedKey,
   type ModelConfig,
   startsEngines,
   type TracingConfig,
@@ -70,6 +71,7 @@ export function toConfig(
     },
     tracing,
     master_key: present(env.OFFPEAK_MASTER_KEY),
+    encrypted_key: encryptedKeyOf(file.encrypted_key, env, cwd),
   }
 }
 
@@ -88,6 +90,24 @@ function rateLimitOf({
     requests_per_minute: ofKey,
     project_requests_per_minute: ofProject === 'auto' ? byDefault : ofProject,
   }
+}
+
+/** The keys that each service needs are there: the schema has checked them. */
+function encryptedKeyOf(
+  { encrypted, by, key_id, address, token_env, token_file, decrypt, ...rest }: ConfigFile['encrypted_key'],
+  env: NodeJS.ProcessEnv,
+  cwd: string,
+): EncryptedKey | null {
+  if (encrypted === null || by === null) return null
+  const path = resolve(cwd, encrypted)
+  const named = { path, key_id: key_id ?? '' }
+  if (by === 'aws_kms') return { ...named, by, region: rest.region, address }
+  if (by === 'command') return { path, by, decrypt: decrypt ?? [], encrypt: rest.encrypt }
+  const token = {
+    token: present(env[token_env]) ?? null,
+    token_file: token_file && resolve(cwd, token_file),
+  }
+  return { ...named, by, address: address ?? '', mount: rest.mount, namespace: rest.namespace, ...token }
 }
 
 const FILE_RETENTION_MS = 90 * 86_400_000

@@ -83,14 +83,23 @@ test('a text that no key declares is hidden, so that what is added is not forgot
   assert.doesNotMatch(JSON.stringify(shownConfig(more)), /SECRET/)
 })
 
+test('of a master key elsewhere, its place is shown and its token is not', async () => {
+  const key =
+    'master_key: {encrypted: key, by: vault_transit, key_id: offpeak, address: "https://vault:8200"}'
+  const env = { VAULT_TOKEN: 's.SECRET', OFFPEAK_MASTER_KEY: 'SECRET' }
+  const { encrypted_key } = shownConfig(await load(key, { env }))
+  assert.doesNotMatch(JSON.stringify(encrypted_key), /SECRET/)
+  assert.match(JSON.stringify(encrypted_key), /"address":"https:\/\/vault:8200"/)
+})
+
 test('keys that sound like secrets are declared to be secret', () => {
   const names = [...keysOf(CONFIG_FILE).keys()].flatMap((path) => path.replaceAll('[]', '').split('.'))
   const sounds = names.filter((name) =>
     /key|secret|token|password|credential|headers|^env$|^files$/i.test(name),
   )
   // Keys that name a place, or count tokens or keys, are no secrets.
-  const secrets = new Set(sounds.filter((name) => !/_(file|env)$|tokens(_max)?$|^keys$/.test(name)))
-  assert.deepEqual([...secrets].sort(), ['env', 'files', 'headers', 'webhook_secret'])
+  const secrets = new Set(sounds.filter((name) => !/_(file|env|id)$|tokens(_max)?$|^keys$/.test(name)))
+  assert.deepEqual([...secrets].sort(), ['env', 'files', 'headers', 'master_key', 'webhook_secret'])
   for (const name of secrets) assert.ok(isSecretKey(name), name)
 })
 

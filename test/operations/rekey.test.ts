@@ -4,13 +4,15 @@ import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { copyFile, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { type TestContext, test } from 'node:test'
 import { readFreeze } from '../../src/admin/database-freeze.ts'
 import { nextKeyPath, oldKeyPath, rekey, switchKeyFile } from '../../src/admin/rekey.ts'
 import { masterKeyFromText, readMasterKey } from '../../src/blobs/master-key.ts'
 import { rekey as rekeyStores } from '../../src/compose/admin-commands.ts'
 import { openDatabase, openStores, register } from '../../src/compose/stores.ts'
+import type { EncryptedKey } from '../../src/config/config.ts'
 import { signingSecrets } from '../../src/notify/webhook-signature.ts'
+import { fakeKms, fakeVault } from '../fakes/key-services.ts'
 import { echo, testUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService } from '../service.ts'
 
@@ -200,4 +202,93 @@ test('without the key that wrapped something, nothing is changed', async () => {
   await store.close()
   await rm(nextKeyPath(one.path))
   await assertReadable(one)
+})
+
+/** The configurations of a key in `path` by each service. */
+async function keyServices(t: TestContext, path: string) {
+  const [vault, kms] = [await fakeVault(), await fakeKms()]
+  Object.assign(process.env, { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' })
+  t.after(async () => {
+    for (const name of ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY']) delete process.env[name]
+    await Promise.all([vault.close(), kms.close()])
+  })
+  const transit = { address: vault.url, mount: 'transit', key_id: 'offpeak', namespace: null }
+  const keys = {
+    vault: { path, by: 'vault_transit', ...transit, token: 's.token', token_file: null },
+    kms: { path, by: 'aws_kms', key_id: 'alias/offpeak', region: 'eu-west-1', address: kms.url },
+    command: { path, by: 'command', decrypt: ['base64', '-d'], encrypt: ['base64'] },
+  } satisfies Record<string, EncryptedKey>
+  return { vault, kms, keys }
+}
+
+test('the key moves from its file to each service that encrypts it and back, and opens at each start', async (t) => {
+  await using one = await stopped()
+  const sealed = join(one.service.folder, 'master-key.encrypted')
+  const { keys } = await keyServices(t, sealed)
+  let config = one.config
+  const ids = new Set<string>()
+  for (const encrypted_key of [
+    keys.vault,
+    keys.kms,
+    keys.command,
+    { ...keys.kms, path: `${sealed}-2` },
+    null,
+  ]) {
+    const toConfig = { ...config, encrypted_key }
+    const report = await rekeyStores(config, { tell, toConfig }, none)
+    assert.equal(report.path, encrypted_key?.path ?? one.path)
+    assert.ok(!ids.has(report.key_id), 'it is another key')
+    ids.add(report.key_id)
+    config = toConfig
+    await assertReadable({ ...one, config })
+    if (encrypted_key) assert.ok(!existsSync(one.path), 'the key lies nowhere as it is')
+    else assert.ok(!existsSync(`${sealed}-2`) && existsSync(`${sealed}-2.old`))
+  }
+})
+
+test('a key is renewed by its own service, and one that a service made as raw bytes is taken', async (t) => {
+  await using one = await stopped()
+  const path = join(one.service.folder, 'master-key.encrypted')
+  const { vault, keys } = await keyServices(t, path)
+  // As `vault write transit/datakey/wrapped/offpeak` prints it.
+  await writeFile(path, `vault:v1:${randomBytes(32).toString('base64')}\n`)
+  const config = { ...one.config, encrypted_key: keys.vault }
+  await rekeyStores(one.config, { tell, toConfig: config }, none)
+  const before = await readFile(path, 'utf8')
+  await assertReadable({ ...one, config })
+  await rekeyStores(config, { tell }, none)
+  assert.notEqual(await readFile(path, 'utf8'), before)
+  assert.equal(await readFile(oldKeyPath(path), 'utf8'), before)
+  vault.calls.length = 0
+  await assertReadable({ ...one, config })
+  assert.deepEqual(vault.calls, ['POST /v1/transit/decrypt/offpeak'], 'one call at a start')
+})
+
+test('a service that does not decrypt the key keeps a process from starting, and says why', async (t) => {
+  await using one = await stopped()
+  const path = join(one.service.folder, 'master-key.encrypted')
+  const { vault, kms, keys } = await keyServices(t, path)
+  const config = { ...one.config, encrypted_key: keys.vault }
+  await rekeyStores(one.config, { tell, toConfig: config }, none)
+  const starts = (encrypted_key: EncryptedKey, message: RegExp): Promise<void> =>
+    assert.rejects(openStores({ ...config, encrypted_key }), { name: 'MasterKeyError', message })
+  vault.failure = { status: 503, body: { errors: ['Vault is sealed'] } }
+  await starts(
+    keys.vault,
+    /^Vault \(transit\/offpeak\) did not decrypt the master key .*master-key\.encrypted \(503 .*Vault is sealed.*\); this process starts once it does, and running ones go on without it$/,
+  )
+  vault.failure = null
+  await starts({ ...keys.vault, token: 'other' }, /403 .*permission denied/)
+  await starts({ ...keys.vault, address: 'http://127.0.0.1:9' }, /\(127\.0\.0\.1:9: .+\)/)
+  await starts({ ...keys.kms, key_id: 'alias/other' }, /AWS KMS \(alias\/other\) .*NotFoundException/)
+  kms.failure = { status: 200, body: {} }
+  await starts(keys.kms, /its answer has no Plaintext/)
+  await starts(
+    { ...keys.command, decrypt: ['sh', '-c', 'echo no identity >&2; exit 3'] },
+    /ended with 3: no identity/,
+  )
+  await starts({ ...keys.command, decrypt: ['offpeak-no-such-program'] }, /ENOENT/)
+  await starts({ ...keys.command, decrypt: ['echo', 'short'] }, /made of .* is not 32 bytes/)
+  await rm(path)
+  await starts(keys.vault, /there is no encrypted master key at .*; restore the file/)
 })

@@ -47,6 +47,7 @@ const ADAPTERS = [
   'store/postgres',
   'blobs/disk',
   'blobs/s3',
+  'blobs/key-services',
   'backends/openai',
   'backends/sim',
 ]
@@ -64,7 +65,7 @@ const MAY_TELL_TIME = new Map([
 ])
 
 /** Themselves loaded when needed. */
-const MAY_LOAD = ['src/blobs/s3/', 'src/store/postgres/']
+const MAY_LOAD = ['src/blobs/s3/', 'src/blobs/key-services/aws-kms.ts ', 'src/store/postgres/']
 
 /** Packages that a process does not load to start: each costs milliseconds of every start, and memory for good. */
 const NOT_AT_START: Readonly<Record<string, readonly string[]>> = {

@@ -57,6 +57,7 @@ async function backUp(shell: Shell, dir: string, flags: ConfigFlags & { json?: b
 interface RekeyFlags extends ConfigFlags {
   toFile?: string
   toEnv?: string
+  toConfig?: string
   json?: boolean
 }
 
@@ -66,6 +67,7 @@ export function addRekey(program: Command, shell: Shell): void {
     .description('replace the master key; stop the service first')
     .option('--to-file <file>', 'file with the new key (default: a new key is generated)')
     .option('--to-env <name>', 'variable with the new key')
+    .option('--to-config <file>', 'configuration that says where the new key is to be (master_key)')
   examples(
     withConfig(withJson(rekey)).action((flags: RekeyFlags) => rekeyStores(shell, flags)),
     'offpeak rekey',
@@ -76,13 +78,16 @@ export function addRekey(program: Command, shell: Shell): void {
 async function rekeyStores(shell: Shell, flags: RekeyFlags): Promise<void> {
   const { stdout, stderr } = shell.terminal
   const { toFile, toEnv } = flags
-  if (toFile !== undefined && toEnv !== undefined) throw new Failure('give --to-file or --to-env, not both')
+  if ([toFile, toEnv, flags.toConfig].filter((to) => to !== undefined).length > 1)
+    throw new Failure('give one of --to-file, --to-env and --to-config')
   let reported = 0
   const config = await shell.launch.loadConfig(flags)
+  const toConfig = flags.toConfig && (await shell.launch.loadConfig({ ...flags, config: flags.toConfig }))
   const { rekey } = await shell.launch.adminCommands()
   const report = await rekey(config, {
     toFile,
     toEnv,
+    toConfig: toConfig || undefined,
     tell(done) {
       if (done < reported + REPORT_EVERY) return
       reported = done
@@ -95,7 +100,9 @@ async function rekeyStores(shell: Shell, flags: RekeyFlags): Promise<void> {
     stdout,
     `The master key is now ${key_id}: ${humanCount(rewrapped)} of ${counted(total, 'key')} rewrapped, ${counted(opened, 'blob')} decrypted with it.`,
   )
-  if (path !== null)
+  if (flags.toConfig !== undefined)
+    writeLine(stdout, `Every process needs the master_key of ${flags.toConfig} now.`)
+  else if (path !== null)
     writeLine(stdout, `The new key is in ${path}. The old key is kept in ${path}.old, for earlier backups.`)
   else writeLine(stdout, 'Set OFFPEAK_MASTER_KEY to the new key for every process.')
 }
