@@ -7,6 +7,7 @@ import { addBatches, addRequests, addRetry } from './commands/batches.ts'
 import { addCompletion } from './commands/completion.ts'
 import { addConsole } from './commands/console.ts'
 import { addFiles } from './commands/files.ts'
+import { addGather } from './commands/gather.ts'
 import { addKeys } from './commands/keys.ts'
 import { addLimits, addQuotas } from './commands/limits.ts'
 import { addModels } from './commands/models.ts'
@@ -148,6 +149,7 @@ export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
   addServe,
   addRun,
   addAsk,
+  addGather,
   addPrepare,
   addResults,
   addRetry,

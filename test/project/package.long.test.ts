@@ -21,6 +21,9 @@ const FILES = [
   ...[
     'classify-and-review.sh',
     'embeddings.sh',
+    'gather-inspect.sh',
+    'gather-lm-eval.sh',
+    'gather-loop.sh',
     'judge.sh',
     'kubernetes.sh',
     'nightly_airflow.py',

@@ -87,6 +87,7 @@ const RETIRED: readonly RetiredWord[] = [
     use: 'ApiError',
     except: [
       'src/tables/answer-cells.ts',
+      'src/cli/gateway/event-stream.ts',
       'src/jsonl/line-scan-messages.ts',
       'src/jsonl/prompt-bound.ts',
       'src/console/parts/messages.ts',

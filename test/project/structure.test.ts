@@ -89,7 +89,7 @@ const NAMED_FILE =
   /(?<![\w./~-])(?:(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|md|tla|cfg|py)|(?:bench|deploy|docs|examples|model|src|test)\/[\w./-]*\w\/?)(?![\w*/-])/g
 
 /** What a reader of the page makes, finds in a package, or has in a cluster. */
-const MADE_BY_READERS = ['batch.ts', 'docs/api-reference.md', 'deploy/offpeak-api']
+const MADE_BY_READERS = ['batch.ts', 'agent.py', 'task.py', 'docs/api-reference.md', 'deploy/offpeak-api']
 
 /** All other test code is in test/. */
 function isTestCode(path: string): boolean {

@@ -38,7 +38,7 @@ export interface Call {
   query?: Record<string, string | number | undefined>
   headers?: Record<string, string>
   /** JSON or a form; called once per attempt. */
-  body?: (() => string | Promise<FormData>) | undefined
+  body?: (() => string | Buffer | Promise<FormData>) | undefined
 }
 
 const PATIENCE_MS = 300_000
@@ -72,7 +72,7 @@ export class ApiClient {
   }
 
   async get<T extends TSchema>(shape: T, path: string, query: Call['query'] = {}): Promise<Static<T>> {
-    return await this.#object(shape, { method: 'GET', path, query })
+    return await this.object(shape, { method: 'GET', path, query })
   }
 
   /** Sends `body` as JSON, if there is one. */
@@ -83,7 +83,7 @@ export class ApiClient {
     headers: Record<string, string> = {},
   ): Promise<Static<T>> {
     const json = body === undefined ? undefined : () => JSON.stringify(body)
-    return await this.#object(shape, { method: 'POST', path, headers, body: json })
+    return await this.object(shape, { method: 'POST', path, headers, body: json })
   }
 
   async postForm<T extends TSchema>(
@@ -91,11 +91,19 @@ export class ApiClient {
     path: string,
     form: () => Promise<FormData>,
   ): Promise<Static<T>> {
-    return await this.#object(shape, { method: 'POST', path, body: form })
+    return await this.object(shape, { method: 'POST', path, body: form })
+  }
+
+  /** The answer as it came. */
+  async bytes(call: Call): Promise<Buffer> {
+    return await this.#exchange(
+      call,
+      async ({ body }) => (await readWhole(body, Number.POSITIVE_INFINITY)).bytes,
+    )
   }
 
   async delete<T extends TSchema>(shape: T, path: string): Promise<Static<T>> {
-    return await this.#object(shape, { method: 'DELETE', path })
+    return await this.object(shape, { method: 'DELETE', path })
   }
 
   /** Up to `count` objects of a list, newest first, from as many pages as needed. */
@@ -160,7 +168,8 @@ export class ApiClient {
     await (await this.#agent)?.destroy()
   }
 
-  async #object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
+  /** The answer, which is JSON of that shape. */
+  async object<T extends TSchema>(shape: T, call: Call): Promise<Static<T>> {
     const parsed = parsedJson(await this.#exchange(call, ({ body }) => textOf(body)))
     if (parsed === undefined)
       throw new Unreadable(
@@ -228,7 +237,7 @@ export class ApiClient {
         'user-agent': `offpeak/${this.#options.version ?? ''}`,
         // Its shapes are the API's own, whatever the key is for.
         'x-offpeak-compat': 'none',
-        ...(typeof body === 'string' && { 'content-type': 'application/json' }),
+        ...((typeof body === 'string' || Buffer.isBuffer(body)) && { 'content-type': 'application/json' }),
         ...call.headers,
       },
       body: body ?? null,
@@ -335,6 +344,8 @@ export class ApiError extends Failure {
   readonly status: number
   /** Null when the answer is not an error object of the API. */
   readonly code: string | null
+  /** As it came. */
+  readonly body: string
 
   /** `call` is the method and path: `GET /v1/files/file_x`. */
   constructor(call: string, answer: Answer) {
@@ -351,6 +362,7 @@ export class ApiError extends Failure {
     this.name = 'ApiError'
     this.status = answer.status
     this.code = error?.code ?? null
+    this.body = answer.text
   }
 }
 

@@ -1,6 +1,6 @@
 // Connects a command to a service: the one that OFFPEAK_BASE_URL and OFFPEAK_API_KEY name, otherwise the one on this
 // machine, or, for `run` and where none listens, an embedded service that is started for the command.
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { connect as connectTo } from 'node:net'
 import type { Command } from 'commander'
 import { apiKeyPath, type Config } from '../../config/config.ts'
@@ -107,6 +107,19 @@ export async function connectOrEmbed(
   return connectEmbedded(shell, flags, config, service, signal, view)
 }
 
+/** As `connect`; where no service has used the data folder yet, or `flags` name a model server, to an embedded one. */
+export async function connectOrStart(
+  shell: Shell,
+  flags: Parameters<typeof connectOrEmbed>[1],
+  watch: Pick<Watch, 'view' | 'signal'>,
+): Promise<Connection> {
+  const isUsed = async (): Promise<boolean> => existsSync(apiKeyPath(await shell.launch.loadConfig(flags)))
+  const isRemote = Object.values(shell.access).some((value) => value !== undefined)
+  if (flags.upstream === undefined && (isRemote || (await isUsed())))
+    return await connect(shell, flags, watch.signal, true)
+  return await connectOrEmbed(shell, flags, watch)
+}
+
 function connectEmbedded(
   shell: Shell,
   flags: ConfigFlags,
@@ -180,17 +193,22 @@ function connection(
 ): Connection {
   const { clock, terminal, version } = shell
   const watch = { view, pace, clock, signal }
+  // Calls that are made at once are retried at once, and tell it once.
+  let quietUntil = 0
   const client = new ApiClient({
     baseUrl,
     apiKey,
     clock,
     signal,
     version,
-    onRetry: (reason, delayMs, triedMs) =>
+    onRetry(reason, delayMs, triedMs) {
+      if (clock.steady() < quietUntil) return
+      quietUntil = clock.steady() + delayMs
       writeLine(
         terminal.stderr,
         `${sentence(reason)} Retrying in ${Math.ceil(delayMs / 1000)}s${triedMs < 1000 ? '' : `, after ${humanDuration(triedMs)} of tries`}.`,
-      ),
+      )
+    },
   })
   return {
     ...{ client, watch, target: client.baseUrl, embedded: false, options: '' },

@@ -6,7 +6,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { isRecord, parsedJson } from '../../domain/json-record.ts'
-import type { Shell } from '../shell.ts'
+import type { Environment, Shell } from '../shell.ts'
 import { hasCode, Interrupted } from '../terminal/failure.ts'
 import { writeLine } from '../terminal/terminal.ts'
 import { ApiError, worthRetrying } from './client.ts'
@@ -27,11 +27,7 @@ export async function createOnce<T>(
     .update(JSON.stringify([target, client.keyHash, call]))
     .digest('hex')
     .slice(0, 32)
-  const folder = join(
-    env.XDG_STATE_HOME || join(env.HOME || homedir(), '.local', 'state'),
-    'offpeak',
-    'calls',
-  )
+  const folder = stateFolder(env, 'calls')
   const path = join(folder, name)
   const earlier = await readKept(path, clock.now())
   if (earlier?.isRunning) return await create(newKey())
@@ -53,6 +49,11 @@ export async function createOnce<T>(
   })
   await rm(path, { force: true })
   return done
+}
+
+/** A folder for what commands know of each other. */
+export function stateFolder(env: Environment, name: string): string {
+  return join(env.XDG_STATE_HOME || join(env.HOME || homedir(), '.local', 'state'), 'offpeak', name)
 }
 
 function newKey(): string {

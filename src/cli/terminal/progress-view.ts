@@ -139,8 +139,9 @@ export interface ProgressView {
 const PLAIN_INTERVAL_MS = 5000
 const PLAIN_COLUMNS = 200
 
-export function progressView(output: Output, clock: Clock): ProgressView {
-  return output.isTTY === true ? redrawn(output) : written(output, clock)
+/** `isShared`: another program writes to the same terminal, and a line that is redrawn would mix with its lines. */
+export function progressView(output: Output, clock: Clock, isShared = false): ProgressView {
+  return output.isTTY === true && !isShared ? redrawn(output) : written(output, clock)
 }
 
 function redrawn(output: Output): ProgressView {

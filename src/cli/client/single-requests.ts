@@ -1,0 +1,240 @@
+// Makes single requests and waits for their ends. What has ended is read by pages of the results of their batches, one after
+// the other: a look costs the service the same for a thousand open requests as for one.
+import Type from 'typebox'
+import { sleep } from '../../domain/clock.ts'
+import { isErrorCode, ApiError as ServiceError, wireError } from '../../domain/errors.ts'
+import { parseLineRequestId } from '../../domain/ids.ts'
+import { isRecord, parsedJson } from '../../domain/json-record.ts'
+import { Slots } from '../../domain/project-queue.ts'
+import { LF } from '../../jsonl/byte-lines.ts'
+import { JsonScanner, Names, type Span } from '../../jsonl/json-scan.ts'
+import { Interrupted } from '../terminal/failure.ts'
+import { ApiError, type Call, pathOf } from './client.ts'
+import type { Connection } from './connect.ts'
+import { GROWTH, type Pace } from './watch-batch.ts'
+
+/** The end of a single request: the answer of the model, or an error. */
+export interface Ended {
+  id: string
+  cost_usd: number
+  end: Buffer | ServiceError
+}
+
+/** Calls of the service at once, beside the one that reads what has ended. */
+const CALLS_MAX = 64
+/** Between two looks at what has ended. */
+const LOOK_MS: Pace = { firstMs: 25, longestMs: 1_000 }
+/** Lines of a batch that are this close to each other are read by one call. */
+const GAP_LINES_MAX = 16
+const PAGE_LINES_MAX = 1_000
+
+const AnyRequest = Type.Object({ id: Type.String({ pattern: '^req_' }) })
+
+export class SingleRequests {
+  readonly #connection: Connection
+  readonly #onWaiting: (reason: string | undefined) => void
+  readonly #calls = new Slots(CALLS_MAX)
+  readonly #creating = new Set<Promise<string>>()
+  /** By ID, the oldest first. */
+  readonly #open = new Map<string, PromiseWithResolvers<Ended | null>>()
+  readonly #batches = new Set<string>()
+  #isWatching = false
+  #isEnding = false
+
+  /** `onWaiting` is told why a request waits, each time that the service says it. */
+  constructor(connection: Connection, onWaiting: (reason: string | undefined) => void) {
+    this.#connection = connection
+    this.#onWaiting = onWaiting
+  }
+
+  /** Returns the ID; a repeated call with the same `key` creates no second request. `order`: JSON. */
+  async create(order: Buffer, key: string): Promise<string> {
+    const creating = this.#calls.run(() => this.#create(order, key))
+    this.#creating.add(creating)
+    return await creating.finally(() => this.#creating.delete(creating))
+  }
+
+  async #create(order: Buffer, key: string): Promise<string> {
+    if (this.#isEnding) throw new Interrupted()
+    const call = { method: 'POST', path: '/v1/requests', headers: { 'idempotency-key': key } } as const
+    const { id } = await this.#connection.client.object(AnyRequest, { ...call, body: () => order })
+    this.#wait(id).catch(() => {})
+    return id
+  }
+
+  /** Null where the service no longer has the request or its answer. `isKnown`: it is one of an earlier run. */
+  async ended(id: string, isKnown: boolean): Promise<Ended | null> {
+    const found = isKnown && !this.#open.has(id) ? await this.#calls.run(() => this.#read(id)) : 'open'
+    return found === 'open' ? await this.#wait(id) : found
+  }
+
+  /** Creates no further request, and cancels those that have not ended. Returns how many were, and how many could not be. */
+  async cancelOpen(): Promise<{ cancelled: number; left: number }> {
+    this.#isEnding = true
+    await Promise.allSettled(this.#creating)
+    const cancels = [...this.#open.keys()].map((id) => {
+      const path = `${pathOf('requests', id)}/cancel`
+      return this.#calls.run(() => this.#connection.client.bytes({ method: 'POST', path }))
+    })
+    const outcomes = await Promise.allSettled(cancels)
+    const left = outcomes.filter(({ status }) => status === 'rejected').length
+    return { cancelled: outcomes.length - left, left }
+  }
+
+  #wait(id: string): Promise<Ended | null> {
+    const open = this.#open.get(id) ?? Promise.withResolvers<Ended | null>()
+    this.#open.set(id, open)
+    // An embedded service sends the lines of batches that it is told of.
+    const { batchId = '' } = parseLineRequestId(id) ?? {}
+    if (!this.#batches.has(batchId)) this.#connection.answer(batchId)
+    this.#batches.add(batchId)
+    if (!this.#isWatching) void this.#watch()
+    return open.promise
+  }
+
+  /** Reads what has ended, as long as requests are open. */
+  async #watch(): Promise<void> {
+    const { clock, signal } = this.#connection.watch
+    this.#isWatching = true
+    try {
+      for (let waitMs = LOOK_MS.firstMs; this.#open.size > 0; ) {
+        await sleep(clock, waitMs, signal)
+        const [oldest = ''] = this.#open.keys()
+        // Says why nothing ends, and that a request is gone.
+        if (waitMs === LOOK_MS.longestMs) this.#settle(oldest, await this.#read(oldest))
+        const before = this.#open.size
+        for (const page of pagesOf([...this.#open.keys()])) await this.#readPage(page)
+        const isMoving = this.#open.size < before
+        waitMs = isMoving ? LOOK_MS.firstMs : Math.min(LOOK_MS.longestMs, waitMs * GROWTH)
+      }
+    } catch (error) {
+      for (const { reject } of this.#open.values()) reject(error)
+      this.#open.clear()
+    }
+    this.#isWatching = false
+  }
+
+  async #readPage({ batchId, after, limit }: Page): Promise<void> {
+    const path = `${pathOf('batches', batchId)}/results`
+    const lines = (await this.#get({ path, query: { after, limit } })) ?? Buffer.alloc(0)
+    for (let start = 0, end = 0; start < lines.length; start = end + 1) {
+      end = lines.indexOf(LF, start)
+      const ended = endedOf(lines.subarray(start, end))
+      if (ended !== 'open' && ended !== null) this.#settle(ended.id, ended)
+    }
+  }
+
+  async #read(id: string): Promise<Ended | 'open' | null> {
+    const record = await this.#get({ path: pathOf('requests', id) })
+    const ended = record && endedOf(record)
+    if (record && ended === 'open') {
+      const reason = parsedJson(textAt(record, membersOf(record).waiting_reason))
+      this.#onWaiting(isRecord(reason) && typeof reason.message === 'string' ? reason.message : undefined)
+    }
+    return ended
+  }
+
+  /** Null where there is no such object any more. */
+  async #get(call: Pick<Call, 'path' | 'query'>): Promise<Buffer | null> {
+    return await this.#connection.client.bytes({ method: 'GET', ...call }).catch((error: unknown) => {
+      if (error instanceof ApiError && error.status === 404) return null
+      throw error
+    })
+  }
+
+  #settle(id: string, end: Ended | 'open' | null): void {
+    if (end === 'open') return
+    this.#open.get(id)?.resolve(end)
+    this.#open.delete(id)
+  }
+}
+
+interface Page {
+  batchId: string
+  after: number
+  limit: number
+}
+
+/** The pages of results that hold these requests. */
+export function pagesOf(ids: readonly string[]): Page[] {
+  const pages: Page[] = []
+  // IDs sort by batch and line.
+  for (const id of ids.toSorted()) {
+    const { batchId = '', line = 0 } = parseLineRequestId(id) ?? {}
+    const last = pages.at(-1)
+    const limit = last?.batchId === batchId ? line - last.after : Number.POSITIVE_INFINITY
+    if (last && limit <= Math.min(last.limit + GAP_LINES_MAX, PAGE_LINES_MAX)) last.limit = limit
+    else pages.push({ batchId, after: line - 1, limit: 1 })
+  }
+  return pages
+}
+
+// Result lines and audit records as bytes: an answer is handed on as the model server wrote it.
+
+const NAMES = new Names(
+  ...(['id', 'status', 'waiting_reason', 'response', 'error', 'body', 'usage', 'cost_usd'] as const),
+  ...(['model', 'stream', 'stream_options'] as const),
+)
+type Name = NonNullable<ReturnType<typeof NAMES.findText>>['name']
+
+/** Where the values of members of a JSON object are whose names are read here. Throws a SyntaxError. */
+export function membersOf(
+  bytes: Buffer,
+  { start, end }: Span = { start: 0, end: bytes.length },
+): Partial<Record<Name, Span>> {
+  const json = new JsonScanner()
+  const found: Partial<Record<Name, Span>> = {}
+  json.open(bytes, start, end)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    const name = json.key(NAMES)
+    const from = json.at
+    json.skipValue()
+    if (name !== null) found[name] = { start: from, end: json.at }
+  }
+  json.finish()
+  if (json.fault) throw new SyntaxError(json.fault.what)
+  return found
+}
+
+export function textAt(bytes: Buffer, span: Span | undefined): string {
+  return span === undefined ? '' : bytes.toString('utf8', span.start, span.end)
+}
+
+const OPEN_STATUSES: readonly unknown[] = ['queued', 'in_progress']
+const OPEN_BRACE = 0x7b
+
+/** `record`: a result line or an audit record. Null: the answer is not kept any more. */
+export function endedOf(record: Buffer): Ended | 'open' | null {
+  const { id, status, response, error } = membersOf(record)
+  if (OPEN_STATUSES.includes(parsedJson(textAt(record, status)))) return 'open'
+  const known = { id: String(parsedJson(textAt(record, id))) }
+  const failure = errorIn(parsedJson(textAt(record, error)))
+  if (failure) return { ...known, cost_usd: 0, end: failure }
+  if (response === undefined || record[response.start] !== OPEN_BRACE) return null
+  const { body } = membersOf(record, response)
+  return body === undefined ? null : { ...known, ...withoutCost(record, body) }
+}
+
+/** The error that an answer of the service tells. */
+export function errorIn(said: unknown): ServiceError | null {
+  if (!isRecord(said) || typeof said.code !== 'string') return null
+  const { code, message, type: _, ...details } = { ...wireError('internal_error'), ...said }
+  return new ServiceError(isErrorCode(code) ? code : 'internal_error', String(message), details)
+}
+
+const COST = Buffer.from(',"cost_usd":')
+
+/** The service writes what an answer cost into its usage. */
+function withoutCost(record: Buffer, body: Span): { end: Buffer; cost_usd: number } {
+  const whole = { end: record.subarray(body.start, body.end), cost_usd: 0 }
+  const usage = record[body.start] === OPEN_BRACE ? membersOf(record, body).usage : undefined
+  const cost = usage && record[usage.start] === OPEN_BRACE ? membersOf(record, usage).cost_usd : undefined
+  if (cost === undefined) return whole
+  const cost_usd = Number(textAt(record, cost))
+  const start = cost.start - COST.length
+  if (!record.subarray(start, cost.start).equals(COST)) return { ...whole, cost_usd }
+  return {
+    end: Buffer.concat([record.subarray(body.start, start), record.subarray(cost.end, body.end)]),
+    cost_usd,
+  }
+}
