@@ -156,9 +156,7 @@ function CurrentPage(): VNode {
   if (nav && !isOpen(nav))
     return (
       <Page title={t(nav.title)}>
-        <Empty title={t('closed.title')}>
-          <p>{t('closed.text', { scopes: nav.scopes.join(', ') })}</p>
-        </Empty>
+        <Empty title={t('closed.title')} text={t('closed.text', { scopes: nav.scopes.join(', ') })} />
       </Page>
     )
   return <Shown {...match.params} key={`${path} ${visit}`} />

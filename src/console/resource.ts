@@ -21,6 +21,8 @@ export interface Resource<T> {
   reload: () => void
 }
 
+type Read<T> = Omit<Resource<T>, 'reload'> & { name: string }
+
 /** After how long a resource is read again, by what was read last; null: it is not. */
 type PollMs<T> = (data: T | null) => number | null
 
@@ -32,17 +34,7 @@ export function useResource<T>(
 ): Resource<T> {
   const name = JSON.stringify(dependencies)
   const changes = useTurn(about)
-  const [state, setState] = useState<{
-    name: string
-    data: T | null
-    failure: ApiFailure | null
-    loading: boolean
-  }>({
-    name,
-    data: null,
-    failure: null,
-    loading: true,
-  })
+  const [state, setState] = useState<Read<T>>({ name, data: null, failure: null, loading: true })
   const [turn, setTurn] = useState(0)
   const latest = useRef(read)
   latest.current = read

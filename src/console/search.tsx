@@ -118,10 +118,8 @@ function SearchDialog(): VNode {
 
 /** What each source has found so far, in the order of the sources. */
 function useFound(text: string): { rows: readonly Found[]; isWhole: boolean; failure: ApiFailure | null } {
-  const [state, setState] = useState<{ text: string; parts: (readonly Found[] | null)[] }>({
-    text,
-    parts: [],
-  })
+  const none: (readonly Found[] | null)[] = []
+  const [state, setState] = useState({ text, parts: none })
   const [failure, setFailure] = useState<ApiFailure | null>(null)
   useEffect(() => {
     const abort = new AbortController()
@@ -182,14 +180,8 @@ const findKeys: Source = async (text, signal) =>
   (await getAll<ApiKeyObject>('/v1/keys', { signal }))
     .filter(({ name, id }) => has(`${name} ${id}`, text))
     .slice(0, SHOWN)
-    .map(({ name, id, created }) => {
-      return {
-        kind: 'audit.key',
-        to: pathWith('/audit', { api_key_id: id }),
-        text: name ?? id,
-        note: id,
-        at: created,
-      }
+    .map(({ name, id, created: at }) => {
+      return { kind: 'audit.key', to: pathWith('/audit', { api_key_id: id }), text: name ?? id, note: id, at }
     })
 
 const ERRORS_MAX = 6

@@ -45,14 +45,10 @@ export function SignIn(): VNode {
   )
 }
 
+type LinkSignInProps = { link: string; session: ConsoleSession | null | undefined }
+
 /** Asks before a link signs in: the owner of its key would see everything that is done from then on. */
-export function LinkSignIn({
-  link,
-  session,
-}: {
-  link: string
-  session: ConsoleSession | null | undefined
-}): VNode {
+export function LinkSignIn({ link, session }: LinkSignInProps): VNode {
   const action = useAction()
   return (
     <Card title={t('link.title')} onSubmit={() => void action.run(() => signInByLink(link))}>
@@ -69,15 +65,9 @@ export function LinkSignIn({
 
 const Command = (): VNode => <code class="code">offpeak console</code>
 
-function Card({
-  title,
-  onSubmit,
-  children,
-}: {
-  title: string
-  onSubmit: () => void
-  children?: ComponentChildren
-}): VNode {
+type CardProps = { title: string; onSubmit: () => void; children?: ComponentChildren }
+
+function Card({ title, onSubmit, children }: CardProps): VNode {
   useEffect(() => {
     document.title = `${t('signIn')} · Offpeak`
   }, [])

@@ -14,15 +14,9 @@ import { useAction, useResource } from '../resource.ts'
 import { href, navigate } from '../router.ts'
 import { may } from '../session.ts'
 
-export function BatchActions({
-  batch,
-  errors,
-  reload,
-}: {
-  batch: BatchObject
-  errors: BatchErrors | null
-  reload: () => void
-}): VNode {
+type BatchActionsProps = { batch: BatchObject; errors: BatchErrors | null; reload: () => void }
+
+export function BatchActions({ batch, errors, reload }: BatchActionsProps): VNode {
   const isOffered =
     errors !== null && (errors.other > 0 || errors.groups.some(({ code }) => mayRetryCode(code)))
   const retry = isOffered ? <RetryButton batch={batch} errors={errors} /> : null

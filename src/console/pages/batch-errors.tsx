@@ -30,13 +30,9 @@ export function useErrors(batch: BatchObject | null): Resource<BatchErrors | nul
 
 type Group = BatchErrors['groups'][number]
 
-export function ErrorGroups({
-  batch,
-  errors,
-}: {
-  batch: BatchObject
-  errors: Resource<BatchErrors | null>
-}): VNode {
+type ErrorGroupsProps = { batch: BatchObject; errors: Resource<BatchErrors | null> }
+
+export function ErrorGroups({ batch, errors }: ErrorGroupsProps): VNode {
   const { failed, notRun } = lineCounts(batch)
   return (
     <Section title={t('errors.title')} aside={failedText(failed, notRun)}>

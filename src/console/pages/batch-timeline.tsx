@@ -54,6 +54,8 @@ export function Timeline({ batch }: { batch: BatchObject }): VNode | null {
   )
 }
 
+type Point = BatchTimeline['points'][number]
+
 /** Intervals in which nothing finished are left out of the answer, and are zeros of the chart. */
 function seriesOf(
   { points, interval_s }: BatchTimeline,
@@ -63,40 +65,17 @@ function seriesOf(
   const slots = points.length === 0 ? 0 : Math.round((points[points.length - 1]!.at - first) / interval_s) + 1
   const at = new Map(points.map((point) => [Math.round((point.at - first) / interval_s), point]))
   const times = Array.from({ length: slots }, (_, i) => first + i * interval_s)
-  const values = (of: (point: BatchTimeline['points'][number]) => number): number[] =>
-    times.map((_, i) => {
-      const point = at.get(i)
-      return point ? of(point) / interval_s : 0
-    })
-  if (measure === 'tokens')
-    return {
-      times,
-      series: [
-        {
-          title: t('timeline.allTokens'),
-          color: '--fill-good',
-          values: values((point) => point.prompt_tokens + point.completion_tokens),
-        },
-        {
-          title: t('timeline.completionTokens'),
-          color: '--accent',
-          values: values((point) => point.completion_tokens),
-        },
-      ],
-    }
-  const failed = ({ failed, not_run }: BatchTimeline['points'][number]): number => failed - not_run
-  const anyFailed = points.some((point) => failed(point) > 0)
-  return {
-    times,
-    series: [
-      {
-        title: t('timeline.finished'),
-        color: '--accent',
-        values: values((point) => point.completed + failed(point)),
-      },
-      ...(anyFailed ? [{ title: t('batch.failedLines'), color: '--fill-bad', values: values(failed) }] : []),
-    ],
+  const one = (title: MessageKey, color: string, of: (point: Point) => number): ChartSeries => {
+    const rate = (point: Point | undefined): number => (point ? of(point) / interval_s : 0)
+    return { title: t(title), color, values: times.map((_, i) => rate(at.get(i))) }
   }
+  const failed = ({ failed, not_run }: Point): number => failed - not_run
+  const finished = one('timeline.finished', '--accent', (point) => point.completed + failed(point))
+  const tokens = (point: Point): number => point.prompt_tokens + point.completion_tokens
+  const said = one('timeline.completionTokens', '--accent', (point) => point.completion_tokens)
+  if (measure === 'tokens') return { times, series: [one('timeline.allTokens', '--fill-good', tokens), said] }
+  const isBad = points.some((point) => failed(point) > 0)
+  return { times, series: isBad ? [finished, one('batch.failedLines', '--fill-bad', failed)] : [finished] }
 }
 
 function States({ states }: { states: BatchTimeline['states'] }): VNode {

@@ -73,15 +73,9 @@ function Headline({ batch, live }: { batch: BatchObject; live: boolean }): VNode
   )
 }
 
-function Whole({
-  batch,
-  errors,
-  estimate,
-}: {
-  batch: BatchObject
-  errors: Resource<BatchErrors | null>
-  estimate: BatchEstimate | null
-}): VNode {
+type WholeProps = { batch: BatchObject; errors: Resource<BatchErrors | null>; estimate: BatchEstimate | null }
+
+function Whole({ batch, errors, estimate }: WholeProps): VNode {
   const { failed } = batch.request_counts
   const waiting = batch.waiting_reason
   return (
@@ -193,14 +187,10 @@ function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstim
   )
 }
 
+type AgainstEstimateProps = { batch: BatchObject; estimate: BatchEstimate | null }
+
 /** What the whole batch may cost at most, next to what it has cost. */
-function AgainstEstimate({
-  batch,
-  estimate,
-}: {
-  batch: BatchObject
-  estimate: BatchEstimate | null
-}): VNode | null {
+function AgainstEstimate({ batch, estimate }: AgainstEstimateProps): VNode | null {
   const most = estimate?.cost_usd
   if (most === undefined || most === 0) return null
   return (

@@ -199,15 +199,9 @@ function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
   )
 }
 
-function BatchCard({
-  letter,
-  batch,
-  other,
-}: {
-  letter: string
-  batch: BatchObject
-  other: BatchObject
-}): VNode {
+type BatchCardProps = { letter: string; batch: BatchObject; other: BatchObject }
+
+function BatchCard({ letter, batch, other }: BatchCardProps): VNode {
   const { cost_usd, usage } = batch
   const { total, failed, notRun } = lineCounts(batch)
   const against = (mine: number, others: number): string | null =>
@@ -286,18 +280,10 @@ const COLUMNS = (): Column<Pair>[] => [
   },
 ]
 
+type OpenPairProps = { a: BatchObject; b: BatchObject; pair: Pair; pairs: readonly Pair[] }
+
 /** Both answers whole, and the words that only one of them has; `pairs`: those that are listed. */
-function OpenPair({
-  a,
-  b,
-  pair,
-  pairs,
-}: {
-  a: BatchObject
-  b: BatchObject
-  pair: Pair
-  pairs: readonly Pair[]
-}): VNode {
+function OpenPair({ a, b, pair, pairs }: OpenPairProps): VNode {
   const lines = useResource(
     (signal) => Promise.all([readLine(a, pair.a, signal), readLine(b, pair.b, signal)]),
     [a.id, b.id, pair.custom_id],
@@ -352,20 +338,16 @@ function textOf(line: BatchLine | null): string {
   return parsed === null ? text : print(parsed)
 }
 
-function OpenSide({
-  letter,
-  batch,
-  side,
-  line,
-  parts,
-}: {
+interface OpenSideProps {
   letter: string
   batch: BatchObject
   side: Side | null
   line: BatchLine | null
   /** None where there is nothing to compare with. */
   parts: readonly AnswerPart[]
-}): VNode {
+}
+
+function OpenSide({ letter, batch, side, line, parts }: OpenSideProps): VNode {
   if (side === null) return <Notice>{t('compare.notIn', { name: batch.name })}</Notice>
   const { input, result } = line ?? {}
   const body = isRecord(result) && isRecord(result.response) ? result.response.body : null

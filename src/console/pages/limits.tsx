@@ -45,14 +45,7 @@ export function Limits(): VNode {
       {unpriced.length === 0 ? null : (
         <Notice tone="warn">{t('limits.unpriced', { models: unpriced.join(', ') })}</Notice>
       )}
-      <LoadedPages
-        pages={limits}
-        none={
-          <Empty title={t('limits.none')}>
-            <p>{t('limits.noneText')}</p>
-          </Empty>
-        }
-      >
+      <LoadedPages pages={limits} none={<Empty title={t('limits.none')} text={t('limits.noneText')} />}>
         <ul class="limits">
           {sorted.map((limit) => (
             <LimitCard
@@ -89,18 +82,15 @@ const shownIn =
 
 const SHOWN = 6
 
-function LimitCard({
-  limit,
-  caps,
-  edit,
-  reload,
-}: {
+interface LimitCardProps {
   limit: LimitObject
   /** Null until it is known what was spent. */
   caps: readonly Cap[] | null
   edit: () => void
   reload: () => void
-}): VNode {
+}
+
+function LimitCard({ limit, caps, edit, reload }: LimitCardProps): VNode {
   const show = shownIn(limit)
   const all = caps ?? []
   const name = ownerOf(limit) ?? t('limits.project')
@@ -174,15 +164,15 @@ export function Gauge({ cap, isNamed }: { cap: Cap; isNamed: boolean }): VNode {
   )
 }
 
-function LimitDialog({
-  limit,
-  onClose,
-  onDone,
-}: {
+interface LimitDialogProps {
   limit: LimitObject | null
   onClose: () => void
   onDone: (saved: LimitObject) => void
-}): VNode {
+}
+
+type Options = ReturnType<typeof optionsOf>
+
+function LimitDialog({ limit, onClose, onDone }: LimitDialogProps): VNode {
   const { values, bind } = useFields({
     scope: limit?.scope ?? 'entity',
     name: '',
@@ -209,6 +199,9 @@ function LimitDialog({
     const order = limit ? changed : ({ ...fixed, ...changed } as CreateLimit)
     onDone(await post<LimitObject>(limit ? `/v1/limits/${limit.id}` : '/v1/limits', order))
   }
+  const choice = (name: 'scope' | 'metric' | 'window' | 'action', options: Options): VNode => (
+    <SelectField label={t(`limits.${name}`)} {...bind(name)} options={options} />
+  )
   return (
     <FormDialog
       title={t(limit ? 'limits.changeTitle' : 'limits.new')}
@@ -218,11 +211,7 @@ function LimitDialog({
     >
       {limit ? null : (
         <div class="form-row">
-          <SelectField
-            label={t('limits.scope')}
-            {...bind('scope')}
-            options={optionsOf('limits.scope', LIMIT_SCOPES)}
-          />
+          {choice('scope', optionsOf('limits.scope', LIMIT_SCOPES))}
           {named ? (
             <TextField
               label={t(`usage.by.${named}`)}
@@ -232,25 +221,13 @@ function LimitDialog({
             />
           ) : null}
           <TextField label={t('usage.by.model')} {...bind('model')} required={scope === 'model'} />
-          <SelectField
-            label={t('limits.metric')}
-            {...bind('metric')}
-            options={optionsOf('limits.metric', LIMIT_METRICS)}
-          />
-          <SelectField
-            label={t('limits.window')}
-            {...bind('window')}
-            options={optionsOf('limits.window', LIMIT_WINDOWS)}
-          />
+          {choice('metric', optionsOf('limits.metric', LIMIT_METRICS))}
+          {choice('window', optionsOf('limits.window', LIMIT_WINDOWS))}
         </div>
       )}
       <div class="form-row">
         <TextField label={t('limits.amount')} type="number" min={0} step="any" {...bind('amount')} required />
-        <SelectField
-          label={t('limits.action')}
-          {...bind('action')}
-          options={optionsOf('limits.action', LIMIT_ACTIONS)}
-        />
+        {choice('action', optionsOf('limits.action', LIMIT_ACTIONS))}
       </div>
       <TextField label={t('limits.notifyAt')} {...bind('notify')} hint={t('limits.notifyHint')} />
       <TextField

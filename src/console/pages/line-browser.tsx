@@ -78,11 +78,7 @@ function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly
     {
       title: 'custom_id',
       main: true,
-      cell: ({ line, custom_id }) => (
-        <a class="row-link mono" href={href(`/batches/${batch.id}/lines/${line}`)} title={custom_id}>
-          {custom_id}
-        </a>
-      ),
+      cell: ({ line, custom_id }) => lineLink(batch.id, line, custom_id),
     },
     ...columns.map((title, i) => ({
       title,
@@ -100,6 +96,17 @@ function AnswerTable({ batch, columns }: { batch: BatchObject; columns: readonly
   ]
   return <PagedTable<AnswerRow> pages={pages} label={t('lines.answers')} columns={table} />
 }
+
+/** With the filters, which the page of the line keeps to. */
+const lineLink = (batchId: string, line: number, custom_id: string): VNode => (
+  <a
+    class="row-link mono"
+    href={href(`/batches/${batchId}/lines/${line}${location.search}`)}
+    title={custom_id}
+  >
+    {custom_id}
+  </a>
+)
 
 function LineBrowser({ batch, choice }: { batch: BatchObject; choice: VNode | null }): VNode {
   const { query } = useAddress()
@@ -224,15 +231,7 @@ const columnsOf = (batchId: string, costText: (cost: number) => string): Column<
     title: 'custom_id',
     main: true,
     grow: 1.1,
-    cell: ({ line, custom_id }) => (
-      <a
-        class="row-link mono"
-        href={href(`/batches/${batchId}/lines/${line}`) + location.search}
-        title={custom_id}
-      >
-        {custom_id}
-      </a>
-    ),
+    cell: ({ line, custom_id }) => lineLink(batchId, line, custom_id),
   },
   { title: t('batch.status'), width: '10.5rem', cell: (line) => <LineBadge line={line} /> },
   {

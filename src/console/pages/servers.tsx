@@ -50,13 +50,9 @@ function Shown({ status }: { status: ServiceStatus }): VNode {
   )
 }
 
-function Whole({
-  service,
-  waiting,
-}: {
-  service: NonNullable<ServiceStatus['service']>
-  waiting: ServiceStatus['waiting']
-}): VNode {
+type WholeProps = { service: NonNullable<ServiceStatus['service']>; waiting: ServiceStatus['waiting'] }
+
+function Whole({ service, waiting }: WholeProps): VNode {
   const { workers, stores, queue } = service
   const upstreams = serversOf(service)
   // An outage that batches wait for is told above, and flow control is none.

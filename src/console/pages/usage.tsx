@@ -103,15 +103,7 @@ function choice<Prefix extends MessageKey, Name extends string>(
   return { name, label: t(label), options: optionsOf(label, names), value }
 }
 
-function Report({
-  usage,
-  before,
-  by,
-  metric,
-  start,
-  end,
-  step,
-}: {
+interface ReportProps {
   usage: UsageObject
   before: UsageObject | null
   by: (typeof GROUPS)[number]
@@ -119,13 +111,10 @@ function Report({
   start: number
   end: number
   step: Step
-}): VNode {
-  if (usage.lines === 0)
-    return (
-      <Empty title={t('usage.none')}>
-        <p>{t('usage.noneText')}</p>
-      </Empty>
-    )
+}
+
+function Report({ usage, before, by, metric, start, end, step }: ReportProps): VNode {
+  if (usage.lines === 0) return <Empty title={t('usage.none')} text={t('usage.noneText')} />
   const rows = usage.groups ?? []
   const nameOf = (row: Row): string =>
     by === 'day' ? dayText(periodOf(row, step)) : (row[by] ?? t('usage.unnamed'))

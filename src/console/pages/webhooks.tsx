@@ -42,9 +42,7 @@ export function Webhooks(): VNode {
       <Loaded resource={webhooks}>
         {(list) =>
           list.length === 0 ? (
-            <Empty title={t('webhooks.none')}>
-              <p>{t('webhooks.noneText')}</p>
-            </Empty>
+            <Empty title={t('webhooks.none')} text={t('webhooks.noneText')} />
           ) : (
             list.map((webhook) => <Webhook webhook={webhook} reload={webhooks.reload} key={webhook.id} />)
           )

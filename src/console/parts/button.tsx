@@ -51,18 +51,15 @@ interface LinkButtonProps {
   download?: boolean | string
 }
 
-/** Buttons of which one is pressed. */
-export function Choice<T extends string>({
-  label,
-  options,
-  value,
-  choose,
-}: {
+interface ChoiceProps<T extends string> {
   label: string
   options: readonly (readonly [value: T, title: string])[]
   value: T
   choose: (value: T) => void
-}): VNode {
+}
+
+/** Buttons of which one is pressed. */
+export function Choice<T extends string>({ label, options, value, choose }: ChoiceProps<T>): VNode {
   return (
     <div class="seg" role="group" aria-label={label}>
       {options.map(([name, title]) => (
@@ -132,16 +129,10 @@ export function CopyButton({ text, label }: { text: string; label?: string }): V
   )
 }
 
+type MenuProps = { label: string; icon?: IconName; children?: ComponentChildren }
+
 /** A button that opens a short list of links and buttons: the browser's own disclosure, closed by Escape and by a click elsewhere. */
-export function Menu({
-  label,
-  icon,
-  children,
-}: {
-  label: string
-  icon?: IconName
-  children?: ComponentChildren
-}): VNode {
+export function Menu({ label, icon, children }: MenuProps): VNode {
   const details = useRef<HTMLDetailsElement>(null)
   useEffect(() => {
     const close = (event: Event): void => {

@@ -25,17 +25,7 @@ export function OpenDialog(): VNode | null {
   return open?.visit === visit ? open.dialog : null
 }
 
-/** A small form or question with one action; it closes when the action has succeeded. `act`: may make the dialog that follows. */
-export function FormDialog({
-  title,
-  label,
-  danger,
-  keep,
-  disabled,
-  onClose = closeDialog,
-  act,
-  children,
-}: {
+interface FormDialogProps {
   title: string
   /** Of the button that sends it. */
   label: string
@@ -46,7 +36,19 @@ export function FormDialog({
   onClose?: () => void
   act: () => Promise<void> | Promise<VNode>
   children: ComponentChildren
-}): VNode {
+}
+
+/** A small form or question with one action; it closes when the action has succeeded. `act`: may make the dialog that follows. */
+export function FormDialog({
+  title,
+  label,
+  danger,
+  keep,
+  disabled,
+  onClose = closeDialog,
+  act,
+  children,
+}: FormDialogProps): VNode {
   const action = useAction()
   const isOpen = useRef(true)
   useEffect(
@@ -116,18 +118,10 @@ export function tellFailure(title: string, failure: ApiFailure | null): void {
   )
 }
 
+type SecretDialogProps = { title: string; text: string; secret: string; onClose?: () => void }
+
 /** Shows a secret once. */
-export function SecretDialog({
-  title,
-  text,
-  secret,
-  onClose = closeDialog,
-}: {
-  title: string
-  text: string
-  secret: string
-  onClose?: () => void
-}): VNode {
+export function SecretDialog({ title, text, secret, onClose = closeDialog }: SecretDialogProps): VNode {
   const foot = [
     <CopyButton text={secret} label={t('copy')} />,
     <Button label={t('close')} kind="primary" onClick={onClose} />,

@@ -115,15 +115,9 @@ export function SelectField(props: SelectFieldProps): VNode {
   )
 }
 
-export function CheckField({
-  label,
-  checked,
-  onInput,
-}: {
-  label: string
-  checked: boolean
-  onInput: (checked: boolean) => void
-}): VNode {
+type CheckFieldProps = { label: string; checked: boolean; onInput: (checked: boolean) => void }
+
+export function CheckField({ label, checked, onInput }: CheckFieldProps): VNode {
   const id = useId()
   return (
     <div class="check">
@@ -138,6 +132,14 @@ export function CheckField({
   )
 }
 
+interface CheckListProps<T extends string> {
+  label: string
+  options: readonly T[]
+  chosen: readonly T[]
+  choose: (chosen: T[]) => void
+  twoColumns?: boolean
+}
+
 /** Boxes of which any number is checked. */
 export function CheckList<T extends string>({
   label,
@@ -145,13 +147,7 @@ export function CheckList<T extends string>({
   chosen,
   choose,
   twoColumns,
-}: {
-  label: string
-  options: readonly T[]
-  chosen: readonly T[]
-  choose: (chosen: T[]) => void
-  twoColumns?: boolean
-}): VNode {
+}: CheckListProps<T>): VNode {
   return (
     <fieldset class={twoColumns ? 'fieldset two' : 'fieldset'}>
       <legend class="legend">{label}</legend>

@@ -22,13 +22,9 @@ export interface Filter {
   clears?: readonly string[]
 }
 
-export function FilterBar({
-  filters,
-  children,
-}: {
-  filters: readonly (Filter | null)[]
-  children?: ComponentChildren
-}): VNode {
+type FilterBarProps = { filters: readonly (Filter | null)[]; children?: ComponentChildren }
+
+export function FilterBar({ filters, children }: FilterBarProps): VNode {
   const { query } = useAddress()
   return (
     <div class="filters" role="search">

@@ -135,11 +135,19 @@ export function PagedTable<T>({
     <LoadedPages
       pages={pages}
       isEmpty={rows.length === 0}
-      none={<Empty title={t('nothingFound')}>{none ? <p>{none}</p> : null}</Empty>}
+      none={<Empty title={t('nothingFound')} text={none} />}
     >
       <LongTable<T> {...table} rows={rows} hasMore={pages.hasMore} onSight={onSight} />
     </LoadedPages>
   )
+}
+
+interface LoadedPagesProps<T> {
+  pages: ListPages<T>
+  isEmpty?: boolean
+  /** In place of a list without rows. */
+  none: VNode
+  children: ComponentChildren
 }
 
 /** What shows rows of a list of the service, why they could not be read, or a placeholder until they have been. */
@@ -148,13 +156,7 @@ export function LoadedPages<T>({
   isEmpty = pages.rows.length === 0,
   none,
   children,
-}: {
-  pages: ListPages<T>
-  isEmpty?: boolean
-  /** In place of a list without rows. */
-  none: VNode
-  children: ComponentChildren
-}): VNode {
+}: LoadedPagesProps<T>): VNode {
   return (
     <>
       <FailureNotice failure={pages.failure} retry={() => pages.need()} />

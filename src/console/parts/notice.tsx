@@ -9,15 +9,9 @@ import { Words } from './text.tsx'
 
 export type Tone = 'good' | 'warn' | 'bad' | 'info'
 
-export function Notice({
-  tone = 'info',
-  title,
-  children,
-}: {
-  tone?: Tone
-  title?: ComponentChildren
-  children?: ComponentChildren
-}): VNode {
+type NoticeProps = { tone?: Tone; title?: ComponentChildren; children?: ComponentChildren }
+
+export function Notice({ tone = 'info', title, children }: NoticeProps): VNode {
   return (
     <div class={`notice ${tone}`} role={tone === 'bad' ? 'alert' : 'status'}>
       {title ? <strong>{title}</strong> : null}
@@ -26,13 +20,9 @@ export function Notice({
   )
 }
 
-export function FailureNotice({
-  failure,
-  retry,
-}: {
-  failure: ApiFailure | null
-  retry?: () => void
-}): VNode | null {
+type FailureNoticeProps = { failure: ApiFailure | null; retry?: () => void }
+
+export function FailureNotice({ failure, retry }: FailureNoticeProps): VNode | null {
   // The bar above every page says so.
   if (!failure || failure.status === 0) return null
   return (
@@ -59,11 +49,11 @@ export function FailureNotice({
   )
 }
 
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }): VNode {
+export function Empty({ title, text }: { title: string; text?: string }): VNode {
   return (
     <div class="empty">
       <h2>{title}</h2>
-      {children}
+      {text ? <p>{text}</p> : null}
     </div>
   )
 }
@@ -78,16 +68,10 @@ export function Loading({ rows = 4 }: { rows?: number }): VNode {
   )
 }
 
+type LoadedProps<T> = { resource: Resource<T>; rows?: number; children: (data: T) => ComponentChildren }
+
 /** Shows a resource, why it could not be read, or a placeholder until it has been. */
-export function Loaded<T>({
-  resource: { data, failure, reload },
-  rows,
-  children,
-}: {
-  resource: Resource<T>
-  rows?: number
-  children: (data: T) => ComponentChildren
-}): VNode {
+export function Loaded<T>({ resource: { data, failure, reload }, rows, children }: LoadedProps<T>): VNode {
   return (
     <>
       <FailureNotice failure={failure} retry={reload} />

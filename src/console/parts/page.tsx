@@ -66,17 +66,9 @@ export function Page({ title, parent, lead, actions, mono, children }: PageProps
   )
 }
 
-export function Section({
-  title,
-  aside,
-  id,
-  children,
-}: {
-  title: string
-  aside?: ComponentChildren
-  id?: string
-  children?: ComponentChildren
-}): VNode {
+type SectionProps = { title: string; aside?: ComponentChildren; id?: string; children?: ComponentChildren }
+
+export function Section({ title, aside, id, children }: SectionProps): VNode {
   return (
     <section class="section" {...(id ? { id, tabIndex: -1 } : {})}>
       <div class="section-head">
