@@ -45,6 +45,7 @@ interface ChartShade {
 }
 
 const DAY_S = 86_400
+const HOUR_S = 3_600
 
 const NO_SHADES: readonly ChartShade[] = []
 
@@ -72,7 +73,7 @@ export function Chart({
       const { default: UPlot } = await import('uplot')
       if (ended) return
       chart.current?.destroy()
-      const { hooks, ...rest } = options(UPlot, element, series, show, height, barS)
+      const { hooks, ...rest } = options(UPlot, element, times, series, show, height, barS)
       const drawn = shades.map((one) => ({ ...one, color: colorOf(element, one.color) }))
       const drawClear = [(plot: uPlot) => shade(plot, drawn)]
       chart.current = new UPlot({ ...rest, hooks: { ...hooks, drawClear } }, latest.current, element)
@@ -142,6 +143,7 @@ function colorOf(element: HTMLElement, name: string): string {
 function options(
   UPlot: typeof uPlot,
   element: HTMLElement,
+  times: readonly number[],
   series: readonly ChartSeries[],
   show: (value: number) => string,
   height: number,
@@ -154,18 +156,19 @@ function options(
     font: `${FONT_PX}px ${getComputedStyle(element).fontFamily}`,
   }
   const isByDay = barS !== undefined && barS >= DAY_S
+  const isLong = (times.at(-1) ?? 0) - (times[0] ?? 0) > HOUR_S
   const time = new Intl.DateTimeFormat(currentLocale(), {
     hour: '2-digit',
     minute: '2-digit',
-    ...(barS ? {} : { second: '2-digit' }),
+    ...(barS || isLong ? {} : { second: '2-digit' }),
   })
   const day = new Intl.DateTimeFormat(currentLocale(), { month: 'short', day: 'numeric', timeZone: 'UTC' })
   const at = (seconds: number): string => (isByDay ? day : time).format(seconds * 1000)
   return {
     width: element.clientWidth,
     height,
-    // The last hour's label stands under the end of the chart.
-    padding: [10, barS && !isByDay ? 20 : 4, 0, 0],
+    // The label of the last moment stands under the end of the chart.
+    padding: [10, isByDay ? 4 : 20, 0, 0],
     // Days are those of the UTC calendar.
     ...(isByDay ? { tzDate: (seconds: number) => UPlot.tzDate(new Date(seconds * 1000), 'UTC') } : {}),
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },

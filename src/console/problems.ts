@@ -7,7 +7,9 @@ import type { LimitObject } from '../wire/limit.ts'
 import type { List } from '../wire/shape.ts'
 import type { ServiceStatus } from '../wire/status.ts'
 import { type ApiFailure, get, getAll } from './api.ts'
+import { now } from './browser-clock.ts'
 import { Cell } from './cell.ts'
+import { dateTime } from './format.ts'
 import { type MessageKey, t } from './i18n.ts'
 import { type Cap, capsOf, isReached, readSpent, type Spent } from './limit-shares.ts'
 import { waitingWords } from './parts/text.tsx'
@@ -66,29 +68,34 @@ async function readCaps(signal: AbortSignal): Promise<{ caps: Cap[]; spent: Spen
 
 const WEBHOOKS_MAX = 20
 
-async function readFailing(signal: AbortSignal): Promise<WebhookObject[]> {
+/** What is wrong with each webhook that fails. */
+async function readFailing(signal: AbortSignal): Promise<string[]> {
   if (!may('webhooks:read')) return []
   const { data } = await get<List<WebhookObject>>('/v1/webhooks', { limit: WEBHOOKS_MAX }, { signal })
   const failing = await Promise.all(
-    data.map(async ({ id, enabled, disabled_reason }) => {
-      if (!enabled) return disabled_reason != null
+    data.map(async ({ id, url, enabled, disabled_reason }) => {
+      if (!enabled) return disabled_reason ?? null
       const path = `/v1/webhooks/${id}/deliveries`
-      return isFailing((await get<List<DeliveryObject>>(path, { limit: 10 }, { signal })).data)
+      const failed = lastFailed((await get<List<DeliveryObject>>(path, { limit: 10 }, { signal })).data)
+      const next = failed?.next_attempt_at
+      const when = next == null ? '' : ` · ${t('webhooks.next')} ${dateTime(next, now())}`
+      return failed && `${url}: ${failed.last_error}${when}`
     }),
   )
-  return data.filter((_, i) => failing[i])
+  return failing.filter((text) => text !== null)
 }
 
-/** Whether the newest attempted delivery failed. */
-export function isFailing(deliveries: readonly DeliveryObject[]): boolean {
-  return deliveries.find(({ attempts }) => attempts > 0)?.last_error != null
+/** The newest delivery that was attempted, if it failed. */
+export function lastFailed(deliveries: readonly DeliveryObject[]): DeliveryObject | null {
+  const last = deliveries.find(({ attempts }) => attempts > 0)
+  return last?.last_error == null ? null : last
 }
 
 /** The model of an outage is named once, by its server where this key sees servers. */
 function problemsOf(
   status: ServiceStatus | null,
   caps: readonly Cap[],
-  webhooks: readonly WebhookObject[],
+  webhooks: readonly string[],
 ): Problem[] {
   const { workers_alive = true, service, waiting = [] } = status ?? {}
   const servers = may('operator') ? '/servers' : '/batches'
@@ -123,10 +130,6 @@ function problemsOf(
       to: `/limits?change=${limit.id}`,
       text: name ?? t('limits.project'),
     })),
-    ...webhooks.map(({ url, disabled_reason }) => ({
-      title: 'overview.webhookFailing' as const,
-      to: '/webhooks',
-      text: disabled_reason ?? url,
-    })),
+    ...webhooks.map((text) => ({ title: 'overview.webhookFailing' as const, to: '/webhooks', text })),
   ]
 }

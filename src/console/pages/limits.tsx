@@ -143,7 +143,12 @@ export function Gauge({ cap, isNamed }: { cap: Cap; isNamed: boolean }): VNode {
         {isNamed ? (
           <span class="gauge-name">{limit.entity || limit.entity_type ? <Entity name={name} /> : name}</span>
         ) : null}
-        <span>{show(value)}</span>
+        <span>
+          {show(value)}
+          {isNamed ? (
+            <span class="muted"> / {t(`limits.${limit.window}`, { amount: show(limit.amount) })}</span>
+          ) : null}
+        </span>
         <span class="muted push">{percent(value, limit.amount)}</span>
       </div>
       <div

@@ -2,11 +2,12 @@
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { heldBackBy, type ServerState, serversOf } from '../../domain/server-state.ts'
+import type { BatchObject } from '../../wire/batch.ts'
 import type { ServiceStatus, UpstreamStatus, WorkerStatus } from '../../wire/status.ts'
 import { Chart } from '../chart.tsx'
 import { count, duration, percent, perSecond } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
-import { useLive } from '../live.ts'
+import { speedOf, useLive } from '../live.ts'
 import { Choice } from '../parts/button.tsx'
 import { Loaded, Notice } from '../parts/notice.tsx'
 import { Figures, Page, Section, Time } from '../parts/page.tsx'
@@ -54,7 +55,10 @@ type WholeProps = { service: NonNullable<ServiceStatus['service']>; waiting: Ser
 
 function Whole({ service, waiting }: WholeProps): VNode {
   const { workers, stores, queue } = service
-  const upstreams = serversOf(service)
+  const upstreams = serversOf(service).map((server) => ({
+    ...server,
+    latency_ms: server.latency_ms ?? service.history?.findLast(isOf(server))?.latency_ms ?? null,
+  }))
   // An outage that batches wait for is told above, and flow control is none.
   const isTold = new Set(waiting.map(({ model }) => model))
   const models = service.models.filter(
@@ -134,13 +138,17 @@ type Waits = { model: string | null; lines: number; rate: number; servers: reado
 
 /** The models that lines wait for, the one that takes longest first, and what keeps their servers from more. */
 function Demand({ servers }: { servers: readonly Server[] }): VNode | null {
-  const open = (useLive().open ?? []).filter(({ paused_at }) => !paused_at)
+  const due = ({ paused_at, waiting_reason: why }: BatchObject): boolean =>
+    !paused_at && why?.code !== 'not_before'
+  const open = (useLive().open ?? []).filter(due)
   const rows = [...Map.groupBy(open, ({ model = null }) => model)].map(([model, batches]): Waits => {
     const own = servers.filter((server) => server.model === model)
     const lines = batches.reduce((sum, { request_counts: n }) => sum + n.total - n.completed - n.failed, 0)
-    return { model, lines, rate: own.reduce((sum, { lines_per_s }) => sum + lines_per_s, 0), servers: own }
+    // A server that takes long over a line has answered none in most reports.
+    const rate = batches.reduce((sum, batch) => sum + (speedOf(batch).lines_per_s ?? 0), 0)
+    return { model, lines, rate, servers: own }
   })
-  const waits = rows.filter(({ lines }) => lines > 0).sort((a, b) => b.lines / b.rate - a.lines / a.rate)
+  const waits = rows.filter(({ lines }) => lines > 0).sort((a, b) => a.rate / a.lines - b.rate / b.lines)
   if (waits.length === 0) return null
   return (
     <Section title={t('servers.demand')}>
@@ -170,6 +178,11 @@ const DEMAND = (): Column<Waits>[] => [
       )),
   },
 ]
+
+const isOf =
+  ({ model, upstream }: Server) =>
+  (hour: Hour): boolean =>
+    hour.model === model && hour.upstream === upstream
 
 type Hour = NonNullable<NonNullable<ServiceStatus['service']>['history']>[number]
 

@@ -5,6 +5,7 @@ import { windowAt } from '../../domain/limit.ts'
 import type { UsageObject } from '../../wire/usage.ts'
 import { pathWith, serviceUrl } from '../api.ts'
 import { now } from '../browser-clock.ts'
+import { useCell } from '../cell.ts'
 import { Chart, type ChartSeries } from '../chart.tsx'
 import { compact, count, percent, usd, usdColumn, usdExact } from '../format.ts'
 import { type MessageKey, t } from '../i18n.ts'
@@ -15,8 +16,10 @@ import { Empty, Loaded } from '../parts/notice.tsx'
 import { amountFigure, costFigure, Figures, Page, Section } from '../parts/page.tsx'
 import { failedText } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
+import { health } from '../problems.ts'
 import { useGet } from '../resource.ts'
 import { useAddress } from '../router.ts'
+import { Gauge } from './limits.tsx'
 
 type Row = NonNullable<UsageObject['groups']>[number]
 
@@ -47,6 +50,7 @@ export function Usage(): VNode {
   const until = chosen('until', today)
   const start = range === 'month' || range === 'days' ? chosen('since', first) : today - (Number(range) - 1)
   const end = Math.max(until, start) + 1
+  const caps = useCell(health).caps.filter(({ name }) => entity !== '' && name === entity)
   const shown = { start: dayText(start), end: dayText(end), entity }
   const usage = useGet<UsageObject>(PATH, { ...shown, group_by: by === 'day' ? by : `day,${by}` })
   const sameDayOfLast = dayText(firstOfLast + today - first + 1)
@@ -77,6 +81,9 @@ export function Usage(): VNode {
         ]}
       />
       {entity === '' ? null : <FilterChip name="entity" title={t('line.entity')} value={entity} />}
+      {caps.map((cap) => (
+        <Gauge cap={cap} isNamed />
+      ))}
       <Loaded resource={usage}>
         {(data) => (
           <Report

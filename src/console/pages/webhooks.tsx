@@ -21,7 +21,7 @@ import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
 import { Page, Section, Time } from '../parts/page.tsx'
 import { Badge } from '../parts/status.tsx'
 import { type Column, Table } from '../parts/table.tsx'
-import { isFailing } from '../problems.ts'
+import { lastFailed } from '../problems.ts'
 import { useAction, useAll, useGet, usePages } from '../resource.ts'
 import { href } from '../router.ts'
 import { may } from '../session.ts'
@@ -67,7 +67,7 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
       deliveries.reload()
     })
   const rows = deliveries.data?.data ?? []
-  const failing = isFailing(rows)
+  const failing = lastFailed(rows) !== null
   const columns: Column<DeliveryObject>[] = [
     {
       title: t('webhooks.event'),
