@@ -424,28 +424,31 @@ export class Lines {
     }
     const tries = run.triesOf(position)
     if (tries) this.#rejections.onAnswered(tries, attempt.upstream)
-    const asked = tries?.kept?.asked ?? 0
-    const isLast =
-      run.reask === null ||
-      asked >= run.reask.max ||
-      attempt.remote_batch !== undefined ||
-      run.isLast(position)
-    if (isLast || !run.mayMove) return this.#end(run, position, result, attempt)
+    const isUnexamined = run.reask === null || attempt.remote_batch !== undefined || run.isLast(position)
+    if (isUnexamined || !run.mayMove) return this.#end(run, position, result, attempt)
     const { name, tier, price } = attempt.upstream
     const by = { upstream: { name, tier, price }, model: this.#modelOf(run, position) }
     const checked = { run, position, answered: result, by, attempt }
     const fault = this.#reasks.examine(checked)
     if (fault === 'checking') return 0
-    if (fault === null) return this.#end(run, position, result, attempt)
+    if (fault === null || this.#isLastAsked(run, position))
+      return this.#end(run, position, result, attempt, by, fault)
     this.#askAgain(checked, fault)
     return 0
+  }
+
+  /** An answer that is the last one is examined too: a batch counts those that still have a fault. */
+  #isLastAsked(run: Run, position: number): boolean {
+    const asked = run.triesOf(position)?.kept?.asked ?? 0
+    return run.reask === null || asked >= run.reask.max
   }
 
   examined({ run, checked, fault }: Examined): void {
     if (run.isClosed) return
     const { position, answered, attempt } = checked
     this.#guarded(run, () => {
-      if (fault === null || !run.mayMove) this.#end(run, position, answered, attempt, checked.by)
+      if (fault === null || !run.mayMove || this.#isLastAsked(run, position))
+        this.#end(run, position, answered, attempt, checked.by, fault)
       else this.#askAgain(checked, fault)
     })
   }
@@ -521,10 +524,12 @@ export class Lines {
     result: Answered,
     attempt: EndedAttempt,
     by: Answerer = { upstream: attempt.upstream, model: this.#modelOf(run, position) },
+    fault: Fault | null = null,
   ): number {
     const { upstream, at, now } = attempt
     const tries = run.triesOf(position)
     const last = attemptOf(upstream, ANSWERED, at, now, attempt.remote_batch)
+    if (fault) last.reason = fault.code
     const attempts = tries
       ? { listed: [...tries.listed, last], omitted: tries.omitted }
       : { listed: [last], omitted: 0 }

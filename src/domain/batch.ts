@@ -61,6 +61,13 @@ export function stopReason(
   return batch.input_deleted_at === null ? null : 'input_file_deleted'
 }
 
+/** What answers are asked for again for; the reasons of such attempts. */
+export const ANSWER_FAULTS = ['cut_off', 'not_json', 'not_schema'] as const
+export type AnswerFault = (typeof ANSWER_FAULTS)[number]
+
+export const isAnswerFault = (reason: string | undefined): boolean =>
+  reason !== undefined && ANSWER_FAULTS.some((fault) => fault === reason)
+
 /** The codes of lines that were to be sent and were not. */
 const NOT_RUN: ReadonlySet<string> = new Set([
   'batch_expired',

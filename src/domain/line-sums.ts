@@ -14,6 +14,9 @@ export interface SummedLine {
   isNotRun?: boolean
   /** Whether a server or a batch API was sent it. */
   wasSent?: boolean
+  /** Whether its answer was asked for again, and whether the one that stands has a fault. */
+  isReasked?: boolean
+  isFaulty?: boolean
 }
 
 export interface LineSum {
@@ -74,6 +77,8 @@ export const LINE_SUMS = {
   cost_nanos: { of: ({ cost_nanos }) => cost_nanos, batches: 1, usage_days: 1 },
   shared_lines: { of: ({ saved_nanos }) => (saved_nanos === null ? 0 : 1), batches: 1 },
   saved_nanos: { of: ({ saved_nanos }) => saved_nanos ?? 0, batches: 1 },
+  reasked_lines: { of: ({ isReasked }) => (isReasked ? 1 : 0), batches: 1 },
+  faulty_lines: { of: ({ isFaulty }) => (isFaulty ? 1 : 0), batches: 1 },
 } as const satisfies Record<keyof TokenUsage, LineSum> & Record<string, LineSum>
 
 type LineSums = typeof LINE_SUMS

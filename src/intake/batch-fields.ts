@@ -97,7 +97,11 @@ const BATCH_FIELDS: { readonly [Name in keyof Required<CreateBatch>]: BatchField
         throw invalidParam('reask', `\`reask\` is for batches of ${DEFAULT_ENDPOINT}; leave it out.`)
       return { reask: reask ? JSON.stringify(reask) : null }
     },
-    shown: reaskOf,
+    shown: (batch) => ({
+      ...reaskOf(batch),
+      reask_counts:
+        batch.reask === null ? undefined : { asked: batch.reasked_lines, missed: batch.faulty_lines },
+    }),
     retried: reaskOf,
   },
   order: {

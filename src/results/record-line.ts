@@ -1,6 +1,6 @@
 // Records the end of a line: its result line, its audit record and its cost, as bytes and sums (chunk-results.ts).
 
-import { isNotRun } from '../domain/batch.ts'
+import { isAnswerFault, isNotRun } from '../domain/batch.ts'
 import { dayOf } from '../domain/days.ts'
 import { endpointOf } from '../domain/endpoint.ts'
 import type { WireError } from '../domain/errors.ts'
@@ -301,6 +301,9 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   const sent = attempts.listed.length + attempts.omitted
   scratch.isNotRun = error !== null && isNotRun(error.code, sent)
   scratch.wasSent = sent > 0
+  const last = attempts.listed.at(-1)
+  scratch.isFaulty = error === null && isAnswerFault(last?.reason)
+  scratch.isReasked = attempts.listed.some((one) => one !== last && isAnswerFault(one.reason))
   results.end(position, scratch, finished)
 }
 
@@ -361,6 +364,8 @@ const scratch: Ended = {
   expired: false,
   isNotRun: false,
   wasSent: false,
+  isReasked: false,
+  isFaulty: false,
 }
 
 function unbilled(attempts: LineAttempts, finished: number): LineEnd {

@@ -183,6 +183,15 @@ export const BatchObject = object(
       ),
     ),
     reask: Type.Optional(ReaskShape),
+    reask_counts: Type.Optional(
+      Type.Object(
+        {
+          asked: count('Lines whose answers were asked for again.'),
+          missed: count('Finished lines whose answers miss their schema, or are cut off, all the same.'),
+        },
+        { title: 'ReaskCounts', description: 'With `reask`: what it has done.' },
+      ),
+    ),
     order: Type.Optional(
       Type.Literal('file', { description: 'Its lines are sent in the order of the file.' }),
     ),

@@ -542,8 +542,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'a line is asked again once more than its batch allows',
     file: 'src/dispatch/lines.ts',
-    find: 'asked >= run.reask.max ||',
-    replace: 'asked > run.reask.max ||',
+    find: 'asked >= run.reask.max',
+    replace: 'asked > run.reask.max',
   },
   {
     bug: 'a chunk is parked with an answer that no commit has counted, of a line that is asked again',
@@ -590,7 +590,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     bug: 'an answer that waits for its check is billed at the prices of the time at which its line ends',
     file: 'src/dispatch/lines.ts',
-    find: '#end(run, position, answered, attempt, checked.by)',
+    find: '#end(run, position, answered, attempt, checked.by, fault)',
     replace: '#end(run, position, answered, attempt)',
     test: 'src/dispatch/gates/reasks.test.ts',
   },

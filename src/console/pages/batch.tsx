@@ -175,6 +175,13 @@ function Summary({ batch, estimate }: { batch: BatchObject; estimate: BatchEstim
               note: took > 0 ? t('batch.mean', { rate: perSecond(done / took) }) : null,
             },
         costFigure(t('batch.cost'), batch.cost_usd, <AgainstEstimate batch={batch} estimate={estimate} />),
+        batch.reask_counts
+          ? {
+              title: t('batch.reasked'),
+              value: count(batch.reask_counts.asked),
+              note: t('batch.stillMiss', { n: batch.reask_counts.missed }),
+            }
+          : null,
         ended(batch)
           ? null
           : {

@@ -228,7 +228,7 @@ function WhyFailed({ line }: { line: BatchLine }): VNode {
 
 type Attempt = { at: number; upstream: string; status: number | null; duration_ms: number; reason?: string }
 
-/** Why an answer was asked for again, in words; else what the server said. */
+/** What is wrong with an answer, in words; else what the server said. */
 function reasonText(reason: string): string {
   return reason === 'not_schema' || reason === 'not_json' || reason === 'cut_off'
     ? t(`line.again.${reason}`)

@@ -61,6 +61,8 @@ test('after the last attempt the answer stands, whatever it is', async () => {
   assert.deepEqual(here.ended, ['l1 ok'])
   assert.match(JSON.stringify(here.outcomes[0]?.result), /missed/)
   assert.equal(here.outcomes[0]?.record.cost_usd, 2 * USD)
+  const reasons = here.outcomes[0]?.record.attempts.map((one) => Object(one).reason)
+  assert.deepEqual(reasons, ['cut_off', 'not_schema'], 'the batch counts it as one that still misses')
 })
 
 test('a repair sends the last answer along, and what is wrong with it', async () => {

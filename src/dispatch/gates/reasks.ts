@@ -3,6 +3,7 @@
 // (tables/schema-checks.ts). A line stays in flight until its answer is checked. A check that cannot be done finds
 // nothing wrong.
 import type { ResponseMemory } from '../../backends/response-memory.ts'
+import type { AnswerFault } from '../../domain/batch.ts'
 import { schemaAsked } from '../../jsonl/ask-again.ts'
 import type { Answered, Answerer } from '../../results/record-line.ts'
 import { answerOf } from '../../tables/answer-cells.ts'
@@ -12,7 +13,7 @@ import type { EndedAttempt } from '../tries.ts'
 /** The defect of an answer. */
 export interface Fault {
   /** Without any content, for the audit record. */
-  code: 'cut_off' | 'not_json' | 'not_schema'
+  code: AnswerFault
   /** For the model. */
   message: string
   /** The answer that it is about. */
