@@ -5,6 +5,7 @@
 import { BlobMissing, isDamaged } from '../blobs/blobs.ts'
 import type { SealedBlob } from '../blobs/sealed.ts'
 import { CHUNK_BYTES_MAX, CHUNK_LINES_MAX, stopReason } from '../domain/batch.ts'
+import { sleep } from '../domain/clock.ts'
 import { MIXED } from '../domain/endpoint.ts'
 import { ApiError, isErrorCode } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
@@ -31,6 +32,10 @@ import { commitOrDiscard } from './upload.ts'
 
 const LINE_END = Buffer.from('\n')
 const FILENAME = 'requests.jsonl'
+
+/** Where so many requests came together, the next ones wait a moment for others: each commit costs the database the same. */
+const MANY = 16
+const MANY_WAIT_MS = 20
 
 /** How long an open batch takes further requests, and how many at most. */
 export interface GatherRules {
@@ -158,7 +163,10 @@ export class GatheredRequests<T> {
     group.isRunning = true
     // Calls that are handled in the same turn of the event loop belong together.
     await new Promise((resolve) => setImmediate(resolve))
-    while (group.queue.length > 0) await this.#commit(group, nextEntries(group))
+    for (let entries = nextEntries(group); entries.length > 0; entries = nextEntries(group)) {
+      await this.#commit(group, entries)
+      if (entries.length >= MANY) await sleep(this.#options.clock, MANY_WAIT_MS)
+    }
     group.isRunning = false
     for (const [other, { open, isRunning }] of this.#groups)
       if (!isRunning && (open === null || !this.#takes(open))) this.#groups.delete(other)

@@ -1,5 +1,5 @@
 // Authenticates API keys. Every key that is not accepted gets the same answer, which reveals nothing to a guesser. Keys
-// are not cached: reading one takes microseconds, and a revocation takes effect at the next call.
+// are not cached: a revocation takes effect at the next call. Calls that come in one turn of the event loop share a read.
 
 import type { FastifyRequest } from 'fastify'
 import { GroupedWrites } from '../../audit/call-records.ts'
@@ -19,10 +19,27 @@ const NO_KEY_SHA256 = '0'.repeat(64)
 export async function authenticate(db: Reader, region: string, header: string | undefined): Promise<Caller> {
   const parsed = parseApiKey(bearerOf(header))
   if (parsed?.region !== region) throw new ApiError('invalid_api_key')
-  const key = await readKey(db, parsed.keyId)
+  const key = await readShared(db, parsed.keyId)
   const matches = secretMatches(parsed.secret, key?.secret_sha256 ?? NO_KEY_SHA256)
   if (!key || !matches || key.revoked_at !== null) throw new ApiError('invalid_api_key')
   return callerOfKey(key, null)
+}
+
+/** Reads of keys that have not begun. */
+const waitingReads = new WeakMap<Reader, Map<string, ReturnType<typeof readKey>>>()
+
+/** The same as readKey. The read begins after this call, so it has everything that was committed before. */
+async function readShared(db: Reader, id: string): ReturnType<typeof readKey> {
+  const waiting = waitingReads.get(db) ?? new Map<string, ReturnType<typeof readKey>>()
+  waitingReads.set(db, waiting)
+  const shared = waiting.get(id)
+  if (shared) return await shared
+  const read = new Promise<void>((resolve) => setImmediate(resolve)).then(() => {
+    waiting.delete(id)
+    return readKey(db, id)
+  })
+  waiting.set(id, read)
+  return await read
 }
 
 const SESSION_ENDED = 'The session has ended. Sign in again with an API key.'
