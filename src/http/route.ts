@@ -70,10 +70,10 @@ export interface Declared {
   /** The handler reads a JSON body itself, while it arrives. */
   streams?: true
   /**
-   * The JSON may bring the lines of a batch, or as `body` that of one line, which are kept as bytes; an empty array or object is in
-   * their place.
+   * The JSON may bring the lines of a batch, or as `body` that of one line, which are kept as bytes, an empty array or object in
+   * their place; or it is as a whole the body of one line.
    */
-  takesLines?: true | 'body'
+  takesLines?: true | 'body' | 'whole'
 }
 
 declare module 'fastify' {

@@ -1,7 +1,7 @@
 // Requests that come one at a time: each is a line of a batch that gathers them.
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { echo, testUpstream } from '../fakes/upstream.ts'
+import { echo, send, testUpstream } from '../fakes/upstream.ts'
 import { configFor, TestService, type WireBatch, type WireFile } from '../service.ts'
 
 const CHAT = '/v1/chat/completions'
@@ -172,4 +172,44 @@ test('requests wait for a worker, and their batches end when it has come', async
     assert.equal((await waited(service, id)).status, 'completed')
     assert.equal((await service.ended(batch_id)).status, 'completed')
   }
+})
+
+test('a background response is a single request to its endpoint, in the form of the Responses API', async () => {
+  const answer = {
+    id: 'resp_server',
+    object: 'response',
+    status: 'completed',
+    model: 'm',
+    output: [{ type: 'message' }],
+  }
+  const usage = { input_tokens: 3, output_tokens: 2, total_tokens: 5 }
+  await using upstream = await testUpstream(({ response }) =>
+    send(response, 200, JSON.stringify({ ...answer, usage })),
+  )
+  const yaml = configFor(upstream.base_url).replace('- id: m', '- id: m\n    endpoints: [/v1/responses]')
+  await using service = await TestService.start(yaml)
+  const order =
+    '{"model":"m", "background":true,"input":"a","temperature":1.0,"background_options":{"completion_window":"2h","continuation_id":"c1"}}'
+  const created = await service.request('POST', '/v1/responses', order, JSON_TYPE)
+  const queued = (await created.json()) as { id: string; status: string; output: object[]; metadata: object }
+  assert.equal(created.status, 200, JSON.stringify(queued))
+  assert.deepEqual([created.status, queued.status, queued.output], [200, 'queued', []])
+  assert.deepEqual(queued.metadata, { conversation: 'c1' })
+  await waited(service, queued.id.replace('resp_', 'req_'))
+  const ended = await service.json<object>('GET', `/v1/responses/${queued.id}`)
+  assert.partialDeepStrictEqual(ended, {
+    ...answer,
+    id: queued.id,
+    usage,
+    status: 'completed',
+    background: true,
+    error: null,
+  })
+  assert.deepEqual(
+    upstream.calls.map(({ path, bytes }) => [path, bytes.toString()]),
+    [['/v1/responses', '{"model":"m","input":"a","temperature":1.0}']],
+  )
+  const live = await service.request('POST', '/v1/responses', { model: 'm', input: 'a' })
+  assert.equal(live.status, 400)
+  assert.match(await live.text(), /Set `background` to true/)
 })

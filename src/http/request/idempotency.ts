@@ -35,6 +35,7 @@ const ROUTES = [
   'POST /v1/batches/{batch_id}/retry',
   'POST /v1/messages/batches',
   'POST /v1/requests',
+  'POST /v1/responses',
 ] as const
 
 export const IdempotencyHeaders = Type.Object({

@@ -11,7 +11,7 @@ import type { ReadPorts } from '../../results/finished-lines.ts'
 import { listHttpRequests } from '../../store/calls.ts'
 import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
-import type { AnonymousRequestRow, HttpRequestRow } from '../../store/schema.ts'
+import type { AnonymousRequestRow, BatchRow, HttpRequestRow } from '../../store/schema.ts'
 import { HttpRequestRecord, LineRecord, RequestRecord } from '../../wire/request-record.ts'
 import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
@@ -43,10 +43,47 @@ const ListQuery = {
   until: time('only calls before.'),
 }
 
-export function requestRoutes(
-  app: App,
-  { store, sealed, clock, models, readLineRecord, reads, wake }: RouteDependencies,
-): void {
+/** Finds and cancels lines by their request IDs; they throw request_not_found. */
+export function lineReader({ store, sealed, clock, models, readLineRecord, wake }: RouteDependencies) {
+  async function placeOf({ project_id }: Caller, id: string): Promise<{ batch: BatchRow; line: number }> {
+    const place = parseLineRequestId(id)
+    const batch = place && (await readOwn(store.read, 'batches', project_id, place.batchId))
+    if (!batch) throw new ApiError('request_not_found')
+    return { batch, line: place.line }
+  }
+
+  /** The record of a line, as text once it has ended. */
+  async function find(caller: Caller, id: string): Promise<LineRecordText | LineRecord> {
+    const { batch, line } = await placeOf(caller, id)
+    const names = caller.scopes.has('operator') ? null : models
+    const ended = await readLineRecord(caller.project_id, batch.id, line, names)
+    if (ended) return ended
+    const now = clock.now()
+    const ports = { db: store.read, sealed, now }
+    const pending = found(await readPendingRecord(ports, batch, line), 'request_not_found')
+    const progress = await readBatchProgress(store, [batch], now, models)
+    const { waiting_reason = null } = progress.get(batch.id) ?? {}
+    return { ...pending, waiting_reason, expires_at: unixSeconds(batch.expires_at) }
+  }
+
+  return {
+    find,
+    async readLine(caller: Caller, id: string): Promise<LineRecord> {
+      const record = await find(caller, id)
+      if (!('text' in record)) return record
+      return JSON.parse(Buffer.concat(await Array.fromAsync(record.text)).toString('utf8'))
+    },
+    async cancel(caller: Caller, id: string): Promise<void> {
+      const { batch, line } = await placeOf(caller, id)
+      await store.write((tx) => cancelLine(tx, batch.id, line))
+      wake()
+    },
+  }
+}
+
+export function requestRoutes(app: App, deps: RouteDependencies): void {
+  const { store, sealed, clock, reads } = deps
+  const lines = lineReader(deps)
   const waiting = new WaitingCalls(clock)
   app.addHook('preClose', async () => waiting.stop())
   const ports = (): ReadPorts => ({ db: store.read, sealed, now: clock.now() })
@@ -84,27 +121,13 @@ export function requestRoutes(
     },
   })
 
-  /** The record of a line, as text once it has ended. */
-  async function readLine({ project_id, scopes }: Caller, id: string): Promise<LineRecordText | LineRecord> {
-    const line = parseLineRequestId(id)
-    const batch = line && (await readOwn(store.read, 'batches', project_id, line.batchId))
-    if (!batch) throw new ApiError('request_not_found')
-    const names = scopes.has('operator') ? null : models
-    const ended = await readLineRecord(project_id, batch.id, line.line, names)
-    if (ended) return ended
-    const pending = found(await readPendingRecord(ports(), batch, line.line), 'request_not_found')
-    const progress = await readBatchProgress(store, [batch], clock.now(), models)
-    const { waiting_reason = null } = progress.get(batch.id) ?? {}
-    return { ...pending, waiting_reason, expires_at: unixSeconds(batch.expires_at) }
-  }
-
   async function sendLine(
     caller: Caller,
     id: string,
     reply: FastifyReply,
   ): Promise<FastifyReply | LineRecord> {
     const read = await reads.open(caller.project_id, reply.raw)
-    const record = await read.turn(() => readLine(caller, id))
+    const record = await read.turn(() => lines.find(caller, id))
     if (!('text' in record)) return record
     reply.type('application/json; charset=utf-8').header('content-length', record.bytes)
     return reply.send(read.stream(record.text))
@@ -154,13 +177,8 @@ export function requestRoutes(
       'It is not sent any more; while it is in flight, its answer may still come and is billed. A line that has ended stays as it is. The answer is its record.',
     answer: LineRecord,
     async handler(request, caller, reply) {
-      const id = request.params.request_id
-      const line = parseLineRequestId(id)
-      if (!line || !(await readOwn(store.read, 'batches', caller.project_id, line.batchId)))
-        throw new ApiError('request_not_found')
-      await store.write((tx) => cancelLine(tx, line.batchId, line.line))
-      wake()
-      return await sendLine(caller, id, reply)
+      await lines.cancel(caller, request.params.request_id)
+      return await sendLine(caller, request.params.request_id, reply)
     },
   })
 }

@@ -1,128 +1,250 @@
-// POST /v1/requests and POST /v1/requests/{request_id}/cancel: requests that come one at a time, each a line of a batch that
-// gathers them (intake/gathered-requests.ts).
+// Requests that come one at a time, each a line of a batch that gathers them (intake/gathered-requests.ts): POST /v1/requests, and
+// /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
 import { createHash } from 'node:crypto'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { unixSeconds } from '../../domain/clock.ts'
-import { defaultWindow } from '../../domain/days.ts'
-import { invalidParam } from '../../domain/errors.ts'
-import { lineRequestId } from '../../domain/ids.ts'
+import { defaultWindow, durationMs } from '../../domain/days.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
+import { ID_PREFIXES, lineRequestId, parseLineRequestId } from '../../domain/ids.ts'
+import type { CompletionWindow } from '../../domain/plan.ts'
 import { offeredWindow } from '../../intake/create-batch.ts'
 import { type Gathered, GatheredRequests, RequestLines } from '../../intake/gathered-requests.ts'
+import { withoutMembers } from '../../intake/inline-lines.ts'
+import { Names } from '../../jsonl/json-scan.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
 import { negotiateLanguage } from '../../ledger/limit-error.ts'
-import { CreateRequest } from '../../wire/batch.ts'
-import { LineRecord } from '../../wire/request-record.ts'
-import { planOf } from '../access/caller.ts'
+import { CreateRequest, type Metadata } from '../../wire/batch.ts'
+import { LineRecord, type RequestStatus } from '../../wire/request-record.ts'
+import { BackgroundResponse, CreateResponse } from '../../wire/response.ts'
+import { type Caller, planOf } from '../access/caller.ts'
 import {
   type CallKey,
   headerText,
+  type IdempotentCall,
   idempotentCall,
   performedTogether,
   sendOnce,
 } from '../request/idempotency.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
 import { CreateHeaders, ENTITY_CHARACTERS_MAX } from './create-batch.ts'
+import { lineReader } from './requests.ts'
+
+/** What a call asks for, once its window is known. */
+interface Order {
+  endpoint: string
+  /** JSON, without line breaks. */
+  body: Buffer
+  custom_id?: string | undefined
+  metadata?: Metadata | null | undefined
+  window: CompletionWindow
+  call: IdempotentCall
+  status: number
+  show: (accepted: LineRecord) => object
+}
 
 interface Accepted {
   key: CallKey
+  status: number
   textOf: (at: Gathered) => string
 }
 
 export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, models, plans, idempotency, wake, line_bytes_max } = deps
+  const { readLine, cancel } = lineReader(deps)
   const lines = new RequestLines()
   const gathered = new GatheredRequests<Accepted>(
     { store, sealed, clock, models, wake, rules: deps.gather },
     (tx, accepted, now) =>
       performedTogether(
         tx,
-        accepted.map(({ entry: { record }, at }) => ({
-          key: record.key,
-          status: 202,
-          response: record.textOf(at),
-        })),
+        accepted.map(({ entry: { record }, at }) => ({ ...record, response: record.textOf(at) })),
         now,
       ),
   )
+
+  async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
+    const { endpoint, body, window, custom_id = request.id, metadata, call, status, show } = order
+    const { project_id, key_id } = caller
+    const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
+    const own: Metadata = { ...(header_entity !== null && { entity: header_entity }), ...metadata }
+    if (Object.keys(own).length > METADATA_PAIRS_MAX)
+      throw invalidParam(
+        'metadata',
+        `\`metadata\` and the header X-Service-Entity have more than ${METADATA_PAIRS_MAX} pairs.`,
+      )
+    const checked = lines.lineOf({ endpoint, custom_id, metadata: own }, body, models, line_bytes_max)
+    request.entity = checked.entity
+    const key = await idempotency.first(call)
+    if ('text' in key) return sendOnce(reply, key)
+    const textOf = ({ batch, line }: Gathered): string =>
+      JSON.stringify(
+        show({
+          ...{ id: lineRequestId(batch.id, line), object: 'request', kind: 'line', batch_id: batch.id },
+          ...{ custom_id, line, model: checked.model, entity: checked.entity },
+          ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, status_code: null },
+          ...{ attempts: [], usage: null, cost_usd: 0, error: null, created: unixSeconds(clock.now()) },
+          ...{
+            status: 'queued',
+            waiting_reason: null,
+            expires_at: unixSeconds(batch.expires_at),
+            response: null,
+          },
+        }),
+      )
+    const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
+    const language = negotiateLanguage(request.headers['accept-language'])
+    const owner = { project_id, key_id, language, window, quotas, retention_ms }
+    const at = await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
+    return sendOnce(reply, { text: textOf(at), status, replayed: false })
+  }
 
   route(app, 'POST /v1/requests', {
     access: ['batches:write'],
     operation: 'createRequest',
     summary: 'Send one request',
     description:
-      'For programs that make one request at a time. It becomes a line of a batch that gathers such requests, and is sent, billed, limited and recorded as every line is. The answer comes at once, without a result: `GET /v1/requests/{request_id}?wait=30s` waits for that. A mistake that would fail a line is an error of the call.',
+      'For programs that make one request at a time. It becomes a line of a batch that gathers such requests, and is sent, billed, limited and recorded as every line is. The answer (202) comes at once, without a result: `GET /v1/requests/{request_id}?wait=30s` waits for that. A mistake that would fail a line is an error of the call.',
     answer: LineRecord,
     headers: CreateHeaders,
-    errors: [
-      'plan_lacks_feature',
-      'model_not_found',
-      'endpoint_not_supported',
-      'usage_limit_exceeded',
-      'quota_exceeded',
-    ],
+    errors: ERROR_CODES,
     body: CreateRequest,
     takesLines: 'body',
     async handler(request, caller, reply) {
-      const { project_id, key_id } = caller
-      const { endpoint, completion_window, metadata = null, custom_id = request.id } = request.body
+      const { completion_window, ...rest } = request.body
       const body = request.bytesOfBody
       if (body === null)
         throw invalidParam('body', '`body` must be an object: the request as the endpoint takes it.')
       const plan = planOf(plans, caller)
       const offered = plan.completion_windows.map(({ text }) => text)
       const window = offeredWindow(plan, completion_window ?? defaultWindow(offered))
-      const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
-      const own =
-        header_entity !== null && metadata?.entity === undefined
-          ? { ...metadata, entity: header_entity }
-          : metadata
-      if (Object.keys(own ?? {}).length > METADATA_PAIRS_MAX)
-        throw invalidParam(
-          'metadata',
-          `\`metadata\` and the header X-Service-Entity have more than ${METADATA_PAIRS_MAX} pairs.`,
-        )
-      const { line, model, entity } = lines.lineOf(
-        { endpoint, custom_id, metadata: own },
-        body,
-        models,
-        line_bytes_max,
-      )
-      request.entity = entity
-      const sha256 = createHash('sha256').update(body).digest('hex')
-      const key = await idempotency.first(
-        idempotentCall(request, 'POST /v1/requests', { ...request.body, body: sha256 }),
-      )
-      if ('text' in key) return sendOnce(reply, key)
-      const textOf = ({ batch, line }: Gathered): string => {
-        const { conversation = null, tags = null } = { ...own }
-        const shown: LineRecord = {
-          ...{
-            id: lineRequestId(batch.id, line),
-            object: 'request',
-            kind: 'line',
-            batch_id: batch.id,
-            custom_id,
-          },
-          ...{
-            line,
-            model,
-            entity,
-            conversation,
-            tags,
-            status_code: null,
-            attempts: [],
-            usage: null,
-            cost_usd: 0,
-          },
-          ...{ error: null, created: unixSeconds(clock.now()), status: 'queued', waiting_reason: null },
-          ...{ expires_at: unixSeconds(batch.expires_at), response: null },
-        }
-        return JSON.stringify(shown)
-      }
-      const language = negotiateLanguage(request.headers['accept-language'])
-      const { quotas, file_retention_ms: retention_ms } = plan
-      const owner = { project_id, key_id, language, window, quotas, retention_ms }
-      const at = await gathered.add({ owner, custom_id, line, model }, { key, textOf })
-      return sendOnce(reply, { text: textOf(at), status: 202, replayed: false })
+      const call = idempotentCall(request, 'POST /v1/requests', { ...request.body, body: sha256Of(body) })
+      const show = (accepted: LineRecord): object => accepted
+      return await accept(request, caller, reply, { ...rest, body, window, call, status: 202, show })
     },
   })
+
+  route(app, 'POST /v1/responses', {
+    access: ['batches:write'],
+    operation: 'createResponse',
+    summary: 'Create a background response',
+    description:
+      'For clients of OpenAI’s Responses API, with `background: true`: a single request to `/v1/responses`, which the model has to serve. `background_options.completion_window` asks for a window: the longest of the plan that is no longer, or its shortest one; `soonest` is that. `background_options.continuation_id` is the conversation.',
+    answer: BackgroundResponse,
+    headers: CreateHeaders,
+    errors: ERROR_CODES,
+    body: CreateResponse,
+    takesLines: 'whole',
+    async handler(request, caller, reply) {
+      const { background, background_options, metadata } = request.body
+      if (background !== true)
+        throw invalidParam(
+          'background',
+          'This service answers no request at once. Set `background` to true, and retrieve the response when it has ended.',
+        )
+      const { completion_window: wanted = null, continuation_id } = background_options ?? {}
+      const window = windowFor(planOf(plans, caller).completion_windows, wanted)
+      const body = withoutMembers(request.bytesOfBody ?? Buffer.from('{}'), OF_THIS_SERVICE)
+      return await accept(request, caller, reply, {
+        ...{ endpoint: '/v1/responses', body, window, status: 200 },
+        metadata: { ...metadata, ...(continuation_id && { conversation: continuation_id }) },
+        call: idempotentCall(request, 'POST /v1/responses', {
+          ...{ body: sha256Of(body), wanted, continuation_id },
+        }),
+        show: shownResponse,
+      })
+    },
+  })
+
+  route(app, 'GET /v1/responses/:response_id', {
+    access: ['batches:read', 'requests:read'],
+    operation: 'getResponse',
+    summary: 'Retrieve a background response',
+    description: 'Once it has completed, as the model server answered it, under its ID here.',
+    answer: BackgroundResponse,
+    errors: ['request_not_found'],
+    async handler(request, caller) {
+      return shownResponse(await readLine(caller, requestIdOf(request.params.response_id)))
+    },
+  })
+
+  route(app, 'POST /v1/responses/:response_id/cancel', {
+    access: ['batches:write'],
+    operation: 'cancelResponse',
+    summary: 'Cancel a background response',
+    description: 'As `POST /v1/requests/{request_id}/cancel`.',
+    answer: BackgroundResponse,
+    errors: ['request_not_found'],
+    async handler(request, caller) {
+      const id = requestIdOf(request.params.response_id)
+      await cancel(caller, id)
+      return shownResponse(await readLine(caller, id))
+    },
+  })
+}
+
+const ERROR_CODES = [
+  'plan_lacks_feature',
+  'model_not_found',
+  'endpoint_not_supported',
+  'usage_limit_exceeded',
+  'quota_exceeded',
+] as const
+
+function sha256Of(body: Buffer): string {
+  return createHash('sha256').update(body).digest('hex')
+}
+
+// Background responses. Their IDs are those of the requests, with another prefix.
+
+const PREFIX = 'resp_'
+/** Fields that no model server is sent. */
+const OF_THIS_SERVICE = new Names('background', 'background_options', 'store', 'stream')
+
+function requestIdOf(response_id: string): string {
+  const id = ID_PREFIXES.request + response_id.slice(PREFIX.length)
+  if (!response_id.startsWith(PREFIX) || parseLineRequestId(id) === null)
+    throw new ApiError('request_not_found')
+  return id
+}
+
+/** The longest window that is no longer than `wanted`, or else the shortest one; null: the longest of all. */
+function windowFor(offered: readonly CompletionWindow[], wanted: string | null): CompletionWindow {
+  const sorted = offered.toSorted((a, b) => a.ms - b.ms)
+  const most = wanted === null ? Number.POSITIVE_INFINITY : (durationMs(wanted) ?? 0)
+  return sorted.findLast(({ ms }) => ms <= most) ?? sorted[0]!
+}
+
+const STATUSES: Readonly<Record<RequestStatus, BackgroundResponse['status']>> = {
+  ...{ queued: 'queued', in_progress: 'in_progress', completed: 'completed', failed: 'failed' },
+  ...{ cancelled: 'cancelled', expired: 'failed' },
+}
+
+function shownResponse({
+  id,
+  created,
+  model,
+  status = 'queued',
+  error,
+  response,
+  ...rest
+}: LineRecord): BackgroundResponse {
+  const { body = {} } = { ...(response as { body?: object } | null) }
+  const { code, message } = { ...(error as { code?: string; message?: string } | null) }
+  const given = Object.entries({ entity: rest.entity, conversation: rest.conversation, tags: rest.tags })
+  const metadata = given.flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
+  return {
+    ...{ created_at: created, model, output: [], parallel_tool_calls: true, tool_choice: 'auto', tools: [] },
+    ...{ instructions: null, temperature: null, top_p: null, incomplete_details: null, usage: null },
+    metadata: Object.fromEntries(metadata),
+    ...body,
+    id: PREFIX + id.slice(ID_PREFIXES.request.length),
+    object: 'response',
+    background: true,
+    // A server says of an answer that was cut off that it is incomplete.
+    status: 'status' in body && body.status === 'incomplete' ? 'incomplete' : STATUSES[status],
+    error:
+      code === undefined || status === 'cancelled'
+        ? null
+        : { code: 'server_error', message: `${code}: ${message}` },
+  }
 }
