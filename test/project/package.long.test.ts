@@ -1,7 +1,8 @@
-// The package as it is published: its list of files, and that it works where it is installed, without a clone.
+// The package as it is published, with the rest of a release: its list of files, and that it works where it is installed, without a clone.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -33,25 +34,24 @@ const FILES = [
 ]
 const FOLDERS = ['deploy', 'dist', 'docs', 'man']
 
+const { version: VERSION }: { version: string } = JSON.parse(
+  await readFile(join(ROOT, 'package.json'), 'utf8'),
+)
+
 interface Packed {
-  filename: string
   files: { path: string }[]
 }
 
 describe('the package', () => {
   let folder: string
-  let packed: Packed
+  let release: string
+  let packed: string
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offpeak-package-'))
-    const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], {
-      cwd: ROOT,
-      maxBuffer: 64 * 1024 * 1024,
-    })
-    // What prepack prints comes first.
-    const [found]: Packed[] = JSON.parse(stdout.slice(stdout.search(/^\[/m)))
-    assert.ok(found)
-    packed = found
+    release = join(folder, 'release')
+    await run(process.execPath, ['deploy/release.ts', '--dry-run', '--out', release], { cwd: ROOT })
+    packed = join(release, `offpeak-${VERSION}.tgz`)
   })
   after(() => rm(folder, { recursive: true, force: true }))
 
@@ -61,9 +61,14 @@ describe('the package', () => {
     const { stdout } = await run('npm', args, { cwd: ROOT, maxBuffer: 64 * 1024 * 1024 })
     const published: Record<string, Packed> = JSON.parse(stdout)
     const paths = (published.offpeak?.files ?? []).map(({ path }) => path)
+    const { stdout: inside } = await run('tar', ['-tzf', packed])
     assert.deepEqual(
-      paths,
-      packed.files.map(({ path }) => path),
+      paths.toSorted(),
+      inside
+        .trimEnd()
+        .split('\n')
+        .map((path) => path.replace(/^package\//, ''))
+        .sort(),
     )
     const inFolders = paths.filter((path) => FOLDERS.includes(path.split('/')[0] ?? ''))
     assert.deepEqual(paths.filter((path) => !inFolders.includes(path)).sort(), [...FILES].sort())
@@ -93,6 +98,53 @@ describe('the package', () => {
     )
   })
 
+  test('comes with checksums, a bill of materials, provenance and a chart that names its parts by digest', async () => {
+    const { stdout: checked } = await run('sha256sum', ['-c', 'SHA256SUMS'], { cwd: release })
+    assert.equal(checked.match(/: OK$/gm)?.length, 5)
+    const text = (name: string) => readFile(join(release, name), 'utf8')
+    const { components } = JSON.parse(await text(`offpeak-${VERSION}.cdx.json`))
+    assert.ok(components.some(({ purl }: { purl: string }) => purl.startsWith('pkg:npm/fastify@')))
+    const { subject, predicate } = JSON.parse(await text(`offpeak-${VERSION}.intoto.jsonl`))
+    const sums = await text('SHA256SUMS')
+    for (const { name, digest } of subject) assert.ok(sums.includes(`${digest.sha256}  ${name}\n`), name)
+    const { stdout: head } = await run('git', ['rev-parse', 'HEAD'], { cwd: ROOT })
+    assert.equal(predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit, head.trim())
+
+    const layout = join(folder, 'chart')
+    await mkdir(layout)
+    await run('tar', ['-xf', join(release, `offpeak-chart-${VERSION}.oci.tar`), '-C', layout])
+    const blob = (digest: string) => readFile(join(layout, 'blobs', digest.replace(':', '/')))
+    const { manifests } = JSON.parse(await readFile(join(layout, 'index.json'), 'utf8'))
+    const manifest = await blob(manifests[0].digest)
+    const { config, layers } = JSON.parse(manifest.toString())
+    assert.equal(JSON.parse((await blob(config.digest)).toString()).version, VERSION)
+    assert.deepEqual(
+      await blob(layers[0].digest),
+      await readFile(join(release, `offpeak-chart-${VERSION}.tgz`)),
+    )
+    for (const digest of [manifests[0].digest, config.digest, layers[0].digest])
+      assert.equal(
+        `sha256:${createHash('sha256')
+          .update(await blob(digest))
+          .digest('hex')}`,
+        digest,
+      )
+
+    const page = await text(`offpeak-${VERSION}.md`)
+    assert.match(page, new RegExp(`^# Offpeak ${VERSION}\n`))
+    assert.match(page, /^### Added$/m)
+    assert.doesNotMatch(page, /^## \[/m, 'the changes of this version alone')
+    assert.ok(page.includes(manifests[0].digest))
+  })
+
+  test('is released from its tag alone', async () => {
+    const refused = run(process.execPath, ['deploy/release.ts', '--out', join(folder, 'none')], { cwd: ROOT })
+    await assert.rejects(
+      refused,
+      /release: (the working tree has changes|HEAD is not the commit of the tag v)/,
+    )
+  })
+
   test('comes with the console that a clone makes of its sources', async () => {
     for (const [path, text] of Object.entries((await buildConsole()).files))
       assert.equal(await readFile(join(ROOT, 'dist/console', path), 'utf8'), text, path)
@@ -117,11 +169,10 @@ describe('the package', () => {
 
   test('runs a table where it is installed, without a clone', async () => {
     await writeFile(join(folder, 'package.json'), '{"private":true}')
-    const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', join(folder, packed.filename)]
+    const args = ['install', '--prefer-offline', '--no-audit', '--no-fund', packed]
     await run('npm', args, { cwd: folder })
     const offpeak = (...more: string[]) => run('npx', ['offpeak', ...more], { cwd: folder, env: CLEAN })
-    const { version }: { version: string } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'))
-    assert.equal((await offpeak('--version')).stdout, `${version}\n`)
+    assert.equal((await offpeak('--version')).stdout, `${VERSION}\n`)
     assert.match(
       (await offpeak('config', 'show')).stdout,
       /^region: local\nlisten:\n {2}host: 127\.0\.0\.1\n/,
