@@ -51,7 +51,7 @@ const table = {
   ),
   'whether anything is ready': await measure(() => hasReadyChunk(store.read)),
   'commit to a chunk (transaction)': await measure((round) =>
-    store.write((tx) => commitChunk(tx, held[round]!, { completed: 1, failed: 0, cost_nanos: 5 }, null)),
+    store.write((tx) => commitChunk(tx, held[round]!, { completed: 1, failed: 0, cost_nanos: 5 }, null, now)),
   ),
   'status of a batch of 10 million lines that stands still, and why it does': await measure(() =>
     readBatchProgress(store, [giant], now, new Map()),

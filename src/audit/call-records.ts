@@ -23,7 +23,8 @@ export class HttpRecords {
 
   /** For a call whose answer has become another one since it was recorded. */
   async replace(row: HttpRequestRow): Promise<void> {
-    const { id, ...fields } = withoutItsSecrets(row)
+    // Exports go by the time of the first one.
+    const { id, created: _, ...fields } = withoutItsSecrets(row)
     await this.#store.writeAsyncCommit((tx) =>
       tx.updateTable('http_requests').set(fields).where('id', '=', id).execute(),
     )

@@ -180,7 +180,7 @@ async function responseIn(sealed: SealedBlobs, { project_id, blob, range }: Span
 // server that is no longer configured, are numbered.
 
 /** `record`: JSON of a line's audit record. */
-function withServerNames(record: Buffer, models: ReadonlyMap<string, Model>): Buffer {
+export function withServerNames(record: Buffer, models: ReadonlyMap<string, Model>): Buffer {
   const { attempts, ...rest }: { attempts: { upstream: string }[]; upstream?: string } = JSON.parse(
     record.toString('utf8'),
   )

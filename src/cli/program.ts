@@ -3,6 +3,7 @@ import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
 import { nearest } from '../domain/text.ts'
 import { addAsk } from './commands/ask.ts'
+import { addAudit } from './commands/audit.ts'
 import { addBatches, addRequests, addRetry } from './commands/batches.ts'
 import { addCompletion } from './commands/completion.ts'
 import { addConsole } from './commands/console.ts'
@@ -156,6 +157,7 @@ export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
   addNextRound,
   addStatus,
   addConsole,
+  addAudit,
   addFiles,
   addBatches,
   addRequests,

@@ -4,7 +4,12 @@ import type { FastifyRequest } from 'fastify'
 import type { Static, TObject, TProperties, TSchema } from 'typebox'
 import { ApiError } from '../domain/errors.ts'
 import type { Listed, Page } from '../store/page.ts'
+import { listProjects } from '../store/projects.ts'
+import { readRow } from '../store/rows.ts'
+import type { ProjectRow } from '../store/schema.ts'
+import type { Reader } from '../store/store.ts'
 import { type List, listOf, PAGE_LIMIT_DEFAULT, PageQuery } from '../wire/shape.ts'
+import { authorize } from './access/auth.ts'
 import type { Caller } from './access/caller.ts'
 import { type App, found, notFoundIn, type RouteDoc, type RouteSpec, route } from './route.ts'
 
@@ -83,6 +88,24 @@ interface PageSource<Row, Item> {
   show(row: Row): Item
   /** Where the list goes on behind a row, if not its ID. */
   cursor?: (row: Row) => string
+}
+
+export const EVERY_PROJECT = 'all'
+
+/**
+ * The project of the caller, or those that an operator asks for: one by its ID, or all of them. Throws missing_scope and
+ * project_not_found.
+ */
+export async function projectsOf(
+  db: Reader,
+  caller: Caller,
+  asked: string | undefined,
+): Promise<Pick<ProjectRow, 'id' | 'name'>[]> {
+  const { project_id: id, project_name: name } = caller
+  if (asked === undefined || asked === id) return [{ id, name }]
+  authorize(caller, ['operator'])
+  if (asked === EVERY_PROJECT) return await listProjects(db)
+  return [found(await readRow(db, 'projects', { id: asked }), 'project_not_found', { param: 'project_id' })]
 }
 
 /** Throws cursor_not_found. */

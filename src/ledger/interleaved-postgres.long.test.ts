@@ -106,7 +106,7 @@ async function commit(
     const row = await readRow(tx, 'chunks', { batch_id: chunk.batch_id, idx: chunk.idx })
     assert.ok(row)
     const sums = { completed: done.length, failed: 0, cost_nanos: 0 }
-    assert.equal(await commitChunk(tx, row, sums, null), 'accepted')
+    assert.equal(await commitChunk(tx, row, sums, null, 1), 'accepted')
     await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
   })
 }

@@ -71,7 +71,7 @@ async function enter(tx: Writer, commits: readonly (readonly Line[])[]): Promise
       cost_nanos: tallies.reduce((sum, { cost_nanos }) => Math.min(COUNT_MAX, sum + cost_nanos), 0),
       ...tallies.reduce(addTokens, NO_TOKENS),
     }
-    assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null), 'accepted')
+    assert.equal(await commitChunk(tx, { ...chunk, commit_seq }, sums, null, 1), 'accepted')
     await settle(tx, [{ ...chunk, tallies, last: false, hasReservations: true }], NOW)
     await addToBatch(tx, batch_id, { ...sums, at: NOW })
   }

@@ -71,7 +71,7 @@ export async function commitChunks(
     const tallies = fresh.tallies.all
     const finished = sumOfTallies(tallies)
     const sealed = 'sealed' in record ? record.sealed : null
-    const fenced = await commitChunk(tx, claim, finished, sealed?.seal ?? null)
+    const fenced = await commitChunk(tx, claim, finished, sealed?.seal ?? null, now)
     if (fenced === 'lost') lost.push(commit)
     if (fenced === 'repeated') repeated.push(commit)
     if (fenced !== 'accepted') continue
@@ -175,7 +175,7 @@ export async function reverseJournal(
     expired_lines -= read.expired_lines
   }
   const delta = sumOfTallies(tallies)
-  if ((await commitChunk(tx, claim, delta, null)) !== 'accepted') return null
+  if ((await commitChunk(tx, claim, delta, null, now)) !== 'accepted') return null
   const { project_id, key_id, batch_id, idx } = claim
   await dropJournal(
     tx,

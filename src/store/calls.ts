@@ -2,7 +2,14 @@
 // left.
 import { sql } from 'kysely'
 import { firstIdAt } from '../domain/ids.ts'
-import { type Listed, listed, type Page } from './page.ts'
+import {
+  type AuditRows,
+  type AuditWindow,
+  type Listed,
+  listed,
+  type Page,
+  ROWS_LOOKED_AT_MAX,
+} from './page.ts'
 import { deleteRows, inserting, insertOnce, NOW, selectRows, slices, updateRows } from './rows.ts'
 import type { HttpRequestRow, IdempotencyRow } from './schema.ts'
 import type { Reader, Writer } from './store.ts'
@@ -47,6 +54,30 @@ export async function listHttpRequests(
         ? sql<boolean>`status / 100 = ${Number(status[0])}`
         : sql<boolean>`status = ${Number(status)}`),
   ])
+}
+
+/** In the order in which they were answered. */
+export async function listAnsweredCalls(
+  db: Reader,
+  { project_id, after, until, limit }: AuditWindow,
+): Promise<AuditRows<HttpRequestRow>> {
+  const some = db
+    .selectFrom('http_requests')
+    .where(sql<boolean>`(created, id) > (${after.at}, ${after.id})`)
+    .where('created', '<', until)
+    .orderBy('created')
+    .orderBy('id')
+  const last = await some
+    .select(['created', 'id'])
+    .offset(ROWS_LOOKED_AT_MAX - 1)
+    .limit(1)
+    .executeTakeFirst()
+  let found = some.selectAll().limit(limit)
+  if (last) found = found.where(sql<boolean>`(created, id) <= (${last.created}, ${last.id})`)
+  if (project_id !== null) found = found.where('project_id', '=', project_id)
+  const rows = await found.execute()
+  const end = rows.length === limit ? rows.at(-1) : last
+  return { rows, end: end ? { at: end.created, id: end.id } : null }
 }
 
 /** Calls made before `before` (Unix ms) are forgotten, at most `limit` of them; returns how many. */

@@ -2,10 +2,11 @@
 import { sql, type UpdateObject } from 'kysely'
 import type { ChunkSpan } from '../domain/batch.ts'
 import { entityOf } from '../domain/entity.ts'
+import { LINE_NUMBER_MAX, lineRequestId, parseLineRequestId } from '../domain/ids.ts'
 import { isStorable } from '../domain/text.ts'
 import { lockBlobs, markForDeletion } from './blobs.ts'
 import { deleteReservations } from './ledger.ts'
-import { pagesOf } from './page.ts'
+import { type AuditRows, type AuditWindow, LAST_OF_MS, pagesOf, ROWS_LOOKED_AT_MAX } from './page.ts'
 import {
   changesRow,
   deleteRows,
@@ -102,6 +103,7 @@ export async function commitChunk(
   lease: CommitLease,
   delta: ChunkDelta,
   seal: ChunkSeal | null,
+  now: number,
 ): Promise<Fenced> {
   let update = updateRows(tx, 'chunks', uncommitted(lease)).set((eb) => ({
     completed: eb('completed', '+', delta.completed),
@@ -109,7 +111,7 @@ export async function commitChunk(
     cost_nanos: exactPlus('cost_nanos', delta.cost_nanos),
     commit_seq: eb('commit_seq', '+', 1),
   }))
-  if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null })
+  if (seal) update = update.set({ ...seal, state: 'sealed', worker_id: null, sealed_at: now })
   const result = await update.executeTakeFirst()
   return result.numUpdatedRows > 0n ? 'accepted' : await whyRefused(tx, lease)
 }
@@ -358,3 +360,44 @@ async function stillNeeded(tx: Writer, keys: readonly string[]): Promise<Set<str
     .execute()
   return new Set(needed.map((row) => row.journal_blob))
 }
+
+/** In the order in which they were sealed, the one that `after` lies in first. */
+export async function listSealedChunks(
+  db: Reader,
+  { project_id, after, until, limit }: AuditWindow,
+): Promise<AuditRows<SealedChunkRow>> {
+  const line = parseLineRequestId(after.id)
+  const first = line && (await readChunkOfLine(db, line.batchId, line.line))?.first_line
+  // A call has the time of its ID in common with batches; nothing comes behind the last place of a millisecond.
+  const batch = line?.batchId ?? (after.id === LAST_OF_MS ? LAST_OF_MS : after.id.replace('req_', 'batch_'))
+  const some = db
+    .selectFrom('chunks')
+    .where(
+      sql<boolean>`(sealed_at, batch_id, first_line) >= (${after.at}, ${batch}, ${first ?? LINE_NUMBER_MAX})`,
+    )
+    .where('sealed_at', 'is not', null)
+    .where('sealed_at', '<', until)
+    .orderBy('sealed_at')
+    .orderBy('batch_id')
+    .orderBy('first_line')
+    .$narrowType<{ sealed_at: number }>()
+  const last = await some
+    .select(['sealed_at', 'batch_id', 'first_line'])
+    .offset(ROWS_LOOKED_AT_MAX - 1)
+    .limit(1)
+    .executeTakeFirst()
+  let found = some.selectAll().$narrowType<{ sealed_at: number }>().limit(limit)
+  if (last)
+    found = found.where(
+      sql<boolean>`(sealed_at, batch_id, first_line) <= (${last.sealed_at}, ${last.batch_id}, ${last.first_line})`,
+    )
+  if (project_id !== null) found = found.where('project_id', '=', project_id)
+  const rows = await found.execute()
+  const end = rows.length === limit ? rows.at(-1) : last
+  return {
+    rows,
+    end: end ? { at: Number(end.sealed_at), id: lineRequestId(end.batch_id, end.first_line) } : null,
+  }
+}
+
+export type SealedChunkRow = ChunkRow & { sealed_at: number }

@@ -93,3 +93,28 @@ export async function* pagesOf<Row>(
     more = rows.length === limit
   }
 }
+
+/** In place of the ID: behind all of that millisecond. */
+export const LAST_OF_MS = 'z'
+
+/** A place in the audit log: when a call was answered or a chunk sealed (Unix ms), and the ID of the call or line. */
+export interface AuditPosition {
+  at: number
+  id: string
+}
+
+/** The part of the audit log that one query reads: at most `limit` rows behind `after` and before `until`. */
+export interface AuditWindow {
+  /** Null: of all projects. */
+  project_id: string | null
+  after: AuditPosition
+  /** Unix ms. */
+  until: number
+  limit: number
+}
+
+/** `end`: the last place that was looked at, where there may be more behind it; else null. */
+export interface AuditRows<Row> {
+  rows: Row[]
+  end: AuditPosition | null
+}

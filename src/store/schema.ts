@@ -279,6 +279,8 @@ export const TABLES = {
     error_blob: text().optional(),
     error_bytes: counter(),
     audit_blob: text().optional(),
+    /** When it was sealed; null before. */
+    sealed_at: whole().optional(),
     /** How many batches at batch APIs have lines of it whose results are not recorded yet. */
     remote_batches: integer().or(0),
   },
@@ -736,6 +738,7 @@ export const INDEXES: Readonly<Record<string, Index>> = {
     on: 'project_id, entity, deadline, batch_id, idx',
     where: "state = 'ready'",
   },
+  chunks_sealed: { table: 'chunks', on: 'sealed_at, batch_id, first_line', where: 'sealed_at IS NOT NULL' },
   chunks_by_line: { table: 'chunks', on: 'batch_id, first_line' },
   remote_batches_of_chunk: { table: 'remote_batches', on: 'batch_id, idx' },
   remote_batches_due: { table: 'remote_batches', on: 'poll_at', where: 'poll_at IS NOT NULL' },
@@ -750,6 +753,7 @@ export const INDEXES: Readonly<Record<string, Index>> = {
     on: 'deletion_pending_since',
     where: 'deletion_pending_since IS NOT NULL',
   },
+  http_requests_answered: { table: 'http_requests', on: 'created, id' },
   http_requests_listed: { table: 'http_requests', on: 'project_id, id' },
   idempotency_keys_expiring: { table: 'idempotency_keys', on: 'expires' },
   limits_listed: { table: 'limits', on: 'project_id, id' },

@@ -104,6 +104,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'limits set': { args: ['{limit}', '--amount', '7'], prints: /^id +{limit}\n(.*\n)*amount +7\n/ },
   'limits delete': { args: ['{limit}'], prints: /^$/, tells: /{limit} is deleted/ },
   usage: { prints: /\$/ },
+  'audit export': { args: ['-o', '{folder}/audit.ndjson'], prints: /^$/, tells: /0 records added to/ },
   status: { prints: /^Offpeak .*Unfinished batches: .*\n(.*\n)*MODEL +SERVER / },
   quotas: { prints: /^QUOTA.*\n(.*\n)*open_batches / },
   'webhooks create': { args: ['http://127.0.0.1:9/hook'], prints: /(?<webhook>wh_\w+)/, finds: ['webhook'] },

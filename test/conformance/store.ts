@@ -592,13 +592,13 @@ export function storeConformance(
       const [second] = await store.write((tx) => claimChunks(tx, order(theirs)))
       assert.deepEqual([first?.epoch, second?.epoch], [1, 2])
       const delta = { completed: 3, failed: 1, cost_nanos: 10 }
-      assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL)), 'lost')
+      assert.equal(await store.write((tx) => commitChunk(tx, first!, delta, SEAL, 1)), 'lost')
       assert.equal(await store.write((tx) => parkChunk(tx, first!, 0, 'late')), 'lost')
       await store.write((tx) => releaseChunk(tx, first!))
       const next = { ...second!, commit_seq: second!.commit_seq + 1 }
-      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null)), 'accepted')
-      assert.equal(await store.write((tx) => commitChunk(tx, next, delta, SEAL)), 'accepted')
-      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL)), 'lost')
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, null, 1)), 'accepted')
+      assert.equal(await store.write((tx) => commitChunk(tx, next, delta, SEAL, 1)), 'accepted')
+      assert.equal(await store.write((tx) => commitChunk(tx, second!, delta, SEAL, 1)), 'lost')
       const chunks = await Array.fromAsync(chunksOf(store.read, batch.id))
       assert.deepEqual(
         chunks.filter(({ state }) => state === 'sealed').map(({ idx }) => idx),
@@ -615,9 +615,9 @@ export function storeConformance(
       const [claim] = await store.write((tx) => claimChunks(tx, order(worker_id)))
       const delta = { completed: 3, failed: 0, cost_nanos: 10 }
       const outcomes = [
-        await store.write((tx) => commitChunk(tx, claim!, delta, null)),
-        await store.write((tx) => commitChunk(tx, claim!, delta, null)),
-        await store.write((tx) => commitChunk(tx, claim!, delta, SEAL)),
+        await store.write((tx) => commitChunk(tx, claim!, delta, null, 1)),
+        await store.write((tx) => commitChunk(tx, claim!, delta, null, 1)),
+        await store.write((tx) => commitChunk(tx, claim!, delta, SEAL, 1)),
         await store.write((tx) => parkChunk(tx, claim!, 0, 'late')),
       ]
       assert.deepEqual(outcomes, ['accepted', 'repeated', 'repeated', 'repeated'])
@@ -1051,7 +1051,7 @@ export function storeConformance(
         const worker_id = await open(mine)
         const [claim] = await mine.write((tx) => claimChunks(tx, order(worker_id)))
         return await mine.write(async (tx) => {
-          await commitChunk(tx, claim!, NO_DELTA, SEAL)
+          await commitChunk(tx, claim!, NO_DELTA, SEAL, 1)
           const row = await addToBatch(tx, batch.id, { chunks_sealed: 1 })
           if (row.chunks_sealed < row.chunk_count) return false
           return (await moveBatch(tx, batch.id, 'completed', NOW)) !== undefined

@@ -150,6 +150,18 @@ export class ApiClient {
     }
   }
 
+  /** A page of JSONL as a whole, where the next one begins, and whether there is more. */
+  async page(path: string, query: Call['query']): Promise<{ text: string; next: string; hasMore: boolean }> {
+    const asked = withQuery(path, query)
+    const { headers, body } = await this.stream(asked)
+    const text = await body.text().catch((cause: unknown) => {
+      if (this.#options.signal?.aborted) throw new Interrupted()
+      const broke = `the connection broke (${reasonOf(cause)}, GET ${asked}); run the command again`
+      throw new Failure(broke, undefined, { cause })
+    })
+    return { text, next: String(headers['x-next-after']), hasMore: headers['x-has-more'] === 'true' }
+  }
+
   /** The version of the service; null where it does not say it. */
   async serviceVersion(): Promise<string | null> {
     try {

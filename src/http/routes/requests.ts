@@ -1,9 +1,10 @@
 // Shows audit records: the HTTP calls of the project, newest first, and the record of one call or one line.
 import type { FastifyReply } from 'fastify'
 import { Type } from 'typebox'
+import { parsePosition, positionText, readAuditLog, START } from '../../audit/export-records.ts'
 import { hasEnded, type LineRecordText, readPendingRecord } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
-import { ApiError } from '../../domain/errors.ts'
+import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { parseLineRequestId } from '../../domain/ids.ts'
 import { cancelLine } from '../../lifecycle/batch.ts'
 import { readBatchProgress } from '../../progress/waiting-reason.ts'
@@ -13,15 +14,16 @@ import { type Identity, identitiesAmong } from '../../store/projects.ts'
 import { readOwn, readRow } from '../../store/rows.ts'
 import type { AnonymousRequestRow, BatchRow, HttpRequestRow } from '../../store/schema.ts'
 import { HttpRequestRecord, LineRecord, RequestRecord } from '../../wire/request-record.ts'
-import { listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
+import { between, listOf, maybeText, PageQuery, time } from '../../wire/shape.ts'
 import type { Caller } from '../access/caller.ts'
-import { readPage } from '../object-routes.ts'
+import { EVERY_PROJECT, projectsOf, readPage } from '../object-routes.ts'
 import { untilDisconnected, WaitingCalls } from '../response/long-calls.ts'
 import { type App, found, type RouteDependencies, route } from '../route.ts'
 import { waitMs } from './create-batch.ts'
 
 const DEFAULT_DAYS = 30
 const DAY_MS = 86_400_000
+const AUDIT_MAX = 1_000
 
 const ListQuery = {
   ...PageQuery,
@@ -82,7 +84,7 @@ export function lineReader({ store, sealed, clock, models, readLineRecord, wake 
 }
 
 export function requestRoutes(app: App, deps: RouteDependencies): void {
-  const { store, sealed, clock, reads } = deps
+  const { store, sealed, clock, models, reads } = deps
   const lines = lineReader(deps)
   const waiting = new WaitingCalls(clock)
   app.addHook('preClose', async () => waiting.stop())
@@ -142,6 +144,49 @@ export function requestRoutes(app: App, deps: RouteDependencies): void {
       call ?? (scopes.has('operator') ? await readRow(store.read, 'anonymous_requests', { id }) : undefined)
     return shown && showRequest(shown, await identitiesAmong(store.read, [shown.key_id]))
   }
+
+  route(app, 'GET /v1/audit', {
+    access: ['batches:read', 'requests:read', 'operator'],
+    operation: 'exportAudit',
+    summary: 'Read the audit log in order',
+    description:
+      'Records of calls and of lines, oldest first, as JSONL. Each has a `cursor`, which `after` takes; `X-Next-After` is that of the next call, `X-Has-More` whether there is more to read now. Records appear two minutes after a call was answered, or the chunk of a line was sealed.',
+    answer: Type.String(),
+    content_type: 'application/x-ndjson',
+    errors: ['missing_scope', 'project_not_found'],
+    query: {
+      after: maybeText('The `cursor` of the last record that was read; from the first one without it.'),
+      limit: Type.Optional(between(1, AUDIT_MAX, 'At most so many records.', AUDIT_MAX)),
+      project_id: maybeText('Another project, or `all`. Needs the scope `operator`.'),
+    },
+    async handler(request, caller, reply) {
+      const { after: text, limit = AUDIT_MAX, project_id: asked } = request.query
+      const after = text === undefined ? START : parsePosition(text)
+      if (!after) throw invalidParam('after', '`after` must be the `cursor` of a record.')
+      const projects = await projectsOf(store.read, caller, asked)
+      const read = await reads.open(caller.project_id, reply.raw)
+      const ports = { db: store.read, sealed, now: clock.now() }
+      const isOperator = caller.scopes.has('operator')
+      const order = { after, limit, models: isOperator ? null : models }
+      const page = await read.turn(() => {
+        const project_id = asked === EVERY_PROJECT ? null : (projects[0]?.id ?? caller.project_id)
+        return readAuditLog(ports, { project_id, ...order })
+      })
+      const identities = await identitiesAmong(
+        store.read,
+        page.entries.map((entry) => ('call' in entry ? entry.call.key_id : null)),
+      )
+      const lines = page.entries.map((entry) => {
+        const record =
+          'call' in entry ? JSON.stringify(showRequest(entry.call, identities)) : entry.line.toString()
+        const project =
+          'call' in entry && asked === EVERY_PROJECT ? `,"project_id":"${entry.call.project_id}"` : ''
+        return `${record.slice(0, -1)}${project},"cursor":"${positionText(entry)}"}\n`
+      })
+      reply.headers({ 'x-next-after': positionText(page.next), 'x-has-more': String(page.hasMore) })
+      return reply.type('application/x-ndjson').send(lines.join(''))
+    },
+  })
 
   route(app, 'GET /v1/requests/:request_id', {
     access: ['batches:read', 'requests:read', 'operator'],

@@ -9,8 +9,6 @@ import { recordOf } from '../../domain/json-record.ts'
 import { DAY_SUMS } from '../../domain/line-sums.ts'
 import { FREE, usd, usdLiteral } from '../../domain/money.ts'
 import { readHours } from '../../results/batch-statistics.ts'
-import { listProjects } from '../../store/projects.ts'
-import { readRow } from '../../store/rows.ts'
 import type { ProjectRow } from '../../store/schema.ts'
 import {
   addUsageSums,
@@ -28,20 +26,16 @@ import { FOCUS_COLUMNS, focusRows } from '../../tables/focus.ts'
 import type { TableWriter } from '../../tables/table.ts'
 import { between, maybeText } from '../../wire/shape.ts'
 import { USAGE_COUNTS, USAGE_GROUPS, USAGE_TOTALS, UsageHours, UsageObject } from '../../wire/usage.ts'
-import { authorize } from '../access/auth.ts'
-import type { Caller } from '../access/caller.ts'
+import { EVERY_PROJECT, projectsOf } from '../object-routes.ts'
 import { attachment } from '../response/send-error.ts'
 import { PARQUET, TABLE_TYPES, tablePieces } from '../response/table-stream.ts'
-import { type App, found, type RouteDependencies, route } from '../route.ts'
+import { type App, type RouteDependencies, route } from '../route.ts'
 
 /** For JSON, which is built in memory. */
 const GROUPS_MAX = 10_000
 const HOURS = 24
 const HOURS_MAX = 168
 const CSV = 'text/csv'
-const ALL = 'all'
-
-type Project = Pick<ProjectRow, 'id' | 'name'>
 
 export function usageRoutes(app: App, { store, clock, reads, models, region }: RouteDependencies): void {
   route(app, 'GET /v1/usage/entities', {
@@ -57,8 +51,8 @@ export function usageRoutes(app: App, { store, clock, reads, models, region }: R
     query: UsageQuery,
     async handler(request, caller, reply) {
       const { format, group_by, project_id: asked } = request.query
-      const projects = await projectsOf(caller, asked)
-      if (format === 'focus' ? group_by !== undefined : asked === ALL)
+      const projects = await projectsOf(store.read, caller, asked)
+      if (format === 'focus' ? group_by !== undefined : asked === EVERY_PROJECT)
         throw format === 'focus'
           ? invalidParam('group_by', '`format=focus` has groups of its own: leave `group_by` out.')
           : invalidParam('project_id', '`project_id=all` needs `format=focus`.')
@@ -83,22 +77,9 @@ export function usageRoutes(app: App, { store, clock, reads, models, region }: R
     },
   })
 
-  /** Throws missing_scope and project_not_found. */
-  async function projectsOf(caller: Caller, asked: string | undefined): Promise<Project[]> {
-    const { project_id: id, project_name: name } = caller
-    if (asked === undefined || asked === id) return [{ id, name }]
-    authorize(caller, ['operator'])
-    if (asked === ALL) return await listProjects(store.read)
-    return [
-      found(await readRow(store.read, 'projects', { id: asked }), 'project_not_found', {
-        param: 'project_id',
-      }),
-    ]
-  }
-
   async function* writeFocus(
     writer: TableWriter,
-    projects: readonly Project[],
+    projects: readonly Pick<ProjectRow, 'id' | 'name'>[],
     filter: UsageFilter,
   ): AsyncGenerator<void> {
     for (const project of projects)
