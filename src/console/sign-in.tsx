@@ -18,7 +18,7 @@ export function SignIn(): VNode {
   return (
     <Card title={t('signIn.title')} onSubmit={() => void action.run(() => signIn(key.trim()))}>
       <TextField
-        label={t('signIn.apiKey')}
+        label={t('usage.by.key')}
         type="password"
         value={key}
         onInput={setKey}

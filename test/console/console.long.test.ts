@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Locator, Page } from 'playwright-core'
 import { createKey } from '../../src/admin/create-key.ts'
-import { PROJECT_SCOPES, SCOPES } from '../../src/domain/api-key.ts'
 import { dayOf, startOfHour } from '../../src/domain/days.ts'
 import { newId } from '../../src/domain/ids.ts'
 import { recordOf } from '../../src/domain/json-record.ts'
@@ -15,51 +14,29 @@ import { DAY_SUMS } from '../../src/domain/line-sums.ts'
 import { freePort } from '../../src/engines/engine-access.ts'
 import { addUsage } from '../../src/store/usage.ts'
 import { openSession, setWorkerReport } from '../../src/store/workers.ts'
-import type { BatchEstimate, BatchObject } from '../../src/wire/batch.ts'
-import type { BatchLine } from '../../src/wire/batch-line.ts'
-import type { FileObject } from '../../src/wire/file.ts'
+import type { BatchObject } from '../../src/wire/batch.ts'
 import type { LimitObject } from '../../src/wire/limit.ts'
-import type { ApiKeyObject, QuotasObject } from '../../src/wire/project.ts'
+import type { ApiKeyObject } from '../../src/wire/project.ts'
 import type { List } from '../../src/wire/shape.ts'
-import type { ServiceStatus, Settings } from '../../src/wire/status.ts'
-import type { UsageHours, UsageObject } from '../../src/wire/usage.ts'
+import type { ServiceStatus } from '../../src/wire/status.ts'
+import type { UsageObject } from '../../src/wire/usage.ts'
 import { offpeakWith } from '../fakes/offpeak.ts'
 import { folderOf, NGINX, startNginx } from '../fakes/programs.ts'
-import { type S3Server, s3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
-import { completion, echo, send, type TestUpstream, testUpstream } from '../fakes/upstream.ts'
+import { type S3Server, TEST_BUCKET } from '../fakes/s3-server.ts'
+import { completion, echo, send, type TestUpstream } from '../fakes/upstream.ts'
 import { configFor, line, TestService, type WireBatch } from '../service.ts'
-import { launchChromium, Visitor, withoutBrowser } from './chromium.ts'
+import { Visitor, withoutBrowser } from './chromium.ts'
+import { answer, type ConsoleWorld, consoleWorld, PAGES } from './console-world.ts'
 
 /** What runs in the page sees the page's. */
 declare const document: {
   cookie: string
-  documentElement: { scrollWidth: number }
   activeElement: unknown
   body: unknown
 }
-declare const innerWidth: number
 declare const scrollY: number
 declare const scrollTo: (x: number, y: number) => void
 declare const navigator: { clipboard: { readText: () => Promise<string> } }
-
-const HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> \u001b[31mred\u001b[0m \u202eevil'
-
-/** The rules of axe that look at colours. */
-const COLOUR_RULES = ['color-contrast', 'link-in-text-block']
-
-const PAGES = [
-  '/overview',
-  '/batches',
-  '/new',
-  '/files',
-  '/usage',
-  '/limits',
-  '/webhooks',
-  '/audit',
-  '/keys',
-  '/servers',
-  '/settings',
-]
 
 /** By the key that the focus leaves one press away. */
 async function confirmRetry(page: Page): Promise<void> {
@@ -67,6 +44,7 @@ async function confirmRetry(page: Page): Promise<void> {
 }
 
 describe('the console in a browser', { skip: withoutBrowser }, () => {
+  let world: ConsoleWorld
   let browser: Browser
   let upstream: TestUpstream
   let s3: S3Server
@@ -74,44 +52,14 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   let operator: string
   let tenant: string
   let batch: WireBatch
-  /** Its requests ask for answers by a schema. */
   let structured: WireBatch
 
   before(async () => {
-    browser = await launchChromium()
-    upstream = await testUpstream(answer)
-    s3 = await s3Server()
-    const bucket = `buckets: [{url: "s3://${TEST_BUCKET}?endpoint=${s3.endpoint}", projects: [team]}]`
-    const env = { AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' }
-    service = await TestService.start(configFor(upstream.base_url, bucket), { env })
-    // In a clone whose console has changed the first page waits for the build.
-    await fetch(`${service.url}/console`)
-    const issue = (scopes: readonly (typeof SCOPES)[number][]) =>
-      createKey(service.stores.store, service.stores.store.clock, service.config.region, {
-        project: 'team',
-        plan: 'payg',
-        scopes,
-      })
-    operator = (await issue(SCOPES)).key
-    tenant = (await issue(PROJECT_SCOPES)).key
-    service.key = operator
-    const lines = Array.from({ length: 60 }, (_, i) => line(`line-${i + 1}`, i % 6 === 0 ? 'fail' : 'hello'))
-    const properties = { label: { type: 'string' }, score: { type: 'integer' } }
-    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema: { properties } } }
-    structured = await service.run(
-      Array.from({ length: 300 }, (_, i) =>
-        line(`answer-${i + 1}`, i === 1 ? 'fail' : 'label', { response_format }),
-      ),
-    )
-    batch = await service.run([line('hostile', 'hostile'), ...lines], { metadata: { entity: 'user:42' } })
+    world = await consoleWorld()
+    ;({ browser, upstream, s3, service, operator, tenant, batch, structured } = world)
   })
 
-  after(async () => {
-    await browser?.close()
-    await service?.[Symbol.asyncDispose]()
-    await s3?.[Symbol.asyncDispose]()
-    await upstream?.close()
-  })
+  after(() => world?.[Symbol.asyncDispose]())
 
   test('a wrong key is refused, the right one signs in, and signing out ends the session', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
@@ -122,7 +70,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByRole('button', { name: 'Sign in' }).click()
     await page.getByRole('alert').getByText('This is no key of this service').waitFor()
     await visitor.screenshot('sign-in')
-    await visitor.signIn(operator)
+    await visitor.typeKey(operator)
     const cookies = await page.context().cookies()
     assert.deepEqual(
       cookies.map(({ httpOnly, sameSite }) => ({ httpOnly, sameSite })),
@@ -290,8 +238,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('exactly the failed lines that a filter shows are retried', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}?status=failed&search=line-1`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}?status=failed&search=line-1`)
     await page.getByRole('table', { name: 'Lines' }).getByText('line-1', { exact: true }).waitFor()
     const shown = await page.locator('tbody [role=row]').count()
     await page.getByRole('search').getByRole('button', { name: 'Retry these' }).click()
@@ -309,8 +256,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     upstream.reply = answer
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${id}?status=failed&code=content_filter`)
+    await visitor.signIn(operator, `/console/batches/${id}?status=failed&code=content_filter`)
     await page.getByRole('listitem').getByText('content_filter').waitFor()
     await page.getByRole('button', { name: 'Download' }).or(page.getByText('Download')).first().waitFor()
     assert.equal(await page.getByRole('button', { name: /Retry/ }).count(), 0)
@@ -341,8 +287,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('answers are a table where the requests ask for columns', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${structured.id}`)
+    await visitor.signIn(operator, `/console/batches/${structured.id}`)
     await page.getByRole('button', { name: 'Answers' }).click()
     const table = page.getByRole('table', { name: 'Answers' })
     await table.getByText('=2+2').first().waitFor()
@@ -386,8 +331,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { id } = await service.create(file.id, { metadata: { name: 'Slow one' } })
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open('/console')
+    await visitor.signIn(operator, '/console')
     await page.getByText('No batch is expected to miss its deadline.').waitFor()
     await page.getByText('Live traffic, the darker the more').waitFor()
     await page.getByRole('link', { name: 'Cap reached' }).waitFor()
@@ -488,124 +432,13 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     )
   })
 
-  test('numbers on pages are those of the API', async () => {
-    await using visitor = await Visitor.arrive(browser, service.url)
-    const { page } = visitor
-    await visitor.signIn(operator)
-    const whole = new Intl.NumberFormat('en-GB')
-    const figure = (title: string) =>
-      page.locator('.figure').filter({ hasText: title }).getByRole('definition').first()
-    const exactly = async (title: string): Promise<number> =>
-      Number((await figure(title).getAttribute('title'))?.replace(/[^0-9.]/g, ''))
-    const rowsOf = (name: string) => page.getByRole('table', { name }).getByRole('row')
-
-    await visitor.open('/console/overview')
-    await visitor.settled()
-    const { hours } = await service.json<UsageHours>('GET', '/v1/usage/hours')
-    const total = (of: (hour: UsageHours['hours'][number]) => number): number =>
-      hours.reduce((sum, hour) => sum + of(hour), 0)
-    const ran = total(({ completed, failed, not_run }) => completed + failed - not_run)
-    const picture = page.locator('.card').filter({ has: page.getByRole('img', { name: 'Lines per second' }) })
-    const exact = (title: string) =>
-      picture.locator('.figure').filter({ hasText: title }).getByRole('definition').getAttribute('title')
-    assert.ok(ran > 300)
-    assert.equal(await exact('Lines'), whole.format(ran))
-    assert.equal(
-      await exact('Tokens'),
-      whole.format(total((hour) => hour.prompt_tokens + hour.completion_tokens)),
-    )
-    const cost = (await exact('Cost'))?.replace(/[^0-9.]/g, '')
-    assert.equal(Number(cost).toFixed(9), total(({ cost_usd }) => cost_usd).toFixed(9))
-    await page.getByRole('button', { name: 'Cost per hour' }).click()
-    await page.getByRole('img', { name: 'Cost per hour' }).waitFor()
-
-    await visitor.open(`/console/batches/${batch.id}`)
-    const {
-      request_counts: counts,
-      cost_usd,
-      usage,
-    } = await service.json<BatchObject>('GET', `/v1/batches/${batch.id}`)
-    assert.match(await figure('Finished').innerText(), new RegExp(`^${counts.completed + counts.failed}\\b`))
-    assert.match(await figure('Failed').innerText(), new RegExp(`^${counts.failed}\\b`))
-    assert.equal(await exactly('Cost'), cost_usd)
-
-    await visitor.open(`/console/batches/${batch.id}/lines/2`)
-    const one = await service.json<BatchLine>('GET', `/v1/batches/${batch.id}/lines/2`)
-    assert.match(await figure('Attempts').innerText(), new RegExp(`^${one.attempts}$`))
-    const attempts = rowsOf('Attempts')
-    await attempts.nth(1).waitFor()
-    assert.equal((await attempts.count()) - 1, one.attempts)
-
-    await visitor.open(`/console/usage?entity=user:42`)
-    const used = await service.json<UsageObject>('GET', '/v1/usage/entities?entity=user:42')
-    assert.ok(used.total_tokens >= (usage?.total_tokens ?? 0))
-    assert.equal(await exactly('Cost'), used.cost_usd)
-    await page.getByText(`${used.failed} failed`, { exact: false }).first().waitFor()
-
-    await visitor.open('/console/files')
-    const { data: files } = await service.json<List<FileObject>>('GET', '/v1/files?purpose=batch&limit=50')
-    await rowsOf('Files').nth(1).waitFor()
-    const told = await rowsOf('Files').allInnerTexts()
-    assert.ok(told.length > Math.min(files.length, 12))
-    for (const [i, { id, filename, line_count }] of files.slice(0, told.length - 1).entries())
-      for (const text of [id, filename, whole.format(line_count)])
-        assert.ok(told[i + 1]?.includes(text), text)
-
-    await visitor.open('/console/keys')
-    const { data: keys } = await service.json<List<ApiKeyObject>>('GET', '/v1/keys?limit=100')
-    await rowsOf('Keys').nth(1).waitFor()
-    assert.deepEqual(
-      (await rowsOf('Keys').allInnerTexts()).slice(1).map((text) => /key_\w+/.exec(text)?.[0]),
-      keys.map(({ id }) => id),
-    )
-
-    await visitor.open('/console/servers')
-    const { service: state } = await service.json<ServiceStatus>('GET', '/v1/status')
-    await rowsOf('Model servers').nth(1).waitFor()
-    const server = state?.workers[0]?.upstreams[0]
-    const shown = (await rowsOf('Model servers').nth(1).innerText()).replace(/\s+/g, ' ')
-    assert.ok(shown.includes(`${server?.in_flight} / ${server?.concurrency}`), shown)
-
-    await visitor.open('/console/settings')
-    const { quotas } = await service.json<QuotasObject>('GET', '/v1/quotas')
-    await rowsOf('Quotas').nth(1).waitFor()
-    assert.equal((await rowsOf('Quotas').count()) - 1, Object.keys(quotas).length)
-    const { version, configuration } = await service.json<Settings>('GET', '/v1/settings')
-    await page.getByText(version, { exact: true }).waitFor()
-    assert.deepEqual(
-      JSON.parse(await page.getByRole('region', { name: 'Configuration' }).innerText()),
-      configuration,
-    )
-
-    const request = lineRequest(batch.id).replace(/1$/, '2')
-    await visitor.open(`/console/audit/${request}`)
-    assert.deepEqual(
-      JSON.parse(await page.getByRole('region', { name: 'Record' }).innerText()),
-      await service.json('GET', `/v1/requests/${request}`),
-    )
-
-    const { input_file_id } = batch
-    await visitor.open(`/console/new?file=${input_file_id}`)
-    const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
-    const { cost_usd: most, estimated_completion: at } = await service.json<BatchEstimate>(
-      'POST',
-      '/v1/batches?dry_run=true',
-      order,
-    )
-    await figure('At most').waitFor()
-    assert.equal(await exactly('At most'), most)
-    assert.ok(at != null && at < Date.now() / 1000 + 60)
-    assert.match(await figure('Expected').innerText(), /left$/)
-  })
-
   test('two batches are compared line by line, what differs first', async () => {
     const ask = (text: string) => service.run(['a', 'b', 'c'].map((id) => line(id, id === 'b' ? text : id)))
     const [one, other] = [await ask('one'), await ask('fail')]
     const third = await service.run([line('c', 'c'), line('d', 'd'), line('b', 'two'), line('a', 'a')])
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${other.id}`)
+    await visitor.signIn(operator, `/console/batches/${other.id}`)
     await page.getByRole('link', { name: 'Compare with' }).click()
     await page.getByRole('heading', { name: 'Compare two batches' }).waitFor()
     await page.getByLabel('Compare with').selectOption(one.id)
@@ -698,8 +531,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     upstream.reply = answer
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${id}?status=completed`)
+    await visitor.signIn(operator, `/console/batches/${id}?status=completed`)
     await page.getByRole('link', { name: '3', exact: true }).click()
     const said = page.locator('.message.assistant')
     await said.locator('strong', { hasText: 'bold' }).waitFor()
@@ -753,8 +585,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
 
   test('batches are filtered by model', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
-    await visitor.signIn(operator)
-    await visitor.open('/console/batches?model=nobody')
+    await visitor.signIn(operator, '/console/batches?model=nobody')
     await visitor.page.getByText('No batch matches these filters.').waitFor()
     await visitor.page.getByLabel('Model').selectOption('m')
     await visitor.page
@@ -806,21 +637,10 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Failing', { exact: true }).waitFor()
   })
 
-  test('every control of every page is reached with the tabulator key', async () => {
-    await using visitor = await Visitor.arrive(browser, service.url)
-    await visitor.signIn(operator)
-    for (const path of [...PAGES, `/batches/${structured.id}`, `/batches/${batch.id}/lines/2`]) {
-      await visitor.open(`/console${path}`)
-      await visitor.settled()
-      assert.deepEqual(await visitor.unreachableByKeyboard(), [], path)
-    }
-  })
-
   test('links lead past the menu and to the lines, and change nothing else', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}?status=failed`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}?status=failed`)
     await visitor.settled()
     const focused = (selector: string) =>
       page.locator(selector).evaluate((element) => element === element.ownerDocument.activeElement)
@@ -842,8 +662,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('menus and dialogs are opened, used and closed with keys', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}`)
     const menu = page.locator('summary', { hasText: 'Download' })
     await menu.focus()
     await page.keyboard.press('Enter')
@@ -903,8 +722,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('a table becomes a batch with its system prompt, schema, limit and IDs, and survives a reload', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open('/console/new')
+    await visitor.signIn(operator, '/console/new')
     await page.getByRole('button', { name: 'Table and prompt' }).click()
     await page.getByLabel('Rows').fill('key,city\nx-1,Oslo\nx-1,Rome')
     await page.getByLabel('Prompt', { exact: true }).fill('Greet {{city}}.')
@@ -964,8 +782,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const { id: file } = await service.upload(JSON.stringify(line('missed', 'x', { response_format })))
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/new?file=${file}`)
+    await visitor.signIn(operator, `/console/new?file=${file}`)
     await page.getByText('Ask again, webhook, bucket').click()
     await page.getByLabel('Ask again').selectOption('Up to 1 time, the same request')
     await page.getByLabel('Webhook', { exact: true }).fill('https://hooks.invalid/one')
@@ -1029,8 +846,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('a file is run at the endpoint that its lines name', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open('/console/new')
+    await visitor.signIn(operator, '/console/new')
     const body = { model: 'm', input: 'a text' }
     const text = JSON.stringify({ custom_id: 'e', method: 'POST', url: '/v1/embeddings', body })
     await page
@@ -1079,8 +895,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('the results are downloaded as a table', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}`)
     await page.getByText('Download', { exact: true }).click()
     const [download] = await Promise.all([
       page.waitForEvent('download'),
@@ -1101,8 +916,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('results are written to a bucket, and the page says when they are there', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}`)
     const dialog = page.getByRole('dialog')
     const write = async (url: string): Promise<void> => {
       await dialog.getByLabel('Bucket for results').fill(url)
@@ -1127,8 +941,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
   test('what a model wrote stays text', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${batch.id}/lines/1`)
+    await visitor.signIn(operator, `/console/batches/${batch.id}/lines/1`)
     const answer = page.locator('.message.assistant')
     await answer.waitFor()
     const text = await answer.innerText()
@@ -1188,8 +1001,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
 
   test('model servers are as the service says that they are', async () => {
     await using visitor = await Visitor.arrive(browser, service.url)
-    await visitor.signIn(operator)
-    await visitor.open('/console/servers')
+    await visitor.signIn(operator, '/console/servers')
     const row = visitor.page.getByRole('table', { name: 'Model servers' }).getByRole('row').nth(1)
     await row.getByText('Healthy', { exact: true }).waitFor()
     const { service: all } = await service.json<ServiceStatus>('GET', '/v1/status')
@@ -1202,8 +1014,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await service.request('POST', `/v1/batches/${id}/cancel`)
     await service.ended(id)
     await using visitor = await Visitor.arrive(browser, service.url)
-    await visitor.signIn(operator)
-    await visitor.open(`/console/batches/${id}`)
+    await visitor.signIn(operator, `/console/batches/${id}`)
     const row = visitor.page.getByRole('table', { name: 'Lines' }).getByRole('row').nth(1)
     await row.getByText('Not run', { exact: true }).waitFor()
     const figure = (title: string) =>
@@ -1429,50 +1240,6 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await page.getByText('Not for this key').waitFor()
   })
 
-  for (const [scheme, locale] of [
-    ['light', 'en-GB'],
-    ['dark', 'de-DE'],
-  ] as const)
-    test(`every page is accessible in ${locale} and in both colours, ${scheme} first, and fits into a phone`, async () => {
-      await using visitor = await Visitor.arrive(browser, service.url, scheme, locale)
-      await visitor.signIn(operator)
-      for (const path of [
-        ...PAGES,
-        `/batches/${batch.id}`,
-        `/batches/${batch.id}/lines/2`,
-        `/audit/${lineRequest(batch.id)}`,
-      ]) {
-        await visitor.page.setViewportSize({ width: 1280, height: 900 })
-        await visitor.open(`/console${path}`)
-        await visitor.settled()
-        assert.deepEqual(await visitor.accessibilityProblems(), [], path)
-        // Beside its colours, nothing of a page depends on the scheme.
-        await visitor.page.emulateMedia({ colorScheme: scheme === 'light' ? 'dark' : 'light' })
-        assert.deepEqual(await visitor.accessibilityProblems(COLOUR_RULES), [], path)
-        await visitor.page.emulateMedia({ colorScheme: scheme })
-        const words = await visitor.page.locator('main').evaluate((main) => {
-          const copy = main.cloneNode(true) as typeof main
-          for (const code of copy.querySelectorAll('pre, textarea')) code.remove()
-          return copy.textContent ?? ''
-        })
-        assert.doesNotMatch(words, /`|\d{4}-\d\d-\d\dT\d\d/, path)
-        const name = path
-          .slice(1)
-          .replace(/(batch|req)_[^/]*/, '$1')
-          .replaceAll('/', '-')
-        await visitor.screenshot(`${name}-${scheme}`)
-        await visitor.page.setViewportSize({ width: 390, height: 800 })
-        assert.deepEqual(await visitor.tooSmallOrHigh(), [], path)
-        for (const width of [1024, 768, 360]) {
-          await visitor.page.setViewportSize({ width, height: 800 })
-          const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
-          assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a window of ${width}`)
-          assert.deepEqual(await visitor.cutOffTables(), [], `${path} in a window of ${width}`)
-        }
-        await visitor.screenshot(`${name}-${scheme}-small`)
-      }
-    })
-
   test('the page speaks German where the reader does', async () => {
     const context = await browser.newContext({ locale: 'de-DE' })
     const page = await context.newPage()
@@ -1510,8 +1277,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       made.push(await createKey(store, store.clock, service.config.region, { project: 'many', plan: 'payg' }))
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(made[0]!.key)
-    await visitor.open('/console/keys')
+    await visitor.signIn(made[0]!.key, '/console/keys')
     await page.getByText(made.at(-1)!.id).waitFor()
     await page.evaluate(() => scrollTo(0, 1e6))
     await page.locator('table[aria-rowcount="111"]').waitFor()
@@ -1535,8 +1301,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     }
     await using visitor = await Visitor.arrive(browser, service.url)
     const { page } = visitor
-    await visitor.signIn(key)
-    await visitor.open('/console/limits')
+    await visitor.signIn(key, '/console/limits')
     await page.getByRole('button', { name: 'Show more' }).click()
     const oldest = page.getByRole('listitem').filter({ has: page.getByText('user:0', { exact: true }) })
     await oldest.getByRole('button', { name: 'Change' }).click()
@@ -1552,8 +1317,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     const config = configFor(upstream.base_url).replace('models:', `models:\n${models}`)
     await using many = await TestService.start(config, { worker: false })
     await using visitor = await Visitor.arrive(browser, many.url)
-    await visitor.signIn(many.key)
-    await visitor.open('/console/new')
+    await visitor.signIn(many.key, '/console/new')
     await visitor.page.getByRole('button', { name: 'Table' }).click()
     const options = visitor.page.getByLabel('Model', { exact: true }).locator('option')
     assert.deepEqual((await options.allInnerTexts()).sort(), [...ids, 'm'].sort())
@@ -1579,66 +1343,11 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await using visitor = await Visitor.arrive(browser, service.url)
     visitor.expected = [400]
     const { page } = visitor
-    await visitor.signIn(key)
-    await visitor.open('/console/overview')
+    await visitor.signIn(key, '/console/overview')
     await page.getByText('too many groups').waitFor()
     await page.getByText('This key cannot see').waitFor()
     await page.keyboard.press('Control+k')
     await page.getByRole('dialog').getByRole('searchbox').fill('user:7777')
     await page.getByRole('link', { name: 'user:7777' }).waitFor()
   })
-
-  test('all that a page loads is at most 96 KB, compressed', async (t) => {
-    for (const path of ['/overview', '/batches', `/batches/${batch.id}`, '/usage', '/keys']) {
-      await using visitor = await Visitor.arrive(browser, service.url)
-      await visitor.signIn(operator)
-      let bytes = 0
-      visitor.page.on('response', (response) => {
-        if (new URL(response.url()).pathname.startsWith('/console'))
-          bytes += Number(response.headers()['content-length'] ?? 0)
-      })
-      const debug = await visitor.page.context().newCDPSession(visitor.page)
-      await debug.send('Network.setCacheDisabled', { cacheDisabled: true })
-      await visitor.open(`/console${path}`)
-      await visitor.settled()
-      // A batch that ended within a second has its states, and no chart.
-      if (!['/overview', '/batches', '/keys'].includes(path))
-        await visitor.page.locator('.uplot, .card.stack').first().waitFor()
-      t.diagnostic(`${path.split('_')[0]}: ${(bytes / 1000).toFixed(1)} KB`)
-      assert.ok(bytes > 15_000 && bytes <= 96_000, `${path}: ${bytes} bytes`)
-    }
-  })
 })
-
-/** A third of the lines says what a browser must not obey; one in six fails. */
-function answer(call: Parameters<typeof echo>[0]): void {
-  const text = call.body.messages.at(-1)?.content
-  if (text === 'fail')
-    send(
-      call.response,
-      400,
-      JSON.stringify({ error: { message: 'the prompt is not allowed', code: 'bad_prompt' } }),
-    )
-  else if (text === 'hostile') {
-    const message = { role: 'assistant', content: HOSTILE }
-    send(
-      call.response,
-      200,
-      JSON.stringify({
-        id: 'x',
-        object: 'chat.completion',
-        created: 1,
-        model: 'm',
-        choices: [{ index: 0, message, finish_reason: 'stop' }],
-        usage: { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 },
-      }),
-    )
-  } else if (text === 'label')
-    send(call.response, 200, completion(JSON.stringify({ label: '=2+2', score: 4 })))
-  else echo(call)
-}
-
-/** The request ID of the first line of a batch. */
-function lineRequest(batchId: string): string {
-  return `req_${batchId.slice('batch_'.length)}0000001`
-}

@@ -1,12 +1,12 @@
 // The page that compares two batches shows lines that differ, then lines that are answered alike, and both costs.
 import type { VNode } from 'preact'
-import { useEffect, useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { BatchLine } from '../../wire/batch-line.ts'
 import type { List } from '../../wire/shape.ts'
 import { choicesOf, objectOf } from '../answer-columns.ts'
-import { type ApiFailure, get, getPage, type Query, readResults } from '../api.ts'
+import { get, getPage, type Query, readResults } from '../api.ts'
 import {
   type AnswerPart,
   answerOf,
@@ -25,7 +25,7 @@ import { Choice, TextButton } from '../parts/button.tsx'
 import { FilterBar } from '../parts/filters.tsx'
 import { LongTable } from '../parts/long-table.tsx'
 import { SchemaVerdict } from '../parts/messages.tsx'
-import { Empty, FailureNotice, Loaded, Notice } from '../parts/notice.tsx'
+import { Empty, Loaded, Notice } from '../parts/notice.tsx'
 import { amountFigure, costFigure, Figures, Page, Section } from '../parts/page.tsx'
 import { Badge, BatchStatus, failedText, lineCounts } from '../parts/status.tsx'
 import type { Column } from '../parts/table.tsx'
@@ -104,98 +104,85 @@ async function readBoth(a: string, b: string, search: string, signal: AbortSigna
   return first ? { a: first, b: second, offered } : null
 }
 
-type Comparison = { pairs: readonly Pair[]; isWhole: boolean; failure: ApiFailure | null }
-
-/** Grows while both are read. */
-function useComparison(a: string, b: string): Comparison {
-  const [comparison, setComparison] = useState<Comparison>({ pairs: [], isWhole: false, failure: null })
-  useEffect(() => {
-    const abort = new AbortController()
-    const sides = [new Map<string, Side>(), new Map<string, Side>()] as const
-    const read = async (id: string, into: Map<string, Side>): Promise<void> => {
-      let room = CHARACTERS_MAX
-      for (let after: string | null = '0'; after !== null && into.size < LINES_MAX; ) {
-        const { lines, next } = await readResults(id, { after, limit: PAGE_LINES }, abort.signal)
-        for (const { custom_id, side } of lines.map((line) => sideOf(line, room))) {
-          into.set(custom_id, side)
-          room -= side.answer.length
-        }
-        after = next
-      }
+/** By `custom_id`: the results of a batch. */
+async function readSides(id: string, signal: AbortSignal): Promise<Map<string, Side>> {
+  const sides = new Map<string, Side>()
+  let room = CHARACTERS_MAX
+  for (let after: string | null = '0'; after !== null && sides.size < LINES_MAX; ) {
+    const { lines, next } = await readResults(id, { after, limit: PAGE_LINES }, signal)
+    for (const line of lines) {
+      const { custom_id, side } = sideOf(line, room)
+      sides.set(custom_id, side)
+      room -= side.answer.length
     }
-    Promise.all([read(a, sides[0]), read(b, sides[1])]).then(
-      () => setComparison({ pairs: pairsOf(...sides), isWhole: true, failure: null }),
-      (failure: ApiFailure) => abort.signal.aborted || setComparison((last) => ({ ...last, failure })),
-    )
-    return () => abort.abort()
-  }, [a, b])
-  return comparison
+    after = next
+  }
+  return sides
 }
 
 function Both({ a, b }: { a: BatchObject; b: BatchObject }): VNode {
-  const { query } = useAddress()
-  const { pairs, isWhole, failure } = useComparison(a.id, b.id)
-  const columns = useMemo(COLUMNS, [])
-  const wanted = query.get('show')
-  const shown = useMemo(
-    () =>
-      wanted === 'all'
-        ? pairs
-        : pairs.filter(({ difference }) => (wanted ? difference === wanted : difference !== 'same')),
-    [pairs, wanted],
+  const compared = useResource(
+    async (signal) => pairsOf(...(await Promise.all([readSides(a.id, signal), readSides(b.id, signal)]))),
+    [a.id, b.id],
   )
-  const open = pairs.find(({ custom_id }) => custom_id === query.get('custom_id'))
-  const total = Math.max(a.request_counts.total, b.request_counts.total)
-  const of = (name: Pair['difference']): number =>
-    pairs.filter(({ difference }) => difference === name).length
-  const options = ['', ...DIFFERENT, 'all'] as const
   return (
     <div class="stack wide">
       <div class="columns">
         <BatchCard letter="A" batch={a} other={b} />
         <BatchCard letter="B" batch={b} other={a} />
       </div>
-      <FailureNotice failure={failure} />
-      {!isWhole ? (
-        failure ? null : (
-          <Notice>{t('compare.reading')}</Notice>
-        )
-      ) : (
-        <>
-          {total > LINES_MAX ? <Notice tone="warn">{t('compare.first', { n: LINES_MAX })}</Notice> : null}
-          <div class="card">
-            <Figures
-              figures={(['same', ...DIFFERENT] as const).map((name) => ({
-                title: t(`compare.${name}` satisfies MessageKey),
-                value: count(of(name)),
-                note: percent(of(name), pairs.length),
-              }))}
-            />
-          </div>
-          {open ? <OpenPair a={a} b={b} pair={open} pairs={shown} /> : null}
-          <Section
-            title={t('lines.title')}
-            aside={
-              <Choice
-                label={t('compare.show')}
-                options={options.map((name) => [
-                  name,
-                  name === '' ? t('compare.different') : name === 'all' ? t('all') : t(`compare.${name}`),
-                ])}
-                value={options.find((name) => name === wanted) ?? ''}
-                choose={(show) => replaceQuery({ show })}
-              />
-            }
-          >
-            {shown.length === 0 ? (
-              <Empty title={t('compare.none')} />
-            ) : (
-              <LongTable<Pair> label={t('compare.title')} columns={columns} rows={shown} cards />
-            )}
-          </Section>
-        </>
-      )}
+      <Loaded resource={compared} rows={6}>
+        {(pairs) => <Pairs a={a} b={b} pairs={pairs} />}
+      </Loaded>
     </div>
+  )
+}
+
+function Pairs({ a, b, pairs }: { a: BatchObject; b: BatchObject; pairs: readonly Pair[] }): VNode {
+  const { query } = useAddress()
+  const columns = useMemo(COLUMNS, [])
+  const wanted = query.get('show') ?? ''
+  const isShown = ({ difference }: Pair): boolean =>
+    wanted === 'all' || (wanted === '' ? difference !== 'same' : difference === wanted)
+  const shown = useMemo(() => pairs.filter(isShown), [pairs, wanted])
+  const open = pairs.find(({ custom_id }) => custom_id === query.get('custom_id'))
+  const total = Math.max(a.request_counts.total, b.request_counts.total)
+  const of = (name: Pair['difference']): number =>
+    pairs.filter(({ difference }) => difference === name).length
+  const options = ['', ...DIFFERENT, 'all'] as const
+  const titleOf = (name: (typeof options)[number]): string =>
+    name === '' ? t('compare.different') : name === 'all' ? t('all') : t(`compare.${name}`)
+  return (
+    <>
+      {total > LINES_MAX ? <Notice tone="warn">{t('compare.first', { n: LINES_MAX })}</Notice> : null}
+      <div class="card">
+        <Figures
+          figures={(['same', ...DIFFERENT] as const).map((name) => ({
+            title: t(`compare.${name}` satisfies MessageKey),
+            value: count(of(name)),
+            note: percent(of(name), pairs.length),
+          }))}
+        />
+      </div>
+      {open ? <OpenPair a={a} b={b} pair={open} pairs={shown} /> : null}
+      <Section
+        title={t('lines.title')}
+        aside={
+          <Choice
+            label={t('compare.show')}
+            options={options.map((name) => [name, titleOf(name)])}
+            value={options.find((name) => name === wanted) ?? ''}
+            choose={(show) => replaceQuery({ show })}
+          />
+        }
+      >
+        {shown.length === 0 ? (
+          <Empty title={t('compare.none')} />
+        ) : (
+          <LongTable<Pair> label={t('compare.title')} columns={columns} rows={shown} cards />
+        )}
+      </Section>
+    </>
   )
 }
 

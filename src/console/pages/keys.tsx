@@ -122,7 +122,7 @@ function CreateKey({ projects, reload }: { projects: readonly ProjectObject[]; r
       ...(values.project === session?.project.id ? {} : { project_id: values.project }),
     })
     reload()
-    return <SecretDialog title={t('signIn.apiKey')} text={t('keys.createdText')} secret={made.key} />
+    return <SecretDialog title={t('usage.by.key')} text={t('keys.createdText')} secret={made.key} />
   }
   return (
     <FormDialog title={t('keys.new')} label={t('keys.create')} disabled={chosen.length === 0} act={create}>

@@ -55,10 +55,12 @@ type WholeProps = { service: NonNullable<ServiceStatus['service']>; waiting: Ser
 
 function Whole({ service, waiting }: WholeProps): VNode {
   const { workers, stores, queue } = service
-  const upstreams = serversOf(service).map((server) => ({
-    ...server,
-    latency_ms: server.latency_ms ?? service.history?.findLast(isOf(server))?.latency_ms ?? null,
-  }))
+  const upstreams = serversOf(service).map((server) => {
+    const hours = service.history?.filter(
+      ({ model, upstream: name }) => model === server.model && name === server.upstream,
+    )
+    return { ...server, latency_ms: server.latency_ms ?? hours?.at(-1)?.latency_ms ?? null }
+  })
   // An outage that batches wait for is told above, and flow control is none.
   const isTold = new Set(waiting.map(({ model }) => model))
   const models = service.models.filter(
@@ -178,11 +180,6 @@ const DEMAND = (): Column<Waits>[] => [
       )),
   },
 ]
-
-const isOf =
-  ({ model, upstream }: Server) =>
-  (hour: Hour): boolean =>
-    hour.model === model && hour.upstream === upstream
 
 type Hour = NonNullable<NonNullable<ServiceStatus['service']>['history']>[number]
 

@@ -18,24 +18,14 @@ interface ButtonProps {
   onClick?: () => void
 }
 
-export function Button({
-  label,
-  icon,
-  kind = 'plain',
-  busy,
-  disabled,
-  submit,
-  title,
-  onClick,
-}: ButtonProps): VNode {
+export function Button({ label, icon, kind = 'plain', busy, submit, ...button }: ButtonProps): VNode {
   return (
     <button
+      {...button}
       type={submit ? 'submit' : 'button'}
       class={`button ${kind}`}
-      disabled={disabled || busy}
+      disabled={button.disabled || busy}
       aria-busy={busy ? 'true' : undefined}
-      title={title}
-      onClick={onClick}
     >
       {icon ? <Icon name={icon} /> : null}
       <span>{label}</span>
@@ -84,12 +74,10 @@ export function LinkButton({ label, href, icon, kind = 'plain', download }: Link
   )
 }
 
+type TextButtonProps = Pick<ButtonProps, 'label' | 'title' | 'disabled' | 'onClick'> & { kind?: 'danger' }
+
 /** An action as a word: in a row of a table, or beside a heading. */
-export function TextButton({
-  label,
-  kind,
-  ...button
-}: Pick<ButtonProps, 'label' | 'title' | 'disabled' | 'onClick'> & { kind?: 'danger' }): VNode {
+export function TextButton({ label, kind, ...button }: TextButtonProps): VNode {
   return (
     <button type="button" class={kind ? `link ${kind}` : 'link'} {...button}>
       {label}
@@ -189,7 +177,6 @@ const PATHS = {
   servers: 'M2.5 3h11v4h-11zM2.5 9h11v4h-11zM5 5h.01M5 11h.01',
   settings: 'M2.5 4.5h6m3 0h2m-11 7h2m3 0h6M10 3v3M6 10v3',
   down: 'M4 6.5 8 10.5l4-4',
-  right: 'M6 4l4 4-4 4',
   copy: 'M5.5 5.5h7v7h-7zM3.5 10.5v-7h7',
   check: 'M3 8.5 6.5 12 13 4.5',
   cross: 'M4 4l8 8M12 4l-8 8',
@@ -198,7 +185,6 @@ const PATHS = {
   retry: 'M13 8a5 5 0 1 1-1.5-3.6M13 2.5v3h-3',
   pause: 'M5.5 3.5v9M10.5 3.5v9',
   play: 'M5 3.5v9l7.5-4.5z',
-  external: 'M9 3h4v4M13 3 7.5 8.5M11 9.5V13H3V5h3.5',
 } as const
 
 export type IconName = keyof typeof PATHS

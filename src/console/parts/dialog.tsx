@@ -39,16 +39,8 @@ interface FormDialogProps {
 }
 
 /** A small form or question with one action; it closes when the action has succeeded. `act`: may make the dialog that follows. */
-export function FormDialog({
-  title,
-  label,
-  danger,
-  keep,
-  disabled,
-  onClose = closeDialog,
-  act,
-  children,
-}: FormDialogProps): VNode {
+export function FormDialog(props: FormDialogProps): VNode {
+  const { title, label, danger, keep, disabled, onClose = closeDialog, act } = props
   const action = useAction()
   const isOpen = useRef(true)
   useEffect(
@@ -76,17 +68,16 @@ export function FormDialog({
   ]
   return (
     <Dialog title={title} onClose={onClose} foot={foot} onSubmit={() => void send()}>
-      {children}
+      {props.children}
       <FailureNotice failure={action.failure} />
     </Dialog>
   )
 }
 
+type Question = Pick<FormDialogProps, 'title' | 'label' | 'keep' | 'act'> & { text: string }
+
 /** Asks before an irreversible action. */
-export function Confirm({
-  text,
-  ...question
-}: Pick<Parameters<typeof FormDialog>[0], 'title' | 'label' | 'keep' | 'act'> & { text: string }): VNode {
+export function Confirm({ text, ...question }: Question): VNode {
   return (
     <FormDialog {...question} danger>
       <p>{text}</p>
@@ -95,11 +86,7 @@ export function Confirm({
 }
 
 /** Asks before the object at `path` is deleted. */
-export function askToRemove(
-  path: string,
-  question: Omit<Parameters<typeof Confirm>[0], 'act'>,
-  reload: () => void,
-): void {
+export function askToRemove(path: string, question: Omit<Question, 'act'>, reload: () => void): void {
   const act = async (): Promise<void> => {
     await remove(path)
     reload()

@@ -5,13 +5,9 @@ import { type MessageKey, t } from '../i18n.ts'
 
 type FieldProps = { label: string; hint?: ComponentChildren; error?: string | null }
 
-function Frame({
-  id,
-  label,
-  hint,
-  error,
-  children,
-}: FieldProps & { id: string; children: ComponentChildren }): VNode {
+type FrameProps = FieldProps & { id: string; children: ComponentChildren }
+
+function Frame({ id, label, hint, error, children }: FrameProps): VNode {
   return (
     <div class="field">
       <label for={id}>{label}</label>
@@ -49,38 +45,26 @@ interface TextFieldProps extends FieldProps {
 
 export function TextField(props: TextFieldProps): VNode {
   const id = useId()
-  const {
-    value,
-    onInput,
-    rows,
-    type = 'text',
-    placeholder,
-    autoFocus,
-    required,
-    mono,
-    min,
-    step,
-    autocomplete = 'off',
-  } = props
+  const { value, rows, type = 'text', placeholder, autoFocus, required, min, step } = props
   const input = (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }): void =>
-    onInput(event.currentTarget.value)
+    props.onInput(event.currentTarget.value)
   const shared = {
-    id,
-    value,
-    placeholder,
-    required,
-    autoFocus,
-    class: mono ? 'input mono' : 'input',
-    spellcheck: false,
+    ...{ id, value, placeholder, required, autoFocus, spellcheck: false, onInput: input },
+    class: props.mono ? 'input mono' : 'input',
     'aria-describedby': describedBy(id, props),
     'aria-invalid': props.error ? ('true' as const) : undefined,
-    onInput: input,
   }
   return (
     <Frame {...props} id={id}>
       {/* The types have one shape for each value of `type`; all of these take a text. */}
       {rows === undefined ? (
-        <input {...shared} type={type as 'text'} min={min} step={step} autocomplete={autocomplete} />
+        <input
+          {...shared}
+          type={type as 'text'}
+          min={min}
+          step={step}
+          autocomplete={props.autocomplete ?? 'off'}
+        />
       ) : (
         <textarea {...shared} rows={rows} />
       )}

@@ -50,22 +50,19 @@ function elementOf(token: Token, label: string): ComponentChildren {
     // The page has headings of its own.
     case 'heading':
       return <p class="markdown-heading">{inner()}</p>
+    case 'blockquote':
+    case 'strong':
+    case 'em':
+    case 'del':
+      return <token.type>{inner()}</token.type>
     case 'paragraph':
       return <p>{inner()}</p>
-    case 'blockquote':
-      return <blockquote>{inner()}</blockquote>
     case 'hr':
       return <hr />
     case 'list':
       return listOf(token as Tokens.List, label)
     case 'table':
       return tableOf(token as Tokens.Table, label)
-    case 'strong':
-      return <strong>{inner()}</strong>
-    case 'em':
-      return <em>{inner()}</em>
-    case 'del':
-      return <del>{inner()}</del>
     case 'br':
       return <br />
     case 'codespan':
