@@ -13,6 +13,7 @@ const EXIT_CODES = [
     '4',
     'run sent nothing: the same run has finished before, or is running; or the table of a retry has changed.',
   ],
+  ['127', 'gather found no such program; else its exit code is that of the program.'],
   ['130', 'Interrupted.'],
 ] as const
 

@@ -204,10 +204,21 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
       method === 'POST'
         ? {
             status: 429,
-            body: { error: { type: 'rate_limit_error', code: 'usage_limit_exceeded', message: 'No money.' } },
+            body: {
+              error: {
+                type: 'rate_limit_error',
+                code: 'usage_limit_exceeded',
+                message: 'No money.',
+                param: 'body.model',
+              },
+            },
           }
         : undefined
-    await assert.rejects(openai.chat.completions.create(CHAT), { status: 429, code: 'usage_limit_exceeded' })
+    await assert.rejects(openai.chat.completions.create(CHAT), {
+      status: 429,
+      code: 'usage_limit_exceeded',
+      param: 'model',
+    })
     assert.equal(fake.calls.get('POST /v1/requests'), 3)
     const broken = await post('/v1/chat/completions', '{"model":')
     assert.equal(broken.status, 400)

@@ -11,7 +11,7 @@ import { JsonScanner, Names, type Span } from '../../jsonl/json-scan.ts'
 import { Interrupted } from '../terminal/failure.ts'
 import { ApiError, type Call, pathOf } from './client.ts'
 import type { Connection } from './connect.ts'
-import { GROWTH, type Pace } from './watch-batch.ts'
+import { GROWTH } from './watch-batch.ts'
 
 /** The end of a single request: the answer of the model, or an error. */
 export interface Ended {
@@ -22,8 +22,11 @@ export interface Ended {
 
 /** Calls of the service at once, beside the one that reads what has ended. */
 const CALLS_MAX = 64
-/** Between two looks at what has ended. */
-const LOOK_MS: Pace = { firstMs: 25, longestMs: 1_000 }
+/** Between two looks at what has ended. With more than a few open requests there is always something: a look costs a call. */
+const FEW = 4
+const LOOK_FEW_MS = 25
+const LOOK_MANY_MS = 60
+const LOOK_MS_MAX = 1_000
 /** Lines of a batch that are this close to each other are read by one call. */
 const GAP_LINES_MAX = 16
 const PAGE_LINES_MAX = 1_000
@@ -97,15 +100,15 @@ export class SingleRequests {
     const { clock, signal } = this.#connection.watch
     this.#isWatching = true
     try {
-      for (let waitMs = LOOK_MS.firstMs; this.#open.size > 0; ) {
+      for (let waitMs = LOOK_FEW_MS; this.#open.size > 0; ) {
         await sleep(clock, waitMs, signal)
         const [oldest = ''] = this.#open.keys()
         // Says why nothing ends, and that a request is gone.
-        if (waitMs === LOOK_MS.longestMs) this.#settle(oldest, await this.#read(oldest))
+        if (waitMs === LOOK_MS_MAX) this.#settle(oldest, await this.#read(oldest))
         const before = this.#open.size
         for (const page of pagesOf([...this.#open.keys()])) await this.#readPage(page)
-        const isMoving = this.#open.size < before
-        waitMs = isMoving ? LOOK_MS.firstMs : Math.min(LOOK_MS.longestMs, waitMs * GROWTH)
+        const firstMs = this.#open.size > FEW ? LOOK_MANY_MS : LOOK_FEW_MS
+        waitMs = this.#open.size < before ? firstMs : Math.min(LOOK_MS_MAX, waitMs * GROWTH)
       }
     } catch (error) {
       for (const { reject } of this.#open.values()) reject(error)
@@ -218,8 +221,10 @@ export function endedOf(record: Buffer): Ended | 'open' | null {
 /** The error that an answer of the service tells. */
 export function errorIn(said: unknown): ServiceError | null {
   if (!isRecord(said) || typeof said.code !== 'string') return null
-  const { code, message, type: _, ...details } = { ...wireError('internal_error'), ...said }
-  return new ServiceError(isErrorCode(code) ? code : 'internal_error', String(message), details)
+  const { code, message, type: _, param, ...details } = { ...wireError('internal_error'), ...said }
+  // The body of a request is the whole of a call.
+  const own = typeof param === 'string' ? { ...details, param: param.replace(/^body\./, '') } : details
+  return new ServiceError(isErrorCode(code) ? code : 'internal_error', String(message), own)
 }
 
 const COST = Buffer.from(',"cost_usd":')
