@@ -5,7 +5,7 @@
 #   sh examples/recipes/classify-and-review.sh
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
-: "${MODEL:=sim-1}" "${CLI:=npx offpeak}"
+: "${MODEL:=sim-1}" "${CLI:=$(command -v offpeak || echo npx offpeak)}"
 if [ "${1-}" != --merge ]; then
   $CLI run "$here/reviews.csv" --model "$MODEL" --schema "$here/review-schema.json" -o first.jsonl \
     --prompt 'Classify this review: {{text}}'
@@ -18,12 +18,15 @@ const rows = readFileSync('both.jsonl', 'utf8').trim().split('\n').map((line) =>
 const text = (value) => `"${String(value ?? '').replaceAll('"', '""')}"`
 const save = (path, all) =>
   writeFileSync(path, `${['row,sentiment,text', ...all.map((cells) => cells.map(text).join(','))].join('\n')}\n`)
+const doubtful = rows.map((row, i) => [i + 1, row]).filter(([, row]) => row.sentiment !== row.again_sentiment)
 if (process.argv[2] === '--merge') {
-  const decided = readFileSync('review.csv', 'utf8').trim().split('\n').slice(1)
-  const byRow = new Map(decided.map((line) => line.match(/^"(\d+)","([^"]*)"/)?.slice(1) ?? []))
-  save('final.csv', rows.map(({ sentiment, text }, i) => [i + 1, byRow.get(String(i + 1)) ?? sentiment, text]))
+  // A spreadsheet may have saved it without quotes, or with semicolons.
+  const decided = readFileSync('review.csv', 'utf8').matchAll(/^"?(\d+)"?[,;]"?(positive|neutral|negative)\b/gm)
+  const byRow = new Map(Array.from(decided, ([, row, sentiment]) => [Number(row), sentiment]))
+  const missing = doubtful.filter(([row]) => !byRow.has(row)).map(([row]) => row)
+  if (missing.length > 0) throw new Error(`review.csv has no sentiment that is one of the three for row ${missing.join(', ')}`)
+  save('final.csv', rows.map(({ sentiment, text }, i) => [i + 1, byRow.get(i + 1) ?? sentiment, text]))
 } else {
-  const doubtful = rows.map((row, i) => [i + 1, row]).filter(([, row]) => row.sentiment !== row.again_sentiment)
   save('review.csv', doubtful.map(([row, { sentiment, text }]) => [row, sentiment, text]))
   console.log(`${doubtful.length} of ${rows.length} reviews are for a person: correct review.csv, then run this with --merge`)
 }

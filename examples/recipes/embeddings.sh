@@ -5,7 +5,7 @@
 #   sh examples/recipes/embeddings.sh
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
-: "${MODEL:=sim-1}" "${CLI:=npx offpeak}"
+: "${MODEL:=sim-1}" "${CLI:=$(command -v offpeak || echo npx offpeak)}"
 $CLI run "$here/reviews.csv" --model "$MODEL" --input '{{text}}' -o vectors.jsonl
 node <<'JS'
 const rows = require('node:fs').readFileSync('vectors.jsonl', 'utf8').trim().split('\n').map((line) => JSON.parse(line))

@@ -4,7 +4,7 @@
 #   sh examples/recipes/judge.sh
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
-: "${MODEL:=sim-1}" "${JUDGE:=$MODEL}" "${CLI:=npx offpeak}"
+: "${MODEL:=sim-1}" "${JUDGE:=$MODEL}" "${CLI:=$(command -v offpeak || echo npx offpeak)}"
 cat > grade.schema.json <<'JSON'
 {
   "type": "object",

@@ -142,7 +142,7 @@ test('usage is a table, with a bar for each cap', async () => {
   assert.match(csv.out, /^user:2,/m)
   const folder = await mkdtemp(join(tmpdir(), 'offpeak-focus-'))
   const path = join(folder, 'focus.parquet')
-  assert.equal((await offpeak(service, 'usage', '--focus', '-o', path)).err, '')
+  assert.equal((await offpeak(service, 'usage', '--focus', '-o', path)).err, `table: ${path}\n`)
   const table = await openTable(path)
   const rows = await Array.fromAsync(table.rows())
   const billed = table.columns.findIndex(({ name }) => name === 'BilledCost')

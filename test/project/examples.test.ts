@@ -1,12 +1,13 @@
 // Each example is run as its user runs it: a process of its own against a running service.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { offpeak } from '../fakes/offpeak.ts'
 import { TestService } from '../service.ts'
 
 const run = promisify(execFile)
@@ -71,10 +72,48 @@ for (const [recipe, [file, content]] of Object.entries(MAKES))
         },
       })
       assert.match(await readFile(join(folder, file), 'utf8'), content)
+      if (file !== 'review.csv') return
+      // As a spreadsheet saves it.
+      const review = (await readFile(join(folder, file), 'utf8')).replaceAll('"', '')
+      await writeFile(join(folder, file), review.replace(/,(?:neutral|negative),/, ',positive,'))
+      await run('sh', [join(ROOT, `examples/recipes/${recipe}.sh`), '--merge'], { cwd: folder })
+      const [, row] = /^(\d+),positive,/m.exec(review.replace(/,(?:neutral|negative),/, ',positive,')) ?? []
+      assert.match(
+        await readFile(join(folder, 'final.csv'), 'utf8'),
+        new RegExp(`^"${row}","positive",`, 'm'),
+      )
     } finally {
       await rm(folder, { recursive: true })
     }
   })
+
+/** Pages whose commands need nothing but a service; lines that need more of a shell are left out. */
+const PAGES = ['cli', 'tables', 'webhooks']
+
+for (const page of PAGES)
+  test(`the commands of docs/${page}.md run as they are`, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offpeak-page-'))
+    try {
+      for (const args of commandsOf(await readFile(join(ROOT, `docs/${page}.md`), 'utf8'))) {
+        const own = args.map((word, i) => (args[i - 1] === '-o' ? join(folder, word) : word))
+        const { code, err } = await offpeak(service, ...own)
+        assert.equal(code, 0, `${args.join(' ')}: ${err}`)
+      }
+    } finally {
+      await rm(folder, { recursive: true })
+    }
+  })
+
+/** The words of each command in the blocks of a page for a shell. */
+function commandsOf(page: string): string[][] {
+  const blocks = Array.from(page.matchAll(/^```sh\n([\s\S]*?)^```/gm), ([, code = '']) => code)
+  const lines = blocks.join('').replaceAll('\\\n', ' ').split('\n')
+  const commands = lines.flatMap((line) => /^(?:npx )?offpeak ([^$|]+)$/.exec(line)?.[1] ?? [])
+  assert.ok(commands.length > 0)
+  return commands
+    .filter((command) => !command.startsWith('next-round'))
+    .map((command) => Array.from(command.matchAll(/'([^']*)'|\S+/g), ([word, quoted]) => quoted ?? word))
+}
 
 test('every recipe is a script that a shell can read, and is listed', async () => {
   const names = await readdir(join(ROOT, 'examples/recipes'))

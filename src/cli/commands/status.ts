@@ -22,7 +22,6 @@ import {
   printFields,
   printJson,
   printTable,
-  utcTime,
   writeLine,
 } from '../terminal/terminal.ts'
 
@@ -141,11 +140,6 @@ export async function showBatch(
   // The same as `created`, for OpenAI's clients.
   const { created_at: _, ...shown } = batch
   const { request_counts: counts, not_run, usage, progress, waiting_reason: reason } = batch
-  const times = Object.entries(shown).flatMap(([name, value]) =>
-    /_at$|^created$|^start_after$/.test(name) && typeof value === 'number'
-      ? [[name, `${humanTime(value)} (${utcTime(value)} UTC)`]]
-      : [],
-  )
   const { completed, failed, total } = counts
   const done = completed + failed - not_run
   const isOpen = !isTerminal(batch.status)
@@ -153,7 +147,6 @@ export async function showBatch(
   const eta = progress?.estimated_completion ?? null
   printFields(stdout, {
     ...shown,
-    ...Object.fromEntries(times),
     request_counts: `${humanCount(done)} of ${counted(total, 'line')} done (${percent(done, total)}%), ${humanCount(failed - not_run)} failed, ${humanCount(not_run)} not run`,
     ...(usage && {
       usage: `${humanCount(usage.input_tokens)} input tokens (${humanCount(usage.input_tokens_details.cached_tokens)} cached), ${humanCount(usage.output_tokens)} output tokens`,

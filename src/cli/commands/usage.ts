@@ -69,7 +69,7 @@ export function addUsage(program: Command, shell: Shell): void {
 }
 
 async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
-  const { stdout } = shell.terminal
+  const { stdout, stderr } = shell.terminal
   const now = shell.clock.now()
   const by = flags.groupBy ?? GROUPED_BY_DEFAULT
   const query = {
@@ -95,10 +95,11 @@ async function showUsage(shell: Shell, flags: UsageFlags): Promise<void> {
   await withApi(shell, flags, async ({ client }) => {
     if (output !== undefined) {
       const headers = { accept: format === 'parquet' ? PARQUET : 'text/csv' }
-      return await writeWhole(
+      await writeWhole(
         output,
         client.whole(PATH, { ...query, group_by: undefined, format: 'focus' }, headers),
       )
+      return writeLine(stderr, `table: ${output}`)
     }
     if (flags.csv) return await writeData(stdout, client.whole(PATH, { ...query, format: 'csv' }))
     const usage = await client.get(UsageObject, PATH, query)

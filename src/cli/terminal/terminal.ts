@@ -125,7 +125,9 @@ export function printTable<T>(output: Output, rows: readonly T[], columns: Colum
 
 /** Prints one object, a key and its value on each line; nested values as JSON. */
 export function printFields(output: Output, object: object): void {
-  const entries = Object.entries(object).map(([key, value]: [string, unknown]) => [key, cell(value)] as const)
+  const entries = Object.entries(object).map(
+    ([key, value]: [string, unknown]) => [key, cell(value, key)] as const,
+  )
   const width = Math.max(0, ...entries.map(([key]) => key.length))
   const paint = paintFor(output)
   for (const [key, value] of entries) {
@@ -137,8 +139,9 @@ export function printJson(output: Output, value: unknown): void {
   writeLine(output, JSON.stringify(value))
 }
 
-function cell(value: unknown): string {
+function cell(value: unknown, key: string): string {
   if (value === null || value === undefined) return '-'
+  if (typeof value === 'number' && /_at$|^created$|^start_after$/.test(key)) return timeInBoth(value)
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
 }
 
@@ -203,6 +206,11 @@ const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
 export function humanTime(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined) return '-'
   return utcTime(seconds - new Date(seconds * 1000).getTimezoneOffset() * 60)
+}
+
+function timeInBoth(seconds: number): string {
+  const [here, utc] = [humanTime(seconds), utcTime(seconds)]
+  return here === utc ? `${utc} UTC` : `${here} (${utc} UTC)`
 }
 
 export function utcTime(seconds: number): string {
