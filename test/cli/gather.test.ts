@@ -53,7 +53,7 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
       clock: systemClock,
       interruption: () => interrupted,
       version: TEST_VERSION,
-      env: { XDG_STATE_HOME: join(folder, state), PATH: process.env.PATH },
+      env: { XDG_STATE_HOME: join(folder, state), PATH: process.env.PATH, NO_PROXY: 'other.example' },
       withStack: false,
     })
     return { code, err: terminal.err() }
@@ -347,6 +347,7 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     const script = `
       const { OPENAI_BASE_URL, ANTHROPIC_BASE_URL, OPENAI_API_KEY, ANTHROPIC_API_KEY } = process.env;
       if (!OPENAI_API_KEY || OPENAI_API_KEY !== ANTHROPIC_API_KEY) process.exit(1)
+      if (process.env.NO_PROXY !== 'other.example,127.0.0.1') process.exit(1)
       fetch(OPENAI_BASE_URL + '/chat/completions', { method: 'POST', body: '{}' }).catch(() => {})
       fetch(ANTHROPIC_BASE_URL + '/v1/messages', { method: 'POST', body: '{}' }).catch(() => {})
       process.on('SIGTERM', () => process.exit(7))`

@@ -103,6 +103,7 @@ export class FakeSingleRequests implements AsyncDisposable {
     if (kind === 'models' && id) return send(200, { id, object: 'model' })
     if (kind === 'models')
       return send(200, { object: 'list', data: [{ id: 'sim-1', object: 'model' }], has_more: false })
+    if (kind === 'batches' && !id) return send(200, { object: 'list', data: [] })
     if (kind === 'batches') return send(200, this.#page(url))
     const found = this.made.find((one) => one.id === id)
     if (request.method === 'POST' && id === undefined) {

@@ -137,10 +137,10 @@ export class SingleRequests {
     return ended
   }
 
-  /** Null where there is no such object any more. */
+  /** Null where there is no such object, or content, any more. */
   async #get(call: Pick<Call, 'path' | 'query'>): Promise<Buffer | null> {
     return await this.#connection.client.bytes({ method: 'GET', ...call }).catch((error: unknown) => {
-      if (error instanceof ApiError && error.status === 404) return null
+      if (error instanceof ApiError && [404, 410].includes(error.status)) return null
       throw error
     })
   }

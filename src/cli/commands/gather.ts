@@ -13,7 +13,7 @@ import { connectOrStart } from '../client/connect.ts'
 import { stateFolder } from '../client/create-once.ts'
 import { KnownRequests } from '../client/known-requests.ts'
 import { SingleRequests } from '../client/single-requests.ts'
-import { type Counts, Gateway } from '../gateway/gateway.ts'
+import { type Counts, Gateway, HOST } from '../gateway/gateway.ts'
 import type { ConfigFlags, Shell } from '../shell.ts'
 import { aborted, Failure, hasCode } from '../terminal/failure.ts'
 import {
@@ -96,9 +96,9 @@ async function runGather(shell: Shell, command: readonly string[], flags: Gather
       completion_window: flags.window && (await windowFor(client, flags.window)),
       metadata: metadataOf(flags),
     }
-    // A wrong address or key, and a model that is not there, are told before the program runs.
-    if (terms.model === undefined) await client.get(AnyObject, '/v1/models', { limit: 1 })
-    else await client.get(ModelObject, modelPath(terms.model))
+    // A wrong address, a key that may not read results, and a model that is not there are told before the program runs.
+    await client.get(AnyObject, '/v1/batches', { limit: 1 })
+    if (terms.model !== undefined) await client.get(ModelObject, modelPath(terms.model))
     const file = join(stateFolder(shell.env, 'gather'), client.keyHash)
     const known = await KnownRequests.open(file, flags.fresh === true, clock.now())
     let reason: string | undefined
@@ -150,10 +150,14 @@ async function runProgram(
   args: readonly string[],
   url: string,
 ): Promise<number> {
+  const { NO_PROXY, no_proxy = NO_PROXY } = shell.env
+  const noProxy = [no_proxy, HOST].filter(Boolean).join(',')
   const child = spawn(program, args, {
     stdio: 'inherit',
     env: {
       ...shell.env,
+      NO_PROXY: noProxy,
+      no_proxy: noProxy,
       OPENAI_BASE_URL: `${url}/v1`,
       OPENAI_API_KEY: NO_KEY,
       ANTHROPIC_BASE_URL: url,

@@ -15,7 +15,7 @@ import type { EqualRequest, KnownRequests } from '../client/known-requests.ts'
 import { type Ended, errorIn, membersOf, type SingleRequests, textAt } from '../client/single-requests.ts'
 import { eventStream } from './event-stream.ts'
 
-const HOST = '127.0.0.1'
+export const HOST = '127.0.0.1'
 const BACKLOG = 4096
 /** The list of models, or one model; no path that leads elsewhere. */
 const MODELS = /^\/v1\/models(?!.*(?:\.|%2e){2})(?:\/|$)/i
