@@ -547,6 +547,10 @@ describe('what is refused', () => {
       model('price: {input_per_mtok: 0.0000001, output_per_mtok: 1}'),
       'with at most six decimals, found 1e-7',
     ],
+    [
+      model('price: {input_per_mtok: 1, output_per_mtok: 1, service_tiers: {Flex: {}}}'),
+      'models[0].price.service_tiers.Flex: is no name of a service tier such as flex',
+    ],
     [model('price: {input_per_mtok: 1}'), 'models[0].price.output_per_mtok: is missing'],
     [
       model('price: {input_per_mtok: 1, output_per_mtok: 1, cached_input_per_mtok: 2}'),

@@ -465,18 +465,25 @@ const CACHE_RATES = {
   cache_write_1h_per_mtok: optional(pricePicos),
 }
 
-const PRICE_STEP = section({
-  prompt_tokens: integer(1),
+/** Rates that are those of the price where they are left out. */
+const OWN_RATES = {
   input_per_mtok: optional(pricePicos),
   output_per_mtok: optional(pricePicos),
   ...CACHE_RATES,
-})
+}
+
+const PRICE_STEP = section({ prompt_tokens: integer(1), ...OWN_RATES })
+
+const SERVICE_TIER = /^[a-z][a-z0-9_-]{0,63}$/
 
 const PRICE = checked(
   section({
     input_per_mtok: pricePicos,
     output_per_mtok: pricePicos,
     ...CACHE_RATES,
+    service_tiers: orderedMapOf(section(OWN_RATES), (name) =>
+      SERVICE_TIER.test(name) ? null : 'is no name of a service tier such as flex',
+    ),
     above: optional(
       listOf(PRICE_STEP, 'a list of steps such as {prompt_tokens: 200000, input_per_mtok: 2.50}'),
     ),
@@ -534,7 +541,7 @@ const OPENAI_KEYS = section({
   connections: byDefault('per-project', oneOf(['per-project', 'shared'] as const)),
   priority: optional(oneOf(['deadline', 'deadline-higher-first'] as const)),
   fairness_header: optional(FAIRNESS_HEADER),
-  service_tier: optional(text(/^[a-z][a-z0-9_-]{0,63}$/, 'the name of a service tier such as flex')),
+  service_tier: optional(text(SERVICE_TIER, 'the name of a service tier such as flex')),
   model: optional(anyText),
   timeout: named('timeout_ms', byDefault('10m', duration(1))),
   live: optional(LIVE),

@@ -180,16 +180,18 @@ function dearestOf(
 ): { dearest?: Price } {
   const lowest = Math.min(...servers.map(({ tier }) => tier))
   const mayAnswer = servers.filter(({ tier }) => tier === lowest || when_down_ms !== null || when_at_risk)
-  const { above, cache_write_picos, cache_write_1h_picos } = own
-  const isFlat = (above ?? cache_write_picos ?? cache_write_1h_picos) === undefined
+  const { above, service_tiers, cache_write_picos, cache_write_1h_picos } = own
+  const isFlat = (above ?? service_tiers ?? cache_write_picos ?? cache_write_1h_picos) === undefined
   if (isFlat && mayAnswer.every(({ price }) => price === null)) return {}
   return { dearest: dearest(mayAnswer.map(({ price }) => price ?? own)) }
 }
 
-function priceOf({ above, ...rates }: NonNullable<ModelShape['price']>): Price {
-  const base = { input_picos: 0, output_picos: 0, ...ratesOf(rates) }
+function priceOf({ above, service_tiers, ...rates }: NonNullable<ModelShape['price']>): Price {
+  const flat = { input_picos: 0, output_picos: 0, ...ratesOf(rates) }
+  const ofTiers = [...service_tiers].map(([tier, own]) => [tier, { ...flat, ...ratesOf(own) }] as const)
+  const base = { ...flat, ...(ofTiers.length > 0 && { service_tiers: new Map(ofTiers) }) }
   if (above === null) return base
-  let below: Rates = base
+  let below: Rates = flat
   const steps = above.map(({ prompt_tokens, ...own }) => {
     below = { ...below, ...ratesOf(own) }
     return { ...below, prompt_tokens }

@@ -23,6 +23,8 @@ export interface Rates {
 export interface Price extends Rates {
   /** The rates of requests with longer prompts, the shortest of them first. Each step has all rates that hold there. */
   above?: readonly PriceStep[] | undefined
+  /** By the service tier that an answer names, the rates that hold instead, whatever the length of the prompt. */
+  service_tiers?: ReadonlyMap<string, Rates> | undefined
 }
 
 interface PriceStep extends Rates {
@@ -78,9 +80,10 @@ export function picosPerToken(usdPerMtok: number): number {
   return picos
 }
 
-/** The rates of a request whose prompt has so many tokens. */
-export function ratesAt(price: Price, prompt_tokens: number): Rates {
-  return price.above?.findLast((step) => prompt_tokens > step.prompt_tokens) ?? price
+/** The rates of a request whose prompt has so many tokens; `service_tier`: that of its answer, if it names one. */
+export function ratesAt(price: Price, prompt_tokens: number, service_tier: string | null = null): Rates {
+  const ofTier = service_tier === null ? undefined : price.service_tiers?.get(service_tier)
+  return ofTier ?? price.above?.findLast((step) => prompt_tokens > step.prompt_tokens) ?? price
 }
 
 /**
@@ -89,8 +92,9 @@ export function ratesAt(price: Price, prompt_tokens: number): Rates {
  */
 export function dearest(prices: readonly Price[]): Price {
   const steps = prices.flatMap(({ above = [] }) => above)
+  const tiers = prices.flatMap(({ service_tiers }) => [...(service_tiers?.values() ?? [])])
   const most = (prompt_tokens: number): Rates => {
-    const rates = [...prices, ...steps.filter((step) => step.prompt_tokens <= prompt_tokens)]
+    const rates = [...prices, ...tiers, ...steps.filter((step) => step.prompt_tokens <= prompt_tokens)]
     return {
       input_picos: Math.max(0, ...rates.map(inputPicosMax)),
       output_picos: Math.max(0, ...rates.map(({ output_picos }) => output_picos)),

@@ -51,6 +51,8 @@ export interface RequestOwner {
   window: CompletionWindow
   quotas: Quotas
   retention_ms: number
+  /** JSON of Retention; null: content is kept as that of other batches. */
+  retention?: string | null
 }
 
 export interface SingleRequest {
@@ -256,7 +258,7 @@ export class GatheredRequests<T> {
   }
 
   async #openBatch(tx: Writer, owner: RequestOwner, file_id: string, now: number): Promise<OpenBatch> {
-    const { project_id, key_id, language, window, retention_ms } = owner
+    const { project_id, key_id, language, window, retention_ms, retention } = owner
     const { rules } = this.#options
     await insertRow(tx, 'files', {
       ...{ id: file_id, project_id, purpose: 'batch', filename: FILENAME, bytes: 0, line_count: 0 },
@@ -265,6 +267,7 @@ export class GatheredRequests<T> {
     const gathers_until = now + Math.min(rules.ms, window.ms)
     const { id } = await insertBatch(tx, {
       ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
+      retention,
       ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
       expires_at: Math.floor(now / 1000) * 1000 + window.ms,
     })

@@ -22,6 +22,8 @@ export interface Answer {
   generated_bytes: number
   /** Why a message ended, where it says so in a word that is known. */
   stop_reason: StopReason | null
+  /** The service tier that it names, by which it is priced. */
+  service_tier: string | null
   cost: CostPlace
   /** Where the whole usage stands, or would stand. */
   usage_place: CostPlace
@@ -123,6 +125,7 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
     keys: new Names(
       answer.list,
       'usage',
+      'service_tier',
       ...(answer.statuses === null ? [] : ['status']),
       ...(answer.list === 'content' ? ['stop_reason'] : []),
     ),
@@ -132,6 +135,7 @@ function wantedFrom({ answer, usage }: Endpoint): Wanted {
       usage.input,
       ...(usage.output === null ? [] : [usage.output]),
       'cost_usd',
+      'service_tier',
       // Beside another unit, what a server calls tokens is something else.
       ...(usage.unit === undefined ? ['total_tokens', ...DETAILS, ...PARTS.keys()] : []),
     ),
@@ -163,6 +167,8 @@ const WITHHELD = new Names('content_filter', 'content_filtered', 'safety', 'sens
 /** Finish reasons of a generation that broke off on the server's side: its text is not the answer. */
 const INTERRUPTED = new Names('abort', 'error')
 const NOT_A_NUMBER = /^-?(NaN|Infin)/
+/** Longer texts are no names of service tiers. */
+const SERVICE_TIER_BYTES_MAX = 64
 /** No answer takes more of either; what says so is a fault, such as -1 in 32 bits, and is not to be billed. */
 const TOKENS_MAX = 100_000_000
 
@@ -185,6 +191,7 @@ export class AnswerScanner {
   #entries = 0
   /** How many of these entries a filter left without content. */
   #withheld = 0
+  #service_tier: string | null = null
   #reported = false
   /** Whether each count that was reported is one. */
   #counts = true
@@ -206,6 +213,7 @@ export class AnswerScanner {
     this.#hasList = false
     if (json.kind() !== 'object') return null
     this.#resetUsage()
+    this.#service_tier = null
     this.#generated_bytes = 0
     let listFault: string | null = `the answer has no ${wanted.shape.list}`
     let statusFault: string | null = null
@@ -217,6 +225,7 @@ export class AnswerScanner {
       // The last of equal members counts, as with JSON.parse.
       if (key === null) json.skipValue()
       else if (key === 'usage') this.#scanUsage()
+      else if (key === 'service_tier') this.#scanServiceTier()
       else if (key === 'status') {
         const isKnown = json.readString() && json.text(wanted.statuses) !== null
         statusFault = isKnown ? null : 'the status of the answer is none of an answer'
@@ -254,6 +263,7 @@ export class AnswerScanner {
       },
       generated_bytes: this.#generated_bytes,
       stop_reason,
+      service_tier: this.#service_tier,
       cost: usage === null || isUsageRejected ? usage_place : (this.#cost ?? none),
       usage_place,
     }
@@ -406,6 +416,7 @@ export class AnswerScanner {
       else if (key === output) this.#output_tokens = this.#count()
       // Some servers leave the adding up to others.
       else if (key === 'total_tokens') this.#total_tokens = this.#countOrNull()
+      else if (key === 'service_tier') this.#scanServiceTier()
       else if (key !== 'cost_usd') this.#scanPart(key)
       else {
         const from = json.at
@@ -417,6 +428,12 @@ export class AnswerScanner {
     this.#usage_place = { start, end: json.at, kind: 'usage', comma: false }
     this.#reported = true
     this.#cost = own ?? { start: brace, end: brace, kind: 'member', comma: !isEmpty }
+  }
+
+  #scanServiceTier(): void {
+    const json = this.#json
+    if (!json.readString() || json.text_end - json.text_start > SERVICE_TIER_BYTES_MAX) return
+    this.#service_tier = json.decode(json.text_start, json.text_end, json.text_escaped)
   }
 
   /** Reads the value of `key`: a part, or an object of them. */

@@ -167,6 +167,8 @@ export interface LineEnd {
   attempts: LineAttempts
   /** The server that answered; null where none did. */
   upstream: { name: string; tier: number } | null
+  /** The service tier that its answer names; null: none. */
+  service_tier: string | null
   /** How many choices, vectors or scores its answer has less than were asked for. */
   missing: number
   usage: TokenUsage | null
@@ -183,7 +185,7 @@ export interface LineEnd {
 }
 
 /** Bytes that a record has at most beside the texts that `recordTextBytes` counts. */
-export const RECORD_BYTES_MAX = 1_350
+export const RECORD_BYTES_MAX = 1_370
 const ATTEMPT_BYTES_MAX = 200
 
 /** More bytes than all texts of the record take. */
@@ -191,7 +193,7 @@ export function recordTextBytes(line: ChunkLine, end: LineEnd): number {
   const { model, entity, conversation, tags } = line
   let characters = (model?.length ?? 0) + (entity?.length ?? 0)
   characters += (conversation?.length ?? 0) + (tags?.length ?? 0) + (end.usage_reported?.length ?? 0)
-  characters += end.upstream?.name.length ?? 0
+  characters += (end.upstream?.name.length ?? 0) + (end.service_tier?.length ?? 0)
   for (const { upstream, reason = '', remote_batch = '' } of end.attempts.listed)
     characters += ATTEMPT_BYTES_MAX + upstream.length + reason.length + remote_batch.length
   // A character is six bytes of JSON at most.
@@ -233,6 +235,7 @@ export function writeRecord(
     out.count(end.upstream.tier)
     out.ascii(',')
   }
+  if (end.service_tier !== null) out.text(`"service_tier":${quoted(end.service_tier)},`)
   out.ascii('"usage":')
   if (end.usage === null) out.ascii('null')
   else writeUsage(out, end.usage)

@@ -120,7 +120,7 @@ export function billAnswer(
   return {
     usage: addTokens(earlier.usage, usage),
     isEstimated: earlier.isEstimated || counted !== answer.usage,
-    cost_nanos: earlier.cost_nanos + costOf(usage, upstream, model),
+    cost_nanos: earlier.cost_nanos + costOf(usage, answer, upstream, model),
     first_prompt_tokens: earlier === NO_EARLIER ? usage.prompt_tokens : earlier.first_prompt_tokens,
     // A token has no less than a byte.
     more_tokens: Math.min(more_bytes, repairTokensMax(to.line.output_tokens_max)),
@@ -158,10 +158,15 @@ function boundedUsage(to: SentLine, counted: TokenUsage, model: BilledModel, ear
 }
 
 /** `model` is undefined if nothing is known of it: what it answers is free. */
-function costOf(usage: TokenUsage, upstream: { price: Price | null }, model: BilledModel): number {
+function costOf(
+  usage: TokenUsage,
+  { service_tier }: Pick<Answer, 'service_tier'>,
+  upstream: { price: Price | null },
+  model: BilledModel,
+): number {
   const { prompt_tokens, completion_tokens } = usage
   const price = upstream.price ?? model?.price ?? FREE
-  return costNanos(prompt_tokens, completion_tokens, ratesAt(price, prompt_tokens), usage)
+  return costNanos(prompt_tokens, completion_tokens, ratesAt(price, prompt_tokens, service_tier), usage)
 }
 
 /** Only answered lines cost anything, and what all their answers cost. `attempts`: all of them, the answered one last. */
@@ -177,7 +182,7 @@ export function recordAnswer(
   const usage = boundedUsage(to, counted, model, earlier)
   const isCorrected = usage !== answer.usage
   const billed = earlier === NO_EARLIER ? usage : addTokens(earlier.usage, usage)
-  const cost_nanos = earlier.cost_nanos + costOf(usage, upstream, model)
+  const cost_nanos = earlier.cost_nanos + costOf(usage, answer, upstream, model)
   const isRejected = answer.isUsageRejected || (isCorrected && answer.usage !== null)
   const isEstimated = earlier.isEstimated || counted !== answer.usage
   writeOutput(
@@ -189,6 +194,7 @@ export function recordAnswer(
       attempts,
       upstream,
       missing: missingEntries(to, answer),
+      service_tier: answer.service_tier,
       usage: billed,
       usage_estimated: isEstimated,
       usage_reported: isRejected ? reportedUsage(body, answer) : null,
@@ -373,6 +379,7 @@ function unbilled(attempts: LineAttempts, finished: number): LineEnd {
     attempts,
     upstream: null,
     missing: 0,
+    service_tier: null,
     usage: null,
     usage_estimated: false,
     usage_reported: null,

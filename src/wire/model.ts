@@ -33,6 +33,11 @@ export const ModelObject = object(
     ),
     pricing: Type.Object({
       ...RATES,
+      service_tiers: Type.Optional(
+        Type.Record(Type.String(), Type.Object(RATES), {
+          description: 'By the service tier that an answer names, the prices that hold instead.',
+        }),
+      ),
       above: Type.Optional(
         arrayOf(
           Type.Object({ prompt_tokens: count(), ...RATES }),

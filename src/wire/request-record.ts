@@ -85,6 +85,7 @@ export const LineRecord = object('LineRecord', {
   attempts: arrayOf(Type.Unknown(), 'Each time the line was sent: when, where, what came back.'),
   upstream: maybeText('The model server that answered.'),
   tier: Type.Optional(count('The tier of that server.')),
+  service_tier: maybeText('The service tier that the answer names, by which it is priced.'),
   missing: Type.Optional(
     count('How many choices, vectors or scores the answer has less than were asked for; absent: none.'),
   ),

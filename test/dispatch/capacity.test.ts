@@ -246,6 +246,44 @@ test('what a server writes to its cache, and long prompts, cost what the configu
   assert.ok(estimate.cost_usd > (10 * 400) / 1e6)
 })
 
+test('an answer is priced by the service tier that it names, and projected at the dearest one', async () => {
+  await using local = await testUpstream((call) => {
+    const [said = ''] = String(call.body.messages[0]?.content).split(' ')
+    const answer = JSON.parse(completion('x'))
+    if (said === 'usage') answer.usage.service_tier = 'flex'
+    else answer.service_tier = said === 'none' ? null : said
+    send(call.response, 200, JSON.stringify(answer))
+  })
+  const tiers =
+    'service_tiers: {flex: {input_per_mtok: 0.5, output_per_mtok: 2}, priority: {output_per_mtok: 8}}'
+  const price = `price: {input_per_mtok: 1, output_per_mtok: 4, ${tiers}}`
+  await using service = await TestService.start(configFor(local.base_url).replace(/price: .*/, price))
+  const costs: Record<string, number> = {}
+  for (const tier of ['none', 'default', 'flex', 'usage', 'priority', 'constructor']) {
+    const batch = await service.run([line('a', tier, { max_tokens: 10 })])
+    costs[tier] = batch.cost_usd
+    const [answer] = await service.lines(batch.output_file_id)
+    const record = await service.json<{ service_tier?: string }>('GET', `/v1/requests/${answer?.id}`)
+    assert.equal(record.service_tier, tier === 'none' ? undefined : tier === 'usage' ? 'flex' : tier)
+  }
+  const [plain, flex] = [(10 * 1 + 5 * 4) / 1e6, (10 * 0.5 + 5 * 2) / 1e6]
+  const priority = (10 * 1 + 5 * 8) / 1e6
+  assert.deepEqual(costs, { none: plain, default: plain, flex, usage: flex, priority, constructor: plain })
+  const { pricing } = await service.json<{ pricing: { service_tiers: { flex: object } } }>(
+    'GET',
+    '/v1/models/m',
+  )
+  assert.deepEqual(pricing.service_tiers.flex, { input_per_mtok: 0.5, output_per_mtok: 2 })
+  const { id: input_file_id } = await service.upload([line('a', 'a', { max_tokens: 10 })])
+  const order = { input_file_id, endpoint: '/v1/chat/completions', completion_window: '24h' }
+  const estimate = await service.json<{ cost_usd: number; input_tokens: number }>(
+    'POST',
+    '/v1/batches?dry_run=true',
+    order,
+  )
+  assert.equal(estimate.cost_usd, (estimate.input_tokens * 1 + 10 * 8) / 1e6)
+})
+
 test('outside its hours a model waits, and says until when', async () => {
   await using local = await testUpstream()
   const now = new Date()

@@ -216,6 +216,24 @@ test('an input outlives its batch while another one reads it, and the table behi
   assert.equal(await outcome(contentOf(table.id)), '410 content_not_kept')
 })
 
+test('requests that come one at a time are not kept longer than the plan says', async () => {
+  await using it = await world(', retention: {results: 0h, grace: 2h}', 'requests: {gather: {lines: 1}}')
+  const { service, outcome } = it
+  const body = { model: 'm', messages: [{ role: 'user', content: 'a' }] }
+  const { id, batch_id } = await service.json<{ id: string; batch_id: string }>('POST', '/v1/requests', {
+    endpoint: '/v1/chat/completions',
+    body,
+  })
+  assert.equal(await outcome(`requests/${id}?wait=30s`), '200')
+  const batch = await service.ended(batch_id)
+  assert.deepEqual(batch.retention, { results: '0s', grace: '2h' })
+  assert.equal(await outcome(contentOf(batch.input_file_id)), '410 content_not_kept')
+  assert.equal(await outcome(contentOf(batch.output_file_id), 'HEAD'), '200', 'until all is fetched')
+  await service.content(batch.output_file_id)
+  await it.destroyed(contentOf(batch.output_file_id))
+  assert.ok(await it.destroyedKeys())
+})
+
 test('ranges that overlap or touch are one, and those that leave a gap cover nothing', () => {
   const add = (...ranges: [number, number][]) =>
     ranges.reduce<ReturnType<typeof withRange>>((all, range) => withRange(all, range), [])

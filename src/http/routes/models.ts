@@ -86,7 +86,7 @@ export function modelRoutes(app: App, { models, region, store, clock, wake }: Ro
 }
 
 function showModel(model: Model, region: string): ModelObject {
-  const { above } = model.price
+  const { above, service_tiers } = model.price
   return {
     id: model.id,
     object: 'model',
@@ -99,6 +99,8 @@ function showModel(model: Model, region: string): ModelObject {
     endpoints: [...model.endpoints],
     pricing: {
       ...showRates(model.price),
+      service_tiers:
+        service_tiers && Object.fromEntries([...service_tiers].map(([tier, own]) => [tier, showRates(own)])),
       above: above?.map((step) => ({ prompt_tokens: step.prompt_tokens, ...showRates(step) })),
       currency: 'USD',
       configured: model.priced,

@@ -7,6 +7,7 @@ import { defaultWindow, durationMs } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { ID_PREFIXES, lineRequestId, parseLineRequestId } from '../../domain/ids.ts'
 import type { CompletionWindow } from '../../domain/plan.ts'
+import { strictest } from '../../domain/retention.ts'
 import { offeredWindow } from '../../intake/create-batch.ts'
 import { type Gathered, GatheredRequests, RequestLines } from '../../intake/gathered-requests.ts'
 import { withoutMembers } from '../../intake/inline-lines.ts'
@@ -91,9 +92,12 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
           },
         }),
       )
-    const { quotas, file_retention_ms: retention_ms } = planOf(plans, caller)
+    const plan = planOf(plans, caller)
+    const { quotas, file_retention_ms: retention_ms } = plan
+    const kept = strictest([plan.retention, caller.retention])
+    const retention = kept && JSON.stringify(kept)
     const language = negotiateLanguage(request.headers['accept-language'])
-    const owner = { project_id, key_id, language, window, quotas, retention_ms }
+    const owner = { project_id, key_id, language, window, quotas, retention_ms, retention }
     const at = await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
     return sendOnce(reply, { text: textOf(at), status, replayed: false })
   }
