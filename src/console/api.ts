@@ -1,5 +1,4 @@
-// Calls the service's API with the session's cookie. A call without an answer throws an ApiFailure, whose message is
-// for people.
+// Calls the service's API with the session's cookie. A call that fails throws an ApiFailure, with a message for people.
 import type { List } from '../wire/shape.ts'
 import { every, now } from './browser-clock.ts'
 import { Cell } from './cell.ts'

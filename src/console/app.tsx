@@ -1,5 +1,4 @@
-// Starts the console in the page that the service serves. App is the frame around every page: it shows the signed-in
-// key, the navigation, and failures of the service.
+// Starts the console. App is the frame around every page: the signed-in key, the menu, and failures of the service.
 import { render, type VNode } from 'preact'
 import { useEffect, useState } from 'preact/hooks'
 import type { ConsoleSession } from '../wire/project.ts'

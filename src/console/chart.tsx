@@ -1,5 +1,4 @@
-// A chart of one or more series over time, drawn by uPlot in the colours of the page. Its code is loaded when a page
-// has a chart.
+// A chart of series over time, drawn in the page's colours by uPlot, which is loaded when a page has a chart.
 import type { VNode } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type uPlot from 'uplot'

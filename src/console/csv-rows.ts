@@ -1,5 +1,4 @@
-// Parses a small table that is pasted or dropped: CSV (RFC 4180) with any line ends, or tab-separated if the first line
-// has tabs.
+// Parses a small table: CSV (RFC 4180) with any line ends, or tab-separated if the first line has tabs.
 
 type SmallTable = { columns: string[]; rows: string[][] }
 

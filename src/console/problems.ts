@@ -1,5 +1,4 @@
-// Finds what does not work, for the first page and for the titles of all pages: workers, stores, models, caps that reject
-// lines, and webhooks. It is read once, and again when it has changed.
+// Finds what does not work, for the first page and the titles of all pages, and reads it again when it has changed.
 import { useEffect } from 'preact/hooks'
 import { serversOf } from '../domain/server-state.ts'
 import type { DeliveryObject, WebhookObject } from '../wire/event.ts'

@@ -153,7 +153,7 @@ function sourcesOf(text: string): Source[] {
     findPages,
     findRecent,
     ...(mayBatches ? [findBatches, findLines] : []),
-    ...(may('files:read') ? [findFiles] : []),
+    ...(may('files:read') ? [findFiles, findCalls] : []),
     ...(may('usage:read') || may('limits:read') ? [findEntities] : []),
     ...(may('keys:read') ? [findKeys] : []),
     ...(mayBatches && text.length >= 4 ? [findErrors] : []),
@@ -183,6 +183,12 @@ const findKeys: Source = async (text, signal) =>
     .map(({ name, id, created: at }) => {
       return { kind: 'audit.key', to: pathWith('/audit', { api_key_id: id }), text: name ?? id, note: id, at }
     })
+
+/** Calls about a file, which may be gone. */
+const findCalls: Source = (text) => {
+  const to = pathWith('/audit', { path: `/v1/files/${text}` })
+  return /^file_\w{26}$/.test(text) ? [{ kind: 'nav.audit', to, text }] : []
+}
 
 const ERRORS_MAX = 6
 

@@ -419,6 +419,35 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       assert.equal(await page.getByLabel('Compare with').inputValue(), first.id, 'the last run of its input')
       await page.locator('.figure').filter({ hasText: 'Same answer' }).waitFor()
     })
+    const deleted = await service.upload(JSON.stringify(line('deleted')))
+    await service.request('DELETE', `/v1/files/${deleted.id}`)
+    const who = await clicks(async (click) => {
+      await click(button('Search'))
+      await page.getByRole('dialog').getByRole('searchbox').fill(deleted.id)
+      await page.getByRole('dialog').getByRole('link').filter({ hasText: 'Audit' }).waitFor()
+      await page.keyboard.press('Enter')
+      const calls = page.getByRole('table', { name: 'Calls' })
+      await calls.getByText(`DELETE /v1/files/${deleted.id}`).waitFor()
+    })
+    const spent = await clicks(async (click) => {
+      const cap = {
+        scope: 'entity',
+        entity: 'team:clicks',
+        metric: 'cost_usd',
+        window: 'month',
+        amount: 0.00001,
+      }
+      const { id } = await service.json<{ id: string }>('POST', '/v1/limits', cap)
+      await click(page.locator('main').getByRole('link', { name: 'team:clicks' }).first())
+      await page.getByText('/ $0.00001 a month').waitFor()
+      await service.request('DELETE', `/v1/limits/${id}`)
+    })
+    const bottleneck = await clicks(async (click) => {
+      await click(link('Servers'))
+      const rows = page.getByRole('table', { name: 'Model servers' }).getByRole('row')
+      await rows.nth(1).getByText('Healthy').waitFor()
+      await page.getByRole('img', { name: 'Requests' }).waitFor()
+    })
     const find = await clicks(async (click) => {
       await click(button('Search'))
       await page.getByRole('dialog').getByRole('searchbox').fill('answer-123')
@@ -427,8 +456,8 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
       await page.getByRole('heading', { name: 'answer-123', level: 1 }).waitFor()
     })
     assert.deepEqual(
-      { why, dearest, create, compare, find },
-      { why: 2, dearest: 1, create: 3, compare: 2, find: 1 },
+      { why, dearest, create, compare, who, spent, bottleneck, find },
+      { why: 2, dearest: 1, create: 3, compare: 2, who: 1, spent: 1, bottleneck: 1, find: 1 },
     )
   })
 

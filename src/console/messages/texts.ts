@@ -1,5 +1,4 @@
-// All texts of the console, in English and in German, which addresses readers as "Sie". `{n|line|lines}` is the form
-// that the number n takes.
+// All texts of the console, in English and in German ("Sie"). `{n|line|lines}` is the form that the number n takes.
 
 export const messages = {
   all: ['All', 'Alle'],
@@ -445,7 +444,7 @@ export const messages = {
   'audit.estimated': ['Estimate', 'Schätzen'],
   'audit.path': ['Path', 'Pfad'],
   'audit.method': ['Method', 'Methode'],
-  'audit.changes': ['All but reads', 'Alle außer Lesen'],
+  'audit.changes': ['All but reads', 'Änderungen'],
   'audit.2xx': ['Succeeded (2xx)', 'Gelungen (2xx)'],
   'audit.4xx': ['Rejected (4xx)', 'Abgelehnt (4xx)'],
   'audit.5xx': ['Failed (5xx)', 'Fehlgeschlagen (5xx)'],

@@ -1,5 +1,4 @@
-// The page of batches lists them with their progress, failures and cost. A project without a batch is shown an example
-// file.
+// The page of batches lists them with progress, failures and cost, and shows an example file where there is none.
 import type { VNode } from 'preact'
 import type { BatchObject } from '../../wire/batch.ts'
 import type { ModelObject } from '../../wire/model.ts'
@@ -157,7 +156,12 @@ const COLUMNS = (): Column<BatchObject>[] => [
       ) : null,
     ],
   },
-  { title: t('batch.progress'), width: '9.5rem', sort: 'lines', cell: (batch) => <Progress batch={batch} /> },
+  {
+    title: t('batch.progress'),
+    width: 'max(9.5rem, 12%)',
+    sort: 'lines',
+    cell: (batch) => <Progress batch={batch} />,
+  },
   {
     title: t('batch.failedLines'),
     align: 'end',

@@ -1,5 +1,4 @@
-// The page of spending limits shows how much of each is spent and when it resets, and creates, changes and deletes
-// them.
+// The page of limits shows how much of each is spent and when it resets, and creates, changes and deletes them.
 import type { VNode } from 'preact'
 import { useState } from 'preact/hooks'
 import { LIMIT_ACTIONS, LIMIT_METRICS, LIMIT_SCOPES, LIMIT_WINDOWS, windowAt } from '../../domain/limit.ts'

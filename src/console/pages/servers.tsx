@@ -107,7 +107,7 @@ function Whole({ service, waiting }: WholeProps): VNode {
           <Time at={since} short />
         </Notice>
       ))}
-      <Demand servers={upstreams} />
+      <Demand servers={upstreams} models={service.models} />
       <Section title={t('servers.upstreams')}>
         <Table label={t('servers.upstreams')} columns={UPSTREAMS()} rows={upstreams} />
       </Section>
@@ -136,10 +136,18 @@ function Whole({ service, waiting }: WholeProps): VNode {
   )
 }
 
-type Waits = { model: string | null; lines: number; rate: number; servers: readonly Server[] }
+type Models = NonNullable<ServiceStatus['service']>['models']
+/** `why`: what keeps all of its servers. */
+type Waits = {
+  model: string | null
+  lines: number
+  rate: number
+  servers: readonly Server[]
+  why?: MessageKey
+}
 
 /** The models that lines wait for, the one that takes longest first, and what keeps their servers from more. */
-function Demand({ servers }: { servers: readonly Server[] }): VNode | null {
+function Demand({ servers, models }: { servers: readonly Server[]; models: Models }): VNode | null {
   const due = ({ paused_at, waiting_reason: why }: BatchObject): boolean =>
     !paused_at && why?.code !== 'not_before'
   const open = (useLive().open ?? []).filter(due)
@@ -148,7 +156,8 @@ function Demand({ servers }: { servers: readonly Server[] }): VNode | null {
     const lines = batches.reduce((sum, { request_counts: n }) => sum + n.total - n.completed - n.failed, 0)
     // A server that takes long over a line has answered none in most reports.
     const rate = batches.reduce((sum, batch) => sum + (speedOf(batch).lines_per_s ?? 0), 0)
-    return { model, lines, rate, servers: own }
+    const state = models.find((one) => one.model === model)?.state ?? ''
+    return { model, lines, rate, servers: own, why: MODEL_STATES[state] }
   })
   const waits = rows.filter(({ lines }) => lines > 0).sort((a, b) => a.rate / a.lines - b.rate / b.lines)
   if (waits.length === 0) return null
@@ -170,14 +179,16 @@ const DEMAND = (): Column<Waits>[] => [
   },
   {
     title: t('servers.heldBack'),
-    cell: ({ servers }) =>
-      servers.map((server) => (
-        <div>
-          {server.upstream}
-          {': '}
-          <span class="muted">{heldBackText(server, servers)}</span>
-        </div>
-      )),
+    cell: ({ servers, why }) =>
+      why
+        ? t(why)
+        : servers.map((server) => (
+            <div>
+              {server.upstream}
+              {': '}
+              <span class="muted">{heldBackText(server, servers)}</span>
+            </div>
+          )),
   },
 ]
 

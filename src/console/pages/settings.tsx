@@ -1,5 +1,4 @@
-// The page of settings changes language and colours of the console, and shows operators the configuration in force. The
-// browser stores language and colours.
+// The page of settings changes language and colours, which the browser keeps, and shows operators the configuration.
 import type { VNode } from 'preact'
 import type { QuotasObject } from '../../wire/project.ts'
 import type { Settings as SettingsObject } from '../../wire/status.ts'

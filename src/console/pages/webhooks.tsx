@@ -105,18 +105,15 @@ function Webhook({ webhook, reload }: { webhook: WebhookObject; reload: () => vo
       align: 'end',
       cell: ({ last_attempt_at, created }) => <Time at={last_attempt_at ?? created} short />,
     },
-    ...(may('webhooks:write')
-      ? [
-          {
-            title: t('webhooks.replay'),
-            quiet: true,
-            align: 'end' as const,
-            cell: ({ event_id }: DeliveryObject) => (
-              <TextButton label={t('webhooks.replay')} onClick={() => replay(event_id)} />
-            ),
-          },
-        ]
-      : []),
+    {
+      title: t('webhooks.replay'),
+      quiet: true,
+      align: 'end',
+      cell: ({ event_id }) =>
+        may('webhooks:write') ? (
+          <TextButton label={t('webhooks.replay')} onClick={() => replay(event_id)} />
+        ) : null,
+    },
   ]
   const link = (label: string, onClick: () => void): VNode => (
     <TextButton label={label} disabled={action.busy} onClick={onClick} />

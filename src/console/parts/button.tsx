@@ -38,7 +38,7 @@ interface LinkButtonProps {
   href: string
   icon?: IconName
   kind?: 'primary' | 'plain' | 'quiet'
-  download?: boolean | string
+  download?: string
 }
 
 interface ChoiceProps<T extends string> {
@@ -63,11 +63,7 @@ export function Choice<T extends string>({ label, options, value, choose }: Choi
 
 export function LinkButton({ label, href, icon, kind = 'plain', download }: LinkButtonProps): VNode {
   return (
-    <a
-      class={`button ${kind}`}
-      href={href}
-      {...(download ? { download: download === true ? '' : download } : {})}
-    >
+    <a class={`button ${kind}`} href={href} download={download}>
       {icon ? <Icon name={icon} /> : null}
       <span>{label}</span>
     </a>

@@ -1,5 +1,4 @@
-// Renders Markdown as elements, never as HTML, so that text of a model can load or run nothing. The code is loaded when
-// a line is shown.
+// Renders Markdown as elements, never as HTML: text of a model can load or run nothing. It is loaded with the first line.
 import { marked, type Token, type Tokens } from 'marked'
 import type { ComponentChildren, VNode } from 'preact'
 import { CodeBlock } from './text.tsx'

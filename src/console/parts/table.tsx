@@ -1,5 +1,4 @@
-// Draws a table whose rows become cards in a narrow window. Roles are explicit, since browsers do not treat cards as a
-// table.
+// Draws a table whose rows become cards in a narrow window; roles are explicit, since cards are no table to browsers.
 import type { ComponentChildren, VNode } from 'preact'
 import { useMemo } from 'preact/hooks'
 import { isRecord } from '../../domain/json-record.ts'

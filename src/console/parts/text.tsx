@@ -1,5 +1,4 @@
-// Shows control and formatting characters, in every element of every page, so that text of models and callers cannot
-// change how the text around it looks.
+// Shows control and formatting characters of every element, so that no text changes how the text around it looks.
 import { type ComponentChildren, Fragment, options, type VNode } from 'preact'
 import { isWaitingKey, type WaitingText, waitingText } from '../../domain/waiting-text.ts'
 import type { BatchObject } from '../../wire/batch.ts'
