@@ -2,6 +2,7 @@
 import { Writable } from 'node:stream'
 import { Command, CommanderError } from 'commander'
 import { nearest } from '../domain/text.ts'
+import { addApply } from './commands/apply.ts'
 import { addAsk } from './commands/ask.ts'
 import { addAudit } from './commands/audit.ts'
 import { addBatches, addRequests, addRetry } from './commands/batches.ts'
@@ -158,6 +159,7 @@ export const COMMANDS: readonly ((program: Command, shell: Shell) => void)[] = [
   addStatus,
   addConsole,
   addAudit,
+  addApply,
   addFiles,
   addBatches,
   addRequests,

@@ -3,6 +3,7 @@ import { Incoming } from '../intake/incoming.ts'
 import { Idempotency } from './request/idempotency.ts'
 import { HeavyReads, ProjectSlots } from './response/long-calls.ts'
 import type { App, RouteDependencies, ServiceDependencies } from './route.ts'
+import { applyRoute } from './routes/apply.ts'
 import { batchLineRoutes, batchStatisticsRoutes } from './routes/batch-lines.ts'
 import { batchResultsRoute } from './routes/batch-results.ts'
 import { batchRoutes } from './routes/batches.ts'
@@ -45,6 +46,7 @@ const ROUTES: readonly ((app: App, deps: RouteDependencies) => void)[] = [
   singleRequestRoutes,
   keyRoutes,
   projectRoutes,
+  applyRoute,
   statusRoutes,
   quotaRoute,
   limitRoutes,

@@ -2,8 +2,10 @@
 import { type Static, Type } from 'typebox'
 import { COMPAT_MODES, SCOPES } from '../domain/api-key.ts'
 import { QUOTA_NAMES } from '../domain/plan.ts'
-import { CreateKeyLimit, LimitObject } from './limit.ts'
+import { CreateWebhook } from './event.ts'
+import { CreateKeyLimit, CreateLimit, LimitObject } from './limit.ts'
 import {
+  anything,
   arrayOf,
   count,
   maybe,
@@ -87,6 +89,41 @@ const PlanName = text('A plan of the configuration.')
 export const CreateProject = object('CreateProject', { name: Name, plan: Type.Optional(PlanName) })
 
 export const UpdateProject = object('UpdateProject', { plan: PlanName })
+
+// A project as it is wanted, and what was changed to bring it there.
+
+const AppliedWebhook = object('AppliedWebhook', {
+  ...CreateWebhook.properties,
+  enabled: Type.Optional(Type.Boolean()),
+})
+
+export const ApplyProject = object('ApplyProject', {
+  name: Name,
+  plan: Type.Optional(PlanName),
+  limits: Type.Optional(Type.Array(CreateLimit)),
+  webhooks: Type.Optional(Type.Array(AppliedWebhook)),
+})
+export type ApplyProject = Static<typeof ApplyProject>
+
+export const ProjectChange = object('ProjectChange', {
+  action: oneOf(['create', 'update', 'delete']),
+  kind: oneOf(['project', 'limit', 'webhook']),
+  id: Type.String(),
+  before: anything('How it was; null of what is created.'),
+  after: anything(
+    'How it is; null of what is deleted. A webhook that is created has its `secret`, this once.',
+  ),
+})
+export type ProjectChange = Static<typeof ProjectChange>
+
+export const AppliedProject = object('AppliedProject', {
+  object: Type.Literal('applied_project'),
+  project: text("The project's name."),
+  project_id: text('Of a project that a dry run would make, none that stays.'),
+  dry_run: Type.Boolean(),
+  changes: arrayOf(ProjectChange, 'What was changed, or would be. Empty: the project is as described.'),
+})
+export type AppliedProject = Static<typeof AppliedProject>
 
 // The quotas of a project and what it has of each, as the API shows them.
 

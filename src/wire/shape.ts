@@ -21,6 +21,11 @@ export function flag(description: string) {
   return Type.Boolean({ description })
 }
 
+/** A parameter of a query. */
+export function flagText(description: string) {
+  return Type.Optional(Type.Enum(['true', 'false'], { description }))
+}
+
 /** A whole number, 0 or more. */
 export function count(description?: string) {
   return Type.Integer({ minimum: 0, ...said(description) })

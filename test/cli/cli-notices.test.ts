@@ -1,5 +1,8 @@
 // Webhooks and events from a shell, against the real service.
 import assert from 'node:assert/strict'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { offpeak, offpeakJson } from '../fakes/offpeak.ts'
 import { testReceiver } from '../fakes/receiver.ts'
@@ -109,4 +112,52 @@ test('events, deliveries and failures are listed, and what failed is replayed', 
   )
   assert.equal(again.queued, 1)
   await receiver.arrived(3)
+})
+
+test('a document is planned, applied, found to differ, and pruned', async () => {
+  await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
+  service.key = await service.operatorKey()
+  const folder = await mkdtemp(join(tmpdir(), 'offpeak-apply-'))
+  const path = join(folder, 'desired.yaml')
+  const apply = async (text: string, ...args: string[]) => {
+    await writeFile(path, text)
+    return await offpeak(service, 'apply', '-f', path, ...args)
+  }
+  const document = (amount: number): string => `projects:
+  - name: team-a
+    limits: [{scope: project, metric: cost_usd, amount: ${amount}, window: month}]
+    webhooks: [{url: "https://hooks.example/a"}]
+`
+  const planned = await apply(document(5), '--dry-run')
+  assert.deepEqual(
+    [planned.code, planned.out, planned.err],
+    [
+      2,
+      '+ project team-a: name team-a, plan payg\n' +
+        '+ limit of team-a: scope project, metric cost_usd, amount 5, window month, action block\n' +
+        '+ webhook of team-a: url https://hooks.example/a, enabled true\n',
+      '3 objects to create, 0 to change, 0 to delete; nothing was changed.\n',
+    ],
+  )
+  const made = await apply(document(5))
+  assert.equal(made.code, 0, made.err)
+  assert.match(made.out, /^wh_\w+ https:\/\/hooks\.example\/a: its secret is whsec_\S+, shown this once$/m)
+  const same = await apply(document(5), '--dry-run', '--prune')
+  assert.deepEqual([same.code, same.out, same.err], [0, '', 'Nothing differs.\n'])
+  const changed = await apply(document(7))
+  assert.match(changed.out, /^~ limit lim_\w+ of team-a: amount 5 -> 7\n$/)
+  const pruned = await apply('projects: [{name: team-a, limits: []}]', '--prune')
+  assert.match(pruned.out, /^- limit lim_\w+ of team-a: scope project, metric cost_usd, amount 7, /)
+  for (const [text, error] of [
+    ['projects: {a: b}', /has no list of projects/],
+    ['projects: [{name: a}]\nlimits: []', /has the key "limits"; a document has projects alone/],
+    ['projects: [{name: a}, {name: a}]', /has the project "a" twice/],
+    ['projects: [', /cannot be read/],
+    [`projects: [{name: a, limits: [{scope: galaxy}]}]`, /limits/],
+  ] as const) {
+    const wrong = await apply(text)
+    assert.equal(wrong.code, 1)
+    assert.match(wrong.err, error)
+  }
+  await rm(folder, { recursive: true })
 })

@@ -104,6 +104,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'limits set': { args: ['{limit}', '--amount', '7'], prints: /^id +{limit}\n(.*\n)*amount +7\n/ },
   'limits delete': { args: ['{limit}'], prints: /^$/, tells: /{limit} is deleted/ },
   usage: { prints: /\$/ },
+  apply: { args: ['-f', '{folder}/desired.yaml', '--dry-run'], prints: /^$/, tells: /Nothing differs/ },
   'audit export': { args: ['-o', '{folder}/audit.ndjson'], prints: /^$/, tells: /0 records added to/ },
   status: { prints: /^Offpeak .*Unfinished batches: .*\n(.*\n)*MODEL +SERVER / },
   quotas: { prints: /^QUOTA.*\n(.*\n)*open_batches / },
@@ -243,6 +244,7 @@ describe('every command', { timeout: 300_000 }, () => {
     names.set('mixed', await shell.input('mixed.jsonl', chatLine('good'), chatLine('bad', 'no-such-model')))
     names.set('table', shell.at('table.csv'))
     await writeFile(shell.at('table.csv'), 'text\nfine\nawful\n')
+    await writeFile(shell.at('desired.yaml'), 'projects: [{name: default}]\n')
     names.set('tools', await shell.input('tools.jsonl'))
   })
 

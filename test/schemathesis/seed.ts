@@ -137,6 +137,17 @@ include-operation-id = "createBatch"
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 413, 422, 429, "5xx"]
 
+# What each limit and webhook may be is told of the calls that make one; a cursor of the audit log is any record's.
+[[operations]]
+include-operation-id = "applyProject"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 422, 429, "5xx"]
+
+[[operations]]
+include-operation-id = "exportAudit"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 422, 429, "5xx"]
+
 # OpenAPI has no words for parameters that exclude each other: a table has no pages.
 [[operations]]
 include-operation-id = "getBatchResults"

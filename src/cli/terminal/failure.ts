@@ -5,6 +5,8 @@ import { ExplainedError } from '../../domain/errors.ts'
 import { withoutUrlSecrets } from '../../domain/text.ts'
 
 export const EXIT_FAILED = 1
+/** A dry run found that something differs from what is described. */
+export const EXIT_DRIFT = 2
 /** The batch finished, but some of its lines failed. */
 export const EXIT_LINES_FAILED = 3
 /** A run sent nothing, because it has finished before or another process runs it. */

@@ -4,7 +4,7 @@ import { unixSeconds } from '../../domain/clock.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
 import { recordOf } from '../../domain/json-record.ts'
-import { QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
+import { type Plan, QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
 import { ensureProject, listProjectsPage, setPlan } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
@@ -45,7 +45,7 @@ export function projectRoutes(app: App, { store, clock, plans }: RouteDependenci
     takesNoKey: true,
     async handler(request) {
       const { name } = request.body
-      const plan = planNamed(request.body.plan ?? [...plans.keys()][0] ?? '')
+      const plan = planNamed(plans, request.body.plan ?? [...plans.keys()][0] ?? '')
       const now = clock.now()
       const project = { id: newId('project', now), name, plan, created: now }
       return await store.write(async (tx) => {
@@ -68,7 +68,7 @@ export function projectRoutes(app: App, { store, clock, plans }: RouteDependenci
     body: UpdateProject,
     takesNoKey: true,
     async handler(request) {
-      const plan = planNamed(request.body.plan)
+      const plan = planNamed(plans, request.body.plan)
       return await store.write(async (tx) => {
         const project = found(
           await readRow(tx, 'projects', { id: request.params.project_id }),
@@ -80,16 +80,17 @@ export function projectRoutes(app: App, { store, clock, plans }: RouteDependenci
     },
   })
 
-  function planNamed(name: string): string {
-    if (plans.has(name)) return name
-    const known = [...plans.keys()].map((plan) => `"${plan}"`).join(' or ')
-    throw invalidParam('plan', `\`plan\` must be ${known}.`)
-  }
-
   function showProject({ id, name, plan, created }: ProjectRow): ProjectObject {
     const quotas = plans.get(plan)?.quotas ?? {}
     return { id, object: 'project', name, plan, quotas: { ...quotas }, created: unixSeconds(created) }
   }
+}
+
+/** Throws invalid_request. */
+export function planNamed(plans: ReadonlyMap<string, Plan>, name: string): string {
+  if (plans.has(name)) return name
+  const known = [...plans.keys()].map((plan) => `"${plan}"`).join(' or ')
+  throw invalidParam('plan', `\`plan\` must be ${known}.`)
 }
 
 export function quotaRoute(

@@ -1,5 +1,5 @@
 // Manages webhooks; lists events of batches and limits, and their deliveries; receives the webhooks of batch APIs.
-import { Type } from 'typebox'
+import { type Static, Type } from 'typebox'
 import { secondsOrNull, unixSeconds } from '../../domain/clock.ts'
 import { ApiError } from '../../domain/errors.ts'
 import { newId } from '../../domain/ids.ts'
@@ -117,15 +117,10 @@ export function webhookRoutes(app: App, { store, clock, plans, webhooks, wake }:
     rules: { body: WEBHOOK_RULES },
     body: UpdateWebhook,
     async handler({ params, body }, { project_id }) {
-      const { url, event_types, description, enabled } = body ?? {}
+      const { url, ...fields } = body ?? {}
       const row = await withLocked(project_id, params.webhook_id, async (tx, webhook) => {
-        const change: Partial<WebhookRow> = {}
+        const change = webhookChange(fields, webhook, clock.now())
         if (url !== undefined) change.url = webhookUrl(url, webhooks.allow_private_networks)
-        if (event_types !== undefined) change.event_types = event_types && JSON.stringify(event_types)
-        if (description !== undefined) change.description = description
-        if (enabled === true) Object.assign(change, { disabled_at: null, disabled_reason: null })
-        if (enabled === false && webhook.disabled_at === null)
-          Object.assign(change, { disabled_at: clock.now(), disabled_reason: 'disabled by its owner' })
         return Object.keys(change).length === 0 ? webhook : await updateWebhook(tx, webhook.id, change)
       })
       return showWebhook(row)
@@ -256,6 +251,21 @@ export function newWebhook(
     created: now,
   }
   return { row, secret: signing.text }
+}
+
+/** Fields that are left out stay as they are. */
+export function webhookChange(
+  { event_types, description, enabled }: Omit<NonNullable<Static<typeof UpdateWebhook>>, 'url'>,
+  webhook: WebhookRow,
+  now: number,
+): Partial<WebhookRow> {
+  const change: Partial<WebhookRow> = {}
+  if (event_types !== undefined) change.event_types = event_types && JSON.stringify(event_types)
+  if (description !== undefined) change.description = description
+  if (enabled === true) Object.assign(change, { disabled_at: null, disabled_reason: null })
+  if (enabled === false && webhook.disabled_at === null)
+    Object.assign(change, { disabled_at: now, disabled_reason: 'disabled by its owner' })
+  return change
 }
 
 /** A secret is shown only when it was just created, and not by this. */
