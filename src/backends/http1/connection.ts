@@ -317,8 +317,10 @@ export class Connection implements Receiving {
   }
 
   #onClose(): void {
-    const when = this.#reader.hasBegun ? 'within the answer' : 'before it answered'
-    this.#fail('upstream_unavailable', `the server closed the connection ${when}`)
+    const { hasBegun } = this.#reader
+    const reason = `the server closed the connection ${hasBegun ? 'within the answer' : 'before it answered'}`
+    const operatorReason = `${reason}; if it speaks TLS, write https:// in \`base_url\``
+    this.#fail('upstream_unavailable', reason, hasBegun || this.#target.tls ? {} : { operatorReason })
   }
 
   #onError(error: Error): void {
@@ -378,10 +380,13 @@ function reasonOf(error: Error): string {
   if (error.message === '') return mark || error.name
   const [, advice] = TLS_ADVICE.find(([words]) => words.test(`${mark} ${error.message}`)) ?? []
   // Node's words about certificates go on with an option of its own command line.
-  const said = advice ? error.message.replace(/[;\n].*/s, '') : error.message
+  const said = advice ? error.message.replace(OPENSSL, '$1').replace(/[;\n].*/s, '') : error.message
   const full = mark === '' || said.includes(mark) ? said : `${said} (${mark})`
   return advice ? `${full}: ${advice}` : full
 }
+
+/** An error of OpenSSL as it prints it, and its reason within. */
+const OPENSSL = /^\w+:error:\w+:SSL routines:[^:]*:([^:]*):.*/s
 
 /** By code and message of Node's TLS. */
 const TLS_ADVICE: readonly (readonly [RegExp, string])[] = [

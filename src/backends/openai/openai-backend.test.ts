@@ -240,7 +240,20 @@ test('TLS to a server that speaks none is an upstream that is not available', as
   const base_url = await serve(t, (_request, response) => response.end(completion))
   const result = await connect(t, base_url.replace('http:', 'https:')).send(REQUEST)
   expectFailed(result, 'upstream_unavailable', /./)
-  assert.match(operatorReasonOf(result), /it does not speak TLS; write http:\/\/ in `base_url`/)
+  assert.match(
+    operatorReasonOf(result),
+    /^wrong version number \(ERR_SSL_WRONG_VERSION_NUMBER\): it does not speak TLS; write http:\/\/ in `base_url`$/,
+  )
+})
+
+test('a server that speaks TLS alone is asked for by https', async (t) => {
+  const base_url = await serveTls(t, () => {})
+  const result = await connect(t, base_url.replace('https:', 'http:')).send(REQUEST)
+  expectFailed(result, 'upstream_unavailable', /^the server closed the connection before it answered$/)
+  assert.match(
+    operatorReasonOf(result),
+    /before it answered; if it speaks TLS, write https:\/\/ in `base_url`$/,
+  )
 })
 
 test('TLS to a server whose certificate nobody vouches for is an upstream that is not available', async (t) => {
