@@ -329,10 +329,10 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     await assert.rejects(left)
     const answer = post('/v1/chat/completions', CHAT)
     await fake.hasCalled('GET /v1/batches/…/results')
-    for (const request of fake.made) fake.end(request, { answer: ANSWER })
+    for (const request of fake.made) fake.end(request, { answer: COSTED })
     assert.equal(await (await answer).text(), ANSWER)
     assert.equal(fake.made.length, 1)
-    assert.match((await stop()).err, /1 call: 1 answered/)
+    assert.match((await stop()).err, /1 call: 1 answered, 0 failed, \$0\.0000123,/)
   })
 
   test('--model changes the model of a call, and nothing else of it', async () => {

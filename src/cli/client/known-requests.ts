@@ -18,6 +18,8 @@ export interface EqualRequest {
   number: number
   /** Undefined: it may not have been made. */
   id: string | undefined
+  /** Whether an earlier run made it. */
+  isEarlier: boolean
 }
 
 export class KnownRequests {
@@ -33,12 +35,13 @@ export class KnownRequests {
 
   /** `isFresh`: no call gets a request of an earlier run. */
   static async open(path: string, isFresh: boolean, now: number): Promise<KnownRequests> {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+    // Without such a folder, writing fails, and `close` says it.
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 }).catch(() => {})
     const text = await readFile(path, 'utf8').catch(() => '')
     const oldest = firstIdAt('request', now - KEPT_MS)
     const requests = text.split('\n').flatMap((line) => {
       const [, hash = '', number, id = ''] = LINE.exec(line) ?? []
-      return id < oldest ? [] : [{ hash, number: Number(number), id }]
+      return id < oldest ? [] : [{ hash, number: Number(number), id, isEarlier: true }]
     })
     const kept = requests.map(lineOf).join('')
     // A crash may have cut off the last line.
@@ -47,7 +50,7 @@ export class KnownRequests {
     for (const [hash, equal] of Map.groupBy(requests, ({ hash }) => hash)) {
       const made = new Map(equal.map((request) => [request.number, request]))
       const count = Math.max(...made.keys()) + 1
-      const lost = Array.from({ length: count }, (_, number) => ({ hash, number, id: undefined }))
+      const lost = Array.from({ length: count }, (_, number) => newRequest(hash, number))
       const free = [...(isFresh ? [] : made.values()), ...lost.filter(({ number }) => !made.has(number))]
       known.#byHash.set(hash, { count, free })
     }
@@ -58,7 +61,7 @@ export class KnownRequests {
   take(hash: string): EqualRequest {
     const equal = this.#byHash.get(hash) ?? { count: 0, free: [] }
     this.#byHash.set(hash, equal)
-    return equal.free.shift() ?? { hash, number: equal.count++, id: undefined }
+    return equal.free.shift() ?? newRequest(hash, equal.count++)
   }
 
   /** Leaves the request to the next equal call. */
@@ -79,6 +82,10 @@ export class KnownRequests {
     await closed.catch(() => {})
     return this.#failure
   }
+}
+
+function newRequest(hash: string, number: number): EqualRequest {
+  return { hash, number, id: undefined, isEarlier: false }
 }
 
 function lineOf({ hash, number, id }: EqualRequest): string {

@@ -34,7 +34,7 @@ export interface Counts {
   sent: number
   answered: number
   failed: number
-  /** Of the answered ones, those that are paid for already. */
+  /** Of the answered ones, those whose requests an earlier run has made; `cost_usd` is without them. */
   known: number
   cost_usd: number
 }
@@ -122,14 +122,14 @@ export class Gateway {
     }
     change({ sent: 1 })
     try {
-      const { ended, isKnown } = await this.#ask(endpoint, call.body, response)
+      const { ended, isEarlier } = await this.#ask(endpoint, call.body, response)
       if (response.destroyed) throw new Error('its client has left')
       response.setHeader('x-request-id', ended.id)
       if (ended.end instanceof ServiceError) throw ended.end
       const stream = call.streams && eventStream(endpoint, parsedJson(ended.end.toString()), call.withUsage)
       if (stream) reply(response, 200, Buffer.from(stream), 'text/event-stream; charset=utf-8')
       else reply(response, 200, ended.end)
-      change({ answered: 1, known: Number(isKnown), cost_usd: isKnown ? 0 : ended.cost_usd })
+      change({ answered: 1, known: Number(isEarlier), cost_usd: isEarlier ? 0 : ended.cost_usd })
     } catch (error) {
       change(response.destroyed ? { sent: -1 } : { failed: 1 })
       throw error
@@ -141,7 +141,7 @@ export class Gateway {
     endpoint: EndpointPath,
     body: Buffer,
     response: ServerResponse,
-  ): Promise<{ ended: Ended; isKnown: boolean }> {
+  ): Promise<{ ended: Ended; isEarlier: boolean }> {
     const { known, requests } = this.#parts
     const hash = createHash('sha256').update(endpoint).update('\n').update(body).digest('base64url')
     let request: EqualRequest | undefined
@@ -153,24 +153,26 @@ export class Gateway {
       request = known.take(hash)
       isEnded = false
       const isKnown = request.id !== undefined
-      request.id ??= await this.#create(request, endpoint, body)
-      const ended = await requests.ended(request.id, isKnown)
+      const id = request.id ?? (await this.#create(request, endpoint, body))
+      const ended = await requests.ended(id, isKnown)
       isEnded = true
-      if (ended && (ended.end instanceof Buffer || !isKnown || response.destroyed)) return { ended, isKnown }
+      if (ended && (ended.end instanceof Buffer || !isKnown || response.destroyed))
+        return { ended, isEarlier: request.isEarlier }
       if (isKnown) continue
-      throw new ServiceError('request_not_found', `The request ${request.id} is not on the service any more.`)
+      throw new ServiceError('request_not_found', `The request ${id} is not on the service any more.`)
     }
   }
 
-  async #create({ hash, number }: EqualRequest, endpoint: EndpointPath, body: Buffer): Promise<string> {
+  async #create(request: EqualRequest, endpoint: EndpointPath, body: Buffer): Promise<string> {
     const { known, requests, terms } = this.#parts
+    const { hash, number } = request
     const { completion_window, metadata } = terms
     const head = JSON.stringify({ endpoint, completion_window, metadata })
     const order = Buffer.concat([Buffer.from(`${head.slice(0, -1)},"body":`), body, Buffer.from('}')])
     const key = createHash('sha256').update(`${hash} ${number} ${head}`).digest('hex')
-    const id = await requests.create(order, `gather-${key}`)
-    known.remember({ hash, number, id })
-    return id
+    request.id = await requests.create(order, `gather-${key}`)
+    known.remember(request)
+    return request.id
   }
 }
 
