@@ -358,7 +358,9 @@ const MASTER_KEY = checked(
 )
 
 const QUOTAS = section(
-  recordOf(QUOTA_NAMES, (name) => byDefault(QUOTAS_DEFAULT[name], name === 'stored_bytes' ? BYTES : COUNT)),
+  recordOf(QUOTA_NAMES, (name) =>
+    byDefault(QUOTAS_DEFAULT[name] ?? 'off', name === 'stored_bytes' ? BYTES : COUNT),
+  ),
 )
 
 const PLAN = section({

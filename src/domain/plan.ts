@@ -37,6 +37,7 @@ export const QUOTA_NAMES = [
   'stored_bytes',
   'open_batches',
   'queued_lines',
+  'queued_tokens',
   'limits',
   'webhooks',
   'entities_per_batch',
@@ -54,6 +55,7 @@ export const QUOTAS_DEFAULT: Quotas = {
   stored_bytes: 2 ** 40,
   open_batches: 1000,
   queued_lines: 100_000_000,
+  queued_tokens: null,
   limits: 10_000,
   webhooks: 20,
   // A batch writes a row for each, in the transaction that creates it.
@@ -78,6 +80,10 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
     what: 'unfinished lines in batches',
     advice: 'Wait until more lines have finished, or cancel a batch.',
   },
+  queued_tokens: {
+    what: 'tokens of unfinished lines of one model',
+    advice: 'Wait until more of its lines have ended, or cancel a batch.',
+  },
   limits: {
     what: 'limits',
     advice:
@@ -94,17 +100,24 @@ const TEXTS: Record<QuotaName, { what: string; advice: string }> = {
 const SPLIT =
   'Split it into smaller calls, or ask the operator of the service to raise the quota of the plan.'
 
-/** `used`: the project's use; `more`: the addition of the call. */
-export function quotaExceeded(name: QuotaName, limit: number, used: number, more: number): ApiError {
+/** `used`: the project's use; `more`: the addition of the call; `model`: that they are of, where each model counts alone. */
+export function quotaExceeded(
+  name: QuotaName,
+  limit: number,
+  used: number,
+  more: number,
+  model?: string,
+): ApiError {
   const { what, advice } = TEXTS[name]
+  const of = model === undefined ? '' : ` of ${model}`
   // Whatever the project frees, this call does not fit.
   const neverFits = more > limit
   const use =
     name === 'entities_per_batch'
       ? `this batch has ${more}`
       : neverFits
-        ? `this call alone would add ${more}`
-        : `it has ${used}, and this call would add ${more}`
+        ? `this call alone would add ${more}${of}`
+        : `it has ${used}${of}, and this call would add ${more}`
   const state = neverFits ? 'is too small for this call' : 'is used up'
   const next = neverFits && name !== 'entities_per_batch' ? SPLIT : advice
   const message = `The quota \`${name}\` ${state}: a project on this plan may have ${limit} ${what}; ${use}. ${next}`

@@ -3,6 +3,7 @@
 
 import { atMost } from '../domain/money.ts'
 import { type Plan, QUOTA_NAMES, type QuotaName, quotaExceeded } from '../domain/plan.ts'
+import { sumQueuedTokens } from '../store/ledger.ts'
 import { countKeys, lockProject, sumOpenBatches, sumStoredBytes } from '../store/projects.ts'
 import { countRows } from '../store/rows.ts'
 import type { Reader, Writer } from '../store/store.ts'
@@ -11,8 +12,8 @@ import { sumPendingUploads } from '../store/uploads.ts'
 /** More than the calls of one project that can run concurrently. */
 const AT_ONCE_MAX = 256
 
-/** Quotas of what the database counts. */
-const NOT_STORED = ['entities_per_batch', 'uploads', 'downloads', 'streams'] as const
+/** The others are of what the database counts, and one count each. */
+const NOT_STORED = ['queued_tokens', 'entities_per_batch', 'uploads', 'downloads', 'streams'] as const
 type StoredQuota = Exclude<QuotaName, (typeof NOT_STORED)[number]>
 export type Use = Partial<Record<StoredQuota, number>>
 
@@ -34,6 +35,24 @@ export async function checkQuotas(tx: Writer, { project_id, quotas }: QuotaHolde
   const used = await readUse(tx, project_id, names)
   const name = passed(used, 1)
   if (name !== undefined) throw quotaExceeded(name, quotas[name] ?? 0, used[name] ?? 0, more[name] ?? 0)
+}
+
+/**
+ * Throws quota_exceeded if a batch would exceed the quota of tokens of a model. `more`: its projected tokens by model. They are
+ * free again as its lines end.
+ */
+export async function checkQueuedTokens(
+  tx: Writer,
+  { project_id, quotas: { queued_tokens: limit } }: QuotaHolder,
+  more: ReadonlyMap<string, number>,
+): Promise<void> {
+  if (limit === null || more.size === 0) return
+  await lockProject(tx, project_id)
+  const used = await sumQueuedTokens(tx, project_id)
+  for (const [model, tokens] of more) {
+    const before = used.get(model) ?? 0
+    if (before + tokens > limit) throw quotaExceeded('queued_tokens', limit, before, tokens, model)
+  }
 }
 
 export async function readUse(db: Reader, project_id: string, names: readonly StoredQuota[]): Promise<Use> {

@@ -3,6 +3,7 @@
 import { type BatchEndpoint, endpointPathOf, endpointPaths, MIXED } from '../domain/endpoint.ts'
 import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
+import { sumOf } from '../domain/money.ts'
 import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
 import { type Retention, readRetention, strictest } from '../domain/retention.ts'
 import { admit, type BatchProjection, recordProjectedSpend } from '../ledger/check-limits.ts'
@@ -14,7 +15,7 @@ import type { Writer } from '../store/store.ts'
 import { insertTask, sizeClass } from '../store/tasks.ts'
 import type { CreateBatch } from '../wire/batch.ts'
 import { type BatchColumns, keptFields } from './batch-fields.ts'
-import { checkQuotas, type Use } from './check-quota.ts'
+import { checkQueuedTokens, checkQuotas, type Use } from './check-quota.ts'
 
 /** The caller of the request. */
 interface BatchOwner {
@@ -121,7 +122,15 @@ export async function admitLines(
   if (entitiesMax !== null && entities > entitiesMax)
     throw quotaExceeded('entities_per_batch', entitiesMax, 0, entities)
   await checkQuotas(tx, owner, more)
+  if (projection) await checkQueuedTokens(tx, owner, tokensByModel(projection))
   if (projection) await admit(tx, owner.project_id, projection, owner.language, now)
+}
+
+function tokensByModel({ groups }: BatchProjection): Map<string, number> {
+  const tokens = new Map<string, number>()
+  for (const { model, spend } of groups)
+    if (model !== null) tokens.set(model, sumOf(tokens.get(model) ?? 0, spend.tokens))
+  return tokens
 }
 
 /** Beyond it, the models of a batch are not stored. */

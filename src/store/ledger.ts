@@ -138,6 +138,15 @@ export async function amountsByKey(
     .execute()
 }
 
+/** The projected tokens of unfinished lines of the project, by model. */
+export async function sumQueuedTokens(db: Reader, project_id: string): Promise<Map<string, number>> {
+  const rows = await selectRows(db, 'batch_projected_spend', { project_id, entity: '' })
+    .select(['model', exactSum('tokens').as('tokens')])
+    .groupBy('model')
+    .execute()
+  return new Map(rows.map(({ model, tokens }) => [model, tokens]))
+}
+
 const HOUR_MS = 3_600_000
 
 /** The need that open batches which may send lines now still have of each model, by the hour of their deadlines. */

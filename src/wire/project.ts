@@ -129,7 +129,11 @@ export type AppliedProject = Static<typeof AppliedProject>
 
 const Quota = object('Quota', {
   limit: orNull(count(), 'Null: there is none.'),
-  used: orNull(count(), 'Null where each call is looked at alone.'),
+  used: orNull(
+    count(),
+    'Null where each call is looked at alone; of `queued_tokens`, that of the model with the most.',
+  ),
+  by_model: Type.Optional(Type.Record(Type.String(), count(), { description: 'Of `queued_tokens`.' })),
 })
 
 export const QuotasObject = object(
@@ -148,6 +152,7 @@ export const QuotasObject = object(
       stored_bytes: { limit: 1099511627776, used: 4280 },
       open_batches: { limit: 1000, used: 1 },
       queued_lines: { limit: 100000000, used: 8 },
+      queued_tokens: { limit: 90000000, used: 45200, by_model: { 'qwen3-8b': 45200 } },
       limits: { limit: 10000, used: 2 },
       webhooks: { limit: 20, used: 0 },
       entities_per_batch: { limit: 5000, used: null },

@@ -6,6 +6,7 @@ import { newId } from '../../domain/ids.ts'
 import { recordOf } from '../../domain/json-record.ts'
 import { type Plan, QUOTA_NAMES, type QuotaName } from '../../domain/plan.ts'
 import { isStored, readUse } from '../../intake/check-quota.ts'
+import { sumQueuedTokens } from '../../store/ledger.ts'
 import { ensureProject, listProjectsPage, setPlan } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { ProjectRow } from '../../store/schema.ts'
@@ -108,7 +109,9 @@ export function quotaRoute(
       const plan = planOf(plans, caller)
       const { project_id } = caller
       const pending = await sumPendingUploads(store.read, project_id)
+      const queued = await sumQueuedTokens(store.read, project_id)
       const used: Partial<Record<QuotaName, number>> = {
+        queued_tokens: Math.max(0, ...queued.values()),
         ...(await readUse(store.read, project_id, QUOTA_NAMES.filter(isStored))),
         uploads: incoming.files(project_id) + pending.uploads,
         downloads: downloads.used(project_id),
@@ -118,7 +121,11 @@ export function quotaRoute(
         object: 'quotas' as const,
         plan: plan.name,
         completion_windows: plan.completion_windows.map(({ text }) => text),
-        quotas: recordOf(QUOTA_NAMES, (name) => ({ limit: plan.quotas[name], used: used[name] ?? null })),
+        quotas: recordOf(QUOTA_NAMES, (name) => ({
+          limit: plan.quotas[name],
+          used: used[name] ?? null,
+          ...(name === 'queued_tokens' && { by_model: Object.fromEntries(queued) }),
+        })),
       }
     },
   })

@@ -18,6 +18,7 @@ import { makeConsoleToken } from '../../domain/api-key.ts'
 import { QUOTAS_DEFAULT, type Quotas } from '../../domain/plan.ts'
 import { emptySums, type TokenSums } from '../../jsonl/projection.ts'
 import { moveBatch } from '../../store/batches.ts'
+import { reduceProjectedSpend } from '../../store/ledger.ts'
 
 function serverWith(quotas: Partial<Quotas>, file_bytes_max = 1024 * 1024): Promise<TestServer> {
   const plans = [...TEST_PLANS].map(
@@ -92,6 +93,34 @@ test('queued lines', async () => {
   assert.equal((await server.createBatch(file)).status, 200)
   refused(await server.createBatch(file), 'queued_lines', /it has 6, and this call would add 6/)
   assert.deepEqual(await shown(server, 'queued_lines'), [10, 6])
+})
+
+test('queued tokens count for each model by itself, and are free again as lines end', async () => {
+  await using server = await serverWith({ queued_tokens: 1000 })
+  const tokens = (model: string | null, output_tokens_max_given: number): TokenSums => ({
+    ...{ model, entity: null, lines: 2, input_tokens: 100, output_tokens_max_given, open_choices: 0 },
+  })
+  const of = (...groups: TokenSums[]): Promise<string> => server.processedFile({ line_count: 2, groups })
+  const file = await of(tokens('sim-1', 500), tokens(null, 1))
+  const first = await server.createBatch(file)
+  assert.equal(first.status, 200)
+  const words =
+    /may have 1000 tokens of unfinished lines of one model; it has 600 of sim-1, and this call would add 600/
+  refused(await server.createBatch(file), 'queued_tokens', words)
+  assert.equal((await server.createBatch(await of(tokens('org/large', 800)))).status, 200, 'another model')
+  refused(
+    await server.createBatch(await of(tokens('sim-1', 901))),
+    'queued_tokens',
+    /alone would add 1001 of sim-1/,
+  )
+  const { json } = await server.call('GET', '/v1/quotas')
+  assert.deepEqual(Object(json.quotas).queued_tokens, {
+    ...{ limit: 1000, used: 900, by_model: { 'org/large': 900, 'sim-1': 600 } },
+  })
+  const ended = { entity: '', model: 'sim-1', cost_nanos: 0, tokens: 300, requests: 1 }
+  await server.deps.store.write((tx) => reduceProjectedSpend(tx, first.id, [ended]))
+  const answers = await Promise.all(Array.from({ length: 4 }, () => server.createBatch(file)))
+  assert.equal(answers.filter(({ status }) => status === 200).length, 1)
 })
 
 test('stored bytes: deleting a file frees its bytes, and a rejected upload leaves nothing', async () => {
