@@ -317,6 +317,7 @@ export class Dispatch {
     const chunk = await readRow(this.#options.store.read, 'chunks', { batch_id, idx })
     run.lineCancels = lineCancels
     this.lines.cancel(run, chunk?.cancelled_lines ?? null)
+    this.lines.placeAll(run, 'lines of it were cancelled')
   }
 
   /** The worker stops: no further line is sent, and chunks that are opened from here on stop at once. */

@@ -71,6 +71,7 @@ const WAITING = [UNFUNDED, PAUSED, UNSENT, RETRYING, FOLLOWING, SEARCHING, UNSUB
 /** The states of lines that are placed anew when the facts about them may have changed. */
 const PLACED = [UNFUNDED, PAUSED, UNSENT, RETRYING, UNSUBMITTED] as const
 
+const CANCELLED = wireError('request_cancelled')
 const NOT_NOW = 'the line that it followed is not sent now'
 
 export interface LinesOptions extends Pick<Ports, 'clock' | 'log'> {
@@ -202,7 +203,8 @@ export class Lines {
     const facts: LineFacts = { gates: this.#gates, now, goesToServer: this.#goesToServer }
     let fresh: Map<Lane, number[]> | null = null
     for (const position of positions) {
-      const { model, fault } = run.lines[position]!
+      const { model } = run.lines[position]!
+      const fault = run.isCancelled(position) ? CANCELLED : run.lines[position]!.fault
       const lane = model === null ? undefined : lanes.get(model)
       if (fault !== null || model === null || !lane) {
         // A batch API may have left a line that cannot run any more.
@@ -290,20 +292,17 @@ export class Lines {
         this.#count(run, position, run.stateOf(position), 1)
   }
 
-  /** `cancelled`: JSON of the numbers of lines that are not wanted any more; null: none. What is in flight may finish. */
+  /**
+   * `cancelled`: JSON of the numbers of lines that are not wanted any more; null: none. They end when they are placed; what is in
+   * flight may finish.
+   */
   cancel(run: Run, cancelled: string | null): void {
-    if (cancelled === null) return
-    const numbers = new Set<number>(JSON.parse(cancelled))
-    const fault = wireError('request_cancelled')
-    this.#guarded(run, () => {
-      for (const position of run.positions()) {
-        const line = run.lines[position]!
-        if (!numbers.has(line.line) || line.fault !== null) continue
-        line.fault = fault
-        if (run.batch.dedupe !== null) this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
-      }
-      this.placeAll(run, 'lines of it were cancelled')
-    })
+    const numbers = new Set<number>(JSON.parse(cancelled ?? '[]'))
+    for (const position of numbers.size === 0 ? [] : run.positions()) {
+      if (!numbers.has(run.lines[position]!.line) || run.isCancelled(position)) continue
+      run.setCancelled(position)
+      if (run.batch.dedupe !== null) this.#placeEach(this.#duplicates.dissolve(run, position), NOT_NOW)
+    }
   }
 
   // Limits.

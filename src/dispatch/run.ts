@@ -78,6 +78,8 @@ const ALLOWED = 2
 const SEARCHED = 4
 /** Its answer is not asked for again: it was in flight when the limits were checked. */
 const LAST = 8
+/** A caller has cancelled it: it is sent no more. */
+const CANCELLED = 16
 
 interface Paying {
   payer: Payer
@@ -264,6 +266,14 @@ export class Run {
 
   setLast(position: number): void {
     this.#setFlag(position, LAST, true)
+  }
+
+  isCancelled(position: number): boolean {
+    return (this.#flags[position]! & CANCELLED) !== 0
+  }
+
+  setCancelled(position: number): void {
+    this.#setFlag(position, CANCELLED, true)
   }
 
   #setFlag(position: number, flag: number, is: boolean): void {

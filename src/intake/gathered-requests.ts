@@ -18,7 +18,7 @@ import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'
 import { projectBatch, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
-import { extendBatch, insertBatch, moveBatch, setBatch } from '../store/batches.ts'
+import { extendBatch, insertBatch, moveBatch, setBatch, stopGathering } from '../store/batches.ts'
 import { insertBlobs, markForDeletion, readBlobRow } from '../store/blobs.ts'
 import { chunksOf, insertChunks, joinInputs } from '../store/chunks.ts'
 import { extendFile, fillFile, markInvalid } from '../store/files.ts'
@@ -53,6 +53,8 @@ export interface RequestOwner {
   retention_ms: number
   /** JSON of Retention; null: content is kept as that of other batches. */
   retention?: string | null
+  /** The W3C trace context of the call: that of the batch, for the call that opens one. */
+  traceparent: string | null
 }
 
 export interface SingleRequest {
@@ -258,7 +260,7 @@ export class GatheredRequests<T> {
   }
 
   async #openBatch(tx: Writer, owner: RequestOwner, file_id: string, now: number): Promise<OpenBatch> {
-    const { project_id, key_id, language, window, retention_ms, retention } = owner
+    const { project_id, key_id, language, window, retention_ms, retention, traceparent } = owner
     const { rules } = this.#options
     await insertRow(tx, 'files', {
       ...{ id: file_id, project_id, purpose: 'batch', filename: FILENAME, bytes: 0, line_count: 0 },
@@ -268,6 +270,15 @@ export class GatheredRequests<T> {
     const { id } = await insertBatch(tx, {
       ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
       retention,
+      ...{
+        id: newId('batch', now),
+        project_id,
+        key_id,
+        language,
+        endpoint: MIXED,
+        input_file_id: file_id,
+        traceparent,
+      },
       ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
       expires_at: Math.floor(now / 1000) * 1000 + window.ms,
     })
@@ -320,7 +331,7 @@ interface CloseDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
 export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: BatchRow): Promise<void> {
   const { store, clock, rules, onEnded } = deps
   const { id, project_id, input_file_id } = batch
-  await store.write((tx) => setBatch(tx, id, { gathers_until: 0 }))
+  await store.write((tx) => stopGathering(tx, id))
   const chunks = await Array.fromAsync(chunksOf(store.read, id))
   const content = await joined(deps, task, batch, chunks)
   const ended = await store.write(async (tx) => {
@@ -328,10 +339,9 @@ export async function closeGathered(deps: CloseDeps, task: TaskRow, batch: Batch
     if (!(await finishTask(tx, task))) return null
     if (content) {
       await insertBlobs(tx, project_id, [content], now)
+      await fillFile(tx, input_file_id, content.key)
       const large = sizeClass(content.bytes)
-      if (await fillFile(tx, input_file_id, content.key))
-        await insertTask(tx, { kind: 'validate', subject: input_file_id, project_id, large }, now)
-      else await markForDeletion(tx, [content.key], now)
+      await insertTask(tx, { kind: 'validate', subject: input_file_id, project_id, large }, now)
     } else await markInvalid(tx, input_file_id, LOST_LINES)
     await joinInputs(tx, id)
     const parts = chunks.flatMap(({ input_blob }) => input_blob ?? [])

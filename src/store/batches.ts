@@ -212,6 +212,11 @@ export async function extendBatch(
   return await changesRow(open.where('gathers_until', '>', 0).set(to))
 }
 
+/** The batch takes no further request. A batch that was closed already, by another worker, stays as it is. */
+export async function stopGathering(tx: Writer, id: string): Promise<void> {
+  await updateRows(tx, 'batches', { id }).where('gathers_until', '>', 0).set({ gathers_until: 0 }).execute()
+}
+
 /** The columns of a batch that commits count. */
 const COUNTED = [
   ...BATCH_SUMS,

@@ -219,10 +219,9 @@ export async function extendFile(
   await updateRows(tx, 'files', { id }).set(to).execute()
 }
 
-/** Gives a file that has gathered its lines its content. False when it was deleted meanwhile. */
-export async function fillFile(tx: Writer, id: string, content_blob: string): Promise<boolean> {
-  const pending = updateRows(tx, 'files', { id, status: 'pending', content_blob: null, deleted_at: null })
-  return await changesRow(pending.set({ content_blob }))
+/** Gives a file that has gathered its lines its content, also where a caller has deleted it: its batch needs it to the end. */
+export async function fillFile(tx: Writer, id: string, content_blob: string): Promise<void> {
+  await updateRows(tx, 'files', { id }).set({ content_blob }).execute()
 }
 
 /** pending → processed. False when the file was deleted or validated meanwhile. */

@@ -43,6 +43,8 @@ export interface PlannedBatch {
   isRetried: boolean
   /** Whether a caller deleted its input while it ran. */
   isInputDeleted: boolean
+  /** The custom_ids of lines that a caller cancelled one by one. */
+  cancelledLines?: Set<string>
 }
 
 /** A request of a batch, and the lines that ask it. */
@@ -64,6 +66,12 @@ export class Plans {
     this.batches.push(batch)
     this.#byId.set(batch.id, batch)
     this.#byName.set(batch.name, batch)
+    this.extend(batch, [])
+  }
+
+  /** Single requests come one after the other. */
+  extend(batch: PlannedBatch, lines: readonly PlannedLine[]): void {
+    batch.lines = [...batch.lines, ...lines]
     for (const line of batch.lines) this.#lines.set(line.name, line)
     for (const [request, lines] of Map.groupBy(batch.lines, ({ request }) => request))
       this.#asks.set(request, { batch, lines })

@@ -114,6 +114,8 @@ function hasCause(
       return run.now() >= planned.expires_at
     case 'batch_cancelled':
       return row.cancelling_at !== null
+    case 'request_cancelled':
+      return planned.cancelledLines?.has(line.custom_id) === true
     case 'input_file_deleted':
       return planned.isInputDeleted
     case 'usage_limit_exceeded':

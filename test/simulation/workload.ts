@@ -7,13 +7,15 @@ import { costNanos } from '../../src/domain/money.ts'
 import { type BatchOrder, createBatch } from '../../src/intake/create-batch.ts'
 import { insertMadeFile } from '../../src/intake/fetch-input.ts'
 import { readProjection } from '../../src/intake/file-index.ts'
+import { GatheredRequests } from '../../src/intake/gathered-requests.ts'
 import { retryFilename } from '../../src/intake/retry-lines.ts'
 import { receiveUpload } from '../../src/intake/upload.ts'
 import type { FileIndex } from '../../src/jsonl/projection.ts'
-import { cancelBatch, setBatchPaused } from '../../src/lifecycle/batch.ts'
+import { cancelBatch, cancelLine, setBatchPaused } from '../../src/lifecycle/batch.ts'
 import { removeFile } from '../../src/lifecycle/remove-file.ts'
 import { insertBatch } from '../../src/store/batches.ts'
 import { insertBlobs, readBlobRow } from '../../src/store/blobs.ts'
+import { readChunkOfLine } from '../../src/store/chunks.ts'
 import { pauseModel, resumeModel } from '../../src/store/pauses.ts'
 import { ensureProject } from '../../src/store/projects.ts'
 import { hastenRemoteBatch } from '../../src/store/remote-batches.ts'
@@ -33,6 +35,9 @@ const DAY_MS = 86_400_000
 /** Of runs in which more lines wait in one lane than a worker claims. */
 const CROWDED_CHANCE = 0.08
 const CROWD = { chunks: 3, lines: 450 }
+/** How long a batch gathers single requests. */
+const GATHER = { ms: 4_000, lines: 1_000 }
+const PLAIN = { dedupe: null, reask: null, commonShare: 0, hasPoison: false }
 
 export interface WorkloadOptions {
   run: SimulatedRun
@@ -46,6 +51,13 @@ export interface WorkloadOptions {
 interface Input {
   texts: string[]
   lines: PlannedLine[]
+}
+
+/** A single request, and what its batch is named if it opens one. */
+interface Single {
+  line: PlannedLine
+  name: string
+  traceparent: string
 }
 
 /** An uploaded file, and the batch that is created when it is validated. */
@@ -63,6 +75,12 @@ export class Workload {
   readonly #clock: TestClock
   readonly #changes: UpstreamChanges
   readonly #inputs: InputLines
+  /** Of single requests, so that they do not change the rest of a run. */
+  readonly #singles: SeededRandom
+  readonly #singleLines: InputLines
+  /** Of all of them: a batch that gathers them has one endpoint here. */
+  readonly #singleStyle: BatchStyle
+  readonly #gathered: GatheredRequests<Single>
   readonly #trace: WorkloadOptions['trace']
   /** As the API sees it. */
   readonly #store: Store
@@ -81,6 +99,23 @@ export class Workload {
     const { store, checker } = run
     this.#store = { ...store, write: (change) => checker.observe('the API', () => store.write(change)) }
     this.isCrowded = this.#more.chance(CROWDED_CHANCE)
+    this.#singles = seededRandom(seed + 0x51e1)
+    this.#singleLines = new InputLines(seed + 0x51e2, this.#singles)
+    this.#singleStyle = { ...this.#singleLines.style(), ...PLAIN }
+    const models = new Map(SIM_MODELS.map((model) => [model.id, model]))
+    const { sealed } = run
+    this.#gathered = new GatheredRequests(
+      { store: this.#store, sealed, clock, models, rules: GATHER, wake() {} },
+      (tx, accepted) => {
+        const { batch, line } = accepted[0]!.at
+        return this.#planSingles(
+          tx,
+          batch,
+          line,
+          accepted.map(({ entry }) => entry.record),
+        )
+      },
+    )
   }
 
   async prepare(): Promise<void> {
@@ -136,6 +171,8 @@ export class Workload {
     if (random.chance(0.02)) await this.#changePausedModels()
     if (random.chance(0.02)) await this.#upload(random.pick(plans.batches).project_id)
     if (random.chance(0.06)) await this.#retry(random.pick(plans.batches))
+    if (this.#singles.chance(0.05)) await this.#sendSingles()
+    if (this.#singles.chance(0.02)) await this.#cancelLine()
     await this.#createOfUploads()
   }
 
@@ -350,6 +387,88 @@ export class Workload {
       this.#create(of, { style, window_ms, lines: isInvalid ? [] : input.lines, takesAnyFile: isEager })
     if (isEager) await create(file)
     else this.#uploads.push({ file_id: file.id, project_id, create })
+  }
+
+  /** Requests that come one at a time, some of them together; they may go to the batch that gathered the last ones. */
+  async #sendSingles(): Promise<void> {
+    const { plans, tally } = this.#run
+    const random = this.#singles
+    const { project_id } = random.pick(plans.batches)
+    const { name, traceparent } = plans.next
+    const style = this.#singleStyle
+    const [window] = SIM_PLAN.completion_windows
+    const owner = {
+      project_id,
+      key_id: 'key_simulated',
+      language: 'en' as const,
+      window: window!,
+      traceparent,
+    }
+    const first = this.#singlesSent
+    const sent = Array.from({ length: random.int(1, 5) }, async () => {
+      const number = this.#singlesSent++
+      const { json, line } = this.#singleLines.line(name, number, 0, style)
+      // A model that is unknown is an error of the call.
+      if (line.model === 'unknown') return
+      const request = { custom_id: line.custom_id, line: Buffer.from(json), model: line.model }
+      const terms = { quotas: SIM_PLAN.quotas, retention_ms: 90 * DAY_MS }
+      try {
+        await this.#gathered.add({ ...request, owner: { ...owner, ...terms } }, { line, name, traceparent })
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error
+        tally.count(`world: single request rejected (${error.code})`)
+      }
+    })
+    await Promise.all(sent)
+    this.#trace(`single requests l${first} to l${this.#singlesSent - 1} are sent`, 'single requests sent')
+  }
+
+  /** Before their commit: a worker may send them at once. */
+  async #planSingles(tx: Writer, batch: BatchRow, first: number, singles: readonly Single[]): Promise<void> {
+    const { plans } = this.#run
+    const { id, project_id, expires_at } = batch
+    const { endpoint } = this.#singleStyle
+    const { name, traceparent } = singles[0]!
+    const chunk = (await readChunkOfLine(tx, id, first))?.idx ?? 0
+    if (!plans.batch(id))
+      plans.add({
+        ...{
+          id,
+          name,
+          traceparent,
+          project_id,
+          endpoint,
+          reask: null,
+          lines: [],
+          expires_at,
+          start_after: null,
+        },
+        ...{ read: null, isRetried: false, isInputDeleted: false },
+      })
+    const planned = plans.batch(id)!
+    const renamed = (text: string): string => text.replace(/^b\d+/, planned.name)
+    plans.extend(
+      planned,
+      singles.map(({ line }) => ({
+        ...line,
+        name: renamed(line.name),
+        request: renamed(line.request),
+        chunk,
+      })),
+    )
+  }
+
+  #singlesSent = 0
+
+  /** Cancels one line of a batch, which may have ended. */
+  async #cancelLine(): Promise<void> {
+    const { plans } = this.#run
+    const planned = this.#singles.pick(plans.batches)
+    const line = this.#singles.int(1, planned.lines.length)
+    const { custom_id = '' } = planned.lines[line - 1] ?? {}
+    planned.cancelledLines = new Set([...(planned.cancelledLines ?? []), custom_id])
+    this.#trace(`line ${line} of ${planned.name} is cancelled`, 'line cancelled')
+    await this.#write((tx) => cancelLine(tx, planned.id, line))
   }
 
   /** Sends the failed lines of a batch again. */

@@ -97,7 +97,8 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     const kept = strictest([plan.retention, caller.retention])
     const retention = kept && JSON.stringify(kept)
     const language = negotiateLanguage(request.headers['accept-language'])
-    const owner = { project_id, key_id, language, window, quotas, retention_ms, retention }
+    const kinds = { quotas, retention_ms, retention, traceparent: request.traceContext }
+    const owner = { project_id, key_id, language, window, ...kinds }
     const at = await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
     return sendOnce(reply, { text: textOf(at), status, replayed: false })
   }
