@@ -427,11 +427,13 @@ export class Run {
       line,
       position,
       isReserved: false,
+      isHeld: false,
       reservedOn: null,
     }
     this.#recorded.line = line
     this.#recorded.position = position
     this.#recorded.isReserved = this.isReserved(position)
+    this.#recorded.isHeld = !this.isAllowed(position) && !this.isReserved(position)
     this.#recorded.reservedOn = this.reservedOn(position)
     return this.#recorded
   }

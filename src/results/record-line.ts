@@ -60,6 +60,8 @@ interface RecordedLine {
   results: ChunkResults
   /** Whether its projected spend is reserved. */
   isReserved: boolean
+  /** It waits for limits: what was reserved for an earlier attempt may be another line's. */
+  isHeld?: boolean
   /** The UTC day under whose limits it was reserved, and to which it is charged; null: the one on which it ends. */
   reservedOn: number | null
 }
@@ -289,7 +291,7 @@ function bytesMax(line: ChunkLine, end: LineEnd): number {
 
 /** The result is written: writes the audit record, and counts the line. */
 function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: number | null): void {
-  const { results, batch, requestIdPrefix, line, position, isReserved, reservedOn } = to
+  const { results, batch, requestIdPrefix, line, position, isReserved, isHeld = false, reservedOn } = to
   const { error, attempts, finished } = end
   results.endResult()
   writeRecord(results.out, batch, requestIdPrefix, line, end)
@@ -306,7 +308,7 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   scratch.expired = expired
   const sent = attempts.listed.length + attempts.omitted
   scratch.isNotRun = error !== null && isNotRun(error.code, sent)
-  scratch.wasSent = sent > 0
+  scratch.wasSent = sent > 0 && (error === null || !isHeld)
   const last = attempts.listed.at(-1)
   scratch.isFaulty = error === null && isAnswerFault(last?.reason)
   scratch.isReasked = attempts.listed.some((one) => one !== last && isAnswerFault(one.reason))
