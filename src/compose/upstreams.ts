@@ -25,6 +25,7 @@ import { ModelServer, type Upstream } from '../dispatch/senders/upstream.ts'
 import { BoundedMap } from '../domain/bounded-map.ts'
 import type { Clock } from '../domain/clock.ts'
 import { type Certificates, NO_CERTIFICATES } from '../domain/credentials.ts'
+import { providerAt } from '../domain/gen-ai.ts'
 import { OpeningHours } from '../domain/hours.ts'
 import type { Log } from '../domain/log.ts'
 import { isOfKind, type Model, type ModelHours } from '../domain/model.ts'
@@ -236,6 +237,7 @@ export class ConfiguredUpstreams {
           ...(isOfKind(config, 'server') && {
             priority: config.priority ?? live?.priority ?? null,
             service_tier: config.service_tier,
+            provider: config.base_url === null ? null : providerAt(config.base_url),
           }),
         })
       }

@@ -2,12 +2,17 @@
 import { Counter, Histogram, type HistogramConfiguration, type Registry } from 'prom-client'
 import type { BackendResult } from '../backends/backend.ts'
 import type { Observer, Upstream } from '../dispatch/senders/upstream.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import { operationOf, providerOf } from '../domain/gen-ai.ts'
 import { recordOf } from '../domain/json-record.ts'
 import { usd } from '../domain/money.ts'
 import type { Fresh } from '../results/chunk-results.ts'
 import { RECORD_WORK } from '../results/commit-queue.ts'
 
 const LATENCY_BUCKETS_S = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600]
+/** Those of OpenTelemetry's conventions. */
+const OPERATION_BUCKETS_S = Array.from({ length: 14 }, (_, i) => 2 ** i / 100)
+const TOKEN_BUCKETS = Array.from({ length: 14 }, (_, i) => 4 ** i)
 const STORE_BUCKETS_S = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10]
 
 /** `unknown` stands for a model that the configuration does not name. */
@@ -17,10 +22,27 @@ const RESULTS = ['answered', 'refused', 'throttled', 'failed', 'aborted'] as con
 type Result = BackendResult['kind'] | 'aborted'
 
 interface UpstreamCells {
+  model: string
+  /** By endpoint and error. */
+  calls: Map<string, CallCells>
   results: Record<Result, CountCell>
   latency: HistogramCell
   retries: CountCell
 }
+
+interface CallCells {
+  duration: HistogramCell
+  /** Null for requests that were not answered. */
+  input: HistogramCell | null
+  output: HistogramCell | null
+}
+
+type ObserveCall = (
+  upstream: Upstream,
+  cells: UpstreamCells,
+  call: NonNullable<Parameters<Observer['attempted']>[3]>,
+  durationMs: number,
+) => void
 
 interface ModelCells {
   /** By outcome: `ok`, or the error's code. */
@@ -65,6 +87,18 @@ export function dispatchMetrics(
     'Lines put off for another attempt, by the upstream that made it necessary.',
     ['model', 'upstream'],
   )
+  const operation = histogram(
+    'gen_ai_client_operation_duration_seconds',
+    'How long requests to model servers took, by the names of OpenTelemetry.',
+    ['gen_ai_operation_name', 'gen_ai_provider_name', 'gen_ai_request_model', 'error_type'],
+    OPERATION_BUCKETS_S,
+  )
+  const usage = histogram(
+    'gen_ai_client_token_usage',
+    'Tokens of an answer as its server reports them, by the names of OpenTelemetry.',
+    ['gen_ai_operation_name', 'gen_ai_provider_name', 'gen_ai_request_model', 'gen_ai_token_type'],
+    TOKEN_BUCKETS,
+  )
   const records = histogram(
     'offpeak_record_duration_seconds',
     'How long it took to make lines durable: journal and seal are blobs, commit and park are SQL.',
@@ -92,6 +126,8 @@ export function dispatchMetrics(
         const labels = { model, upstream: upstream.name }
         const name = `${model} ${upstream.name}`
         const cells = ofName.get(name) ?? {
+          model,
+          calls: new Map<string, CallCells>(),
           results: recordOf(RESULTS, (result) => attempts.cell({ ...labels, result })),
           latency: latency.cell(labels),
           retries: retries.cell(labels),
@@ -102,6 +138,41 @@ export function dispatchMetrics(
     }
   }
   addUpstreams(upstreams)
+  /** Upstreams of a model may share series of the conventions. */
+  const ofLabels = new Map<string, CallCells>()
+  const callCells = (
+    model: string,
+    provider: string,
+    endpoint: EndpointPath,
+    error_type: string,
+  ): CallCells => {
+    const name = operationOf(endpoint)
+    const key = [name, provider, model, error_type].join(' ')
+    const labels = {
+      gen_ai_operation_name: name,
+      gen_ai_provider_name: provider,
+      gen_ai_request_model: model,
+    }
+    const tokensOf = (type: string) =>
+      error_type === '' ? usage.cell({ ...labels, gen_ai_token_type: type }) : null
+    const cells = ofLabels.get(key) ?? {
+      duration: operation.cell({ ...labels, error_type }),
+      input: tokensOf('input'),
+      output: tokensOf('output'),
+    }
+    ofLabels.set(key, cells)
+    return cells
+  }
+  const observeCall: ObserveCall = ({ provider }, { model, calls }, { endpoint, result }, durationMs) => {
+    const error_type = result.kind === 'answered' ? '' : 'code' in result ? result.code : result.kind
+    const key = error_type === '' ? endpoint : `${endpoint} ${error_type}`
+    const cells = calls.get(key) ?? callCells(model, providerOf(provider, endpoint), endpoint, error_type)
+    calls.set(key, cells)
+    cells.duration.observe(durationMs / 1000)
+    if (result.kind !== 'answered' || result.answer.usage === null) return
+    cells.input?.observe(result.answer.usage.prompt_tokens)
+    cells.output?.observe(result.answer.usage.completion_tokens)
+  }
   const ofWork = recordOf(RECORD_WORK, (work) => records.cell({ work }))
 
   function countLines(model: string | null, outcome: string, count: number): ModelCells {
@@ -129,11 +200,12 @@ export function dispatchMetrics(
 
   return {
     configured: addUpstreams,
-    attempted(upstream, result, durationMs) {
+    attempted(upstream, result, durationMs, call) {
       const cells = ofUpstream.get(upstream)
       if (!cells) return
       cells.results[result].value++
       if (result === 'answered') cells.latency.observe(durationMs / 1000)
+      if (call && result !== 'aborted') observeCall(upstream, cells, call, durationMs)
     },
     retried(upstream) {
       const cells = ofUpstream.get(upstream)

@@ -3,9 +3,11 @@
 // `send`. The span of a batch is known only at its end, so it is a sibling of its chunks.
 
 import type { BackendResult } from '../backends/backend.ts'
-import { type BuiltInPath, type EndpointPath, isBuiltIn } from '../domain/endpoint.ts'
+import type { EndpointPath } from '../domain/endpoint.ts'
+import { operationOf, providerOf } from '../domain/gen-ai.ts'
 import { type Span, type SpanAttributes, type Tracing, unsampled } from '../domain/tracing.ts'
 import type { ChunkLine } from '../jsonl/chunk-lines.ts'
+import { JsonScanner, Names } from '../jsonl/json-scan.ts'
 import type { BatchRow, ChunkRow } from '../store/schema.ts'
 import type { LineAttempts } from './line-record.ts'
 
@@ -62,11 +64,11 @@ export class ChunkTrace {
   /** The span of one request to a model server, which begins at `at` (Unix ms); `earlier`: those for the line before it. */
   startLine(
     { endpoint, model, line }: Pick<ChunkLine, 'endpoint' | 'model' | 'line'>,
-    upstream: string,
+    { name: upstream, provider }: { name: string; provider: string | null },
     earlier: LineAttempts,
     at: number,
   ): Span {
-    const operation = isBuiltIn(endpoint) ? OPERATIONS[endpoint] : endpoint.slice('/v1/'.length)
+    const operation = operationOf(endpoint)
     return this.#tracing.start({
       name: `${operation} ${model}`,
       kind: 'client',
@@ -74,7 +76,7 @@ export class ChunkTrace {
       at,
       attributes: {
         'gen_ai.operation.name': operation,
-        'gen_ai.provider.name': 'openai',
+        'gen_ai.provider.name': providerOf(provider, endpoint),
         'gen_ai.request.model': model ?? '',
         'offpeak.batch.id': this.#batch_id,
         'offpeak.line': line,
@@ -121,17 +123,6 @@ export function traceBatch(tracing: Tracing, batch: BatchRow, at: number): void 
 // The span of a line is that of one request to a model server, as the semantic conventions of generative AI describe it. No
 // content of a request or an answer is in a span, and of what a server reports only counts and known words.
 
-/** `gen_ai.operation.name`; the last two have no name in the conventions. */
-const OPERATIONS: Readonly<Record<BuiltInPath, string>> = {
-  '/v1/chat/completions': 'chat',
-  '/v1/completions': 'text_completion',
-  '/v1/embeddings': 'embeddings',
-  '/v1/responses': 'chat',
-  '/v1/messages': 'chat',
-  '/v1/rerank': 'rerank',
-  '/v1/score': 'score',
-}
-
 const FINISH_REASONS = new Set(['stop', 'length', 'tool_calls', 'content_filter', 'function_call'])
 /** Choices of longer answers are not read for their finish reasons. */
 const CHOICES_BYTES_MAX = 256 * 1024
@@ -144,16 +135,38 @@ export function endLine(span: Span, result: BackendResult, endpoint: EndpointPat
     span.end(at, 'code' in result ? result.code : result.kind)
     return
   }
-  const { usage } = result.answer
+  const { usage, service_tier } = result.answer
+  const model = modelIn(result.body)
   span.set({
+    ...(model !== null && NAME.test(model) && { 'gen_ai.response.model': model }),
+    ...(service_tier !== null && NAME.test(service_tier) && { 'openai.response.service_tier': service_tier }),
     ...(usage && {
       'gen_ai.usage.input_tokens': usage.prompt_tokens,
       'gen_ai.usage.output_tokens': usage.completion_tokens,
+    }),
+    ...(usage?.cached_tokens && { 'gen_ai.usage.cache_read.input_tokens': usage.cached_tokens }),
+    ...(usage?.cache_write_tokens && {
+      'gen_ai.usage.cache_creation.input_tokens': usage.cache_write_tokens,
     }),
     ...(endpoint.endsWith('/completions') && finishReasons(result)),
     ...(result.answer.stop_reason && { 'gen_ai.response.finish_reasons': [result.answer.stop_reason] }),
   })
   span.end(at)
+}
+
+const KEYS = new Names('model')
+/** What a server says otherwise may be content. */
+const NAME = /^[\w./:@+-]{1,128}$/
+
+/** The model that an answer says it comes from. */
+function modelIn(body: Buffer): string | null {
+  const json = new JsonScanner()
+  json.open(body, 0, body.length)
+  for (let more = json.beginObject(); more; more = json.nextMember()) {
+    if (json.key(KEYS) === null) json.skipValue()
+    else if (json.readString()) return json.decode(json.text_start, json.text_end, json.text_escaped)
+  }
+  return null
 }
 
 function finishReasons({

@@ -102,9 +102,9 @@ export class Worker {
     const learner = new PromptLearner(store, models)
     const observe: Observer = {
       ...(options.observe ?? UNOBSERVED),
-      attempted: (upstream, result, durationMs) => {
+      attempted: (upstream, result, durationMs, call) => {
         workerReporter.attempted(upstream, result, durationMs)
-        options.observe?.attempted(upstream, result, durationMs)
+        options.observe?.attempted(upstream, result, durationMs, call)
       },
     }
     const dispatch = new Dispatch({ ...options, learner, turn, session, leases, observe })

@@ -112,6 +112,13 @@ test('the page of a running service shows lines, money, servers, stores and what
     assert.equal(value('offpeak_retries_total', gpu), 1)
     assert.equal(value('offpeak_upstream_duration_seconds', `count ${gpu}`), 1)
     assert.equal(value('offpeak_upstream_duration_seconds', `bucket ${gpu},le="+Inf"`), 1)
+    const client = 'gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="m"'
+    const durations = samples('gen_ai_client_operation_duration_seconds')
+    for (const error of ['', 'upstream_rejected', 'upstream_unavailable'])
+      assert.equal(durations[`count ${client},error_type="${error}"`], 1, error)
+    assert.equal(value('gen_ai_client_token_usage', `sum ${client},gen_ai_token_type="input"`), 10)
+    assert.equal(value('gen_ai_client_token_usage', `sum ${client},gen_ai_token_type="output"`), 5)
+    assert.equal(value('gen_ai_client_token_usage', `bucket ${client},gen_ai_token_type="input",le="16"`), 1)
     assert.ok(Number(value('offpeak_upstream_concurrency_limit', gpu)) >= 1)
     assert.equal(value('offpeak_upstream_in_flight', gpu), 0)
     assert.equal(value('offpeak_upstream_circuit_open', gpu), 0)

@@ -48,7 +48,12 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
     let failures = 1
     crash.upstream.reply = ({ response }) => {
       if (failures-- > 0) send(response, 500, JSON.stringify({ error: { message: ANSWER } }))
-      else send(response, 200, completion(ANSWER))
+      else {
+        const usage = { prompt_tokens: 10, completion_tokens: 5, total_tokens: 15 }
+        const prompt_tokens_details = { cached_tokens: 4, cache_write_tokens: 3 }
+        const answer = JSON.parse(completion(ANSWER, { ...usage, prompt_tokens_details }))
+        send(response, 200, JSON.stringify({ ...answer, model: 'm-2026', service_tier: 'flex' }))
+      }
     }
     const service = await crash.start('serve', envOf(collector, { OTEL_SERVICE_NAME: 'team-a' }))
     const { id } = await crash.batchOf(3, CONTENT, { traceparent: SAMPLED })
@@ -92,6 +97,11 @@ describe('traces', { timeout: 120_000, skip: withoutPackages }, () => {
       assert.equal(attributes['gen_ai.request.model'], 'm')
       assert.equal(attributes['gen_ai.usage.input_tokens'], 10)
       assert.equal(attributes['gen_ai.usage.output_tokens'], 5)
+      assert.equal(attributes['gen_ai.provider.name'], 'openai')
+      assert.equal(attributes['gen_ai.response.model'], 'm-2026')
+      assert.equal(attributes['openai.response.service_tier'], 'flex')
+      assert.equal(attributes['gen_ai.usage.cache_read.input_tokens'], 4)
+      assert.equal(attributes['gen_ai.usage.cache_creation.input_tokens'], 3)
       assert.deepEqual(attributes['gen_ai.response.finish_reasons'], ['stop'])
       assert.equal(attributes['offpeak.batch.id'], id)
     }

@@ -58,7 +58,7 @@ class Attempt implements BackendCall, Call {
     this.body = requestBody(run, position, server, sentAt)
     const { trace } = run.results
     this.span = trace?.samplesLine()
-      ? trace.startLine(run.lines[position]!, server.name, tries ?? NO_ATTEMPTS, sentAt)
+      ? trace.startLine(run.lines[position]!, server, tries ?? NO_ATTEMPTS, sentAt)
       : null
   }
 
@@ -128,7 +128,10 @@ export class Sender {
       if (span) endLine(span, result, attempt.endpoint, now)
       const isAborted = run.isAborted && result.kind === 'failed'
       const isOurs = result.kind === 'failed' && result.code === 'internal_error'
-      observe?.attempted(server, isAborted ? 'aborted' : result.kind, now - at)
+      observe?.attempted(server, isAborted ? 'aborted' : result.kind, now - at, {
+        endpoint: attempt.endpoint,
+        result,
+      })
       let blame: Blame = isOurs ? 'line' : 'server'
       if (isAborted || isOurs) server.withdraw(attempt, now)
       else {

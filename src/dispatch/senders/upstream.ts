@@ -2,6 +2,7 @@
 // the line or the server caused a failed attempt. Model servers answer single lines; dispatch/senders/batch-apis/batch-api-upstream.ts adds
 // what batch APIs need.
 import type { Backend, BackendResult, ServerOnDemand } from '../../backends/backend.ts'
+import type { EndpointPath } from '../../domain/endpoint.ts'
 import type { OpeningHours } from '../../domain/hours.ts'
 import type { Price } from '../../domain/money.ts'
 import type { RecordObserver } from '../../results/commit-queue.ts'
@@ -33,6 +34,8 @@ export interface Call extends Ticket, Sent {}
 export abstract class Upstream {
   readonly limit: ConcurrencyLimit
   readonly circuit: Circuit
+  /** By its address (domain/gen-ai.ts); null: it does not tell. */
+  provider: string | null = null
   #terms: UpstreamTerms
   /** Lines in flight over its connections; the server may have more, sent with earlier settings. */
   #inFlight = 0
@@ -240,6 +243,7 @@ interface ModelServerOptions extends UpstreamTerms {
   /** Set in the body of every line; null or absent: not set. */
   priority?: Priority | null
   service_tier?: string | null
+  provider?: string | null
   /** The same server with other settings. */
   before?: Upstream | null
 }
@@ -262,6 +266,7 @@ export class ModelServer extends Upstream {
     super(options, live === null ? { max } : { max, start: max, seeksPlateau: false }, options.before)
     this.backend = backend
     this.live = live
+    this.provider = options.provider ?? null
     this.modelJson = modelAlias === null ? null : Buffer.from(JSON.stringify(modelAlias))
     this.operatorFields =
       priority === null && service_tier === null ? null : new OperatorFields(priority, service_tier)
@@ -332,7 +337,13 @@ export interface Observer extends RecordObserver {
   /** These upstreams are in use from now on, by model. */
   configured?(upstreams: ReadonlyMap<string, readonly Upstream[]>): void
   /** An attempt has ended; `aborted`: the worker aborted it. */
-  attempted(upstream: Upstream, result: BackendResult['kind'] | 'aborted', durationMs: number): void
+  attempted(
+    upstream: Upstream,
+    result: BackendResult['kind'] | 'aborted',
+    durationMs: number,
+    /** Of a line that was sent alone. */
+    call?: { endpoint: EndpointPath; result: BackendResult },
+  ): void
   /** A line is retried because of this upstream. */
   retried(upstream: Upstream): void
 }

@@ -1,0 +1,45 @@
+// Names that OpenTelemetry's conventions for generative AI give to operations and providers, for traces and metrics.
+import { type BuiltInPath, type EndpointPath, isBuiltIn } from './endpoint.ts'
+
+/** `gen_ai.operation.name`; the last two have no name in the conventions. */
+const OPERATIONS: Readonly<Record<BuiltInPath, string>> = {
+  '/v1/chat/completions': 'chat',
+  '/v1/completions': 'text_completion',
+  '/v1/embeddings': 'embeddings',
+  '/v1/responses': 'chat',
+  '/v1/messages': 'chat',
+  '/v1/rerank': 'rerank',
+  '/v1/score': 'score',
+}
+
+export function operationOf(endpoint: EndpointPath): string {
+  return isBuiltIn(endpoint) ? OPERATIONS[endpoint] : endpoint.slice('/v1/'.length)
+}
+
+/** `gen_ai.provider.name`, by the end of the name of a host. */
+const PROVIDERS: readonly (readonly [host: RegExp, provider: string])[] = [
+  [/\.openai\.azure\.com$/, 'azure.ai.openai'],
+  [/\.services\.ai\.azure\.com$/, 'azure.ai.inference'],
+  [/\.anthropic\.com$/, 'anthropic'],
+  [/^bedrock.*\.amazonaws\.com$/, 'aws.bedrock'],
+  [/^generativelanguage\.googleapis\.com$/, 'gcp.gemini'],
+  [/aiplatform\.googleapis\.com$/, 'gcp.vertex_ai'],
+  [/\.ml\.cloud\.ibm\.com$/, 'ibm.watsonx.ai'],
+  [/\.cohere\.(com|ai)$/, 'cohere'],
+  [/\.deepseek\.com$/, 'deepseek'],
+  [/\.groq\.com$/, 'groq'],
+  [/\.mistral\.ai$/, 'mistral_ai'],
+  [/\.perplexity\.ai$/, 'perplexity'],
+  [/\.x\.ai$/, 'x_ai'],
+]
+
+/** The provider behind an address; null where the address does not tell. */
+export function providerAt(base_url: string): string | null {
+  const { hostname } = new URL(base_url)
+  return PROVIDERS.find(([host]) => host.test(hostname))?.[1] ?? null
+}
+
+/** `known`: by the address. Any other server counts as the provider whose API it answers. */
+export function providerOf(known: string | null, endpoint: EndpointPath): string {
+  return known ?? (endpoint === '/v1/messages' ? 'anthropic' : 'openai')
+}
