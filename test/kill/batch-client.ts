@@ -16,8 +16,8 @@ export interface KnownBatch {
   id: string
   project: string
   key: string
-  /** The custom_ids, in input order. */
-  lines: readonly string[]
+  /** The custom_ids, in input order; single requests may still come. */
+  lines: string[]
   /** Unix s. */
   expires_at: number
   cancelled: boolean
@@ -36,6 +36,12 @@ export interface ShownBatch {
   error_file_id: string | null
   request_counts: { total: number; completed: number; failed: number }
   cost_usd: number
+  expires_at: number
+}
+
+interface ShownRequest {
+  batch_id: string
+  line: number
   expires_at: number
 }
 
@@ -174,6 +180,7 @@ export class BatchClient {
     const count = random.chance(0.1) ? random.int(1001, 1400) : random.int(1, 120)
     const lines = Array.from({ length: count }, (_, i) => `${name}/${i}`)
     const entity = `user:${this.#entity}`
+    if (random.chance(0.3)) return await this.#sendSingles(lines, entity)
     const file_id = await this.#upload(lines, entity)
     if (file_id === null) return
     const wanted = {
@@ -192,6 +199,41 @@ export class BatchClient {
     const { id, expires_at, status }: ShownBatch = JSON.parse(answer.text)
     const known = { id, project, key, lines, expires_at, status, cancelled: false, seen: new Map(), done: 0 }
     this.batches.push(known)
+  }
+
+  /** Each line as a call of its own, all at once; they go to the batches that gather them. */
+  async #sendSingles(lines: readonly string[], entity: string): Promise<void> {
+    const { project, key } = this.#wishes
+    const accepted = await Promise.all(
+      lines.map(async (mark, i) => {
+        const {
+          url: endpoint,
+          method: _,
+          ...order
+        } = JSON.parse(inputLine(mark, i % 3 === 0 ? entity : null))
+        const answer = await this.ask(
+          'POST',
+          '/v1/requests',
+          { endpoint, ...order },
+          { 'idempotency-key': mark },
+        )
+        if (answer.status === 202) return { mark, ...(JSON.parse(answer.text) as ShownRequest) }
+        if (answer.text.includes('usage_limit_exceeded')) this.refused++
+        else this.#options.onFault(`a single request was answered with ${answer.status}: ${answer.text}`)
+        return null
+      }),
+    )
+    if (accepted.includes(null)) this.#entity++
+    for (const one of accepted.toSorted((a, b) => (a?.line ?? 0) - (b?.line ?? 0))) {
+      if (one === null) continue
+      const { mark, batch_id: id, expires_at } = one
+      const known = this.batches.find((batch) => batch.id === id)
+      if (known) known.lines.push(mark)
+      else {
+        const more = { status: 'queued', cancelled: false, seen: new Map(), done: 0 }
+        this.batches.push({ id, project, key, lines: [mark], expires_at, ...more })
+      }
+    }
   }
 
   /** Null when it was stopped meanwhile. */

@@ -104,6 +104,7 @@ plans:
 retry: {attempts_max: 8, backoff_min: 20ms, backoff_max: 200ms}
 worker: {flush_interval: 50ms, lease: ${LEASE_MS}ms, drain: ${DRAIN_MS}ms}
 rate_limit: {requests_per_minute: off}
+requests: {gather: {seconds: 2}}
 listen: {stop_delay: 0s}
 log: {level: warn}
 `
