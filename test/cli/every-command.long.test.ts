@@ -71,13 +71,14 @@ const ROWS: Readonly<Record<string, Row>> = {
     prints: /^(?<later>batch_\w+)\n$/,
     finds: ['later'],
   },
-  'batches pause': { args: ['{later}'], prints: /^id +{later}\n(.*\n)*paused_at +\d+\n/ },
-  'batches resume': { args: ['{later}'], prints: /^id +{later}\n(.*\n)*start_after +\d+\n/ },
+  'batches pause': { args: ['{later}'], prints: /^id +{later}\n(.*\n)*paused_at +\d{4}-.*\n/ },
+  'batches resume': { args: ['{later}'], prints: /^id +{later}\n(.*\n)*start_after +\d{4}-.*\n/ },
   'batches cancel': {
     args: ['{later}'],
     prints: /^id +{later}\n(.*\n)*status +(cancelling|cancelled|contemplating)\n/,
   },
   ask: { args: ['--model', 'sim-1', 'Why?'], prints: /^\S.*\n$/ },
+  gather: { args: ['--', 'true'], prints: /^$/, tells: /0 calls: 0 answered, 0 failed/ },
   prepare: {
     by: 'files',
     args: ['{table}', ...TABLE, '-o', '{folder}/t.jsonl'],
