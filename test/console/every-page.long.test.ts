@@ -70,7 +70,7 @@ describe('every page of the console', { skip: withoutBrowser }, () => {
         await visitor.screenshot(`${name}-${scheme}`)
         await visitor.page.setViewportSize({ width: 390, height: 800 })
         assert.deepEqual(await visitor.tooSmallOrHigh(), [], path)
-        for (const width of [1024, 768, 360]) {
+        for (const width of [1920, 1024, 768, 360]) {
           await visitor.page.setViewportSize({ width, height: 800 })
           const beyond = await visitor.page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
           assert.ok(beyond <= 0, `${path} is ${beyond} pixels wider than a window of ${width}`)

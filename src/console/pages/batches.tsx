@@ -145,7 +145,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   },
   {
     title: t('batch.status'),
-    width: '10.5rem',
+    width: 'max(10.5rem, 14.5%)',
     sort: 'status',
     cell: (batch) => [
       <BatchStatus batch={batch} />,
@@ -180,7 +180,7 @@ const COLUMNS = (): Column<BatchObject>[] => [
   {
     title: t('batch.cost'),
     align: 'end',
-    width: '7rem',
+    width: 'max(7rem, 8%)',
     sort: 'cost',
     cell: ({ cost_usd }) => <span title={usdExact(cost_usd)}>{usd(cost_usd)}</span>,
   },

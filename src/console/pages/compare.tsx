@@ -261,7 +261,7 @@ const COLUMNS = (): Column<Pair>[] => [
   },
   {
     title: t('batch.status'),
-    width: '10rem',
+    width: 'max(10rem, 11%)',
     minor: true,
     cell: ({ difference }) => <Badge tone={TONES[difference]} text={t(`compare.${difference}`)} />,
   },

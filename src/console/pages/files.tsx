@@ -55,7 +55,7 @@ const columns = (pages: ListPages<FileObject>): Column<FileObject>[] => [
   {
     title: t('new.file'),
     main: true,
-    grow: 2.2,
+    grow: 3.2,
     cell: ({ id, filename }) => [
       <div class="clip" title={filename}>
         <a href={serviceUrl(`${PATH}/${id}/content`)} download={filename}>
@@ -79,7 +79,7 @@ const columns = (pages: ListPages<FileObject>): Column<FileObject>[] => [
   { title: t('lines.title'), minor: true, align: 'end', cell: ({ line_count }) => count(line_count) },
   { title: t('files.size'), minor: true, align: 'end', cell: (file) => bytes(file.bytes) },
   { title: t('batch.created'), minor: true, cell: ({ created }) => <Time at={created} short /> },
-  { title: t('files.expires'), minor: true, cell: ({ expires_at }) => <Time at={expires_at} short /> },
+  { title: t('files.expires'), wide: true, cell: ({ expires_at }) => <Time at={expires_at} short /> },
   {
     title: t('files.actions'),
     quiet: true,

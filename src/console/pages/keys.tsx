@@ -54,7 +54,7 @@ function columnsOf(own: string | undefined, reload: () => void): Column<ApiKeyOb
     {
       title: t('audit.key'),
       main: true,
-      grow: 1.6,
+      grow: 3.2,
       cell: ({ id, name, project, compat }) => [
         <div class="clip" title={name ?? project}>
           <strong>{name ?? project}</strong>
@@ -75,7 +75,7 @@ function columnsOf(own: string | undefined, reload: () => void): Column<ApiKeyOb
     {
       title: t('keys.scopes'),
       minor: true,
-      grow: 3,
+      grow: 2.5,
       cell: ({ scopes }) => (
         <div class="small muted two-lines" title={scopes.join(', ')}>
           {scopes.join(', ')}

@@ -233,7 +233,7 @@ const columnsOf = (batchId: string, costText: (cost: number) => string): Column<
     grow: 1.1,
     cell: ({ line, custom_id }) => lineLink(batchId, line, custom_id),
   },
-  { title: t('batch.status'), width: '10.5rem', cell: (line) => <LineBadge line={line} /> },
+  { title: t('batch.status'), width: 'max(10.5rem, 11%)', cell: (line) => <LineBadge line={line} /> },
   {
     title: t('line.model'),
     grow: 0.8,
