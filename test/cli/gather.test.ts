@@ -229,6 +229,18 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     assert.equal([...err.matchAll(/upstream_rejected: too long/g)].length, 1)
   })
 
+  test('an answer that is nested too deeply fails its own call alone', async () => {
+    const { post, stop } = await listening('deep')
+    fake.respond = (request) => {
+      const depth = request.order.body.seed === 1 ? 99 : 1
+      fake.end(request, { answer: `{"deep":${'['.repeat(depth)}${']'.repeat(depth)}}` })
+    }
+    const asked = [1, 2].map((seed) => post('/v1/chat/completions', { ...CHAT, seed }))
+    const statuses = (await Promise.all(asked)).map(({ status }) => status)
+    assert.deepEqual(statuses, [503, 200])
+    await stop()
+  })
+
   test('only programs of this machine are answered, and no page in a browser', async () => {
     const { url, stop } = await listening('browser')
     for (const headers of [{ origin: 'https://site.example' }, { 'sec-fetch-site': 'none' }]) {
@@ -346,7 +358,7 @@ describe('offpeak gather', { timeout: 60_000 }, () => {
     fake.respond = () => {}
     const script = `
       const { OPENAI_BASE_URL, ANTHROPIC_BASE_URL, OPENAI_API_KEY, ANTHROPIC_API_KEY } = process.env;
-      if (!OPENAI_API_KEY || OPENAI_API_KEY !== ANTHROPIC_API_KEY) process.exit(1)
+      if (!OPENAI_API_KEY || OPENAI_API_KEY !== ANTHROPIC_API_KEY || OPENAI_API_KEY !== 'offpeak-gather') process.exit(1)
       if (process.env.NO_PROXY !== 'other.example,127.0.0.1') process.exit(1)
       fetch(OPENAI_BASE_URL + '/chat/completions', { method: 'POST', body: '{}' }).catch(() => {})
       fetch(ANTHROPIC_BASE_URL + '/v1/messages', { method: 'POST', body: '{}' }).catch(() => {})

@@ -122,6 +122,7 @@ export class SingleRequests {
     const lines = (await this.#get({ path, query: { after, limit } })) ?? Buffer.alloc(0)
     for (let start = 0, end = 0; start < lines.length; start = end + 1) {
       end = lines.indexOf(LF, start)
+      if (end === -1) break
       const ended = endedOf(lines.subarray(start, end))
       if (ended !== 'open' && ended !== null) this.#settle(ended.id, ended)
     }
@@ -159,7 +160,7 @@ interface Page {
 }
 
 /** The pages of results that hold these requests. */
-export function pagesOf(ids: readonly string[]): Page[] {
+function pagesOf(ids: readonly string[]): Page[] {
   const pages: Page[] = []
   // IDs sort by batch and line.
   for (const id of ids.toSorted()) {
@@ -207,7 +208,19 @@ const OPEN_STATUSES: readonly unknown[] = ['queued', 'in_progress']
 const OPEN_BRACE = 0x7b
 
 /** `record`: a result line or an audit record. Null: the answer is not kept any more. */
-export function endedOf(record: Buffer): Ended | 'open' | null {
+function endedOf(record: Buffer): Ended | 'open' | null {
+  try {
+    return scannedEnd(record)
+  } catch (error) {
+    // An answer may be nested as deep as can be read, and a result is deeper.
+    if (!(error instanceof SyntaxError)) throw error
+    const { id } = JSON.parse(record.toString())
+    const message = `The answer cannot be read here (${error.message}); "offpeak requests get ${id}" shows it.`
+    return { id, cost_usd: 0, end: new ServiceError('upstream_invalid_response', message) }
+  }
+}
+
+function scannedEnd(record: Buffer): Ended | 'open' | null {
   const { id, status, response, error } = membersOf(record)
   if (OPEN_STATUSES.includes(parsedJson(textAt(record, status)))) return 'open'
   const known = { id: String(parsedJson(textAt(record, id))) }

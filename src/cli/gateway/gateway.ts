@@ -196,7 +196,7 @@ interface ReadCall {
 }
 
 /** Throws a SyntaxError. */
-export function readCall(bytes: Buffer, model: string | undefined): ReadCall {
+function readCall(bytes: Buffer, model: string | undefined): ReadCall {
   const found = membersOf(bytes)
   const streams = textAt(bytes, found.stream) === 'true'
   const options = streams ? parsedJson(textAt(bytes, found.stream_options)) : null
