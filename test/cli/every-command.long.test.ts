@@ -51,6 +51,8 @@ const ROWS: Readonly<Record<string, Row>> = {
     prints: /^\{"id":"(?<request>req_\w+)","custom_id":"one".*\n.*"two".*\n$/,
     finds: ['request'],
   },
+  'requests list': { args: ['--status', 'pending'], prints: /^$|^ID +STATUS/ },
+  'requests cancel': { args: ['{request}'], prints: /^{request} is completed\n$/ },
   'requests get': { args: ['{request}'], prints: /"custom_id": "one"/ },
   run: {
     args: ['{mixed}', '-o', '{folder}/m.out', '--errors', '{folder}/m.err', '--again'],

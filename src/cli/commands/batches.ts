@@ -6,6 +6,7 @@ import { BATCH_SORTS, BATCH_STATUSES, isTerminal } from '../../domain/batch.ts'
 import { DEFAULT_ENDPOINT } from '../../domain/endpoint.ts'
 import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
+import { LineRecord } from '../../wire/request-record.ts'
 import { checkTerms, windowFor } from '../client/check-order.ts'
 import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
@@ -99,6 +100,7 @@ export function addBatches(program: Command, shell: Shell): void {
     shape: BatchObject,
     show: (shell, batch, _id, client) => showBatch(shell, batch, client),
     filters: {
+      kind: ['--kind <kind>', 'batches, requests (those that gather single requests) or all'],
       status: ['--status <status>', `only one of ${BATCH_STATUSES.join(', ')}`],
       sort: ['--sort <column>', `by one of ${BATCH_SORTS.join(', ')}; the highest first`],
       order: ['--order <order>', 'desc, or asc: the lowest first'],
@@ -242,7 +244,36 @@ async function fetchResults(shell: Shell, id: string, flags: ResultFlags): Promi
 }
 
 export function addRequests(program: Command, shell: Shell): void {
-  const requests = program.command('requests').description('look up audit records')
+  const requests = program
+    .command('requests')
+    .description('look up audit records; list and cancel single requests')
+  addList(shell, requests, 'list', {
+    description: 'show requests that came one at a time, the newest batch first',
+    shape: FoundLine,
+    path: () => '/v1/lines',
+    query: () => ({ kind: 'requests' }),
+    filters: {
+      status: ['--status <status>', 'only one of completed, failed, pending'],
+      entity: ['--entity <entity>', 'only those of this entity'],
+      conversation: ['--conversation <id>', 'only those of this conversation'],
+    },
+    columns: {
+      ID: ({ id }) => id,
+      STATUS: ({ status }) => status,
+      MODEL: ({ model }) => model ?? '-',
+      ENTITY: ({ entity }) => entity ?? '-',
+      CONVERSATION: ({ conversation }) => conversation ?? '-',
+      COST: ({ cost_usd }) => humanUsd(cost_usd),
+      ERROR: ({ error }) => error?.code ?? '-',
+    },
+  })
+  addCall(shell, requests, 'cancel', {
+    description: 'cancel one line of a batch that has not been sent',
+    argument: 'req_…',
+    call: (id) => (client) =>
+      client.post(Type.Pick(LineRecord, ['status']), `${pathOf('requests', id)}/cancel`),
+    show: ({ terminal }, record, id) => writeLine(terminal.stdout, `${id} is ${record.status}`),
+  })
   const get = addCall(shell, requests, 'get', {
     description: 'show the audit record of a line or an HTTP call',
     argument: 'req_…, from a result line or the header X-Service-Request-Id',
