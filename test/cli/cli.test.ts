@@ -105,6 +105,15 @@ describe('the command line', { timeout: 120_000 }, () => {
     assert.match(err, /This project may write no bucket, not s3:\/\/data\/out\/ \(403 bucket_not_allowed,/)
   })
 
+  test('a batch of a file has the endpoint of its lines', async () => {
+    const embeddings = { url: '/v1/embeddings', body: { model: 'sim-1', input: 'x' } }
+    const name = await shell.input('embeddings.jsonl', { ...chatLine('a'), ...embeddings })
+    const file = (await shell.offpeak(['files', 'upload', name], access)).out.trim()
+    const { out } = await shell.offpeak(['batches', 'create', file, '--json'], access)
+    const batch = await shell.offpeak(['batches', 'get', JSON.parse(out).id, '--json'], access)
+    assert.equal(JSON.parse(batch.out).endpoint, '/v1/embeddings')
+  })
+
   test('a batch in which no line can run ends with exit code 1', async () => {
     const name = await shell.input('none.jsonl', {
       ...chatLine('bad'),

@@ -228,11 +228,18 @@ interface FileAsks {
 
 /** By the lines in the first bytes of a file. */
 export async function asksOfFile(path: string): Promise<FileAsks> {
+  return await asksOf(createReadStream(path, { end: ASKED_BYTES }))
+}
+
+/** By the first lines. */
+export async function asksOf(bytes: AsyncIterable<Buffer>, linesMax = Infinity): Promise<FileAsks> {
   const scanner = new LineScanner({ validated: true })
   const found = new Map<string, FileAsks['asks'][number]>()
   const entities = new Set<string>()
   const endpoints = new Set<EndpointPath>()
-  for await (const { line } of byteLines(createReadStream(path, { end: ASKED_BYTES }))) {
+  let lines = 0
+  for await (const { line } of byteLines(bytes)) {
+    if (lines++ === linesMax) break
     const start = hasByteOrderMark(line, 0, line.length) ? 3 : 0
     if (isBlank(line, start, line.length)) continue
     const scanned = scanner.scan(line, start, line.length)

@@ -8,11 +8,12 @@ import { BatchObject } from '../../wire/batch.ts'
 import { BatchErrors, FoundLine } from '../../wire/batch-line.ts'
 import { LineRecord } from '../../wire/request-record.ts'
 import { checkTerms, windowFor } from '../client/check-order.ts'
-import { AnyObject, type ApiClient, pathOf } from '../client/client.ts'
+import { AnyObject, type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, cancelBatch, withApi } from '../client/connect.ts'
 import { createOnce } from '../client/create-once.ts'
 import { contentOf, downloadResults, resultLines } from '../client/download.ts'
 import { addCall, addList, addResource, showId } from '../client/object-commands.ts'
+import { asksOf } from '../client/upload.ts'
 import { watchBatch } from '../client/watch-batch.ts'
 import { checkOutput, writeWhole } from '../output-file.ts'
 import type { Shell } from '../shell.ts'
@@ -39,7 +40,7 @@ import {
 import { showBatch } from './status.ts'
 
 interface CreateFlags extends ApiFlags, BatchFlags {
-  endpoint: string
+  endpoint?: string
   idempotencyKey?: string
   inputUrl?: string
   outputUrl?: string
@@ -68,7 +69,8 @@ export function addBatches(program: Command, shell: Shell): void {
         const completion_window = await windowFor(client, flags.window)
         const terms = { window: completion_window, ...termsOf(flags), metadata: metadataOf(flags) }
         await checkTerms(client, terms, connection.watch)
-        const body = { ...order, completion_window }
+        const endpoint = flags.endpoint ?? (await endpointOf(client, file_id))
+        const body = { ...order, endpoint, completion_window }
         const { embedded, options } = connection
         const post = (key: string) => client.post(Created, '/v1/batches', body, { 'idempotency-key': key })
         const batch = await (flags.idempotencyKey === undefined
@@ -81,7 +83,9 @@ export function addBatches(program: Command, shell: Shell): void {
     },
     show: showCreated,
   })
-  withBatchTerms(create.option('--endpoint <path>', 'what its lines ask for', DEFAULT_ENDPOINT))
+  withBatchTerms(
+    create.option('--endpoint <path>', 'what its lines ask for (default: what the first one does)'),
+  )
     .option('--input-url <url>', 'in place of a file: one in a bucket, s3://bucket/path/input.jsonl')
     .option('--output-url <url>', 'a folder in a bucket that its results are written to, s3://bucket/path/')
     .option('--webhook <url>', 'where the event of its end is sent; its secret is printed once')
@@ -191,10 +195,19 @@ function newBatch(file_id: string, flags: CreateFlags): object {
     input_file_id: file_id || undefined,
     input_url: flags.inputUrl,
     output_url: flags.outputUrl,
-    endpoint: flags.endpoint,
     ...termsOf(flags),
     metadata: Object.keys(metadata).length === 0 ? undefined : metadata,
     webhook: flags.webhook === undefined ? undefined : { url: flags.webhook },
+  }
+}
+
+/** Of the first line, where the key may read it; the call says what is wrong with the file. */
+async function endpointOf(client: ApiClient, file_id: string): Promise<string> {
+  try {
+    return (await asksOf(contentOf(client, file_id || null), 1)).endpoint
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error
+    return DEFAULT_ENDPOINT
   }
 }
 
