@@ -370,6 +370,7 @@ describe('a table', { timeout: 60_000 }, () => {
     ['x.csv', 'a,b\n"1,2\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quoted cell does not end/],
     ['x.csv', 'a,b\n1,5" wide\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quote stands inside a cell/],
     ['x.csv', 'a,b\n1,"2"3\n', ['--prompt', '{{a}}'], /x\.csv, line 2: a quoted cell goes on after/],
+    ['x.csv', 'a\n1\n', ['--prompt', '{{a}}', '--param', 'max-tokens=5'], /Did you mean max_tokens\?/],
     ['x.csv', 'a\n1\n', ['--prompt', ' '], /--prompt of "offpeak run" is empty/],
     [
       'x.csv',

@@ -6,6 +6,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { type Command, InvalidArgumentError } from 'commander'
 import Type, { type Static } from 'typebox'
 import { parsedJson } from '../../domain/json-record.ts'
+import { nearest } from '../../domain/text.ts'
 import { type AnswerSchema, answerSchema, EMBEDDING, FIELDS_MAX } from '../../tables/answer-cells.ts'
 import { BadRow, firstObject } from '../../tables/jsonl-table.ts'
 import type { Prepared, Question } from '../../tables/row-requests.ts'
@@ -203,10 +204,15 @@ export async function askedOf(input: string, table: TableReader, terms: TableTer
   return { question, schema: embeds ? EMBEDDING : schema }
 }
 
+/** Servers ignore a field that they do not know, and an answer without a limit costs more. */
+const TOKEN_LIMITS = ['max_tokens', 'max_completion_tokens', 'min_tokens']
+
 /** The value in `max_tokens=100`: JSON, or text. */
 function fieldValue(value: string, key: string): unknown {
   if (QUESTION_FIELDS.includes(key))
     throw new InvalidArgumentError('Use --model, --prompt, --input, --system and --schema.')
+  const meant = TOKEN_LIMITS.includes(key) ? null : nearest(key, TOKEN_LIMITS)
+  if (meant !== null) throw new InvalidArgumentError(`Did you mean ${meant}?`)
   const json = parsedJson(value)
   return json === undefined ? value : json
 }
