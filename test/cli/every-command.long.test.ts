@@ -108,7 +108,7 @@ const ROWS: Readonly<Record<string, Row>> = {
   'limits delete': { args: ['{limit}'], prints: /^$/, tells: /{limit} is deleted/ },
   usage: { prints: /\$/ },
   apply: { args: ['-f', '{folder}/desired.yaml', '--dry-run'], prints: /^$/, tells: /Nothing differs/ },
-  'audit export': { args: ['-o', '{folder}/audit.ndjson'], prints: /^$/, tells: /0 records added to/ },
+  'audit export': { args: ['-o', '{folder}/audit.ndjson'], prints: /^$/, tells: /records? added to/ },
   status: { prints: /^Offpeak .*Unfinished batches: .*\n(.*\n)*MODEL +SERVER / },
   quotas: { prints: /^QUOTA.*\n(.*\n)*open_batches / },
   'webhooks create': { args: ['http://127.0.0.1:9/hook'], prints: /(?<webhook>wh_\w+)/, finds: ['webhook'] },

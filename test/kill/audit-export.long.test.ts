@@ -10,7 +10,7 @@ import { SETTLED_MS } from '../../src/audit/export-records.ts'
 import { configFor, TestService } from '../service.ts'
 import { cleanEnv, OFFPEAK } from '../support/offpeak-process.ts'
 
-const RECORDS = 10_000
+const RECORDS = 6_000
 
 test('an export that is killed again and again has each record once, in order', async () => {
   await using service = await TestService.start(configFor('http://127.0.0.1:1/v1'), { worker: false })
@@ -42,7 +42,7 @@ test('an export that is killed again and again has each record once, in order', 
       over = true
     })
     // Until it has written some, and is about to write more.
-    const wanted = size + 600_000 + 137 * kills
+    const wanted = size + 450_000 + 137 * kills
     while (!over && size < wanted) {
       size = await stat(path).then(
         (found) => found.size,

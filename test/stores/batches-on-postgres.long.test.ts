@@ -10,7 +10,7 @@ const INDEXES_ONLY = ['enable_seqscan', 'enable_bitmapscan', 'enable_sort'].map(
 const storage = await runOnPostgres([
   ...['batches/batch-life', 'batches/batch-lines', 'batches/batch-statistics', 'batches/buckets'],
   ...['batches/fairness.long', 'batches/retry-batch', 'cli/cli-console', 'files/unstorable-text'],
-  ...['operations/live', 'operations/webhooks'],
+  ...['operations/audit-export', 'operations/live', 'operations/webhooks'],
 ])
 
 if (storage)
