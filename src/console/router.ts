@@ -1,6 +1,5 @@
-// The address bar as state. Links are ordinary links: a click on a link to the console changes the page without a
-// reload, and the address contains everything that a reader may want to return to. The place to which a page is scrolled
-// is in the state of its entry in the browser's history.
+// The address bar as state. A click on an ordinary link to the console changes the page without a reload, and the address has
+// all that a reader may want to return to. Where a page is scrolled is in the state of its entry in the browser's history.
 import { isRecord } from '../domain/json-record.ts'
 import { serviceUrl } from './api.ts'
 import { later } from './browser-clock.ts'

@@ -57,5 +57,6 @@ export const advice: Readonly<Record<string, string>> = {
   upstream_timeout: 'Wiederholen Sie die Zeile, oder verringern Sie `max_tokens`.',
   batch_expired: 'Wiederholen Sie die Zeile in einem neuen Batch; sie wurde nicht berechnet.',
   batch_cancelled: 'Wiederholen Sie die Zeile in einem neuen Batch, wenn Sie sie noch brauchen; sie wurde nicht berechnet.',
+  request_cancelled: 'Senden Sie die Anfrage noch einmal, wenn Sie sie noch brauchen; was nicht gesendet war, wurde nicht berechnet.',
   input_file_deleted: 'Laden Sie die Datei noch einmal hoch, und legen Sie einen neuen Batch an; die Zeile wurde nicht berechnet.',
 }
