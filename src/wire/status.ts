@@ -137,6 +137,9 @@ export const ModelDemand = object(
     lines: count('Unfinished lines of batches that may send now: not paused, and past their `start_after`.'),
     tokens: count('Their projected tokens: prompts, and all the output that they allow.'),
     tokens_per_s: amount('The rate that meets the deadline of each of them.'),
+    answered_tokens_per_s: amount(
+      'The rate that its servers have now, by the same measure: the lines that they answer, at the mean of the projected tokens that wait. 0 where nothing waits.',
+    ),
     replicas: Type.Optional(
       count('Servers of the rate in the query that this needs: none without lines, else one at least.'),
     ),
@@ -155,6 +158,7 @@ export const ModelDemand = object(
     lines: 1200,
     tokens: 360000,
     tokens_per_s: 50,
+    answered_tokens_per_s: 62.5,
     replicas: 1,
     by_deadline: [{ deadline: 1767232800, lines: 1200, tokens: 360000 }],
   },

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { testServer } from '../../../test/support/test-server.ts'
 import { deleteProjectedSpend, insertProjectedSpend } from '../../store/ledger.ts'
 import { updateRows } from '../../store/rows.ts'
+import { openSession, setWorkerReport } from '../../store/workers.ts'
 
 test('operators alone read the configuration', async () => {
   await using server = await testServer({ settings: () => ({ region: 'local' }) })
@@ -24,8 +25,9 @@ test('demand is what open batches need by their deadlines, and the servers that 
     return (json.data as { model: string; [name: string]: unknown }[]).find(({ model }) => model === 'sim-1')
   }
   assert.equal((await server.call('GET', '/v1/demand')).outcome, '403 missing_scope')
-  const idle = { object: 'demand', model: 'sim-1', lines: 0, tokens: 0, tokens_per_s: 0, by_deadline: [] }
-  assert.deepEqual(await read('?tokens_per_s=10'), { ...idle, replicas: 0 })
+  const idle = { object: 'demand', model: 'sim-1', lines: 0, tokens: 0, tokens_per_s: 0 }
+  const none = { answered_tokens_per_s: 0, by_deadline: [] }
+  assert.deepEqual(await read('?tokens_per_s=10'), { ...idle, ...none, replicas: 0 })
   const { id } = await server.createBatch(await server.processedFile())
   const now = server.clock.now()
   const row = { batch_id: id, project_id: server.key.project_id, key_id: server.key.id, model: 'sim-1' }
@@ -41,8 +43,22 @@ test('demand is what open batches need by their deadlines, and the servers that 
   })
   assert.deepEqual(await read('?tokens_per_s=4'), {
     ...{ object: 'demand', model: 'sim-1', lines: 12, tokens: 36_000, tokens_per_s: 10, replicas: 3 },
+    answered_tokens_per_s: 0,
     by_deadline: [{ deadline: Math.floor(now / 1000) + 3600, lines: 12, tokens: 36_000 }],
   })
+  const how = { circuit: 'closed' as const, latency_ms: null, errors_per_s: 0, last_error: null }
+  const load = { in_flight: 1, concurrency: 8, concurrency_max: 8, ...how }
+  const upstreams = [1, 2].map((n) => ({
+    model: 'sim-1',
+    upstream: `gpu-${n}`,
+    lines_per_s: n / 500,
+    ...load,
+  }))
+  await server.deps.store.write(async (tx) => {
+    const worker = await openSession(tx, 20_000, now)
+    await setWorkerReport(tx, worker, { open_chunks: 1, stores_failing: false, upstreams }, now)
+  })
+  assert.equal((await read())?.answered_tokens_per_s, (3 / 500) * 3_000)
   await server.deps.store.write((tx) => updateRows(tx, 'batches', { id }).set({ paused_at: now }).execute())
-  assert.deepEqual(await read(), idle)
+  assert.deepEqual(await read(), { ...idle, ...none })
 })

@@ -45,7 +45,11 @@ export function statusRoutes(
     async handler({ query: { tokens_per_s: ofOne } }) {
       const now = clock.now()
       const byModel = Map.groupBy(await listDemand(store.read, now), ({ model }) => model)
-      const data = [...models.keys()].map((model) => showDemand(model, byModel.get(model) ?? [], ofOne, now))
+      const servers = (await listLiveWorkers(store.read)).flatMap(({ report }) => report?.upstreams ?? [])
+      const data = [...models.keys()].map((model) => {
+        const lines_per_s = servers.reduce((sum, one) => sum + (one.model === model ? one.lines_per_s : 0), 0)
+        return showDemand(model, byModel.get(model) ?? [], { ofOne, lines_per_s }, now)
+      })
       return { object: 'list' as const, data }
     },
   })
@@ -199,11 +203,11 @@ function showHour(
 /** A deadline is no nearer than this: a rate has to be one that servers can have. */
 const DEADLINE_S_MIN = 60
 
-/** `hours` in their order; `ofOne`: the tokens per second of one server. */
+/** `hours` in their order; `ofOne`: the tokens per second of one server; `lines_per_s`: the lines that are answered now. */
 function showDemand(
   model: string,
   hours: readonly HourOfDemand[],
-  ofOne: number | undefined,
+  { ofOne, lines_per_s }: { ofOne: number | undefined; lines_per_s: number },
   now: number,
 ): Demand['data'][number] {
   let lines = 0
@@ -216,6 +220,7 @@ function showDemand(
   }
   return {
     ...{ object: 'demand' as const, model, lines, tokens, tokens_per_s },
+    answered_tokens_per_s: lines === 0 ? 0 : (lines_per_s * tokens) / lines,
     ...(ofOne !== undefined && { replicas: lines === 0 ? 0 : Math.max(1, Math.ceil(tokens_per_s / ofOne)) }),
     by_deadline: hours.map((hour) => ({
       ...{ deadline: unixSeconds(hour.deadline), lines: hour.lines, tokens: hour.tokens },
