@@ -525,7 +525,7 @@ describe('the console in a browser', { skip: withoutBrowser }, () => {
     await found.filter({ hasText: 'Entity' }).click()
     await page.getByRole('heading', { name: 'Usage', level: 1 }).waitFor()
     await search(structured.input_file_id, 'File')
-    await found.filter({ hasText: 'File' }).click()
+    await found.filter({ hasText: /^File/ }).click()
     await page.getByRole('heading', { name: 'Files', level: 1 }).waitFor()
     await page.getByRole('row').nth(1).waitFor()
     assert.equal(await page.getByRole('row').count(), 2)
