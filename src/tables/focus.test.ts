@@ -28,9 +28,9 @@ test('each meter of a day has a row with what was paid for it', () => {
       ...[SkuMeter, ConsumedQuantity, PricingQuantity, BilledCost],
     ]),
     [
-      ['Input tokens', '600', '600', '0.000060000'],
-      ['Cached input tokens', '400', '400', '0.000004000'],
-      ['Output tokens', '50', '50', '0.000020000'],
+      ['Input tokens', '600.0', '600.0', '0.000060000'],
+      ['Cached input tokens', '400.0', '400.0', '0.000004000'],
+      ['Output tokens', '50.0', '50.0', '0.000020000'],
     ],
   )
   const [{ BilledCost, ...first }] = rows as [Record<string, string>]

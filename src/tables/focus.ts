@@ -34,7 +34,8 @@ const NANO_DIGITS = 9
 
 const text = (name: string): Column => ({ name, type: 'string' })
 const cost = (name: string): Column => decimalColumn(name, NANO_DIGITS)
-const quantity = (name: string): Column => decimalColumn(name, 0)
+/** With a digit behind the point, or readers of CSV take a column of decimals for one of integers. */
+const quantity = (name: string): Column => decimalColumn(name, 1)
 const orNull = (found: string): string | null => found || null
 
 /** Each column, and its value in a row as a Parquet file stores it. */
@@ -51,15 +52,16 @@ const COLUMNS: readonly (readonly [Column, (charge: Charge) => Cell])[] = [
   [text('ChargeFrequency'), () => 'Usage-Based'],
   [timeColumn('ChargePeriodEnd'), ({ start }) => BigInt(start + DAY_MS)],
   [timeColumn('ChargePeriodStart'), ({ start }) => BigInt(start)],
-  [quantity('ConsumedQuantity'), ({ quantity }) => BigInt(quantity)],
+  [quantity('ConsumedQuantity'), ({ quantity }) => BigInt(quantity) * 10n],
   [text('ConsumedUnit'), ({ unit }) => unit],
   [cost('ContractedCost'), ({ cost }) => cost],
   [cost('EffectiveCost'), ({ cost }) => cost],
   [text('HostProviderName'), () => PROVIDER],
+  [text('InvoiceId'), () => null],
   [text('InvoiceIssuerName'), () => PROVIDER],
   [cost('ListCost'), ({ cost }) => cost],
   [text('PricingCategory'), () => 'Standard'],
-  [quantity('PricingQuantity'), ({ quantity }) => BigInt(quantity)],
+  [quantity('PricingQuantity'), ({ quantity }) => BigInt(quantity) * 10n],
   [text('PricingUnit'), ({ unit }) => unit],
   [text('ProviderName'), () => PROVIDER],
   [text('PublisherName'), () => PROVIDER],
