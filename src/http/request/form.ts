@@ -33,6 +33,8 @@ export async function* formOf(
   file_bytes_max: number,
   param: string,
 ): AsyncGenerator<FormPart> {
+  // It may have been refused while its key was read.
+  if (request.raw.errored) throw request.raw.errored
   // The size of the file is bounded where it is received; here it may be anything.
   const limits = { fileSize: Number.MAX_SAFE_INTEGER, fieldSize: 64 * 1024, fields: 50, files: 2, parts: 60 }
   try {
