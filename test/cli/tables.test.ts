@@ -341,6 +341,10 @@ describe('a table', { timeout: 60_000 }, () => {
     const results = (...more: string[]) => offpeak(service, 'results', batch_id, ...more)
     const joined = await results('--rows', at('reviews.csv'), '-o', at('joined.csv'))
     assert.equal(joined.code, 0, joined.err)
+    assert.match(
+      joined.err,
+      /note: the requests of batch_\w+ came in r\.jsonl, and the rows are those of .*reviews\.csv;/,
+    )
     await run('reviews.csv', '--prompt', 'Classify: {{text}}', '-o', at('whole.csv'))
     assert.equal(await text('joined.csv'), await text('whole.csv'))
 

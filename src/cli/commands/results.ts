@@ -8,6 +8,7 @@ import { type AnswerSchema, answerColumns, formOfAnswers } from '../../tables/an
 import { resultColumns, type WrittenRows, writeResults } from '../../tables/result-table.ts'
 import { TABLE_FORMATS, type TableFormat } from '../../tables/table.ts'
 import { BatchObject } from '../../wire/batch.ts'
+import { FileObject } from '../../wire/file.ts'
 import { type ApiClient, ApiError, pathOf } from '../client/client.ts'
 import { type ApiFlags, apiCommand, withApi } from '../client/connect.ts'
 import { contentOf } from '../client/download.ts'
@@ -69,7 +70,7 @@ interface Order {
 }
 
 async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promise<void> {
-  if (BATCH_ID.test(id)) return await writeResultsOf(shell, await orderOf(id, flags), flags)
+  if (BATCH_ID.test(id)) return await writeResultsOf(shell, await orderOf(shell, id, flags), flags)
   if (!flags.merge)
     throw new Failure(
       `${id} is not the ID of a batch; of a table, "offpeak results ${id} --merge" writes the output anew`,
@@ -90,7 +91,7 @@ async function writeTable(shell: Shell, id: string, flags: ResultsFlags): Promis
 
 const BATCH_ID = /^batch_[^./\\]*$/
 
-async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
+async function orderOf(shell: Shell, id: string, flags: ResultsFlags): Promise<Order> {
   const target = targetFor(id, flags)
   const schema = flags.schema === undefined ? undefined : await readSchema(flags.schema)
   if (flags.rows !== undefined) {
@@ -100,9 +101,27 @@ async function orderOf(id: string, flags: ResultsFlags): Promise<Order> {
   return {
     id,
     target,
-    write: async (files, batch, client) =>
-      write(files, schema ?? (await formOf(client, batch)), target, flags),
+    async write(files, batch, client) {
+      if (flags.rows !== undefined) await noteOtherTable(shell, client, batch, flags.rows)
+      return write(files, schema ?? (await formOf(client, batch)), target, flags)
+    },
   }
+}
+
+/** Rows and results are joined by their numbers, so another table with as many rows fits too. */
+async function noteOtherTable(
+  { terminal }: Shell,
+  client: ApiClient,
+  { id, input_file_id }: BatchObject,
+  rows: string,
+): Promise<void> {
+  const stem = (path: string): string => basename(path).replace(/\..*$/, '')
+  const file = await client.get(FileObject, pathOf('files', input_file_id)).catch(() => null)
+  if (file !== null && stem(file.filename) !== stem(rows))
+    writeLine(
+      terminal.stderr,
+      `note: the requests of ${id} came in ${file.filename}, and the rows are those of ${rows}; make sure that they belong together`,
+    )
 }
 
 async function formOf(
