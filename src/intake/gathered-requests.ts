@@ -37,6 +37,9 @@ const FILENAME = 'requests.jsonl'
 const MANY = 16
 const MANY_WAIT_MS = 20
 
+/** The share of its window that the last request of a batch may lose, since all of them expire with the first. */
+const WINDOW_SHARE = 1 / 20
+
 /** How long an open batch takes further requests, and how many at most. */
 export interface GatherRules {
   ms: number
@@ -266,19 +269,10 @@ export class GatheredRequests<T> {
       ...{ id: file_id, project_id, purpose: 'batch', filename: FILENAME, bytes: 0, line_count: 0 },
       ...{ status: 'pending', created: now, expires_at: now + retention_ms },
     })
-    const gathers_until = now + Math.min(rules.ms, window.ms)
+    const gathers_until = now + Math.floor(Math.min(rules.ms, window.ms * WINDOW_SHARE))
     const { id } = await insertBatch(tx, {
       ...{ id: newId('batch', now), project_id, key_id, language, endpoint: MIXED, input_file_id: file_id },
-      retention,
-      ...{
-        id: newId('batch', now),
-        project_id,
-        key_id,
-        language,
-        endpoint: MIXED,
-        input_file_id: file_id,
-        traceparent,
-      },
+      ...{ retention, traceparent },
       ...{ completion_window: window.text, total: 0, created: now, is_gathered: 1, gathers_until },
       expires_at: Math.floor(now / 1000) * 1000 + window.ms,
     })
