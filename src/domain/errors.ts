@@ -146,6 +146,7 @@ export const ERRORS = {
     advice:
       'Use the copy that you have fetched. Counts, usage and cost stay: read the batch. To run lines again, upload them again.',
     operatorAdvice: '`plans.<name>.retention` sets how long results are kept.',
+    openai: { status: 404 },
   }),
   batch_not_found: http(404, {
     message: 'There is no such batch.',
