@@ -240,7 +240,8 @@ export class RouteTable {
   methodsOf(path: string): string[] {
     const all = this.#routes.filter((route) => matches(route.url, withoutSlash(path)))
     const named = all.filter((route) => !route.url.includes('*'))
-    const there = named.length > 0 ? named : all
+    const exact = named.filter((route) => route.url === withoutSlash(path))
+    const there = exact.length > 0 ? exact : named.length > 0 ? named : all
     return [...new Set(there.flatMap((route) => route.methods))].sort()
   }
 }

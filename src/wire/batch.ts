@@ -384,9 +384,14 @@ const OUTPUT_URL_RULE = { pattern: `${FOLDERS}(?:${SEGMENT})?$` }
 
 export const RETRY_BATCH_RULES = { properties: { ...WINDOW_RULES, output_url: OUTPUT_URL_RULE } }
 
+/** Durations of content that is not kept. */
+const KEPT_RULE = { pattern: '^[0-9]{1,6}(ms|s|m|h|d)$' }
+export const RETENTION_RULES = { retention: { properties: { results: KEPT_RULE, grace: KEPT_RULE } } }
+
 export const CREATE_BATCH_RULES = {
   properties: {
     ...WINDOW_RULES,
+    ...RETENTION_RULES,
     metadata: { properties: { entity: { pattern: '\\S' } } },
     requests: { minItems: 1, maxItems: 10_000 },
     input_url: INPUT_URL_RULE,

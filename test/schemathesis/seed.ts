@@ -113,6 +113,17 @@ include-operation-id = "getUsage"
 [operations.checks.positive_data_acceptance]
 expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 422, 429, "5xx"]
 
+# What a body may hold depends on the endpoint and the model that it names.
+[[operations]]
+include-operation-id = "createRequest"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 413, 422, 429, "5xx"]
+
+[[operations]]
+include-operation-id = "createResponse"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "3xx", 400, 401, 403, 404, 409, 413, 422, 429, "5xx"]
+
 # What an amount may be depends on the metric of the limit that is changed.
 [[operations]]
 include-operation-id = "updateLimit"

@@ -10,6 +10,7 @@ import { checkQuotas } from '../../intake/check-quota.ts'
 import { type KeyWithProject, listKeysPage, readKey, revokeKey } from '../../store/projects.ts'
 import { readRow } from '../../store/rows.ts'
 import type { Reader } from '../../store/store.ts'
+import { RETENTION_RULES } from '../../wire/batch.ts'
 import { AMOUNT_RULES, type LimitObject } from '../../wire/limit.ts'
 import { ApiKeyObject, CreateApiKey, NewApiKey } from '../../wire/project.ts'
 import { maybeText } from '../../wire/shape.ts'
@@ -49,7 +50,7 @@ export function keyRoutes(app: App, { store, clock, region, plans, models }: Rou
       'The answer has the key itself, this once. A key gives no scope that it has not itself. `limit` caps what is spent with the key.',
     answer: NewApiKey,
     errors: ['missing_scope', 'project_not_found', 'quota_exceeded', 'model_not_found'],
-    rules: { body: { properties: { limit: AMOUNT_RULES } } },
+    rules: { body: { properties: { limit: AMOUNT_RULES, ...RETENTION_RULES } } },
     body: CreateApiKey,
     takesNoKey: true,
     async handler(request, caller) {
