@@ -66,6 +66,7 @@ export interface SingleRequest {
   /** JSON of the line in the input file, without a line break. */
   line: Buffer
   model: string
+  entity: string | null
 }
 
 /** The place of a request that was accepted. */
@@ -184,7 +185,8 @@ export class GatheredRequests<T> {
     return clock.now() < batch.gathers_until! && lines < rules.lines && chunks < rules.lines
   }
 
-  async #commit(group: Group<T>, entries: readonly Entry<T>[]): Promise<void> {
+  /** `isPart`: of requests that were rejected together. */
+  async #commit(group: Group<T>, entries: readonly Entry<T>[], isPart = false): Promise<void> {
     const { open } = group
     const mayExtend =
       open !== null &&
@@ -192,7 +194,9 @@ export class GatheredRequests<T> {
       // Two requests of one batch have different custom_ids, as the lines of a file do.
       !entries.some(({ request }) => open.custom_ids.has(request.custom_id))
     try {
-      const next = (mayExtend && (await this.#store(open, entries))) || (await this.#store(null, entries))
+      const next =
+        (mayExtend && (await this.#store(open, entries, isPart))) ||
+        (await this.#store(null, entries, isPart))
       if (!next) throw new Error('a new batch takes no requests')
       for (const { request } of entries) next.custom_ids.add(request.custom_id)
       group.open = next
@@ -202,7 +206,7 @@ export class GatheredRequests<T> {
     } catch (error) {
       // One of them may be what a limit or a quota has no room for.
       if (error instanceof ApiError && entries.length > 1)
-        for (const entry of entries) await this.#commit(group, [entry])
+        for (const part of partsOf(entries)) await this.#commit(group, part, true)
       else {
         // It is not known whether the requests are in the open batch.
         if (!(error instanceof ApiError)) group.open = null
@@ -212,7 +216,11 @@ export class GatheredRequests<T> {
   }
 
   /** The batch with these requests, `old` or a new one; null if the old one was closed, cancelled or paused meanwhile. */
-  async #store(old: OpenBatch | null, entries: readonly Entry<T>[]): Promise<OpenBatch | null> {
+  async #store(
+    old: OpenBatch | null,
+    entries: readonly Entry<T>[],
+    isPart: boolean,
+  ): Promise<OpenBatch | null> {
     const { store, sealed, clock, rules } = this.#options
     const { owner } = entries[0]!.request
     const { project_id, key_id } = owner
@@ -225,6 +233,13 @@ export class GatheredRequests<T> {
     const own = new Set(entries.map(({ request }) => request.model))
     const file_id = old?.batch.input_file_id ?? newId('file', clock.now())
     const input_blob = `files/${file_id}/part-${old?.chunks ?? 0}-${clock.now().toString(36)}`
+    const more = {
+      queued_lines: entries.length,
+      stored_bytes: bytes.length,
+      ...(!old && { open_batches: 1 }),
+    }
+    // What is likely to be rejected is not stored first.
+    if (isPart) await store.write((tx) => admitLines(tx, owner, projection, more, clock.now()))
     const blob = await sealed.put(project_id, input_blob, [bytes])
     const commit = (): Promise<OpenBatch | null> =>
       store.write(async (tx) => {
@@ -240,11 +255,6 @@ export class GatheredRequests<T> {
         }
         const size = { total: next.lines, chunk_count: next.chunks, models: modelsText(next.models) }
         if (!(await extendBatch(tx, batch.id, size))) return null
-        const more = {
-          queued_lines: entries.length,
-          stored_bytes: bytes.length,
-          ...(!old && { open_batches: 1 }),
-        }
         await admitLines(tx, owner, projection, more, now)
         await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
         await insertBlobs(tx, project_id, [blob], now)
@@ -280,6 +290,13 @@ export class GatheredRequests<T> {
     await insertTask(tx, { kind: 'plan', subject: id, project_id, run_at: gathers_until }, now)
     return { batch: batch!, chunks: 0, lines: 0, bytes: 0, models: new Set(), custom_ids: new Set() }
   }
+}
+
+/** Requests that a limit or a quota has no room for together: by their entities, whose caps differ, or else in two parts. */
+function partsOf<T>(entries: readonly Entry<T>[]): (readonly Entry<T>[])[] {
+  const parts = [...Map.groupBy(entries, ({ request }) => request.entity).values()]
+  const half = Math.ceil(entries.length / 2)
+  return parts.length > 1 ? parts : [entries.slice(0, half), entries.slice(half)]
 }
 
 /** The requests that are committed next: as many as a chunk holds, and with different custom_ids. */

@@ -180,7 +180,7 @@ export class BatchClient {
     const count = random.chance(0.1) ? random.int(1001, 1400) : random.int(1, 120)
     const lines = Array.from({ length: count }, (_, i) => `${name}/${i}`)
     const entity = `user:${this.#entity}`
-    if (random.chance(0.3)) return await this.#sendSingles(lines, entity)
+    if (random.chance(0.3)) return await this.#sendSingles(lines.slice(0, 40), entity)
     const file_id = await this.#upload(lines, entity)
     if (file_id === null) return
     const wanted = {

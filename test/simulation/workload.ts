@@ -410,7 +410,12 @@ export class Workload {
       const { json, line } = this.#singleLines.line(name, number, 0, style)
       // A model that is unknown is an error of the call.
       if (line.model === 'unknown') return
-      const request = { custom_id: line.custom_id, line: Buffer.from(json), model: line.model }
+      const request = {
+        custom_id: line.custom_id,
+        line: Buffer.from(json),
+        model: line.model,
+        entity: line.entity,
+      }
       const terms = { quotas: SIM_PLAN.quotas, retention_ms: 90 * DAY_MS }
       try {
         await this.#gathered.add({ ...request, owner: { ...owner, ...terms } }, { line, name, traceparent })

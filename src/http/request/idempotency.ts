@@ -120,8 +120,7 @@ export class Idempotency {
     const name = `${call.project_id}\n${key}`
     const mayRepeat = terms.key !== null || terms.resent
     const running = this.#running.get(name) ?? 0
-    if (mayRepeat && running > 0)
-      throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+    if (mayRepeat && running > 0) throw inProgress()
 
     this.#running.set(name, running + 1)
     try {
@@ -198,6 +197,11 @@ export interface CallKey {
   isGiven: boolean
 }
 
+/** The error for a call whose key another call has that is not answered yet. */
+export function inProgress(): ApiError {
+  return new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+}
+
 /** Stores the answers of calls in the transaction that does their work. Throws idempotency_in_progress where another call has a key. */
 export async function performedTogether(
   tx: Writer,
@@ -208,15 +212,13 @@ export async function performedTogether(
     return { ...row, state: 'done' as const, status, response, created: now, expires: now + keptMs }
   })
   const stored = await storeAnswers(tx, rows, KEYLESS_BEGINNING, now)
-  if (calls.some(({ key: { row, isGiven } }) => isGiven && !stored.has(row.key)))
-    throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+  if (calls.some(({ key: { row, isGiven } }) => isGiven && !stored.has(row.key))) throw inProgress()
 }
 
 function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): IdempotentResponse {
   const details = { original_request_id: first.request_id }
   if (first.fingerprint !== fingerprint) throw new ApiError('idempotency_key_reused', undefined, details)
-  if (first.response === null || first.status === null)
-    throw new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
+  if (first.response === null || first.status === null) throw inProgress()
   if (implicit) throw new ApiError('idempotency_cache_not_requested', undefined, details)
   return { text: first.response, status: first.status, replayed: true }
 }

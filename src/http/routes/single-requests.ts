@@ -23,6 +23,7 @@ import {
   headerText,
   type IdempotentCall,
   idempotentCall,
+  inProgress,
   performedTogether,
   sendOnce,
 } from '../request/idempotency.ts'
@@ -53,6 +54,8 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, models, plans, idempotency, wake, line_bytes_max } = deps
   const { readLine, cancel } = lineReader(deps)
   const lines = new RequestLines()
+  /** The calls of this process that are not answered yet, by their keys. */
+  const running = new Set<string>()
   const gathered = new GatheredRequests<Accepted>(
     { store, sealed, clock, models, wake, rules: deps.gather },
     (tx, accepted, now) =>
@@ -99,7 +102,11 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
     const language = negotiateLanguage(request.headers['accept-language'])
     const kinds = { quotas, retention_ms, retention, traceparent: request.traceContext }
     const owner = { project_id, key_id, language, window, ...kinds }
-    const at = await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
+    const name = `${project_id} ${key.row.key}`
+    if (key.isGiven && running.has(name)) throw inProgress()
+    if (key.isGiven) running.add(name)
+    const added = gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
+    const at = await added.finally(() => running.delete(name))
     return sendOnce(reply, { text: textOf(at), status, replayed: false })
   }
 
