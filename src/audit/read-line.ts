@@ -138,18 +138,19 @@ export async function readPendingRecord(
   const bytes = chunk && (await inputLine(ports, chunk, content, line))
   if (!bytes) return undefined
   const scanned = new LineScanner({ validated: true }).scan(bytes, 0, bytes.length)
-  const { conversation = null, tags = null } = {
-    ...JSON.parse(batch.metadata ?? '{}'),
-    ...(scanned.ok && scanned.metadata),
-  }
-  const { id, custom_id, model, entity, usage, cost_usd, error } = pendingSummary(batch, { line, bytes })
+  const { tags = null } = { ...JSON.parse(batch.metadata ?? '{}'), ...(scanned.ok && scanned.metadata) }
+  const { id, custom_id, model, entity, conversation } = pendingSummary(batch, { line, bytes })
   return {
-    ...{ id, object: 'request', kind: 'line', batch_id: batch.id, custom_id, line, model, entity },
-    ...{ conversation, tags, status_code: null, attempts: [], usage, cost_usd, error },
+    ...{ id, batch_id: batch.id, custom_id, line, model, entity, conversation, tags, ...PENDING_LINE },
     created: unixSeconds(batch.created),
     status: chunk.state === 'leased' ? 'in_progress' : 'queued',
-    response: null,
   }
+}
+
+/** The fields that the records of all lines share that have not ended. */
+export const PENDING_LINE = {
+  ...{ object: 'request' as const, kind: 'line' as const, status_code: null, attempts: [], usage: null },
+  ...{ cost_usd: 0, error: null, response: null },
 }
 
 /** A stored record, without the line break behind it. */

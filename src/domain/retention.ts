@@ -41,14 +41,15 @@ export function shownRetention(json: string | null): Required<RetentionTexts> | 
   return { results: durationText(retention.results_ms), grace: durationText(retention.grace_ms) }
 }
 
-/** The shortest times of these; null where none of them destroys anything. */
-export function strictest(all: readonly (Retention | null)[]): Retention | null {
+/** The shortest times of these, as the column of a batch; null where none of them destroys anything. */
+export function retentionText(all: readonly (Retention | null)[]): string | null {
   const given = all.filter((one) => one !== null)
   if (given.length === 0) return null
-  return {
+  const strictest: Retention = {
     results_ms: Math.min(...given.map(({ results_ms }) => results_ms)),
     grace_ms: Math.min(...given.map(({ grace_ms }) => grace_ms)),
   }
+  return JSON.stringify(strictest)
 }
 
 // What was fetched of results, in ranges that are apart and in order.

@@ -5,7 +5,7 @@ import { ApiError, invalidParam } from '../domain/errors.ts'
 import { newId } from '../domain/ids.ts'
 import { sumOf } from '../domain/money.ts'
 import { type Plan, type Quotas, quotaExceeded, windowOf } from '../domain/plan.ts'
-import { type Retention, readRetention, strictest } from '../domain/retention.ts'
+import { type Retention, readRetention, retentionText } from '../domain/retention.ts'
 import { admit, type BatchProjection, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { insertBatch } from '../store/batches.ts'
@@ -57,11 +57,10 @@ export function orderBatch(
   const columns = keptFields(request)
   const window = offeredWindow(plan, completion_window)
   const { retention: ofKey, ...rest } = owner
-  const retention = strictest([plan.retention, ofKey, readRetention(columns.retention ?? null)])
   return {
     ...columns,
     ...rest,
-    retention: retention && JSON.stringify(retention),
+    retention: retentionText([plan.retention, ofKey, readRetention(columns.retention ?? null)]),
     endpoint,
     input_file_id,
     completion_window: window.text,

@@ -114,10 +114,35 @@ export class Idempotency {
     perform: (tx: Writer, now: number) => Promise<string>,
     around: (write: () => Promise<IdempotentResponse>) => Promise<IdempotentResponse> = (write) => write(),
   ): Promise<IdempotentResponse> {
+    return await this.#unlessRepeated(call, (key, mayRepeat) =>
+      around(() => this.#write(key, mayRepeat, perform)),
+    )
+  }
+
+  /**
+   * The same for calls that are performed together with others of their project: `perform` has their answers stored in the
+   * transaction that does their work (storeTogether), and returns that of this call.
+   */
+  async together(
+    call: IdempotentCall,
+    status: number,
+    perform: (key: CallKey) => Promise<string>,
+  ): Promise<IdempotentResponse> {
+    return await this.#unlessRepeated(call, async (key) => {
+      return { text: await perform(key), status, replayed: false }
+    })
+  }
+
+  /** `mayRepeat`: whether an equal call may have come before, in another process. */
+  async #unlessRepeated(
+    call: IdempotentCall,
+    perform: (key: CallKey, mayRepeat: boolean) => Promise<IdempotentResponse>,
+  ): Promise<IdempotentResponse> {
+    const { project_id, request_id, route } = call
     const terms = termsOf(call.headers)
     const fingerprint = fingerprintOf(call)
     const key = terms.key ?? KEYLESS_BEGINNING + fingerprint
-    const name = `${call.project_id}\n${key}`
+    const name = `${project_id}\n${key}`
     const mayRepeat = terms.key !== null || terms.resent
     const running = this.#running.get(name) ?? 0
     if (mayRepeat && running > 0) throw inProgress()
@@ -125,33 +150,16 @@ export class Idempotency {
     this.#running.set(name, running + 1)
     try {
       if (mayRepeat) {
-        const first = await readIdempotency(this.#store.read, { ...call, key }, ROUTES, this.#clock.now())
+        const first = await readIdempotency(this.#store.read, { project_id, key }, ROUTES, this.#clock.now())
         if (first) return repeated(first, fingerprint, terms)
       }
-      return await around(() => this.#write(call, terms, { key, fingerprint, mayRepeat }, perform))
+      const row = { project_id, route, key, fingerprint, request_id }
+      return await perform({ row, terms, keptMs: terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS }, mayRepeat)
     } finally {
       const left = (this.#running.get(name) ?? 1) - 1
       if (left > 0) this.#running.set(name, left)
       else this.#running.delete(name)
     }
-  }
-
-  /**
-   * For calls that are performed together (performedTogether): the answer to an earlier call, or the key under which this one is
-   * to be stored. Throws like `once`.
-   */
-  async first(call: IdempotentCall): Promise<IdempotentResponse | CallKey> {
-    const terms = termsOf(call.headers)
-    const fingerprint = fingerprintOf(call)
-    const { project_id, request_id, route } = call
-    const key = terms.key ?? KEYLESS_BEGINNING + fingerprint
-    if (terms.key !== null || terms.resent) {
-      const now = this.#clock.now()
-      const first = await readIdempotency(this.#store.read, { project_id, key }, ROUTES, now)
-      if (first) return repeated(first, fingerprint, terms)
-    }
-    const keptMs = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
-    return { row: { project_id, route, key, fingerprint, request_id }, keptMs, isGiven: terms.key !== null }
   }
 
   /** The answer to an earlier call with the same Idempotency-Key, whatever it was; null where there was none. */
@@ -163,21 +171,18 @@ export class Idempotency {
   }
 
   #write(
-    call: IdempotentCall,
-    terms: Terms,
-    { key, fingerprint, mayRepeat }: { key: string; fingerprint: string; mayRepeat: boolean },
+    { row: own, terms, keptMs }: CallKey,
+    mayRepeat: boolean,
     perform: (tx: Writer, now: number) => Promise<string>,
   ): Promise<IdempotentResponse> {
     return this.#store.write(async (tx) => {
       const now = this.#clock.now()
-      const { project_id, request_id, route } = call
-      const keptMs = terms.key === null ? KEYLESS_KEPT_MS : KEPT_MS
-      const row = { project_id, route, key, fingerprint, request_id, created: now, expires: now + keptMs }
+      const row = { ...own, created: now, expires: now + keptMs }
       if (mayRepeat) {
         const known = await readIdempotency(tx, row, ROUTES, now)
         const isFirst = !known && (await reserveIdempotencyKey(tx, row))
         const first = known ?? (isFirst ? undefined : await readIdempotency(tx, row, ROUTES, now))
-        if (first) return repeated(first, fingerprint, terms)
+        if (first) return repeated(first, own.fingerprint, terms)
       } else {
         await dropIdempotencyKey(tx, row)
         await reserveIdempotencyKey(tx, row)
@@ -189,21 +194,19 @@ export class Idempotency {
   }
 }
 
-/** The key of a call that is performed together with others of its project. */
+/** The key under which the answer of a call is stored. */
 export interface CallKey {
   row: Pick<IdempotencyRow, 'project_id' | 'route' | 'key' | 'fingerprint' | 'request_id'>
+  terms: Terms
   keptMs: number
-  /** Whether the caller has named it. */
-  isGiven: boolean
 }
 
-/** The error for a call whose key another call has that is not answered yet. */
-export function inProgress(): ApiError {
+function inProgress(): ApiError {
   return new ApiError('idempotency_in_progress', undefined, {}, IN_PROGRESS_RETRY_S)
 }
 
-/** Stores the answers of calls in the transaction that does their work. Throws idempotency_in_progress where another call has a key. */
-export async function performedTogether(
+/** Stores the answers of calls that are performed together. Throws idempotency_in_progress where another call has a key. */
+export async function storeTogether(
   tx: Writer,
   calls: readonly { key: CallKey; status: number; response: string }[],
   now: number,
@@ -212,7 +215,7 @@ export async function performedTogether(
     return { ...row, state: 'done' as const, status, response, created: now, expires: now + keptMs }
   })
   const stored = await storeAnswers(tx, rows, KEYLESS_BEGINNING, now)
-  if (calls.some(({ key: { row, isGiven } }) => isGiven && !stored.has(row.key))) throw inProgress()
+  if (calls.some(({ key: { row, terms } }) => terms.key !== null && !stored.has(row.key))) throw inProgress()
 }
 
 function repeated(first: IdempotencyRow, fingerprint: string, { implicit }: Terms): IdempotentResponse {

@@ -621,7 +621,8 @@ function oneInput(second: string | null): ApiError {
   return invalidParam(second ?? 'input_file_id', message)
 }
 
-function ownerOf(request: FastifyRequest, header_entity: string | null) {
+/** `retention`: that of the key. */
+export function ownerOf(request: FastifyRequest, header_entity: string | null) {
   const { project_id, key_id, retention } = callerOf(request)
   const language = negotiateLanguage(request.headers['accept-language'])
   return { project_id, key_id, retention, header_entity, language, traceparent: request.traceContext }

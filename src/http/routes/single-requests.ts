@@ -2,18 +2,18 @@
 // /v1/responses for clients of OpenAI's Responses API, whose background responses are such requests.
 import { createHash } from 'node:crypto'
 import type { FastifyReply, FastifyRequest } from 'fastify'
+import { PENDING_LINE } from '../../audit/read-line.ts'
 import { unixSeconds } from '../../domain/clock.ts'
 import { defaultWindow, durationMs } from '../../domain/days.ts'
 import { ApiError, invalidParam } from '../../domain/errors.ts'
 import { ID_PREFIXES, lineRequestId, parseLineRequestId } from '../../domain/ids.ts'
 import type { CompletionWindow } from '../../domain/plan.ts'
-import { strictest } from '../../domain/retention.ts'
+import { retentionText } from '../../domain/retention.ts'
 import { offeredWindow } from '../../intake/create-batch.ts'
 import { type Gathered, GatheredRequests, RequestLines } from '../../intake/gathered-requests.ts'
 import { withoutMembers } from '../../intake/inline-lines.ts'
 import { Names } from '../../jsonl/json-scan.ts'
 import { METADATA_PAIRS_MAX } from '../../jsonl/line-scan.ts'
-import { negotiateLanguage } from '../../ledger/limit-error.ts'
 import { CreateRequest, type Metadata } from '../../wire/batch.ts'
 import { LineRecord, type RequestStatus } from '../../wire/request-record.ts'
 import { BackgroundResponse, CreateResponse } from '../../wire/response.ts'
@@ -23,12 +23,11 @@ import {
   headerText,
   type IdempotentCall,
   idempotentCall,
-  inProgress,
-  performedTogether,
   sendOnce,
+  storeTogether,
 } from '../request/idempotency.ts'
 import { type App, type RouteDependencies, route } from '../route.ts'
-import { CreateHeaders, ENTITY_CHARACTERS_MAX } from './create-batch.ts'
+import { CreateHeaders, ENTITY_CHARACTERS_MAX, ownerOf } from './create-batch.ts'
 import { lineReader } from './requests.ts'
 
 /** What a call asks for, once its window is known. */
@@ -54,12 +53,10 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
   const { store, sealed, clock, models, plans, idempotency, wake, line_bytes_max } = deps
   const { readLine, cancel } = lineReader(deps)
   const lines = new RequestLines()
-  /** The calls of this process that are not answered yet, by their keys. */
-  const running = new Set<string>()
   const gathered = new GatheredRequests<Accepted>(
     { store, sealed, clock, models, wake, rules: deps.gather },
     (tx, accepted, now) =>
-      performedTogether(
+      storeTogether(
         tx,
         accepted.map(({ entry: { record }, at }) => ({ ...record, response: record.textOf(at) })),
         now,
@@ -68,7 +65,6 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
 
   async function accept(request: FastifyRequest, caller: Caller, reply: FastifyReply, order: Order) {
     const { endpoint, body, window, custom_id = request.id, metadata, call, status, show } = order
-    const { project_id, key_id } = caller
     const header_entity = headerText(request.headers, 'X-Service-Entity', ENTITY_CHARACTERS_MAX)
     const own: Metadata = { ...(header_entity !== null && { entity: header_entity }), ...metadata }
     if (Object.keys(own).length > METADATA_PAIRS_MAX)
@@ -78,36 +74,30 @@ export function singleRequestRoutes(app: App, deps: RouteDependencies): void {
       )
     const checked = lines.lineOf({ endpoint, custom_id, metadata: own }, body, models, line_bytes_max)
     request.entity = checked.entity
-    const key = await idempotency.first(call)
-    if ('text' in key) return sendOnce(reply, key)
-    const textOf = ({ batch, line }: Gathered): string =>
-      JSON.stringify(
-        show({
-          ...{ id: lineRequestId(batch.id, line), object: 'request', kind: 'line', batch_id: batch.id },
-          ...{ custom_id, line, model: checked.model, entity: checked.entity },
-          ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, status_code: null },
-          ...{ attempts: [], usage: null, cost_usd: 0, error: null, created: unixSeconds(clock.now()) },
-          ...{
-            status: 'queued',
-            waiting_reason: null,
-            expires_at: unixSeconds(batch.expires_at),
-            response: null,
-          },
-        }),
-      )
     const plan = planOf(plans, caller)
-    const { quotas, file_retention_ms: retention_ms } = plan
-    const kept = strictest([plan.retention, caller.retention])
-    const retention = kept && JSON.stringify(kept)
-    const language = negotiateLanguage(request.headers['accept-language'])
-    const kinds = { quotas, retention_ms, retention, traceparent: request.traceContext }
-    const owner = { project_id, key_id, language, window, ...kinds }
-    const name = `${project_id} ${key.row.key}`
-    if (key.isGiven && running.has(name)) throw inProgress()
-    if (key.isGiven) running.add(name)
-    const added = gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
-    const at = await added.finally(() => running.delete(name))
-    return sendOnce(reply, { text: textOf(at), status, replayed: false })
+    const { retention: ofKey, header_entity: _, ...base } = ownerOf(request, header_entity)
+    const owner = {
+      ...base,
+      ...{ window, quotas: plan.quotas, retention_ms: plan.file_retention_ms },
+      retention: retentionText([plan.retention, ofKey]),
+    }
+    const answer = await idempotency.together(call, status, async (key) => {
+      let text = ''
+      const textOf = ({ batch, line }: Gathered): string => {
+        text = JSON.stringify(
+          show({
+            ...{ id: lineRequestId(batch.id, line), batch_id: batch.id, custom_id, line },
+            ...{ model: checked.model, entity: checked.entity, created: unixSeconds(clock.now()) },
+            ...{ conversation: own.conversation ?? null, tags: own.tags ?? null, ...PENDING_LINE },
+            ...{ status: 'queued', waiting_reason: null, expires_at: unixSeconds(batch.expires_at) },
+          }),
+        )
+        return text
+      }
+      await gathered.add({ ...checked, owner, custom_id }, { key, status, textOf })
+      return text
+    })
+    return sendOnce(reply, answer)
   }
 
   route(app, 'POST /v1/requests', {
