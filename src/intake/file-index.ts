@@ -62,6 +62,15 @@ interface ProjectionDeps extends IndexDeps {
   models: ReadonlyMap<string, Model>
 }
 
+/** The models, with what their servers reported of prompts. */
+export async function withStatistics({
+  store,
+  models,
+}: Pick<ProjectionDeps, 'store' | 'models'>): Promise<ReadonlyMap<string, Model>> {
+  const seen = await readPromptStatistics(store.read)
+  return new Map([...models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
+}
+
 /**
  * Projects the cost of a batch from the index of its input file. Null when a batch cannot read the file; createBatch throws
  * the reason.
@@ -70,8 +79,7 @@ export async function readProjection(
   deps: ProjectionDeps,
   wanted: ProjectionTerms & { project_id: string; input_file_id: string },
 ): Promise<BatchProjection | null> {
-  const seen = await readPromptStatistics(deps.store.read)
-  const models = new Map([...deps.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]))
+  const models = await withStatistics(deps)
   const index = await readIndex(
     deps,
     await readFile(deps.store.read, wanted.project_id, wanted.input_file_id, deps.clock.now()),

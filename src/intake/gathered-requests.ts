@@ -14,7 +14,7 @@ import type { CompletionWindow, Quotas } from '../domain/plan.ts'
 import { checkLine } from '../jsonl/check-line.ts'
 import { placesInChunk } from '../jsonl/chunk-lines.ts'
 import { LineScanner } from '../jsonl/line-scan.ts'
-import { addLine, emptySums, type TokenSums } from '../jsonl/projection.ts'
+import type { FileIndex } from '../jsonl/projection.ts'
 import { projectBatch, recordProjectedSpend } from '../ledger/check-limits.ts'
 import type { Language } from '../ledger/limit-error.ts'
 import { type FinishRules, finishIfDone } from '../lifecycle/batch.ts'
@@ -26,9 +26,10 @@ import { insertRow, readRow } from '../store/rows.ts'
 import type { BatchRow, ChunkRow, TaskRow } from '../store/schema.ts'
 import type { Ports, Writer } from '../store/store.ts'
 import { finishTask, insertTask, runAtOnce, sizeClass } from '../store/tasks.ts'
-import { readPromptStatistics } from '../store/usage.ts'
 import { admitLines, modelsText } from './create-batch.ts'
+import { withStatistics } from './file-index.ts'
 import { commitOrDiscard } from './upload.ts'
+import { FileIndexer } from './validation.ts'
 
 const LINE_END = Buffer.from('\n')
 const FILENAME = 'requests.jsonl'
@@ -180,9 +181,9 @@ export class GatheredRequests<T> {
       if (!isRunning && (open === null || !this.#takes(open))) this.#groups.delete(other)
   }
 
-  #takes({ batch, lines, chunks }: OpenBatch): boolean {
+  #takes({ batch, lines }: OpenBatch): boolean {
     const { clock, rules } = this.#options
-    return clock.now() < batch.gathers_until! && lines < rules.lines && chunks < rules.lines
+    return clock.now() < batch.gathers_until! && lines < rules.lines
   }
 
   /** `isPart`: of requests that were rejected together. */
@@ -225,11 +226,8 @@ export class GatheredRequests<T> {
     const { owner } = entries[0]!.request
     const { project_id, key_id } = owner
     const bytes = Buffer.concat(entries.flatMap(({ request }) => [request.line, LINE_END]))
-    const seen = await readPromptStatistics(store.read)
-    const models = new Map(
-      [...this.#options.models].map(([id, model]) => [id, { ...model, seen: seen.get(id) }]),
-    )
-    const projection = projectBatch({ groups: sumsOf(bytes), unattributed: [] }, models, { key_id })
+    const index = indexOf(bytes)
+    const projection = projectBatch(index, await withStatistics(this.#options), { key_id })
     const own = new Set(entries.map(({ request }) => request.model))
     const file_id = old?.batch.input_file_id ?? newId('file', clock.now())
     const input_blob = `files/${file_id}/part-${old?.chunks ?? 0}-${clock.now().toString(36)}`
@@ -258,7 +256,7 @@ export class GatheredRequests<T> {
         await admitLines(tx, owner, projection, more, now)
         await extendFile(tx, file_id, { bytes: next.bytes, line_count: next.lines })
         await insertBlobs(tx, project_id, [blob], now)
-        const [model = null] = own.size === 1 ? own : []
+        const model = index.chunks[0]?.model ?? null
         const place = { first_line: open.lines + 1, byte_start: open.bytes, byte_end: next.bytes, input_blob }
         await insertChunks(tx, batch, [{ index: open.chunks, model, line_count: entries.length, ...place }])
         await recordProjectedSpend(tx, batch, projection)
@@ -317,20 +315,16 @@ function nextEntries<T>({ queue }: Group<T>): Entry<T>[] {
   return queue.splice(0, count)
 }
 
-function sumsOf(bytes: Buffer): TokenSums[] {
+function indexOf(bytes: Buffer): FileIndex {
   const scanner = new LineScanner({ validated: true })
-  const sums = new Map<string, TokenSums>()
-  for (const { start, end } of placesInChunk(bytes, 1)) {
+  const indexer = new FileIndexer()
+  for (const { line, start, end } of placesInChunk(bytes, 1)) {
     const scanned = scanner.scan(bytes, start, end)
     if (!scanned.ok)
       throw new Error(`a request that was checked no longer reads as it did: ${scanned.message}`)
-    const { entity, body } = scanned
-    const name = JSON.stringify([body.model, entity])
-    const group = sums.get(name) ?? emptySums(body.model, entity)
-    sums.set(name, group)
-    addLine(group, body)
+    indexer.add(scanned, line, start, end + 1)
   }
-  return [...sums.values()]
+  return indexer.finish()
 }
 
 interface CloseDeps extends Pick<Ports, 'store' | 'sealed' | 'clock'> {
