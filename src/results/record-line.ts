@@ -311,8 +311,13 @@ function finish(to: RecordedLine, end: LineEnd, expired: boolean, saved_nanos: n
   scratch.wasSent = sent > 0 && (error === null || !isHeld)
   const last = attempts.listed.at(-1)
   scratch.isFaulty = error === null && isAnswerFault(last?.reason)
-  scratch.isReasked = attempts.listed.some((one) => one !== last && isAnswerFault(one.reason))
+  scratch.isReasked = attempts.listed.length > 1 && wasAskedAgain(attempts)
   results.end(position, scratch, finished)
+}
+
+/** Whether an answer before the last one had a fault. */
+function wasAskedAgain({ listed }: LineAttempts): boolean {
+  return listed.slice(0, -1).some(({ reason }) => isAnswerFault(reason))
 }
 
 /** More bytes than the custom_id takes in both, and the line that is shared. */
