@@ -3,11 +3,13 @@
 // the scopes and the entity where the configuration says which claims do. Nothing is kept between two calls but the keys
 // of the issuer and the row of the subject.
 import { readFile } from 'node:fs/promises'
+import { Readable } from 'node:stream'
 import type { JWTPayload, JWTVerifyGetKey, LocalJWKSet } from 'jose'
 import { PROJECT_SCOPES, revocationId, SCOPES, type Scope } from '../../domain/api-key.ts'
 import type { Clock } from '../../domain/clock.ts'
 import { keySetProblem } from '../../domain/credentials.ts'
 import { ApiError } from '../../domain/errors.ts'
+import { readWhole } from '../../domain/gathered-bytes.ts'
 import { isRecord } from '../../domain/json-record.ts'
 import { isRevoked } from '../../store/projects.ts'
 import { selectRows } from '../../store/rows.ts'
@@ -241,12 +243,7 @@ export async function readKeySet({ jwks_url, jwks_file }: KeySetPlace): Promise<
 async function fetched(url: string): Promise<string> {
   const answer = await fetch(url, { redirect: 'error', signal: AbortSignal.timeout(TIMEOUT_MS) })
   if (!answer.ok || !answer.body) throw new Error(`answered ${answer.status}`)
-  const pieces: Uint8Array[] = []
-  let bytes = 0
-  for await (const piece of answer.body) {
-    bytes += piece.length
-    if (bytes > KEY_SET_BYTES_MAX) throw new Error(`has more than ${KEY_SET_BYTES_MAX} bytes`)
-    pieces.push(piece)
-  }
-  return Buffer.concat(pieces).toString('utf8')
+  const { bytes, isWhole } = await readWhole(Readable.fromWeb(answer.body), KEY_SET_BYTES_MAX)
+  if (!isWhole) throw new Error(`has more than ${KEY_SET_BYTES_MAX} bytes`)
+  return bytes.toString('utf8')
 }
