@@ -10,6 +10,11 @@ import type { Tally } from './tally.ts'
 
 /** No batch whose window closes later than that is at risk: a run is shorter. */
 export const RISK_MS_MAX = 3_600_000
+/**
+ * The last tenth of the longest window: servers that answer at once get what a batch API may answer too late, where lines
+ * of batches at risk may spill.
+ */
+const RECALL_MS_MAX = 8_640_000
 /** From the choice of a batch API to its call, with stores that stall and machines that take over. */
 const ON_THE_WAY_MS = 15_000
 
@@ -48,7 +53,7 @@ export class SpillRules {
   /** A machine sends a request to a model server. */
   onSent(machine: Machine, server: string, request: string): void {
     this.#machines.add(machine.name)
-    this.#check(machine, server, request, [machine.name], 0)
+    this.#check(machine, server, request, [machine.name], 0, RECALL_MS_MAX)
   }
 
   /** A machine uploads requests to a batch API. */
@@ -56,7 +61,7 @@ export class SpillRules {
     this.#machines.add(machine.name)
     if (this.#options.isSettled())
       for (const request of requests)
-        this.#check(machine, server, request, [...this.#machines], ON_THE_WAY_MS)
+        this.#check(machine, server, request, [...this.#machines], ON_THE_WAY_MS, RISK_MS_MAX)
     for (const request of requests) this.#offered.add(request)
   }
 
@@ -66,6 +71,7 @@ export class SpillRules {
     request: string,
     machines: readonly string[],
     slackMs: number,
+    leftMsMax: number,
   ): void {
     const { spill, servers, tierOf, plans, clock, violate, tally } = this.#options
     const own = tierOf(machine, server)
@@ -78,7 +84,7 @@ export class SpillRules {
     const isDown = (on: string): boolean =>
       lower.every((one) => this.#hasGap(`${on} ${one}`, whenDownMs ?? 0, slackMs))
     if (whenDownMs !== null && machines.some(isDown)) tally.count('spill: while lower tiers were down')
-    else if (whenAtRisk && plans.deadlineOf(request) - clock.now() <= RISK_MS_MAX)
+    else if (whenAtRisk && plans.deadlineOf(request) - clock.now() <= leftMsMax)
       tally.count('spill: at risk')
     else if ((whenDownMs !== null || whenAtRisk) && this.#offered.has(request))
       tally.count('spill: left by a batch API')
