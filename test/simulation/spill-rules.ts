@@ -84,8 +84,7 @@ export class SpillRules {
     const isDown = (on: string): boolean =>
       lower.every((one) => this.#hasGap(`${on} ${one}`, whenDownMs ?? 0, slackMs))
     if (whenDownMs !== null && machines.some(isDown)) tally.count('spill: while lower tiers were down')
-    else if (whenAtRisk && plans.deadlineOf(request) - clock.now() <= leftMsMax)
-      tally.count('spill: at risk')
+    else if (whenAtRisk && plans.deadlineOf(request) - clock.now() <= leftMsMax) tally.count('spill: at risk')
     else if ((whenDownMs !== null || whenAtRisk) && this.#offered.has(request))
       tally.count('spill: left by a batch API')
     else violate(`${machine.name} sent ${request} past ${lower.join(' and ')} to ${server}`)
